@@ -1,0 +1,51 @@
+# OmniGraph's everyday commands. Bare `make` lists them.
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+# Two workers fit the smallest machine we promise to run on; one Spark session lives on one of them.
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-all check lint fmt bench clean
+
+help: ## list the commands
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+setup: $(STAMP) ## make the virtual environment and install everything into it
+
+# The stamp is newer than pyproject.toml exactly when the environment matches it.
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "OmniGraph needs Python 3.11 or newer; try: make PYTHON=python3.11 ...")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group dev
+	@touch $@
+
+demo: $(STAMP) ## build a small graph, query it, branch it, merge it, and print each step
+	@$(BIN)/python examples/demo.py
+
+test: $(STAMP) ## run the tests
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup -m "not slow" tests
+
+test-all: $(STAMP) ## run the tests, the slow ones too
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup tests
+
+lint: $(STAMP) ## formatting, ruff, mypy, import-linter
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+
+check: lint test ## everything a change must pass
+
+fmt: $(STAMP) ## format the code and mend what ruff can mend
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix --exit-zero .
+
+bench: $(STAMP) ## run the benchmarks
+	@$(BIN)/python benches/run.py
+
+clean: ## remove the environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
