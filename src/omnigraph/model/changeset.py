@@ -1,0 +1,88 @@
+"""What one publish says, and what it relies on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from omnigraph.model.graph import SchemaRecord
+
+
+class WriterKind(StrEnum):
+    """Who writes; the sidecar names it and recovery judges by it."""
+
+    MUTATION = "Mutation"
+    LOAD = "Load"
+    SCHEMA_APPLY = "SchemaApply"
+    BRANCH_MERGE = "BranchMerge"
+    ENSURE_INDICES = "EnsureIndices"
+    OPTIMIZE = "Optimize"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableUpdate:
+    """The table is now at this version."""
+
+    table_key: str
+    version: int
+    branch: str | None
+    row_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """A new table key at a location (a new type, or a renamed one at its old location)."""
+
+    table_key: str
+    location: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tombstone:
+    """The table key is gone as of this table version."""
+
+    table_key: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lineage:
+    """The commit to be. Its parent is the branch head at publish time, under the lease."""
+
+    commit_id: str
+    actor_id: str | None
+    created_at: int
+    merged_parent_commit_id: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableIs:
+    """The write relied on the table being at exactly this version (0 = not there)."""
+
+    table_key: str
+    version: int
+    branch: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadIs:
+    """The write relied on this commit being the branch head."""
+
+    commit_id: str
+
+
+Expectation = TableIs | HeadIs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changeset:
+    """Everything that one publish makes visible at once, with what must still hold."""
+
+    updates: tuple[TableUpdate, ...] = ()
+    registrations: tuple[Registration, ...] = ()
+    tombstones: tuple[Tombstone, ...] = ()
+    schema: SchemaRecord | None = None
+    lineage: Lineage | None = None
+    expects: tuple[Expectation, ...] = ()

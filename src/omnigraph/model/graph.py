@@ -1,0 +1,149 @@
+"""What a graph is at one moment, and how it got there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+MAIN = "main"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableEntry:
+    """One table of a snapshot: where it is and which version of it counts.
+
+    `location` is the folder below the graph root; `branch` is the Lance branch that owns the
+    version (None = the dataset's own main line). Version numbers repeat between branches, so a pin
+    is always (location, branch, version).
+    """
+
+    table_key: str
+    location: str
+    version: int
+    branch: str | None = None
+    row_count: int = 0
+
+    # The names users see.
+    @property
+    def entity_kind(self) -> str:
+        return self.table_key.partition(":")[0]
+
+    @property
+    def type_name(self) -> str:
+        return self.table_key.partition(":")[2]
+
+    @property
+    def type_key(self) -> str:
+        return self.table_key
+
+    @property
+    def dataset_path(self) -> str:
+        return self.location
+
+    @property
+    def published_dataset_version(self) -> int:
+        return self.version
+
+    @property
+    def native_dataset_branch(self) -> str | None:
+        return self.branch
+
+    @property
+    def entity_count(self) -> int:
+        return self.row_count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaRecord:
+    """The schema a snapshot was written under."""
+
+    source: str
+    ir: str
+    hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """One entry of the history. `created_at` counts microseconds since the epoch, UTC."""
+
+    graph_commit_id: str
+    parent_commit_id: str | None
+    merged_parent_commit_id: str | None
+    graph_branch: str
+    graph_manifest_version: int
+    actor_id: str | None
+    created_at: int
+    properties: Mapping[str, str] = field(default_factory=dict)  # load id, stream batch, message…
+
+    def to_json(self) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "graph_commit_id": self.graph_commit_id,
+            "parent_commit_id": self.parent_commit_id,
+            "merged_parent_commit_id": self.merged_parent_commit_id,
+            "graph_branch": self.graph_branch,
+            "graph_manifest_version": self.graph_manifest_version,
+            "actor_id": self.actor_id,
+            "created_at": self.created_at,
+        }
+        if self.properties:
+            body["properties"] = dict(self.properties)
+        return body
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """A named line of history. `id` is opaque and never reused; Lance branches carry it."""
+
+    name: str
+    id: str | None  # None = main
+    parent: str | None
+    fork_commit_id: str | None
+    created_by: str | None
+    created_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """The whole graph at one manifest version of one branch. It never changes."""
+
+    branch: Branch
+    manifest_version: int
+    head: Commit
+    schema: SchemaRecord
+    entries: Mapping[str, TableEntry]  # by table key, sorted
+
+    @property
+    def graph_branch(self) -> str:
+        return self.branch.name
+
+    @property
+    def graph_manifest_version(self) -> int:
+        return self.manifest_version
+
+    @property
+    def graph_commit_id(self) -> str:
+        return self.head.graph_commit_id
+
+    @property
+    def datasets(self) -> tuple[TableEntry, ...]:
+        return tuple(self.entries.values())
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "graph_branch": self.graph_branch,
+            "graph_manifest_version": self.manifest_version,
+            "graph_commit_id": self.graph_commit_id,
+            "datasets": [
+                {
+                    "entity_kind": entry.entity_kind,
+                    "type_name": entry.type_name,
+                    "type_key": entry.table_key,
+                    "dataset_path": entry.location,
+                    "published_dataset_version": entry.version,
+                    **({"native_dataset_branch": entry.branch} if entry.branch else {}),
+                    "entity_count": entry.row_count,
+                }
+                for entry in self.datasets
+            ],
+        }

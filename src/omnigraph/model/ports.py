@@ -1,0 +1,143 @@
+"""What comes in by the front door: time, chance, the disk's promise, and places to crash.
+
+A `World` carries them down. Tests pass a world with a fixed clock, counted fsyncs or a crash plan;
+users never see one.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from omnigraph.model.steps import Step
+
+Durability = Literal["power", "process"]
+
+_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+
+class Clock(Protocol):
+    def now_us(self) -> int:
+        """Microseconds since the epoch, UTC."""
+        ...
+
+
+class Ids(Protocol):
+    def ulid(self) -> str:
+        """A new id that sorts after every id made before it in this process."""
+        ...
+
+
+class Steps(Protocol):
+    def reach(self, step: Step) -> None:
+        """Called just after the named durable step is done (or just before, if so named)."""
+        ...
+
+
+class Disk(Protocol):
+    def fsync_file(self, path: str) -> None: ...
+
+    def fsync_folder(self, path: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredObject:
+    """A control object and the tag that `put_if_match` needs (None where the store has none)."""
+
+    key: str
+    body: bytes
+    tag: str | None
+
+
+class ObjectStore(Protocol):
+    """Small control objects below the graph root; keys are relative, with `/` between parts."""
+
+    def read(self, key: str) -> StoredObject | None: ...
+
+    def put(self, key: str, body: bytes) -> None: ...
+
+    def put_if_absent(self, key: str, body: bytes) -> bool:
+        """True if this call made the object, False if one was there; never overwrites."""
+        ...
+
+    def put_if_match(self, key: str, body: bytes, *, tag: str) -> bool:
+        """Replace the object only if it still carries the tag."""
+        ...
+
+    def list_keys(self, prefix: str) -> Sequence[str]:
+        """Every key below the prefix, sorted; a missing prefix has none."""
+        ...
+
+    def delete(self, key: str) -> bool:
+        """True if it was there."""
+        ...
+
+    def delete_prefix(self, prefix: str) -> int: ...
+
+
+class SystemClock:
+    def now_us(self) -> int:
+        return time.time_ns() // 1000
+
+
+class UlidFactory:
+    """ULIDs that grow strictly within the process, also inside one millisecond."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._last = 0
+
+    def ulid(self) -> str:
+        with self._lock:
+            fresh = (self._clock.now_us() // 1000) << 80 | secrets.randbits(80)
+            self._last = fresh if fresh > self._last else self._last + 1
+            return _crockford(self._last)
+
+
+def _crockford(value: int) -> str:
+    return "".join(_CROCKFORD[(value >> shift) & 31] for shift in range(125, -1, -5))
+
+
+class NoSteps:
+    def reach(self, step: Step) -> None:
+        """Production never crashes on purpose."""
+
+
+class RealDisk:
+    def fsync_file(self, path: str) -> None:
+        _fsync(path, os.O_RDONLY)
+
+    def fsync_folder(self, path: str) -> None:
+        _fsync(path, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _fsync(path: str, flags: int) -> None:
+    descriptor = os.open(path, flags)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """Everything that a graph takes from outside, except its URI."""
+
+    clock: Clock = field(default_factory=SystemClock)
+    ids: Ids = field(default_factory=lambda: UlidFactory(SystemClock()))
+    steps: Steps = field(default_factory=NoSteps)
+    disk: Disk = field(default_factory=RealDisk)
+    durability: Durability = "power"
+
+
+def parent_keys(key: str) -> Iterator[str]:
+    """The folders above a key, nearest first."""
+    while "/" in key:
+        key = key.rsplit("/", 1)[0]
+        yield key

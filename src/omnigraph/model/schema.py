@@ -1,0 +1,213 @@
+"""The catalog: what a schema means, as frozen values that every room above may read.
+
+The compiler makes a `Catalog` from `.pg` text; storage, engine and pipeline only read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import Literal
+
+EntityKind = Literal["node", "edge"]
+
+
+class Scalar(StrEnum):
+    """The element types of the schema language; the value is how a schema spells it."""
+
+    STRING = "String"
+    BOOL = "Bool"
+    I32 = "I32"
+    I64 = "I64"
+    U32 = "U32"
+    U64 = "U64"
+    F32 = "F32"
+    F64 = "F64"
+    DATE = "Date"
+    DATETIME = "DateTime"
+    VECTOR = "Vector"
+    BLOB = "Blob"
+
+
+INTEGERS = frozenset({Scalar.I32, Scalar.I64, Scalar.U32, Scalar.U64})
+FLOATS = frozenset({Scalar.F32, Scalar.F64})
+NUMBERS = INTEGERS | FLOATS
+
+LiteralValue = str | int | float | bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PropertyType:
+    """A scalar, possibly a list of it, possibly nullable; enums are strings with a value set."""
+
+    scalar: Scalar
+    nullable: bool = False
+    is_list: bool = False
+    enum_values: tuple[str, ...] | None = None
+    dimension: int | None = None  # Vector(n) only
+
+    def __str__(self) -> str:
+        if self.enum_values is not None:
+            core = f"enum({', '.join(self.enum_values)})"
+        elif self.scalar is Scalar.VECTOR:
+            core = f"Vector({self.dimension})"
+        else:
+            core = self.scalar.value
+        return (f"[{core}]" if self.is_list else core) + ("?" if self.nullable else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Annotation:
+    """An annotation as written: `@name(value, key=value)`."""
+
+    name: str
+    value: LiteralValue | None = None
+    kwargs: tuple[tuple[str, LiteralValue], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Embed:
+    """`@embed(source, model="…")` on a Vector property."""
+
+    source: str
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Property:
+    """One declared property of a type."""
+
+    name: str
+    type: PropertyType
+    annotations: tuple[Annotation, ...] = ()
+    embed: Embed | None = None
+    default: LiteralValue | None = None  # `@default(value)`; None = there is none
+    description: str | None = None
+    rename_from: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """`@range(property, lo..hi)`, both ends inclusive and optional."""
+
+    property: str
+    minimum: int | float | None
+    maximum: int | float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """`@check(property, "regex")`: the pattern must be found somewhere in the value."""
+
+    property: str
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cardinality:
+    """How many out-edges of one edge type each source may have."""
+
+    minimum: int = 0
+    maximum: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterfaceType:
+    """A bundle of properties copied into the nodes that implement it."""
+
+    name: str
+    properties: tuple[Property, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntityType:
+    """What node types and edge types share. `unique` and `index` hold property tuples as declared,
+    single ones included; on edges `src` and `dst` may appear in them."""
+
+    name: str
+    properties: tuple[Property, ...]
+    unique: tuple[tuple[str, ...], ...] = ()
+    index: tuple[tuple[str, ...], ...] = ()
+    annotations: tuple[Annotation, ...] = ()
+    description: str | None = None
+    instruction: str | None = None
+    rename_from: str | None = None
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Property]:
+        return {prop.name: prop for prop in self.properties}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeType(EntityType):
+    """A node type. `key` is empty when ids are made by us (ULIDs)."""
+
+    key: tuple[str, ...] = ()
+    ranges: tuple[Range, ...] = ()
+    checks: tuple[Check, ...] = ()
+    implements: tuple[str, ...] = ()
+
+    kind: EntityKind = field(default="node", init=False)
+
+    @property
+    def table_key(self) -> str:
+        return f"node:{self.name}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EdgeType(EntityType):
+    """An edge type from one node type to another (or the same)."""
+
+    from_type: str
+    to_type: str
+    cardinality: Cardinality = field(default_factory=Cardinality)
+
+    kind: EntityKind = field(default="edge", init=False)
+
+    @property
+    def table_key(self) -> str:
+        return f"edge:{self.name}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Catalog:
+    """A whole checked schema. Type names are exact; edge names are found in any letter case.
+
+    `ir` is the canonical JSON text and `hash` its "sha256:<hex>"; two schemas that mean the same
+    have the same hash.
+    """
+
+    nodes: Mapping[str, NodeType]
+    edges: Mapping[str, EdgeType]
+    interfaces: Mapping[str, InterfaceType]
+    source: str
+    ir: str
+    hash: str
+
+    @cached_property
+    def edges_by_folded_name(self) -> Mapping[str, EdgeType]:
+        return {name.casefold(): edge for name, edge in self.edges.items()}
+
+    def edge_named(self, name: str) -> EdgeType | None:
+        """The edge type of that name in any letter case, or None."""
+        return self.edges_by_folded_name.get(name.casefold())
+
+    def types(self) -> Iterator[NodeType | EdgeType]:
+        """Every node type by name, then every edge type by name."""
+        yield from (self.nodes[name] for name in sorted(self.nodes))
+        yield from (self.edges[name] for name in sorted(self.edges))
+
+    def type_of(self, table_key: str) -> NodeType | EdgeType:
+        """The type behind `node:T` or `edge:T`."""
+        kind, _, name = table_key.partition(":")
+        return self.nodes[name] if kind == "node" else self.edges[name]
+
+    def edges_touching(self, node_type: str) -> tuple[EdgeType, ...]:
+        """Every edge type that starts or ends at the node type, by name."""
+        return tuple(
+            edge
+            for _, edge in sorted(self.edges.items())
+            if node_type in (edge.from_type, edge.to_type)
+        )

@@ -1,0 +1,51 @@
+"""Every place where a crash may fall, by name.
+
+A step is *reached* right after the durable effect it names. The crash tests walk this list, so a
+new durable effect needs a new name here and nothing else.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Step(StrEnum):
+    """Named durable steps; `<path>.<what has just happened>`."""
+
+    INIT_CLAIMED = "init.claimed"
+    INIT_TABLE_CREATED = "init.table-created"
+    INIT_TABLES_CREATED = "init.tables-created"
+    INIT_MANIFEST_CREATED = "init.manifest-created"
+    INIT_CLAIM_RELEASED = "init.claim-released"
+
+    BRANCH_MANIFEST_FORKED = "branch-create.manifest-forked"
+    BRANCH_REF_WRITTEN = "branch-create.ref-written"
+    BRANCH_REF_DELETED = "branch-delete.ref-deleted"
+    BRANCH_MANIFEST_DROPPED = "branch-delete.manifest-dropped"
+    BRANCH_TABLE_DROPPED = "branch-delete.table-dropped"
+
+    TABLE_FORKED = "write.table-forked"
+    WRITE_STAGED = "write.staged"
+    WRITE_LEASED = "write.leased"
+    SIDECAR_WRITTEN = "write.sidecar-written"
+    TABLE_APPLIED = "write.table-applied"
+    TABLES_APPLIED = "write.tables-applied"
+    PUBLISH_STAGED = "publish.staged"
+    PUBLISHED = "publish.published"
+    WRITE_PUBLISHED = "write.published"
+    SIDECAR_DELETED = "write.sidecar-deleted"
+
+    RECOVERY_TABLE_RESTORED = "recovery.table-restored"
+    RECOVERY_PUBLISHED = "recovery.published"
+    RECOVERY_AUDITED = "recovery.audited"
+    RECOVERY_SIDECAR_DELETED = "recovery.sidecar-deleted"
+
+    MIGRATION_ANNOTATED = "migration.annotated"
+    MIGRATION_RUN_BRANCH_SWEPT = "migration.run-branch-swept"
+    MIGRATION_FOLDED = "migration.folded"
+    MIGRATION_STAMPED = "migration.stamped"
+    MIGRATION_OLD_FILE_REMOVED = "migration.old-file-removed"
+
+    CLEANUP_FORK_RECLAIMED = "cleanup.fork-reclaimed"
+    CLEANUP_VERSIONS_COLLECTED = "cleanup.versions-collected"
+    CLEANUP_MANIFEST_PRUNED = "cleanup.manifest-pruned"
