@@ -1,0 +1,617 @@
+"""The query IR: all that an executor needs to know about a checked query, as frozen values.
+
+Names in a plan are resolved and unique: an executor never looks at source text or at the catalog
+to find out what something means. Variables are plain strings; hidden ones (wildcards, shadowed
+names of inner blocks) contain a `#`, which no written variable can.
+
+Values inside `Literal` and bound parameters use one Python form per scalar: `str`, `bool`, `int`,
+`float`, `datetime.date` for Date, **`int` milliseconds since the epoch (UTC) for DateTime**, `str`
+for Blob (`base64:…` or a URI), a tuple for lists and vectors, and None for null.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal as Choice
+from typing import TypeAlias
+
+from omnigraph.model.schema import EntityKind, PropertyType, Scalar
+
+ScalarValue: TypeAlias = str | bool | int | float | dt.date
+Value: TypeAlias = ScalarValue | tuple[ScalarValue, ...] | None
+
+BOOL = PropertyType(scalar=Scalar.BOOL)
+ID = PropertyType(scalar=Scalar.STRING)
+TIMESTAMP = PropertyType(scalar=Scalar.DATETIME)
+SCORE = PropertyType(scalar=Scalar.F64, nullable=True)
+
+# The variable of a mutation's `where`: the entity that the statement looks at.
+SELF = "#self"
+
+
+class CompareOp(StrEnum):
+    """How two values are compared; a comparison with null is null, hence not true."""
+
+    EQ = "="
+    NE = "!="
+    LT = "<"
+    LE = "<="
+    GT = ">"
+    GE = ">="
+
+
+class ArithmeticOp(StrEnum):
+    """Arithmetic on numbers; null in, null out; division and remainder by zero give null.
+
+    Integers stay integers under `+ - * %`; `/` is always a float division. `%` takes the sign of
+    its left side, as in SQL.
+    """
+
+    ADD = "+"
+    SUB = "-"
+    MUL = "*"
+    DIV = "/"
+    MOD = "%"
+
+
+class AggregateFn(StrEnum):
+    """Aggregates skip nulls; over nothing `count` is 0 and the others are null."""
+
+    COUNT = "count"
+    SUM = "sum"
+    AVG = "avg"
+    MIN = "min"
+    MAX = "max"
+
+
+class TextMatchKind(StrEnum):
+    """`search`: any term occurs; `fuzzy`: a term within `max_edits`; `phrase`: terms in a row."""
+
+    SEARCH = "search"
+    FUZZY = "fuzzy"
+    PHRASE = "phrase"
+
+
+# --- expressions: leaves ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Literal:
+    """A constant, already in the Python form of its type."""
+
+    value: Value
+    type: PropertyType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Param:
+    """The value that `bind_params` gives for `name` (without `$`)."""
+
+    name: str
+    type: PropertyType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Now:
+    """The one timestamp of this run: DateTime, milliseconds."""
+
+    type: PropertyType = TIMESTAMP
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PropertyRef:
+    """A declared property of the node or edge that `var` stands for."""
+
+    var: str
+    prop: str
+    type: PropertyType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdRef:
+    """The entity id behind `var` (a bare `$p`, `$p.id`, `$w.id`); null only for optional ones."""
+
+    var: str
+    type: PropertyType = ID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointRef:
+    """The stored source or target id of the edge behind `var` (`$w.src`, `where from = …`)."""
+
+    var: str
+    side: Choice["src", "dst"]
+    type: PropertyType = ID
+
+
+# --- expressions: logic ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compare:
+    """Numbers of any two types compare by value, without loss; false < true; text by code point."""
+
+    op: CompareOp
+    left: Expr
+    right: Expr
+    type: PropertyType = BOOL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class And:
+    """Three-valued conjunction."""
+
+    items: tuple[Expr, ...]
+    type: PropertyType = BOOL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Or:
+    """Three-valued disjunction."""
+
+    items: tuple[Expr, ...]
+    type: PropertyType = BOOL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Not:
+    """Three-valued negation: not null is null."""
+
+    item: Expr
+    type: PropertyType = BOOL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InList:
+    """`needle in options`; options is a list Literal or a list Param. A null needle gives null, a
+    null list gives null, a null among the options never matches and is otherwise ignored."""
+
+    needle: Expr
+    options: Literal | Param
+    type: PropertyType = BOOL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IsNull:
+    """True or false, never null."""
+
+    item: Expr
+    negated: bool = False
+    type: PropertyType = BOOL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListContains:
+    """Membership of a scalar in a list property; null when either side is null."""
+
+    items: Expr
+    needle: Expr
+    type: PropertyType = BOOL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextContains:
+    """Case-sensitive substring; null when either side is null."""
+
+    text: Expr
+    part: Expr
+    type: PropertyType = BOOL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartsWith:
+    """Case-sensitive prefix; null when either side is null."""
+
+    text: Expr
+    prefix: Expr
+    type: PropertyType = BOOL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arithmetic:
+    """See `ArithmeticOp`. A unary minus is `0 - x`."""
+
+    op: ArithmeticOp
+    left: Expr
+    right: Expr
+    type: PropertyType
+
+
+# --- expressions: search ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextMatch:
+    """A full-text predicate on a String property of a node. `max_edits` only for fuzzy."""
+
+    kind: TextMatchKind
+    field: PropertyRef
+    query: Expr
+    max_edits: Expr | None = None
+    type: PropertyType = BOOL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bm25:
+    """Full-text relevance, higher is better; null where the text does not match at all."""
+
+    field: PropertyRef
+    query: Expr
+    type: PropertyType = SCORE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nearest:
+    """Vector distance, smaller is better; null where the property is null.
+
+    When `embed_text` is true the query is a String to be embedded first to `dimension` numbers;
+    `embed_model` is the model the schema declares for the property (None: any will do).
+    """
+
+    field: PropertyRef
+    query: Expr
+    dimension: int
+    embed_text: bool = False
+    embed_model: str | None = None
+    type: PropertyType = SCORE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rrf:
+    """Reciprocal rank fusion: the sum of 1 / (k + rank + 1), ranks from 0; higher is better."""
+
+    first: Nearest | Bm25
+    second: Nearest | Bm25
+    k: Expr
+    type: PropertyType = SCORE
+
+
+# --- expressions: aggregation ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AggregateCall:
+    """One aggregate. `arg` None is `count(*)`. Lives only in `Grouping.aggregates`."""
+
+    fn: AggregateFn
+    arg: Expr | None
+    distinct: bool = False
+    type: PropertyType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRef:
+    """The value of `Grouping.keys[index]`, in projections and orderings of a grouped plan."""
+
+    index: int
+    type: PropertyType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AggregateRef:
+    """The value of `Grouping.aggregates[index]`, in projections and orderings of a grouped plan."""
+
+    index: int
+    type: PropertyType
+
+
+Expr: TypeAlias = (
+    Literal
+    | Param
+    | Now
+    | PropertyRef
+    | IdRef
+    | EndpointRef
+    | Compare
+    | And
+    | Or
+    | Not
+    | InList
+    | IsNull
+    | ListContains
+    | TextContains
+    | StartsWith
+    | Arithmetic
+    | TextMatch
+    | Bm25
+    | Nearest
+    | Rrf
+    | AggregateCall
+    | KeyRef
+    | AggregateRef
+)
+
+
+# --- match -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variable:
+    """What a plan variable stands for. `nullable`: it comes from an `optional` block."""
+
+    name: str
+    kind: EntityKind
+    type_name: str
+    nullable: bool = False
+    hidden: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeBinding:
+    """A node variable that its block introduces, with every condition on it alone.
+
+    `declared` is false when the variable only appears as an end of a traversal: it is then reached
+    by that traversal and never scanned. Conditions may use parameters and `now()`.
+    """
+
+    var: str
+    type_name: str
+    conditions: tuple[Expr, ...] = ()
+    declared: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traversal:
+    """A walk along one edge type from `src` to `dst` (`from` side to `to` side).
+
+    Either end may be bound first. An `edge_var` means exactly one hop and one row per stored edge;
+    without it parallel edges fold into one row. When the two endpoint types differ `max_hops` is at
+    most 1, so `min_hops > max_hops` is possible and matches nothing.
+    """
+
+    src: str
+    dst: str
+    edge_type: str
+    from_type: str
+    to_type: str
+    edge_var: str | None = None
+    undirected: bool = False
+    min_hops: int = 1
+    max_hops: int = 1
+    edge_conditions: tuple[Expr, ...] = ()  # conditions on `edge_var` alone
+
+    @property
+    def variables(self) -> frozenset[str]:
+        ends = {self.src, self.dst}
+        return frozenset(ends | {self.edge_var} if self.edge_var else ends)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """A condition over more than one variable, over none, or over variables of an outer block."""
+
+    expr: Expr
+    variables: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Negation:
+    """Keep a row when `block`, with the row's variables fixed, matches nothing.
+
+    `outer` names the outer variables that the block uses, at any depth.
+    """
+
+    block: MatchBlock
+    outer: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optional:
+    """Extend a row by every match of `block`, or by nulls when there is none.
+
+    `outer` names the outer variables that the block uses, `introduces` those that it adds.
+    """
+
+    block: MatchBlock
+    outer: frozenset[str]
+    introduces: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatchBlock:
+    """One level of `match`. Order of meaning: bindings, traversals and `filters` together; then
+    `optionals` one after the other; then `late_filters` (they use variables of optionals); then
+    `negations`. Bindings that nothing connects form a cross product. The block of a negation may
+    hold nothing but filters on outer variables."""
+
+    bindings: tuple[NodeBinding, ...] = ()
+    traversals: tuple[Traversal, ...] = ()
+    filters: tuple[Filter, ...] = ()
+    optionals: tuple[Optional, ...] = ()
+    late_filters: tuple[Filter, ...] = ()
+    negations: tuple[Negation, ...] = ()
+
+
+# --- the plans -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParamDecl:
+    """A declared parameter; `type.nullable` says whether it may be left out."""
+
+    name: str
+    type: PropertyType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnInfo:
+    """A column of the result, exactly as execution returns it.
+
+    `kind` is the word that descriptions use (string, bool, int, bigint, float, date, datetime,
+    vector, list, object); `object` is a bare node variable, whose value is the node's id.
+    `label` is the short name that lint descriptions show.
+    """
+
+    name: str
+    type: PropertyType
+    kind: str
+    label: str
+
+    @property
+    def nullable(self) -> bool:
+        return self.type.nullable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Projection:
+    """One output column; its name is unique in the result."""
+
+    name: str
+    expr: Expr
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ordering:
+    """One sort key. Nulls come first when ascending and last when descending, except for search
+    ranks (`rank` true: written as `nearest/bm25/rrf(…)` in `order`), where rows without a score
+    are left out of the result. `descending` already holds the right direction for ranks. `column`
+    is the index of a projection with the same value, if there is one."""
+
+    expr: Expr
+    descending: bool = False
+    rank: bool = False
+    column: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grouping:
+    """Group rows by `keys` (null is a group of its own) and compute `aggregates` per group.
+
+    Projections and orderings of a grouped plan read only `KeyRef` and `AggregateRef` (and
+    constants). Without keys there is exactly one row, even over nothing.
+    """
+
+    keys: tuple[Expr, ...]
+    aggregates: tuple[AggregateCall, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadPlan:
+    """A read query. Steps: match, group, project, distinct, order, offset, limit.
+
+    `tie_break` lists the expressions that make the order total, to be appended ascending to
+    `orderings`: ids of all visible node and edge variables by name, or the group keys; it is empty
+    for `distinct`, where the output columns themselves break ties, in written order. Under
+    `distinct` every ordering has a `column`.
+    """
+
+    params: tuple[ParamDecl, ...]
+    variables: Mapping[str, Variable]
+    match: MatchBlock
+    grouping: Grouping | None
+    projections: tuple[Projection, ...]
+    columns: tuple[ColumnInfo, ...]
+    distinct: bool = False
+    orderings: tuple[Ordering, ...] = ()
+    tie_break: tuple[Expr, ...] = ()
+    limit: Literal | Param | None = None
+    offset: Literal | Param | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """`property: value`. Literals are already of the property's type; a parameter may be of another
+    number type than the property and must then be range-checked when assigned."""
+
+    property: str
+    type: PropertyType
+    value: Literal | Param | Now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Insert:
+    """Insert one entity. Declared defaults of omitted properties are already among the assignments;
+    every other property that is not assigned is null. `from_id`/`to_id` are set for edges only."""
+
+    kind: EntityKind
+    type_name: str
+    assignments: tuple[Assignment, ...]
+    from_id: Literal | Param | None = None
+    to_id: Literal | Param | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """Set properties of every entity for which `where` (over `SELF`) is true."""
+
+    kind: EntityKind
+    type_name: str
+    assignments: tuple[Assignment, ...]
+    where: Expr
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delete:
+    """Delete every entity for which `where` (over `SELF`) is true; nodes take their edges along."""
+
+    kind: EntityKind
+    type_name: str
+    where: Expr
+
+
+Statement: TypeAlias = Insert | Update | Delete
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MutationPlan:
+    """A mutation: statements in order, all inserts and updates or all deletes."""
+
+    params: tuple[ParamDecl, ...]
+    statements: tuple[Statement, ...]
+
+
+# --- walking ---------------------------------------------------------------------------------
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """The direct parts of an expression."""
+    match expr:
+        case Compare() | Arithmetic():
+            return (expr.left, expr.right)
+        case And() | Or():
+            return expr.items
+        case Not() | IsNull():
+            return (expr.item,)
+        case InList():
+            return (expr.needle, expr.options)
+        case ListContains():
+            return (expr.items, expr.needle)
+        case TextContains():
+            return (expr.text, expr.part)
+        case StartsWith():
+            return (expr.text, expr.prefix)
+        case TextMatch():
+            parts: tuple[Expr, ...] = (expr.field, expr.query)
+            return (*parts, expr.max_edits) if expr.max_edits is not None else parts
+        case Bm25() | Nearest():
+            return (expr.field, expr.query)
+        case Rrf():
+            return (expr.first, expr.second, expr.k)
+        case AggregateCall():
+            return (expr.arg,) if expr.arg is not None else ()
+        case _:
+            return ()
+
+
+def walk(expr: Expr) -> Iterator[Expr]:
+    """The expression and everything inside it, parents first."""
+    pending = [expr]
+    while pending:
+        current = pending.pop()
+        yield current
+        pending.extend(reversed(children(current)))
+
+
+def variables_of(expr: Expr) -> frozenset[str]:
+    """The variables that an expression reads."""
+    return frozenset(
+        part.var for part in walk(expr) if isinstance(part, PropertyRef | IdRef | EndpointRef)
+    )
+
+
+def properties_of(expr: Expr) -> frozenset[tuple[str, str]]:
+    """The (variable, property) pairs that an expression reads."""
+    return frozenset((part.var, part.prop) for part in walk(expr) if isinstance(part, PropertyRef))
