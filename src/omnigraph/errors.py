@@ -227,10 +227,11 @@ class PreconditionFailedError(ConflictError):
 
     code = "precondition-failed"
 
-    def __init__(self, *, expected: str, actual: str | None) -> None:
+    def __init__(self, *, expected: str, actual: str | None, branch: str = "main") -> None:
         super().__init__(
-            f"the branch head is {actual}, not {expected}",
+            f"the head of branch '{branch}' is {actual}, not {expected}",
             hint="read the new head and decide again",
+            branch=branch,
             expected=expected,
             actual=actual,
         )
