@@ -21,3 +21,13 @@ MAINTENANCE_CONCURRENCY: Final = 8
 LOAD_REQUEST_BYTES_MAX: Final = 256 * 1024 * 1024
 LOAD_LINE_BYTES_MAX: Final = 32 * 1024 * 1024
 VIOLATIONS_LISTED_MAX: Final = 100
+
+# The query language.
+QUERY_SOURCE_BYTES_MAX: Final = 1024 * 1024
+QUERY_NESTING_MAX: Final = 32  # blocks, parentheses and calls inside each other
+QUERY_OPERATORS_MAX: Final = 200  # operators of one expression
+QUERY_CLAUSES_MAX: Final = 1_000  # clauses, projections and orderings of one query
+QUERY_STATEMENTS_MAX: Final = 10_000  # statements of one mutation
+QUERY_PARAMS_MAX: Final = 1_000
+QUERY_HOPS_MAX: Final = 1_000_000
+COMPILED_QUERIES_CACHED_MAX: Final = 512
