@@ -16,6 +16,11 @@ LEASE_RENEW_MS: Final = 5_000
 MANIFEST_FRAGMENTS_MAX: Final = 32  # a publish folds small fragments beyond this
 WRITE_THREADS_MAX: Final = 8
 MAINTENANCE_CONCURRENCY: Final = 8
+TABLE_HANDLES_MAX: Final = 256  # open table versions kept per graph handle
+STORE_CONNECT_MS_MAX: Final = 2_000  # an object store that does not answer must not hang a command
+STORE_REQUEST_MS_MAX: Final = 30_000
+STORE_RETRIES_MAX: Final = 3
+STORE_RETRY_MS_MAX: Final = 10_000
 
 # Requests.
 LOAD_REQUEST_BYTES_MAX: Final = 256 * 1024 * 1024
@@ -31,3 +36,15 @@ QUERY_STATEMENTS_MAX: Final = 10_000  # statements of one mutation
 QUERY_PARAMS_MAX: Final = 1_000
 QUERY_HOPS_MAX: Final = 1_000_000
 COMPILED_QUERIES_CACHED_MAX: Final = 512
+
+# The schema language.
+SCHEMA_SOURCE_BYTES_MAX: Final = 1024 * 1024
+SCHEMA_TYPES_MAX: Final = 5_000  # interfaces, nodes and edges of one schema
+SCHEMA_MEMBERS_MAX: Final = 2_000  # properties and constraints of one type
+SCHEMA_NAME_LENGTH_MAX: Final = 255
+SCHEMA_NUMBER_LENGTH_MAX: Final = 64
+SCHEMA_PATTERN_LENGTH_MAX: Final = 1_000  # of one @check
+SCHEMA_PATTERN_NESTING_MAX: Final = 50
+SCHEMA_PATTERN_REPEATS_MAX: Final = 1_000  # what nested {n,m} of one @check multiply to
+SCHEMA_ERRORS_LISTED_MAX: Final = 100
+COMPILED_SCHEMAS_CACHED_MAX: Final = 64
