@@ -1,0 +1,59 @@
+"""Lance writes local files without asking the disk to keep them; we ask.
+
+`Flusher` does nothing on object stores and under durability "process".
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from omnigraph.model.ports import World
+from omnigraph.storage.objects import Root
+
+
+class Flusher:
+    """Syncs files and the folders that name them, each once per call."""
+
+    def __init__(self, root: Root, world: World) -> None:
+        local = root.scheme == "file" and world.durability == "power"
+        self._disk = world.disk if local else None
+        self._top = root.local_path or ""
+        self._known: set[str] = set()
+
+    @property
+    def active(self) -> bool:
+        return self._disk is not None
+
+    def flush(self, paths: Iterable[str]) -> None:
+        """Make the files survive a power cut: their bytes first, then their names."""
+        if self._disk is None:
+            return
+        files = sorted(set(paths))
+        for path in files:
+            self._disk.fsync_file(path)
+        for folder in sorted(self._folders(files), reverse=True):
+            self._disk.fsync_folder(folder)
+
+    def flush_tree(self, folder: str) -> None:
+        """Everything below a folder, for what was just made as a whole."""
+        if self._disk is None:
+            return
+        self.flush(
+            os.path.join(parent, name) for parent, _, names in os.walk(folder) for name in names
+        )
+
+    def forget(self, folder: str) -> None:
+        """The folder was removed: if it comes back its name must be synced again."""
+        self._known = {known for known in self._known if not known.startswith(folder)}
+
+    def _folders(self, files: Iterable[str]) -> set[str]:
+        """The folders of the files, and above each folder that is new to us its parent."""
+        folders: set[str] = set()
+        for folder in {os.path.dirname(path) for path in files}:
+            folders.add(folder)
+            while folder not in self._known and folder.startswith(self._top):
+                self._known.add(folder)
+                folder = os.path.dirname(folder)
+                folders.add(folder)
+        return folders

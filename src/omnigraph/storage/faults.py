@@ -1,0 +1,45 @@
+"""One place where what lance and the operating system raise becomes one of our errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import pyarrow as pa
+
+from omnigraph.errors import NotFoundError, OmnigraphError, StorageUnavailableError
+
+_MISSING: Final = ("not found", "does not exist", "no such file", "was not found")
+
+
+def is_missing(cause: BaseException) -> bool:
+    """Whether the library says that the thing is not there."""
+    text = str(cause).lower()
+    return isinstance(cause, FileNotFoundError) or any(words in text for words in _MISSING)
+
+
+def reason_of(cause: BaseException) -> str:
+    """The first line of what the library said: the rest are places in its own source."""
+    return (str(cause).strip().splitlines() or [type(cause).__name__])[0][:500]
+
+
+@contextmanager
+def translated(uri: str, *, doing: str) -> Iterator[None]:
+    """Run the body; anything foreign that says "the store failed" leaves as one of ours."""
+    try:
+        yield
+    except OmnigraphError:
+        raise
+    except (OSError, ValueError, RuntimeError, pa.ArrowException) as cause:
+        raise as_ours(cause, uri=uri, doing=doing) from cause
+
+
+def as_ours(cause: BaseException, *, uri: str, doing: str) -> OmnigraphError:
+    """The error of ours that says the same."""
+    reason = reason_of(cause)
+    if is_missing(cause):
+        return NotFoundError(
+            f"cannot {doing} '{uri}': it is not there", kind="table", name=uri, reason=reason
+        )
+    return StorageUnavailableError(f"cannot {doing} '{uri}': {reason}", uri=uri, reason=reason)

@@ -1,0 +1,108 @@
+"""Open Lance datasets: one session for all of them, and the most recent versions kept open."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+import lance
+from lance.dataset import Session
+
+from omnigraph.errors import NotFoundError
+from omnigraph.model.graph import TableEntry
+from omnigraph.model.limits import TABLE_HANDLES_MAX
+from omnigraph.model.ports import World
+from omnigraph.storage.durable import Flusher
+from omnigraph.storage.faults import is_missing, reason_of, translated
+from omnigraph.storage.layout import branch_folder
+from omnigraph.storage.objects import Root
+
+Pin = tuple[str, str | None, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pinned:
+    """A dataset at exactly the version its entry names. Nobody may move it."""
+
+    entry: TableEntry
+    dataset: Any
+    folder: str
+    flusher: Flusher
+
+
+class Handles:
+    """Opens datasets by (location, branch, version) and remembers them, newest last."""
+
+    def __init__(self, root: Root, world: World) -> None:
+        self.root = root
+        self.world = world
+        self.session = Session()
+        self.flusher = Flusher(root, world)
+        self._options = root.storage_options or None
+        self._lock = threading.Lock()
+        self._open: OrderedDict[Pin, Any] = OrderedDict()
+
+    def uri(self, location: str, branch: str | None) -> str:
+        """The address under which Lance opens a branch of a table."""
+        return self.root.child(branch_folder(location, branch))
+
+    def pinned(self, entry: TableEntry) -> Pinned:
+        """The dataset at the entry's version; NotFoundError if it was cleaned up or never was."""
+        return Pinned(
+            entry=entry,
+            dataset=self.at(entry.location, entry.branch, entry.version),
+            folder=self.uri(entry.location, entry.branch),
+            flusher=self.flusher,
+        )
+
+    def at(self, location: str, branch: str | None, version: int) -> Any:
+        """The dataset at one version."""
+        pin = (location, branch, version)
+        with self._lock:
+            known = self._open.get(pin)
+            if known is not None:
+                self._open.move_to_end(pin)
+                return known
+        dataset = self._load(location, branch, version)
+        self.remember(location, branch, dataset)
+        return dataset
+
+    def head(self, location: str, branch: str | None) -> Any:
+        """The dataset at its newest version."""
+        return self._load(location, branch, None)
+
+    def remember(self, location: str, branch: str | None, dataset: Any) -> None:
+        """Keep a handle that is at hand already, for example the one that a commit returned."""
+        with self._lock:
+            self._open[(location, branch, int(dataset.version))] = dataset
+            while len(self._open) > TABLE_HANDLES_MAX:
+                self._open.popitem(last=False)
+
+    def forget(self, location: str, branch: str | None) -> None:
+        """Drop every handle of a table branch that was removed."""
+        with self._lock:
+            for pin in [pin for pin in self._open if pin[:2] == (location, branch)]:
+                del self._open[pin]
+        self.flusher.forget(self.uri(location, branch))
+
+    def _load(self, location: str, branch: str | None, version: int | None) -> Any:
+        uri = self.uri(location, branch)
+        with translated(uri, doing="open table"):
+            try:
+                return lance.dataset(
+                    uri, version=version, session=self.session, storage_options=self._options
+                )
+            except (ValueError, OSError) as cause:
+                if not is_missing(cause):
+                    raise
+                at = f" at version {version}" if version is not None else ""
+                raise NotFoundError(
+                    f"table '{location}'{at} is not there",
+                    kind="table-version" if version is not None else "table",
+                    name=location,
+                    branch=branch,
+                    version=version,
+                    reason=reason_of(cause),
+                ) from cause

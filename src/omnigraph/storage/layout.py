@@ -1,0 +1,38 @@
+"""Where things lie below a graph root, and under which names."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from omnigraph.model.schema import EntityKind
+
+MANIFEST: Final = "__manifest"
+RECOVERY: Final = "__recovery"
+REFS: Final = "_refs/branches"
+LOCKS: Final = "__locks"
+AUDIT: Final = "_graph_commit_recoveries.lance"
+
+_FOLDERS: Final = {"node": "nodes", "edge": "edges"}
+_FNV_OFFSET: Final = 0xCBF29CE484222325
+_FNV_PRIME: Final = 0x100000001B3
+_U64: Final = (1 << 64) - 1
+
+
+def fnv1a64(text: str) -> int:
+    """The 64-bit FNV-1a hash of the text's UTF-8 bytes."""
+    value = _FNV_OFFSET
+    for byte in text.encode():
+        value = ((value ^ byte) * _FNV_PRIME) & _U64
+    return value
+
+
+def type_folder(kind: EntityKind, name: str, *, life: int = 1) -> str:
+    """The folder of a type's table. A later life of the same name gets `-2`, `-3`, …"""
+    assert life >= 1, "lives count from 1"
+    suffix = f"-{life}" if life > 1 else ""
+    return f"{_FOLDERS[kind]}/{fnv1a64(name):016x}{suffix}"
+
+
+def branch_folder(location: str, branch: str | None) -> str:
+    """Where Lance keeps a branch of the dataset at `location`; None is its main line."""
+    return location if branch is None else f"{location}/tree/{branch}"

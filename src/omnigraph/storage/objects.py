@@ -1,0 +1,148 @@
+"""Control objects below a graph root: small files that are not Lance datasets.
+
+`Root.parse` turns what a user typed into a place; `open_store` gives the `ObjectStore` for it. Local
+writes are atomic and reach the disk before they return; on S3 every condition is the server's own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, Literal
+from urllib.parse import unquote, urlsplit
+
+from omnigraph.errors import InputError
+from omnigraph.model.limits import STORE_CONNECT_MS_MAX, STORE_RETRIES_MAX, STORE_RETRY_MS_MAX
+from omnigraph.model.ports import ObjectStore, World
+from omnigraph.storage.local_store import LocalObjects
+from omnigraph.storage.s3_store import S3Objects
+
+Scheme = Literal["file", "s3"]
+
+_TRUE: Final = frozenset({"1", "true", "yes", "on"})
+_ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+_REGIONS: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
+_CREDENTIALS: Final = (
+    ("AWS_ACCESS_KEY_ID", "access_key_id"),
+    ("AWS_SECRET_ACCESS_KEY", "secret_access_key"),
+    ("AWS_SESSION_TOKEN", "session_token"),
+)
+
+
+def aws_environment() -> Mapping[str, str]:
+    """The process's AWS_* variables: the one place below `cli/` that looks at the environment."""
+    return MappingProxyType({k: v for k, v in os.environ.items() if k.startswith("AWS_")})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Root:
+    """Where a graph lives. `uri` has no trailing slash; `s3` holds the settings of an S3 place."""
+
+    uri: str
+    scheme: Scheme
+    local_path: str | None = None
+    s3: Mapping[str, str] = field(default_factory=dict, repr=False)  # holds secrets
+
+    @classmethod
+    def parse(cls, uri: str, environ: Mapping[str, str]) -> Root:
+        """The place that a path, `file://` or `s3://` address names; relative paths are absolute."""
+        scheme, separator, rest = uri.partition("://")
+        if not uri.strip():
+            raise InputError("the graph's address is empty", uri=uri)
+        if not separator:
+            return cls._local(uri)
+        match scheme.lower():
+            case "file":
+                return cls._local(_path_of_file_uri(uri))
+            case "s3":
+                return cls._s3(rest, environ, uri=uri)
+            case "http" | "https":
+                raise InputError(
+                    f"'{uri}' is a server, not a place where a graph is stored",
+                    hint="use a path or an s3:// address",
+                    uri=uri,
+                )
+            case _:
+                raise InputError(
+                    f"'{uri}': unknown scheme '{scheme}'",
+                    hint="use a path, a file:// or an s3:// address",
+                    uri=uri,
+                )
+
+    @classmethod
+    def _local(cls, path: str) -> Root:
+        absolute = os.path.abspath(path)
+        return cls(uri=absolute, scheme="file", local_path=absolute)
+
+    @classmethod
+    def _s3(cls, rest: str, environ: Mapping[str, str], *, uri: str) -> Root:
+        bucket, _, prefix = rest.partition("/")
+        parts = [part for part in prefix.split("/") if part]
+        if not bucket or any(part in (".", "..") for part in parts):
+            raise InputError(f"'{uri}' needs a bucket and plain folder names", uri=uri)
+        return cls(
+            uri="s3://" + "/".join([bucket, *parts]),
+            scheme="s3",
+            s3=MappingProxyType(_s3_settings(environ)),
+        )
+
+    def child(self, location: str) -> str:
+        """The absolute address of a folder or file below the root."""
+        return f"{self.uri}/{location}" if location else self.uri
+
+    @property
+    def bucket_and_prefix(self) -> tuple[str, str]:
+        """The bucket of an S3 root and the folder in it (may be empty)."""
+        assert self.scheme == "s3", "only S3 roots have buckets"
+        bucket, _, prefix = self.uri.removeprefix("s3://").partition("/")
+        return bucket, prefix
+
+    @property
+    def storage_options(self) -> dict[str, str]:
+        """What lance needs to reach the place; empty on local disk."""
+        if self.scheme == "file":
+            return {}
+        options = {
+            "connect_timeout": f"{STORE_CONNECT_MS_MAX}ms",
+            "client_max_retries": str(STORE_RETRIES_MAX),
+            "client_retry_timeout": str(STORE_RETRY_MS_MAX // 1000),
+        }
+        names = {"endpoint": "aws_endpoint", "region": "aws_region", "allow_http": "allow_http"}
+        for key, value in self.s3.items():
+            options[names.get(key, f"aws_{key}")] = value
+        return options
+
+
+def _path_of_file_uri(uri: str) -> str:
+    parts = urlsplit(uri)
+    if parts.netloc not in ("", "localhost"):
+        raise InputError(f"'{uri}' names another machine", hint="write file:///path", uri=uri)
+    return unquote(parts.path)
+
+
+def _s3_settings(environ: Mapping[str, str]) -> dict[str, str]:
+    settings = {ours: environ[name] for name, ours in _CREDENTIALS if environ.get(name)}
+    endpoint = next((environ[name] for name in _ENDPOINTS if environ.get(name)), None)
+    region = next((environ[name] for name in _REGIONS if environ.get(name)), "us-east-1")
+    settings["region"] = region
+    if endpoint is not None:
+        settings["endpoint"] = endpoint
+    if environ.get("AWS_ALLOW_HTTP", "").lower() in _TRUE:
+        settings["allow_http"] = "true"
+    path_style = environ.get("AWS_S3_FORCE_PATH_STYLE", "").lower()
+    # An endpoint of one's own rarely has a host name per bucket, so path style is its default.
+    if endpoint is not None or path_style:
+        by_path = path_style in _TRUE if path_style else True
+        settings["virtual_hosted_style_request"] = "false" if by_path else "true"
+    return settings
+
+
+def open_store(root: Root, world: World) -> ObjectStore:
+    """The store of control objects below the root."""
+    if root.local_path is not None:
+        return LocalObjects(Path(root.local_path), world)
+    bucket, prefix = root.bucket_and_prefix
+    return S3Objects(bucket=bucket, prefix=prefix, settings=root.s3)

@@ -1,0 +1,212 @@
+"""Turning rows into uncommitted Lance transactions that can land on one version only.
+
+Lance happily rebases an append or a deletion over what others committed meanwhile. Each transaction
+made here therefore carries a *guard*: it claims to change a fragment that it leaves as it is, so any
+other commit to the table makes Lance refuse it. A table without fragments is replaced as a whole,
+which Lance never rebases.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from lance import LanceOperation as Op
+from lance.dataset import Transaction
+from lance.fragment import FragmentMetadata, RowIdSequence, write_fragments
+
+from omnigraph.storage.faults import translated
+from omnigraph.storage.handles import Pinned
+from omnigraph.storage.staged import StagedWrite
+
+Rows = pa.Table | pa.RecordBatch | pa.RecordBatchReader
+ROW_ID, ROW_ADDRESS = "_rowid", "_rowaddr"
+_OFFSET_BITS = 32
+
+
+def append(pinned: Pinned, rows: Rows) -> StagedWrite | None:
+    """Add the rows; None if there are none."""
+    return append_fragments(pinned, written(pinned, rows))
+
+
+def append_fragments(pinned: Pinned, fragments: Sequence[FragmentMetadata]) -> StagedWrite | None:
+    """Add fragments that are written already."""
+    added = sum(fragment.physical_rows for fragment in fragments)
+    if added == 0:
+        return None
+    return staged(pinned, "append", addition(pinned, fragments), inserted=added)
+
+
+def overwrite(pinned: Pinned, rows: Rows) -> StagedWrite:
+    """Replace all rows; no rows leave an empty table."""
+    return overwrite_fragments(pinned, written(pinned, rows))
+
+
+def overwrite_fragments(pinned: Pinned, fragments: Sequence[FragmentMetadata]) -> StagedWrite:
+    """Replace all rows by fragments that are written already."""
+    added = sum(fragment.physical_rows for fragment in fragments)
+    gone = int(pinned.dataset.count_rows())
+    operation = replacement(pinned, [one for one in fragments if one.physical_rows])
+    return staged(pinned, "overwrite", operation, inserted=added, deleted=gone)
+
+
+def upsert(pinned: Pinned, rows: pa.Table, existing: pa.Table) -> StagedWrite | None:
+    """Replace the rows that `existing` locates by id and add the others.
+
+    `rows` holds each id once; `existing` has `id`, `_rowid` and `_rowaddr`. Replaced rows keep
+    their row id, so history and caches can follow them.
+    """
+    if rows.num_rows == 0:
+        return None
+    places = dict(
+        zip(
+            existing["id"].to_pylist(),
+            zip(existing[ROW_ID].to_pylist(), existing[ROW_ADDRESS].to_pylist(), strict=True),
+            strict=True,
+        )
+    )
+    if not places:
+        return append(pinned, rows)
+    ids = rows["id"].to_pylist()
+    assert len(set(ids)) == len(ids), "an upsert names each id once"
+    old = [at for at, key in enumerate(ids) if key in places]
+    new = [at for at, key in enumerate(ids) if key not in places]
+    # Row ids can be given to the first rows of a fragment only; the rest get fresh ones.
+    ordered = rows.take(pa.array(old + new, pa.int64())) if new else rows
+    row_ids = [places[ids[at]][0] for at in old]
+    fragments = _with_row_ids(written(pinned, ordered), row_ids)
+    updated, removed = without_rows(pinned, [places[ids[at]][1] for at in old])
+    operation = change(pinned, updated=updated, removed=removed, added=fragments)
+    return staged(pinned, "upsert", operation, inserted=len(new), updated=len(old))
+
+
+def delete(pinned: Pinned, addresses: Sequence[int]) -> StagedWrite | None:
+    """Remove the rows at these addresses; None if there are none."""
+    if not addresses:
+        return None
+    updated, removed = without_rows(pinned, addresses)
+    operation = change(pinned, updated=updated, removed=removed, added=[])
+    return staged(pinned, "delete", operation, deleted=len(addresses))
+
+
+# --- the pieces ---
+
+
+def written(pinned: Pinned, rows: Rows) -> list[FragmentMetadata]:
+    """The rows as uncommitted fragments in the table's folder, on disk."""
+    if isinstance(rows, pa.RecordBatch):
+        rows = pa.Table.from_batches([rows])
+    if isinstance(rows, pa.Table) and rows.num_rows == 0:
+        return []
+    with translated(pinned.folder, doing="write rows to"):
+        fragments: list[FragmentMetadata] = write_fragments(rows, pinned.dataset)
+    pinned.flusher.flush(_data_paths(pinned.folder, fragments))
+    return fragments
+
+
+def without_rows(
+    pinned: Pinned, addresses: Iterable[int]
+) -> tuple[list[FragmentMetadata], list[int]]:
+    """The fragments that lose some rows, with their deletion files, and those that lose all."""
+    by_fragment: Mapping[int, list[int]] = defaultdict(list)
+    for address in addresses:
+        by_fragment[address >> _OFFSET_BITS].append(address & ((1 << _OFFSET_BITS) - 1))
+    updated: list[FragmentMetadata] = []
+    removed: list[int] = []
+    with translated(pinned.folder, doing="delete rows of"):
+        for number, offsets in sorted(by_fragment.items()):
+            left = pinned.dataset.get_fragment(number).delete_rows(offsets)
+            if left is None:
+                removed.append(number)
+            else:
+                updated.append(left)
+    pinned.flusher.flush(_deletion_paths(pinned.folder, updated))
+    return updated, removed
+
+
+def addition(pinned: Pinned, fragments: Sequence[FragmentMetadata]) -> Any:
+    """An append that refuses to be rebased."""
+    return change(pinned, updated=[], removed=[], added=fragments)
+
+
+def replacement(pinned: Pinned, fragments: Sequence[FragmentMetadata]) -> Any:
+    """The same table with other rows: columns, their numbers and their metadata stay."""
+    return Op.Overwrite(pinned.dataset.lance_schema, list(fragments))
+
+
+def change(
+    pinned: Pinned,
+    *,
+    updated: Sequence[FragmentMetadata],
+    removed: Sequence[int],
+    added: Sequence[FragmentMetadata],
+) -> Any:
+    """A guarded update: strict on the pinned version whatever it changes."""
+    fragments = pinned.dataset.get_fragments()
+    if not fragments:
+        return replacement(pinned, added)
+    touched = {fragment.id for fragment in updated}
+    first = fragments[0].metadata
+    guard = [] if first.id in touched or first.id in removed else [first]
+    return Op.Update(
+        removed_fragment_ids=list(removed),
+        updated_fragments=[*guard, *updated],
+        new_fragments=list(added),
+        fields_for_preserving_frag_bitmap=[
+            field.id() for field in pinned.dataset.lance_schema.fields()
+        ],
+        update_mode="rewrite_rows",
+    )
+
+
+def staged(
+    pinned: Pinned,
+    operation: str,
+    lance_operation: Any,
+    *,
+    inserted: int = 0,
+    updated: int = 0,
+    deleted: int = 0,
+) -> StagedWrite:
+    """The operation as a write that waits for `Tables.apply`."""
+    entry = pinned.entry
+    before = int(pinned.dataset.count_rows())
+    transaction = Transaction(entry.version, lance_operation, str(uuid.uuid4()), {})
+    return StagedWrite(
+        table_key=entry.table_key,
+        location=entry.location,
+        branch=entry.branch,
+        pinned_version=entry.version,
+        version_after=entry.version + 1,
+        transaction_uuid=transaction.uuid,
+        operation=operation,
+        row_count_after=before + inserted - deleted,
+        rows_inserted=inserted,
+        rows_updated=updated,
+        rows_deleted=deleted,
+        transaction=transaction,
+    )
+
+
+def _with_row_ids(
+    fragments: list[FragmentMetadata], row_ids: Sequence[int]
+) -> list[FragmentMetadata]:
+    """Hand the known row ids to the first rows of the new fragments, in order."""
+    start = 0
+    for fragment in fragments:
+        part = row_ids[start : start + fragment.physical_rows]
+        if part:
+            fragment.row_id_meta = RowIdSequence(part).to_inline_metadata()
+        start += fragment.physical_rows
+    return fragments
+
+
+def _data_paths(folder: str, fragments: Iterable[FragmentMetadata]) -> list[str]:
+    return [f"{folder}/data/{file.path}" for fragment in fragments for file in fragment.files]
+
+
+def _deletion_paths(folder: str, fragments: Iterable[FragmentMetadata]) -> list[str]:
+    return [f"{folder}/{one.deletion_file.path(one.id)}" for one in fragments]

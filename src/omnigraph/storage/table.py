@@ -1,0 +1,236 @@
+"""Tables: sealed read handles, staged writes, and the one door through which a table moves.
+
+A `Table` is one version of one table. It can be read from many threads and can stage writes, but it
+never moves the head: only `Tables.apply` commits, and only on the version a write was staged on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import lance
+import pyarrow as pa
+from lance.commit import CommitConflictError
+from lance.fragment import write_fragments
+
+from omnigraph.errors import (
+    AlreadyExistsError,
+    ExpectedVersionMismatchError,
+    IntegrityError,
+    NotFoundError,
+)
+from omnigraph.model.changeset import TableUpdate
+from omnigraph.model.graph import TableEntry
+from omnigraph.model.ports import World
+from omnigraph.storage import sql, staging
+from omnigraph.storage.faults import translated
+from omnigraph.storage.handles import Handles, Pinned
+from omnigraph.storage.objects import Root
+from omnigraph.storage.staged import COMMIT_PROPERTY, StagedWrite
+from omnigraph.storage.staging import ROW_ADDRESS, ROW_ID, Rows
+
+_STORAGE_VERSION: Final = "2.2"
+_ID_LIST_MAX: Final = 10_000  # longer lists of ids are cheaper as one scan of the id column
+
+
+class Table:
+    """One version of a table. Reads are safe from any thread; staging never moves the head."""
+
+    def __init__(self, pinned: Pinned) -> None:
+        self._pinned = pinned
+
+    @property
+    def entry(self) -> TableEntry:
+        return self._pinned.entry
+
+    @property
+    def version(self) -> int:
+        return self._pinned.entry.version
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._pinned.dataset.schema
+
+    # --- reading ---
+
+    def count(self, where: str | None = None) -> int:
+        """How many rows there are, or how many satisfy the SQL condition."""
+        with self._reading():
+            return int(self._pinned.dataset.count_rows(where))
+
+    def scan(
+        self,
+        *,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        limit: int | None = None,
+        offset: int | None = None,
+        with_row_id: bool = False,
+        with_row_address: bool = False,
+        batch_rows: int | None = None,
+        fragments: Sequence[int] | None = None,
+    ) -> pa.RecordBatchReader:
+        """The rows, batch by batch, in table order. `columns=None` means every column."""
+        dataset = self._pinned.dataset
+        chosen = None if fragments is None else [dataset.get_fragment(one) for one in fragments]
+        with self._reading():
+            return dataset.scanner(
+                columns=None if columns is None else list(columns),
+                filter=where,
+                limit=limit,
+                offset=offset,
+                with_row_id=with_row_id,
+                with_row_address=with_row_address,
+                batch_size=batch_rows,
+                fragments=chosen,
+                scan_in_order=True,
+            ).to_reader()
+
+    def read(self, **options: Any) -> pa.Table:
+        """The same as `scan`, all at once."""
+        with self._reading():
+            return self.scan(**options).read_all()
+
+    def locate(self, ids: Sequence[str]) -> pa.Table:
+        """Where the rows with these ids are: `id`, `_rowid`, `_rowaddr`; missing ones left out."""
+        if not ids:
+            return _NOWHERE.empty_table()
+        where = sql.in_list("id", ids) if len(ids) <= _ID_LIST_MAX else None
+        found = self.read(columns=["id"], where=where, with_row_id=True, with_row_address=True)
+        if where is None:
+            mask = pa.compute.is_in(found["id"], value_set=pa.array(list(ids), pa.string()))
+            found = found.filter(mask)
+        return found.select(["id", ROW_ID, ROW_ADDRESS])
+
+    # --- staging ---
+
+    def stage_append(self, data: Rows) -> StagedWrite | None:
+        """Add rows without looking at their ids; None if there are none."""
+        return staging.append(self._pinned, data)
+
+    def stage_upsert(
+        self, data: pa.Table, *, existing: pa.Table | None = None
+    ) -> StagedWrite | None:
+        """Replace rows by id (keeping their row ids) and add the rest; each id only once.
+
+        A caller who has located the ids on this very table passes the answer as `existing` and
+        saves the lookup.
+        """
+        if existing is None:
+            existing = self.locate(data["id"].to_pylist())
+        return staging.upsert(self._pinned, data, existing)
+
+    def stage_overwrite(self, data: Rows) -> StagedWrite:
+        """Replace all rows; zero rows empty the table."""
+        return staging.overwrite(self._pinned, data)
+
+    def stage_delete_ids(self, ids: Sequence[str]) -> StagedWrite | None:
+        """Remove the rows with these ids; None if none of them is there."""
+        return staging.delete(self._pinned, self.locate(ids)[ROW_ADDRESS].to_pylist())
+
+    def stage_delete_where(self, where: str) -> StagedWrite | None:
+        """Remove the rows that satisfy the SQL condition; None if no row does."""
+        found = self.read(columns=[], where=where, with_row_address=True)
+        return staging.delete(self._pinned, found[ROW_ADDRESS].to_pylist())
+
+    def _reading(self) -> Any:
+        return translated(self._pinned.folder, doing="read table")
+
+
+_NOWHERE: Final = pa.schema(
+    [("id", pa.string()), (ROW_ID, pa.uint64()), (ROW_ADDRESS, pa.uint64())]
+)
+
+
+class Tables:
+    """All tables of one graph root. One per open graph; safe to share between threads."""
+
+    def __init__(self, root: Root, world: World) -> None:
+        self._root = root
+        self._world = world
+        self._handles = Handles(root, world)
+
+    def open(self, entry: TableEntry) -> Table:
+        """The table at exactly the entry's location, branch and version."""
+        return Table(self._handles.pinned(entry))
+
+    def exists(self, location: str) -> bool:
+        try:
+            self._handles.head(location, None)
+        except NotFoundError:
+            return False
+        return True
+
+    def head_version(self, location: str, branch: str | None) -> int:
+        """The newest version that Lance has, published or not."""
+        return int(self._handles.head(location, branch).version)
+
+    def create(self, location: str, schema: pa.Schema) -> int:
+        """Make an empty table and return its version; exactly one of several racers succeeds."""
+        uri = self._root.child(location)
+        options = self._root.storage_options or None
+        taken = AlreadyExistsError(
+            f"a table is at '{location}' already", kind="table", name=location
+        )
+        if self.exists(location):
+            raise taken
+        with translated(uri, doing="create table"):
+            draft = write_fragments(
+                schema.empty_table(),
+                uri,
+                schema=schema,
+                mode="create",
+                return_transaction=True,
+                data_storage_version=_STORAGE_VERSION,
+                enable_stable_row_ids=True,
+                storage_options=options,
+            )
+            try:
+                made = lance.LanceDataset.commit(
+                    uri,
+                    draft,
+                    max_retries=0,
+                    enable_stable_row_ids=True,
+                    enable_v2_manifest_paths=True,
+                    storage_options=options,
+                )
+            except OSError as cause:
+                if self.exists(location):
+                    raise taken from cause
+                raise
+        if self._root.local_path is not None:
+            self._handles.flusher.flush_tree(uri)
+        return int(made.version)
+
+    def apply(self, write: StagedWrite) -> TableUpdate:
+        """Land a staged write on its pinned version, or raise and change nothing."""
+        handles = self._handles
+        dataset = handles.at(write.location, write.branch, write.pinned_version)
+        transaction = write.transaction
+        if write.commit_id is not None:
+            transaction.transaction_properties = {COMMIT_PROPERTY: write.commit_id}
+        uri = handles.uri(write.location, write.branch)
+        with translated(uri, doing="commit to table"):
+            try:
+                after = lance.LanceDataset.commit(dataset, transaction, max_retries=0)
+            except CommitConflictError as cause:
+                raise ExpectedVersionMismatchError(
+                    table_key=write.table_key,
+                    expected=write.pinned_version,
+                    actual=self.head_version(write.location, write.branch),
+                ) from cause
+        if int(after.version) != write.version_after:
+            raise IntegrityError(
+                f"'{write.table_key}' landed at version {after.version}, not {write.version_after}",
+                table_key=write.table_key,
+                expected=write.version_after,
+                actual=int(after.version),
+            )
+        handles.remember(write.location, write.branch, after)
+        return TableUpdate(
+            table_key=write.table_key,
+            version=int(after.version),
+            branch=write.branch,
+            row_count=write.row_count_after,
+        )
