@@ -1,0 +1,375 @@
+"""Recursive descent over tokens: files, queries, match clauses and mutation statements."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from omnigraph.compiler.diagnostics import SourceText
+from omnigraph.compiler.query import ast
+from omnigraph.compiler.query.parse_expr import ExprParser
+from omnigraph.compiler.query.tokens import Token, fail, unquote
+from omnigraph.model.limits import (
+    COMPILED_QUERIES_CACHED_MAX,
+    QUERY_CLAUSES_MAX,
+    QUERY_HOPS_MAX,
+    QUERY_PARAMS_MAX,
+    QUERY_STATEMENTS_MAX,
+)
+from omnigraph.model.schema import PropertyType, Scalar
+
+_BASE_TYPES = {scalar.value: scalar for scalar in Scalar if scalar is not Scalar.VECTOR}
+_ANNOTATIONS = ("description", "instruction")
+_STATEMENTS = ("insert", "update", "delete")
+_VECTOR_DIMENSION_MAX = 2**31 - 1
+SOURCE_NAME = "query"
+
+
+@lru_cache(maxsize=COMPILED_QUERIES_CACHED_MAX)
+def parse_file(source: str) -> ast.QueryFile:
+    """The tree of a `.gq` text, or ParseError with line, column and excerpt."""
+    return _Parser(SourceText(source, SOURCE_NAME)).file()
+
+
+class _Parser(ExprParser):
+    """Everything around the expressions."""
+
+    def file(self) -> ast.QueryFile:
+        queries: list[ast.Query] = []
+        while self.peek().kind != "end":
+            queries.append(self._query())
+        return ast.QueryFile(tuple(queries))
+
+    def _query(self) -> ast.Query:
+        at = self.expect_word("query").at
+        name = self.name("a query name").text
+        params = self._params()
+        notes = self._annotations()
+        self.expect("{", "`{`")
+        body: ast.ReadBody | ast.MutationBody
+        if self.at_word("match"):
+            body = self._read()
+        elif any(self.at_word(word) for word in _STATEMENTS):
+            body = self._mutation()
+        else:
+            what = "`match`, `insert`, `update` or `delete`"
+            self.refuse(what, words=("match", *_STATEMENTS))
+        self._end_of_body(body)
+        description, instruction = notes.get("description"), notes.get("instruction")
+        return ast.Query(name, params, description, instruction, body, at)
+
+    def _end_of_body(self, body: ast.ReadBody | ast.MutationBody) -> None:
+        hint = None
+        token = self.peek()
+        if isinstance(body, ast.ReadBody):
+            if token.text in _STATEMENTS:
+                hint = "a query either reads or changes the graph; write two queries"
+            elif token.text in {"order", "limit", "offset"}:
+                hint = "after return comes order, then limit and offset, each at most once"
+            elif token.text == "where":
+                hint = "conditions are clauses of `match { ... }`"
+        self.expect("}", "`}`", hint=hint)
+
+    def _params(self) -> tuple[ast.ParamDecl, ...]:
+        self.expect("(", "`(`", hint="a query without parameters is written `query name() { ... }`")
+        params: list[ast.ParamDecl] = []
+        while self.peek().kind != ")":
+            if params:
+                self.expect(",", "`,` or `)`")
+            token = self.expect("variable", "a parameter such as `$name: String`")
+            self.expect(":", "`:` and the parameter's type")
+            params.append(ast.ParamDecl(token.text[1:], self._type(), token.at))
+            self._cap(len(params), QUERY_PARAMS_MAX, "parameters of a query", token.at)
+        self.take()
+        return tuple(params)
+
+    def _type(self) -> PropertyType:
+        is_list = self.skip("[")
+        token = self.peek()
+        dimension: int | None = None
+        if token.kind == "type" and token.text == "Vector" and not is_list:
+            self.take()
+            scalar, dimension = Scalar.VECTOR, self._dimension()
+        elif token.kind == "type" and token.text in _BASE_TYPES:
+            self.take()
+            scalar = _BASE_TYPES[token.text]
+        else:
+            hint = (
+                "one of: " + ", ".join([*_BASE_TYPES, "Vector(n)", "[T]"]) + ", each with ? or not"
+            )
+            self.refuse("a parameter type", hint=hint)
+        if is_list:
+            self.expect("]", "`]`")
+        nullable = self.skip("?")
+        return PropertyType(scalar=scalar, nullable=nullable, is_list=is_list, dimension=dimension)
+
+    def _dimension(self) -> int:
+        self.expect("(", "`(` and the number of dimensions", hint="write Vector(n)")
+        token = self.expect("int", "the number of dimensions")
+        dimension = self._integer(token)
+        if not 1 <= dimension <= _VECTOR_DIMENSION_MAX:
+            message = f"a vector has 1 to {_VECTOR_DIMENSION_MAX} dimensions, not {token.text}"
+            fail(self.source, token.at, message)
+        self.expect(")", "`)`")
+        return dimension
+
+    def _integer(self, token: Token) -> int:
+        if len(token.text.lstrip("0")) > 20:
+            fail(self.source, token.at, f"number {token} is too large")
+        return int(token.text)
+
+    def _annotations(self) -> dict[str, str]:
+        notes: dict[str, str] = {}
+        while self.peek().kind == "@":
+            at = self.take().at
+            token = self.peek()
+            if token.kind != "ident" or token.text not in _ANNOTATIONS:
+                self.refuse("`description` or `instruction`", words=_ANNOTATIONS)
+            self.take()
+            if token.text in notes:
+                fail(self.source, at, f"duplicate @{token.text}", hint="one is enough")
+            self.expect("(", "`(`")
+            notes[token.text] = unquote(self.source, self.expect("string", "a string"))
+            self.expect(")", "`)`")
+        return notes
+
+    def _cap(self, count: int, limit: int, resource: str, at: int) -> None:
+        if count > limit:
+            fail(self.source, at, f"{resource} are limited to {limit}", hint="split the query")
+
+    # --- reads ---
+
+    def _read(self) -> ast.ReadBody:
+        self.take()
+        self.clauses_read = 0
+        clauses = self._clauses("match")
+        self.expect_word("return")
+        distinct = self.skip_word("distinct")
+        self.expect("{", "`{`")
+        # The word may also stand inside the braces, where it can only mean this.
+        if not distinct and self.at_word("distinct") and self.peek(1).kind not in {",", "}"}:
+            distinct = not self.at_word("as", 1)
+            if distinct:
+                self.take()
+        projections = self._projections()
+        orderings = self._orderings() if self.skip_word("order") else ()
+        limit, offset = self._window()
+        return ast.ReadBody(clauses, projections, distinct, orderings, limit, offset)
+
+    def _projections(self) -> tuple[ast.Projection, ...]:
+        projections: list[ast.Projection] = []
+        while not projections or self.peek().kind != "}":
+            at = self.peek().at
+            expr = self.expression()
+            alias = self.name("a column name").text if self.skip_word("as") else None
+            projections.append(ast.Projection(expr, alias, at))
+            self._cap(len(projections), QUERY_CLAUSES_MAX, "projections", at)
+            self.skip(",")
+        self.take()
+        return tuple(projections)
+
+    def _orderings(self) -> tuple[ast.Ordering, ...]:
+        self.expect("{", "`{`", hint="write `order { $p.age desc }`")
+        orderings: list[ast.Ordering] = []
+        while True:
+            at = self.peek().at
+            expr = self.expression()
+            direction = None
+            if self.at_word("asc") or self.at_word("desc"):
+                token = self.peek()
+                if isinstance(expr, ast.Call) and expr.name == "nearest":
+                    hint = "nearest always puts the smallest distance first"
+                    fail(self.source, token.at, f"nearest takes no `{token.text}`", hint=hint)
+                direction = self.take().text
+            orderings.append(ast.Ordering(expr, direction, at))
+            self._cap(len(orderings), QUERY_CLAUSES_MAX, "orderings", at)
+            if not self.skip(","):
+                break
+        self.expect("}", "`,` or `}`", hint="sort keys are separated by commas")
+        return tuple(orderings)
+
+    def _window(self) -> tuple[ast.Lit | ast.Var | None, ast.Lit | ast.Var | None]:
+        found: dict[str, ast.Lit | ast.Var] = {}
+        while (word := self.peek()).kind == "ident" and word.text in {"limit", "offset"}:
+            if word.text in found:
+                break
+            self.take()
+            token = self.peek()
+            if token.kind == "variable":
+                self.take()
+                found[word.text] = ast.Var(token.text[1:], token.at)
+            else:
+                hint = f"write `{word.text} 10` or `{word.text} $n`"
+                token = self.expect("int", "a whole number or a parameter", hint=hint)
+                found[word.text] = ast.Lit("int", self._integer(token), token.at)
+        return found.get("limit"), found.get("offset")
+
+    # --- match clauses ---
+
+    def _clauses(self, word: str) -> tuple[ast.Clause, ...]:
+        self.enter()
+        self.expect("{", f"`{{` after `{word}`")
+        clauses: list[ast.Clause] = []
+        while not clauses or self.peek().kind != "}":
+            clauses.append(self._clause())
+            self.clauses_read += 1
+            self._cap(self.clauses_read, QUERY_CLAUSES_MAX, "clauses", clauses[-1].at)
+        self.take()
+        self.leave()
+        return tuple(clauses)
+
+    def _clause(self) -> ast.Clause:
+        token = self.peek()
+        if token.kind == "ident" and self.peek(1).kind == "{":
+            if token.text in {"not", "optional"}:
+                self.take()
+                return ast.BlockClause(token.text, self._clauses(token.text), token.at)
+            self.refuse("`not {` or `optional {`", words=("not", "optional"))
+        if token.kind == "variable":
+            if self.peek(1).kind == ":":
+                return self._binding()
+            if self._at_traversal():
+                return self._traversal()
+        if token.kind in {"}", "end"}:
+            self.refuse("a clause", hint="for instance `$p: Person`, `$p knows $f` or `$p.age > 3`")
+        return self._filter(token)
+
+    def _filter(self, token: Token) -> ast.FilterClause:
+        expr = self.expression()
+        if not isinstance(expr, ast.Var | ast.Lit | ast.Word | ast.ListLit):
+            return ast.FilterClause(expr, token.at)
+        hint = None
+        found = self.peek()
+        if isinstance(expr, ast.Var) and found.kind == "type":
+            hint = f"`{token.text}: {found.text}` binds a node; edge names start in lower case"
+        elif isinstance(expr, ast.Var):
+            hint = f"`{token.text}: Type` binds a node, `{token.text} edge $other` walks an edge"
+        raise self.refusal("a binding, a traversal or a comparison", hint=hint)
+
+    def _at_traversal(self) -> bool:
+        """Whether the tokens after the leading variable can only be a traversal."""
+        second, third = self.peek(1), self.peek(2)
+        if second.kind == "variable":
+            return True
+        if second.kind == "<":
+            return third.kind == "ident" and self.peek(3).kind == ">"
+        if second.kind != "ident" or second.text == "not":
+            return False
+        return third.kind in {"variable", "{"}
+
+    def _binding(self) -> ast.Binding:
+        token = self.take()
+        self.take()
+        type_hint = "node types start with an upper-case letter"
+        type_token = self.expect("type", "a node type", hint=type_hint)
+        matches: list[ast.PropMatch] = []
+        if self.skip("{"):
+            while not matches or self.peek().kind != "}":
+                name = self.name("a property name")
+                self.expect(":", "`:`", hint="inline matches are equalities: `{ name: $name }`")
+                matches.append(ast.PropMatch(name.text, self.value(), name.at))
+                if not self.skip(",") and self.peek().kind != "}":
+                    self.refuse("`,` or `}`")
+            self.take()
+        name_text = token.text[1:]
+        return ast.Binding(name_text, type_token.text, tuple(matches), token.at, type_token.at)
+
+    def _traversal(self) -> ast.Traversal:
+        src = self._variable()
+        edge_var: ast.Var | None = None
+        if self.peek().kind == "variable":
+            edge_var = self._variable()
+            hint = f"`${src.name} $w:edge $other` names the edge"
+            self.expect(":", "`:` and an edge name", hint=hint)
+        undirected = self.skip("<")
+        edge = self._edge_name()
+        if undirected:
+            self.expect(">", "`>`")
+        bounds_at = self.peek().at
+        bounded = self.peek().kind == "{"
+        low, high = self._bounds() if bounded else (1, 1)
+        dst = self._variable()
+        return ast.Traversal(
+            src,
+            edge_var,
+            edge.text,
+            undirected,
+            low,
+            high,
+            bounded,
+            dst,
+            src.at,
+            edge.at,
+            bounds_at,
+        )
+
+    def _edge_name(self) -> Token:
+        token = self.peek()
+        hint = None
+        if token.kind == "type":
+            lowered = token.text[0].lower() + token.text[1:]
+            hint = f"in a traversal an edge name starts in lower case: `{lowered}`"
+        if self.at_word("not"):
+            self.refuse("an edge name")
+        return self.expect("ident", "an edge name", hint=hint)
+
+    def _variable(self) -> ast.Var:
+        token = self.expect("variable", "a variable")
+        return ast.Var(token.text[1:], token.at)
+
+    def _bounds(self) -> tuple[int, int | None]:
+        self.take()
+        hint = "hop bounds are written `{min,max}`"
+        low = self._hops(self.expect("int", "the smallest number of hops", hint=hint))
+        self.expect(",", "`,`", hint=hint)
+        high = self._hops(self.take()) if self.peek().kind == "int" else None
+        self.expect("}", "`}`", hint=hint)
+        return low, high
+
+    def _hops(self, token: Token) -> int:
+        hops = self._integer(token)
+        if hops > QUERY_HOPS_MAX:
+            fail(self.source, token.at, f"hops are limited to {QUERY_HOPS_MAX}")
+        return hops
+
+    # --- mutations ---
+
+    def _mutation(self) -> ast.MutationBody:
+        statements: list[ast.Statement] = []
+        while any(self.at_word(word) for word in _STATEMENTS):
+            statements.append(self._statement())
+            at = statements[-1].at
+            self._cap(len(statements), QUERY_STATEMENTS_MAX, "statements of a mutation", at)
+        return ast.MutationBody(tuple(statements))
+
+    def _statement(self) -> ast.Statement:
+        word = self.take()
+        hint = "type names start with an upper-case letter"
+        target = self.expect("type", "a type name", hint=hint)
+        if word.text == "insert":
+            return ast.Insert(target.text, self._assigns(), word.at, target.at)
+        if word.text == "delete":
+            return ast.Delete(target.text, self._where(word.text), word.at, target.at)
+        self.expect_word("set")
+        assigns = self._assigns()
+        return ast.Update(target.text, assigns, self._where(word.text), word.at, target.at)
+
+    def _assigns(self) -> tuple[ast.Assign, ...]:
+        self.expect("{", "`{`")
+        assigns: list[ast.Assign] = []
+        while not assigns or self.peek().kind != "}":
+            name = self.name("a property name")
+            self.expect(":", "`:` and a value", hint="assignments are written `name: value`")
+            assigns.append(ast.Assign(name.text, self.value(), name.at))
+            self.skip(",")
+        self.take()
+        return tuple(assigns)
+
+    def _where(self, verb: str) -> ast.Expr:
+        if not self.at_word("where"):
+            hint = f"{verb} needs a condition, such as `where name = $name`"
+            self.refuse("`where`", hint=hint)
+        self.take()
+        self.in_where = True
+        expr = self.expression()
+        self.in_where = False
+        return expr
