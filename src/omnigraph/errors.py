@@ -42,6 +42,11 @@ class OmnigraphError(Exception):
         for name, value in facts.items():
             setattr(self, name, value)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Errors travel between processes (Spark workers); the default would call the subclass's
+        # keyword-only constructor with the message alone.
+        return (_restored, (type(self), self.message, self.hint, self.facts))
+
     def to_json(self) -> dict[str, Any]:
         """The error as users see it under `--json`."""
         body: dict[str, Any] = {"error": self.message, "code": self.code}
@@ -49,6 +54,14 @@ class OmnigraphError(Exception):
             body["hint"] = self.hint
         body.update({name: value for name, value in self.facts.items() if _is_plain(value)})
         return body
+
+
+def _restored(
+    kind: type[OmnigraphError], message: str, hint: str | None, facts: dict[str, Any]
+) -> OmnigraphError:
+    error = kind.__new__(kind)
+    OmnigraphError.__init__(error, message, hint=hint, **facts)
+    return error
 
 
 def _is_plain(value: Any) -> bool:

@@ -40,7 +40,7 @@ def plan_archive(*, folder: Path, java: Java, spark_version: str, class_path: st
     try:
         folder.mkdir(parents=True, exist_ok=True)
         base = _base_archive(folder / f"{stem}-base.jsa", java)
-    except OSError:
+    except (OSError, subprocess.TimeoutExpired):
         return ArchivePlan.none()
     final = folder / f"{stem}.jsa"
     if final.is_file():
@@ -49,7 +49,7 @@ def plan_archive(*, folder: Path, java: Java, spark_version: str, class_path: st
             options=(f"-XX:SharedArchiveFile={files}", *_QUIET), recorded=None, final=None
         )
     recorded = folder / f"{stem}.{os.getpid()}.tmp"
-    options = (f"-XX:ArchiveClassesAtExit={recorded}", *_QUIET)
+    options: tuple[str, ...] = (f"-XX:ArchiveClassesAtExit={recorded}", *_QUIET)
     if base is not None:
         options = (f"-XX:SharedArchiveFile={base}", *options)
     return ArchivePlan(options=options, recorded=recorded, final=final)
@@ -61,7 +61,7 @@ def _base_archive(file: Path, java: Java) -> Path | None:
         return None
     if not file.is_file():
         temporary = file.with_suffix(f".{os.getpid()}.tmp")
-        subprocess.run(
+        subprocess.run(  # noqa: S603  (a Java that was found, not user text)
             [str(java.executable), "-Xshare:dump", f"-XX:SharedArchiveFile={temporary}"],
             check=False,
             timeout=_BASE_DUMP_SECONDS_MAX,

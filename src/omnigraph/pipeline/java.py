@@ -67,7 +67,7 @@ def _candidates(
 
 
 def _major_version(home: Path) -> int | None:
-    """What the runtime's `release` file says: reading it is free, running `java -version` is not."""
+    """What the `release` file says: reading it is free, running `java -version` is not."""
     try:
         release = (home / "release").read_text(encoding="utf-8", errors="replace")
     except OSError:

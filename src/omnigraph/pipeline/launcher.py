@@ -8,7 +8,6 @@ its port, and leave port and secret where PySpark looks for a gateway that runs 
 from __future__ import annotations
 
 import atexit
-import os
 import shlex
 import struct
 import subprocess
@@ -31,14 +30,24 @@ from omnigraph.pipeline.java import Java
 START_SECONDS_MAX = 120
 _POLL_SECONDS = 0.01
 _OUTPUT_LINES_MAX = 60
-_EXIT_SECONDS_MAX = 5
 
 # What Spark's own launcher opens for its serializers and off-heap memory, minus the vector module.
 _OPENED_PACKAGES = (
-    "java.lang java.lang.invoke java.lang.reflect java.io java.net java.nio java.util "
-    "java.util.concurrent java.util.concurrent.atomic jdk.internal.ref sun.nio.ch sun.nio.cs "
-    "sun.security.action sun.util.calendar"
-).split()
+    "java.lang",
+    "java.lang.invoke",
+    "java.lang.reflect",
+    "java.io",
+    "java.net",
+    "java.nio",
+    "java.util",
+    "java.util.concurrent",
+    "java.util.concurrent.atomic",
+    "jdk.internal.ref",
+    "sun.nio.ch",
+    "sun.nio.cs",
+    "sun.security.action",
+    "sun.util.calendar",
+)
 _FIXED_OPTIONS = (
     "-XX:+IgnoreUnrecognizedVMOptions",
     *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED_PACKAGES),
@@ -103,7 +112,7 @@ def command(order: LaunchOrder) -> list[str]:
 
 
 def launch(order: LaunchOrder) -> Gateway:
-    """Start the JVM and wait for its gateway, or raise `SparkUnavailableError` with its last words."""
+    """Start the JVM and wait for its gateway; `SparkUnavailableError` holds its last words."""
     with tempfile.TemporaryDirectory(prefix="omnigraph-spark-") as folder:
         info = Path(folder) / "gateway"
         try:
@@ -133,7 +142,7 @@ def _start(order: LaunchOrder, info: Path) -> subprocess.Popen[bytes]:
     }
     # A new session keeps Ctrl-C away from the JVM without a function between fork and exec, which
     # Lance would warn about. The JVM ends when its standard input does, so it never outlives us.
-    return subprocess.Popen(
+    return subprocess.Popen(  # noqa: S603  (a Java that was found, not user text)
         command(order),
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -154,7 +163,11 @@ def _await_gateway(
     ended = process.poll() is not None
     if not ended:
         process.kill()
+        process.wait()
     pump.join(timeout=1)
+    for stream in (process.stdin, process.stderr):
+        if stream is not None:
+            stream.close()
     said = "\n".join(output)
     what = f"exited with code {process.returncode}" if ended else "did not answer in time"
     last = f": {output[-1]}" if output else ""
@@ -183,11 +196,6 @@ def _pump(stream: IO[bytes], output: deque[str]) -> None:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Let the JVM go when Python ends; one that records an archive is not waited for."""
+    """Let the JVM go when Python ends. It is not waited for: it cleans up after itself."""
     if process.stdin is not None:
         process.stdin.close()
-    if Path(os.fsdecode(process.args[0])).name != "sh":  # type: ignore[index]
-        try:
-            process.wait(timeout=_EXIT_SECONDS_MAX)
-        except subprocess.TimeoutExpired:
-            process.kill()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import threading
@@ -11,17 +12,20 @@ from importlib import resources
 from pathlib import Path
 
 import pyspark
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from omnigraph.errors import InputError, SparkUnavailableError
-from omnigraph.pipeline.archive import ArchivePlan, plan_archive
+from omnigraph.pipeline.archive import plan_archive
 from omnigraph.pipeline.java import find_java
 from omnigraph.pipeline.launcher import LaunchOrder, class_path, launch
 
 DEFAULT_MASTER = "local[*,4]"  # the 4: a failed task is tried again, as on a cluster
 DEFAULT_HEAP = "2g"  # rows travel as Arrow in the Python workers; the JVM only schedules
 JAVA_HOME_KEY = "omnigraph.java.home"
+JVM_PROFILE_KEY = "omnigraph.jvm.profile"
 CACHE_FOLDER_KEY = "omnigraph.cache.folder"
 
 _DEFAULTS: Mapping[str, str] = {
@@ -41,17 +45,20 @@ _LOOPBACK: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
-# The parallel collector for throughput, and a late second compiler: our jobs are short for a JVM,
-# and a compiler thread that wakes up early takes a core away from them.
-_JVM_OPTIONS = (
-    "-XX:+UseParallelGC",
-    "-XX:Tier4InvocationThreshold=20000",
-    "-XX:Tier4MinInvocationThreshold=10000",
-    "-XX:Tier4CompileThreshold=60000",
-    "-XX:Tier4BackEdgeThreshold=160000",
-    "-XX:TieredStopAtLevel=4",
-    "-XX:-UsePerfData",
-)
+# "full" keeps both of Java's compilers, the second one late: a compiler thread that wakes up early
+# takes a core away from the work. "quick" stops at the first compiler: a second less to start, but
+# twice as slow on heavy SQL; right for tests and for work that only schedules Python tasks.
+_JVM_PROFILES: Mapping[str, tuple[str, ...]] = {
+    "full": (
+        "-XX:+UseParallelGC",
+        "-XX:Tier4InvocationThreshold=20000",
+        "-XX:Tier4MinInvocationThreshold=10000",
+        "-XX:Tier4CompileThreshold=60000",
+        "-XX:Tier4BackEdgeThreshold=160000",
+        "-XX:-UsePerfData",
+    ),
+    "quick": ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"),
+}
 
 _lock = threading.Lock()
 
@@ -64,9 +71,10 @@ def session(
     """The process's Spark session, started if need be.
 
     `master` is any Spark master (default: this machine's cores, with task retries); `remote` is a
-    Spark Connect address instead. `config` holds Spark settings, which win over ours, and
-    `omnigraph.java.home` / `omnigraph.cache.folder`. A session that runs already is returned as it
-    is, whoever made it; asking it to move to another master is an `InputError`.
+    Spark Connect address instead. `config` holds Spark settings, which win over ours, and the keys
+    `omnigraph.java.home`, `omnigraph.cache.folder` and `omnigraph.jvm.profile` (full or quick).
+    A session that runs already is returned as it is, whoever made it; asking it to move to another
+    master is an `InputError`.
     """
     settings = dict(config or {})
     if master is not None and remote is not None:
@@ -112,22 +120,28 @@ def _launched(master: str, settings: dict[str, str]) -> SparkSession:
     environment = os.environ
     java = find_java(named_home=settings.pop(JAVA_HOME_KEY, None), environment=environment)
     folder = Path(settings.pop(CACHE_FOLDER_KEY, "") or _cache_folder(environment))
+    profile = _profile(settings.pop(JVM_PROFILE_KEY, "full"))
     heap = settings.pop("spark.driver.memory", DEFAULT_HEAP)
     extra = settings.pop("spark.driver.extraJavaOptions", "").split()
     conf = {"spark.master": master, **_DEFAULTS, **(_LOOPBACK if _is_local(master) else {})}
     conf["spark.sql.warehouse.dir"] = str(folder / "warehouse")
     conf.update(settings)
+    # PySpark has no public word for either: a stopped session leaves its JVM, use it again.
+    if SparkContext._gateway is not None:  # noqa: SLF001
+        return _created(conf, master=master)
     with resources.as_file(resources.files(__package__) / "log4j2.properties") as logging_file:
         order = LaunchOrder(
             java=java,
             conf=conf,
             heap=heap,
             jvm_options=(
-                *_JVM_OPTIONS,
+                *profile,
                 f"-Dlog4j2.configurationFile={logging_file.as_uri()}",
                 *extra,
             ),
-            archive=_archive(folder, java=java),
+            archive=plan_archive(
+                folder=folder, java=java, spark_version=pyspark.__version__, class_path=class_path()
+            ),
             environment={
                 "PYSPARK_PYTHON": sys.executable,
                 **environment,
@@ -140,14 +154,46 @@ def _launched(master: str, settings: dict[str, str]) -> SparkSession:
     environment["PYSPARK_GATEWAY_PORT"] = str(gateway.port)
     environment["PYSPARK_GATEWAY_SECRET"] = gateway.secret
     environment.setdefault("PYSPARK_PYTHON", sys.executable)
+    # Runs before the launcher lets the JVM go, so that PySpark's threads end with their partner.
+    atexit.register(_stop_active)
+    try:
+        return _created({}, master=master)
+    finally:
+        # Child processes of ours must find their own JVM, not this one.
+        del environment["PYSPARK_GATEWAY_PORT"], environment["PYSPARK_GATEWAY_SECRET"]
+
+
+def _created(conf: Mapping[str, str], *, master: str) -> SparkSession:
+    builder = SparkSession.builder
+    for name, value in conf.items():
+        builder = builder.config(name, value)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return SparkSession.builder.getOrCreate()
-    except Exception as cause:
+            return builder.getOrCreate()
+    except (PySparkException, Py4JError) as cause:
+        lines = str(cause).strip().splitlines() or [type(cause).__name__]
         raise SparkUnavailableError(
-            f"Spark on '{master}' did not start: {_first_line(cause)}"
+            f"Spark on '{master}' did not start: {lines[0]}", output="\n".join(lines)
         ) from cause
-    finally:
-        # Child processes of ours must find their own JVM, not ours.
-        del environment["PYSPARK_GATEWAY_PORT"], environment["PYSPARK_GATEWAY_SECRET"]
+
+
+def _profile(name: str) -> tuple[str, ...]:
+    if name not in _JVM_PROFILES:
+        raise InputError(f"{JVM_PROFILE_KEY} is one of {', '.join(_JVM_PROFILES)}, not '{name}'")
+    return _JVM_PROFILES[name]
+
+
+def _stop_active() -> None:
+    context = SparkContext._active_spark_context  # noqa: SLF001
+    if context is not None:
+        context.stop()
+
+
+def _is_local(master: str) -> bool:
+    return master.startswith("local")
+
+
+def _cache_folder(environment: Mapping[str, str]) -> Path:
+    base = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "omnigraph"
