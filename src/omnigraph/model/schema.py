@@ -86,6 +86,7 @@ class Property:
     default: LiteralValue | None = None  # `@default(value)`; None = there is none
     description: str | None = None
     rename_from: str | None = None
+    inherited_from: str | None = None  # the interface that brought it; None = declared by the type
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +143,11 @@ class EntityType:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeType(EntityType):
-    """A node type. `key` is empty when ids are made by us (ULIDs)."""
+    """A node type. `key` is empty when ids are made by us (ULIDs).
+
+    `key` stands in identity order, the order in which ids are encoded: by name when the type was
+    made, and unchanged by later renames of its properties.
+    """
 
     key: tuple[str, ...] = ()
     ranges: tuple[Range, ...] = ()
