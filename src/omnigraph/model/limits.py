@@ -26,6 +26,9 @@ STORE_RETRY_MS_MAX: Final = 10_000
 LOAD_REQUEST_BYTES_MAX: Final = 256 * 1024 * 1024
 LOAD_LINE_BYTES_MAX: Final = 32 * 1024 * 1024
 VIOLATIONS_LISTED_MAX: Final = 100
+LOAD_CHUNK_ROWS: Final = 16_384  # parsed records of one type kept as Python values
+BLOB_URI_BYTES_MAX: Final = 64 * 1024
+LOOKUP_VALUES_MAX: Final = 2_048  # beyond this a lookup reads the whole column instead
 
 # The query language.
 QUERY_SOURCE_BYTES_MAX: Final = 1024 * 1024

@@ -1,0 +1,117 @@
+"""Identity: the canonical id of a keyed node, and other spellings of it.
+
+One key property: the id is its text. Several: the id is a compact JSON array of their texts, the
+properties in order of their names, so that writing the key differently in a schema changes no id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.engine.write.values import Misfit, fit
+from omnigraph.model.schema import FLOATS, INTEGERS, NodeType, PropertyType, Scalar
+
+
+def key_properties(node: NodeType) -> tuple[str, ...]:
+    """The key's properties in the order in which they make up an id; empty for keyless nodes."""
+    return tuple(sorted(node.key))
+
+
+def canonical_id(node: NodeType, row: Mapping[str, Any]) -> str:
+    """The id that the fitted values of a row give. Every key value must be there and finite."""
+    texts = [key_text(row[name], node.by_name[name].type) for name in key_properties(node)]
+    return texts[0] if len(texts) == 1 else orjson.dumps(texts).decode()
+
+
+def canonical_ids(node: NodeType, table: pa.Table | pa.RecordBatch) -> pa.Array[Any]:
+    """The ids of many rows; null where a key value is null."""
+    columns = [
+        _key_texts(_flat(table.column(name)), node.by_name[name].type)
+        for name in key_properties(node)
+    ]
+    if len(columns) == 1:
+        return columns[0]
+    rows = zip(*(column.to_pylist() for column in columns), strict=True)
+    ids = (None if None in row else orjson.dumps(row).decode() for row in rows)
+    return pa.array(ids, type=pa.string())
+
+
+def key_text(value: Any, kind: PropertyType) -> str:
+    """One fitted key value as it stands in an id."""
+    if kind.scalar is Scalar.BOOL:
+        return "true" if value else "false"
+    if kind.scalar in FLOATS:
+        return _float_text(value, kind)
+    return str(value)
+
+
+def respelled_id(node: NodeType, text: str) -> str:
+    """The canonical spelling of an id that was written by hand: `007` or an ISO date becomes the
+    number it stands for. Text that does not read as the key's type is returned as it is."""
+    if len(node.key) != 1:
+        return text
+    kind = node.by_name[node.key[0]].type
+    if kind.scalar is Scalar.STRING:
+        return text
+    value = fit(_read(text, kind), kind)
+    if value is None or isinstance(value, Misfit) or value != value:
+        return text
+    return key_text(value, kind)
+
+
+def respelled_ids(node: NodeType, ids: pa.Array[Any]) -> pa.Array[Any]:
+    """`respelled_id` for a column; strings cost nothing."""
+    if len(node.key) != 1 or node.by_name[node.key[0]].type.scalar is Scalar.STRING:
+        return ids
+    encoded = ids.dictionary_encode()
+    words = [respelled_id(node, str(word)) for word in encoded.dictionary.to_pylist()]
+    return pc.take(pa.array(words, type=pa.string()), encoded.indices)
+
+
+def _read(text: str, kind: PropertyType) -> Any:
+    """The value that an id's text stands for, as JSON would have it."""
+    try:
+        if kind.scalar in INTEGERS or (
+            kind.scalar in (Scalar.DATE, Scalar.DATETIME) and "-" not in text[1:]
+        ):
+            return int(text)
+        if kind.scalar in FLOATS:
+            return float(text)
+    except ValueError:
+        return None
+    if kind.scalar is Scalar.BOOL:
+        return {"true": True, "false": False}.get(text)
+    return text
+
+
+def _float_text(value: float, kind: PropertyType) -> str:
+    number = np.float32(value) if kind.scalar is Scalar.F32 else np.float64(value)
+    # Adding zero turns -0 into 0, so that equal keys have equal ids.
+    return np.format_float_positional(number + number.dtype.type(0), unique=True, trim="-")
+
+
+def _key_texts(values: pa.Array[Any], kind: PropertyType) -> pa.Array[Any]:
+    if kind.scalar is Scalar.STRING:
+        return values
+    if kind.scalar in FLOATS:
+        texts = (None if v is None else _float_text(v, kind) for v in values.to_pylist())
+        return pa.array(texts, type=pa.string())
+    numbers = reduce(lambda column, to: column.cast(to), _VIA.get(kind.scalar, ()), values)
+    return numbers.cast(pa.string())
+
+
+_VIA: Mapping[Scalar, tuple[pa.DataType, ...]] = {
+    Scalar.DATE: (pa.int32(),),
+    Scalar.DATETIME: (pa.int64(),),
+}
+
+
+def _flat(column: pa.Array[Any] | pa.ChunkedArray[Any]) -> pa.Array[Any]:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
