@@ -5,6 +5,7 @@
     │   ├── ParseError  TypeCheckError  SchemaError  SchemaUnsupportedError  InvalidNameError
     │   ├── MissingParameterError  ParameterError  MixedMutationError
     │   ├── ConstraintViolationError  RecordError  LimitExceededError
+    │   ├── EmbeddingModelMismatchError
     ├── NotFoundError         the named thing is not there
     ├── ConflictError         somebody else was faster, or it exists already; nothing landed
     │   ├── AlreadyExistsError  KeyConflictError  PreconditionFailedError
@@ -12,7 +13,7 @@
     ├── OutcomeUnknownError   it may have landed; look before trying again
     ├── UnavailableError      the world is not ready; try again later
     │   ├── StorageUnavailableError  LeaseUnavailableError  RecoveryRequiredError  TimeLimitError
-    │   ├── JavaUnavailableError  SparkUnavailableError
+    │   ├── JavaUnavailableError  SparkUnavailableError  EmbeddingError
     └── IntegrityError        what is stored is not what we wrote
         ├── CorruptGraphError  UpgradeRequiredError
 
@@ -181,6 +182,22 @@ class LimitExceededError(InputError):
             resource=resource,
             limit=limit,
             actual=actual,
+        )
+
+
+class EmbeddingModelMismatchError(InputError):
+    """A text query would be embedded by another model than the stored vectors were made with."""
+
+    code = "embedding-model-mismatch"
+
+    def __init__(self, *, property_name: str, declared: str, used: str) -> None:
+        super().__init__(
+            f"'{property_name}' holds vectors of model '{declared}', "
+            f"but the query would be embedded by model '{used}'",
+            hint=f"set OMNIGRAPH_EMBED_MODEL={declared}, or pass a vector",
+            property_name=property_name,
+            declared=declared,
+            used=used,
         )
 
 
@@ -386,6 +403,12 @@ class SparkUnavailableError(UnavailableError):
 
     def __init__(self, message: str, *, output: str = "", hint: str | None = None) -> None:
         super().__init__(message, hint=hint, output=output)
+
+
+class EmbeddingError(UnavailableError):
+    """The embedding provider did not give a usable vector within its attempts and deadline."""
+
+    code = "embedding-failed"
 
 
 # --- what is stored is not what we wrote -----------------------------------------------------

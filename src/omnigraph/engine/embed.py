@@ -1,0 +1,321 @@
+"""Embedders: text in, a unit vector of the asked length out.
+
+The configuration is a value (`EmbedConfig`), read from a mapping of environment names by whoever
+stands at the front door. Providers speak HTTP through the standard library; `mock` is a pure
+function of the text, for tests and offline work.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, Protocol
+
+from omnigraph.errors import EmbeddingError, EmbeddingModelMismatchError, InputError
+
+Provider = Literal["openai-compatible", "openai", "gemini", "mock"]
+Purpose = Literal["query", "document"]
+
+_MASK: Final = (1 << 64) - 1
+_TRUE_WORDS: Final = frozenset({"1", "true", "yes", "on"})
+_RETRIED_STATUS: Final = frozenset({408, 429})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Defaults:
+    base_url: str
+    model: str
+    key_names: tuple[str, ...]
+
+
+_PROVIDERS: Final[Mapping[str, _Defaults]] = {
+    "openai-compatible": _Defaults(
+        base_url="https://openrouter.ai/api/v1",
+        model="openai/text-embedding-3-large",
+        key_names=("OPENROUTER_API_KEY", "OPENAI_API_KEY"),
+    ),
+    "openai": _Defaults(
+        base_url="https://api.openai.com/v1",
+        model="text-embedding-3-large",
+        key_names=("OPENAI_API_KEY",),
+    ),
+    "gemini": _Defaults(
+        base_url="https://generativelanguage.googleapis.com/v1beta",
+        model="gemini-embedding-2",
+        key_names=("GEMINI_API_KEY",),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbedConfig:
+    """Which embedder to use and how patient to be. `deadline_ms` 0 means no deadline."""
+
+    provider: Provider = "openai-compatible"
+    base_url: str = _PROVIDERS["openai-compatible"].base_url
+    model: str | None = _PROVIDERS["openai-compatible"].model
+    api_key: str | None = None
+    timeout_ms: int = 30_000
+    retry_attempts: int = 4
+    retry_backoff_ms: int = 200
+    deadline_ms: int = 60_000
+
+    @classmethod
+    def from_environment(cls, names: Mapping[str, str]) -> EmbedConfig:
+        """The configuration that the environment names of the reference system describe."""
+        mock = names.get("OMNIGRAPH_EMBEDDINGS_MOCK", "").strip().lower() in _TRUE_WORDS
+        named = names.get("OMNIGRAPH_EMBED_PROVIDER", "").strip().lower() or "openai-compatible"
+        model = names.get("OMNIGRAPH_EMBED_MODEL", "").strip() or None
+        patience = {
+            "timeout_ms": _whole(names, "OMNIGRAPH_EMBED_TIMEOUT_MS", 30_000),
+            "retry_attempts": max(1, _whole(names, "OMNIGRAPH_EMBED_RETRY_ATTEMPTS", 4)),
+            "retry_backoff_ms": _whole(names, "OMNIGRAPH_EMBED_RETRY_BACKOFF_MS", 200),
+            "deadline_ms": _whole(names, "OMNIGRAPH_EMBED_DEADLINE_MS", 60_000),
+        }
+        if mock or named == "mock":
+            return cls(provider="mock", base_url="", model=model, **patience)
+        defaults = _PROVIDERS.get(named)
+        if defaults is None:
+            known = ", ".join([*_PROVIDERS, "mock"])
+            raise InputError(
+                f"unknown embedding provider '{named}'", hint=f"use one of: {known}", provider=named
+            )
+        key = next((names[name] for name in defaults.key_names if names.get(name)), None)
+        return cls(
+            provider=named,  # type: ignore[arg-type]  # a key of _PROVIDERS
+            base_url=(names.get("OMNIGRAPH_EMBED_BASE_URL") or defaults.base_url).rstrip("/"),
+            model=model or defaults.model,
+            api_key=key,
+            **patience,
+        )
+
+
+def _whole(names: Mapping[str, str], name: str, default: int) -> int:
+    text = names.get(name, "").strip()
+    if not text:
+        return default
+    if not text.isdigit():
+        raise InputError(f"{name} must be a whole number of 0 or more, got '{text}'", name=name)
+    return int(text)
+
+
+class Embedder(Protocol):
+    """Turns text into unit vectors. `model` is None when it stands in for any model."""
+
+    @property
+    def model(self) -> str | None: ...
+
+    def embed(
+        self, text: str, *, dimension: int, purpose: Purpose = "query"
+    ) -> tuple[float, ...]: ...
+
+
+def embedder(config: EmbedConfig) -> Embedder:
+    """The embedder that the configuration names."""
+    return MockEmbedder(config.model) if config.provider == "mock" else HttpEmbedder(config)
+
+
+def check_same_space(*, declared: str | None, used: str | None, property_name: str) -> None:
+    """Refuse to compare vectors of two models: their distances mean nothing."""
+    if declared is not None and used is not None and declared != used:
+        raise EmbeddingModelMismatchError(
+            property_name=property_name, declared=declared, used=used
+        )
+
+
+class MockEmbedder:
+    """A deterministic embedder: FNV-1a seeds a xorshift generator, and that fills the vector."""
+
+    def __init__(self, model: str | None = None) -> None:
+        self._model = model
+
+    @property
+    def model(self) -> str | None:
+        return self._model
+
+    def embed(
+        self,
+        text: str,
+        *,
+        dimension: int,
+        purpose: Purpose = "query",  # noqa: ARG002 - the mock knows one space only
+    ) -> tuple[float, ...]:
+        state = _fnv1a64(text.encode())
+        values = []
+        for _ in range(dimension):
+            state ^= (state << 13) & _MASK
+            state ^= state >> 7
+            state ^= (state << 17) & _MASK
+            values.append(state / 2**64 * 2.0 - 1.0)
+        return _unit(values, dimension=dimension, source="mock")
+
+
+def _fnv1a64(data: bytes) -> int:
+    state = 0xCBF29CE484222325
+    for byte in data:
+        state = ((state ^ byte) * 0x100000001B3) & _MASK
+    return state
+
+
+def _unit(values: Sequence[Any], *, dimension: int, source: str) -> tuple[float, ...]:
+    """The vector scaled to length one, or an error if it is none that we can use."""
+    if len(values) != dimension:
+        raise EmbeddingError(
+            f"embedding from {source} has {len(values)} numbers, expected {dimension}",
+            source=source,
+        )
+    try:
+        numbers = [float(value) for value in values]
+    except (TypeError, ValueError) as cause:
+        raise EmbeddingError(f"embedding from {source} is no list of numbers", source=source) from (
+            cause
+        )
+    length = math.sqrt(math.fsum(number * number for number in numbers))
+    if not math.isfinite(length) or length == 0.0:
+        raise EmbeddingError(
+            f"embedding from {source} is not finite or all zero", source=source
+        )
+    return tuple(number / length for number in numbers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What an HTTP server answered."""
+
+    status: int
+    body: bytes
+
+
+Transport = Callable[[urllib.request.Request, float], Reply]
+
+
+def http_transport(request: urllib.request.Request, timeout_s: float) -> Reply:
+    """One HTTP exchange; an error status is an answer, a broken connection is an OSError."""
+    try:
+        with urllib.request.urlopen(request, timeout=timeout_s) as answer:  # noqa: S310 - checked
+            return Reply(status=answer.status, body=answer.read())
+    except urllib.error.HTTPError as refused:
+        with refused:
+            return Reply(status=refused.code, body=refused.read())
+
+
+class HttpEmbedder:
+    """An embedder behind an OpenAI-style or Gemini HTTP interface, with retries and a deadline."""
+
+    def __init__(
+        self,
+        config: EmbedConfig,
+        *,
+        transport: Transport = http_transport,
+        sleep: Callable[[float], None] = time.sleep,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if not config.base_url.startswith(("http://", "https://")):
+            raise InputError(
+                f"embedding base URL must be http or https, got '{config.base_url}'",
+                base_url=config.base_url,
+            )
+        self._config = config
+        self._transport = transport
+        self._sleep = sleep
+        self._monotonic = monotonic
+
+    @property
+    def model(self) -> str | None:
+        return self._config.model
+
+    def embed(
+        self, text: str, *, dimension: int, purpose: Purpose = "query"
+    ) -> tuple[float, ...]:
+        if self._config.api_key is None:
+            wanted = " or ".join(_PROVIDERS[self._config.provider].key_names)
+            raise InputError(
+                f"embedding provider '{self._config.provider}' needs an API key",
+                hint=f"set {wanted}, or OMNIGRAPH_EMBEDDINGS_MOCK=1 to work without a provider",
+                provider=self._config.provider,
+            )
+        request = self._request(text, dimension, purpose)
+        values = self._values(self._exchange(request))
+        return _unit(values, dimension=dimension, source=self._config.provider)
+
+    def _request(self, text: str, dimension: int, purpose: Purpose) -> urllib.request.Request:
+        config = self._config
+        headers = {"Content-Type": "application/json"}
+        if config.provider == "gemini":
+            url = f"{config.base_url}/models/{config.model}:embedContent"
+            headers["x-goog-api-key"] = config.api_key or ""
+            body: dict[str, Any] = {
+                "model": f"models/{config.model}",
+                "content": {"parts": [{"text": text}]},
+                "taskType": f"RETRIEVAL_{purpose.upper()}",
+                "outputDimensionality": dimension,
+            }
+        else:
+            url = f"{config.base_url}/embeddings"
+            headers["Authorization"] = f"Bearer {config.api_key}"
+            body = {"model": config.model, "input": [text], "dimensions": dimension}
+        return urllib.request.Request(  # noqa: S310 - the scheme was checked above
+            url, data=json.dumps(body).encode(), headers=headers, method="POST"
+        )
+
+    def _exchange(self, request: urllib.request.Request) -> bytes:
+        """The body of the first good answer within the attempts and the deadline."""
+        config = self._config
+        started = self._monotonic()
+        backoff_s = config.retry_backoff_ms / 1000
+        reason = "no attempt was made"
+        for attempt in range(config.retry_attempts):
+            if attempt:
+                left_s = self._left(started)
+                if left_s is not None and left_s <= backoff_s:
+                    break
+                self._sleep(backoff_s)
+                backoff_s *= 2
+            timeout_s = config.timeout_ms / 1000
+            left_s = self._left(started)
+            if left_s is not None:
+                timeout_s = max(0.001, min(timeout_s, left_s))
+            try:
+                reply = self._transport(request, timeout_s)
+            except OSError as cause:  # timeouts, refused connections, broken pipes
+                reason = str(cause) or type(cause).__name__
+                continue
+            if 200 <= reply.status < 300:
+                return reply.body
+            reason = f"HTTP {reply.status}: {reply.body[:200].decode(errors='replace')}"
+            if reply.status not in _RETRIED_STATUS and reply.status < 500:
+                break
+        raise EmbeddingError(
+            f"embedding provider '{config.provider}' did not answer: {reason}",
+            provider=config.provider,
+            reason=reason,
+        )
+
+    def _left(self, started: float) -> float | None:
+        if self._config.deadline_ms == 0:
+            return None
+        return self._config.deadline_ms / 1000 - (self._monotonic() - started)
+
+    def _values(self, body: bytes) -> Sequence[Any]:
+        try:
+            answer = json.loads(body)
+            if self._config.provider == "gemini":
+                values = answer["embedding"]["values"]
+            else:
+                values = answer["data"][0]["embedding"]
+        except (ValueError, KeyError, IndexError, TypeError) as cause:
+            raise EmbeddingError(
+                f"embedding provider '{self._config.provider}' sent an answer without a vector",
+                provider=self._config.provider,
+            ) from cause
+        if not isinstance(values, list):
+            raise EmbeddingError(
+                f"embedding provider '{self._config.provider}' sent a vector that is no list",
+                provider=self._config.provider,
+            )
+        return values
