@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import lance
-from lance.dataset import Session
+from lance import Session
 
 from omnigraph.errors import NotFoundError
 from omnigraph.model.graph import TableEntry
@@ -68,6 +68,10 @@ class Handles:
         dataset = self._load(location, branch, version)
         self.remember(location, branch, dataset)
         return dataset
+
+    def unshared(self, location: str, branch: str | None, version: int) -> Any:
+        """A handle of one's own, for the few calls that move the handle they are made on."""
+        return self._load(location, branch, version)
 
     def head(self, location: str, branch: str | None) -> Any:
         """The dataset at its newest version."""

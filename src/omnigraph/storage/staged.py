@@ -1,4 +1,4 @@
-"""A write that is on disk but not yet visible: made by `Table.stage_*`, landed by `Tables.apply`."""
+"""A write that is on disk but not yet visible: `Table.stage_*` makes it, `Tables.apply` lands it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 COMMIT_PROPERTY: Final = "omnigraph.commit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewrites:
+    """The results of compaction tasks (Lance's own JSON), to be committed together."""
+
+    results: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

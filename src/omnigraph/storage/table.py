@@ -11,23 +11,22 @@ from typing import Any, Final
 
 import lance
 import pyarrow as pa
-from lance.commit import CommitConflictError
 from lance.fragment import write_fragments
 
 from omnigraph.errors import (
     AlreadyExistsError,
-    ExpectedVersionMismatchError,
-    IntegrityError,
     NotFoundError,
 )
 from omnigraph.model.changeset import TableUpdate
 from omnigraph.model.graph import TableEntry
 from omnigraph.model.ports import World
-from omnigraph.storage import sql, staging
+from omnigraph.storage import landing, sql, staging
 from omnigraph.storage.faults import translated
+from omnigraph.storage.forks import Forks
 from omnigraph.storage.handles import Handles, Pinned
-from omnigraph.storage.objects import Root
-from omnigraph.storage.staged import COMMIT_PROPERTY, StagedWrite
+from omnigraph.storage.landing import VersionTransaction
+from omnigraph.storage.objects import Root, open_store
+from omnigraph.storage.staged import StagedWrite
 from omnigraph.storage.staging import ROW_ADDRESS, ROW_ID, Rows
 
 _STORAGE_VERSION: Final = "2.2"
@@ -150,6 +149,7 @@ class Tables:
         self._root = root
         self._world = world
         self._handles = Handles(root, world)
+        self._forks = Forks(self._handles, open_store(root, world))
 
     def open(self, entry: TableEntry) -> Table:
         """The table at exactly the entry's location, branch and version."""
@@ -205,32 +205,39 @@ class Tables:
 
     def apply(self, write: StagedWrite) -> TableUpdate:
         """Land a staged write on its pinned version, or raise and change nothing."""
-        handles = self._handles
-        dataset = handles.at(write.location, write.branch, write.pinned_version)
-        transaction = write.transaction
-        if write.commit_id is not None:
-            transaction.transaction_properties = {COMMIT_PROPERTY: write.commit_id}
-        uri = handles.uri(write.location, write.branch)
-        with translated(uri, doing="commit to table"):
-            try:
-                after = lance.LanceDataset.commit(dataset, transaction, max_retries=0)
-            except CommitConflictError as cause:
-                raise ExpectedVersionMismatchError(
-                    table_key=write.table_key,
-                    expected=write.pinned_version,
-                    actual=self.head_version(write.location, write.branch),
-                ) from cause
-        if int(after.version) != write.version_after:
-            raise IntegrityError(
-                f"'{write.table_key}' landed at version {after.version}, not {write.version_after}",
-                table_key=write.table_key,
-                expected=write.version_after,
-                actual=int(after.version),
-            )
-        handles.remember(write.location, write.branch, after)
+        after = landing.land(self._handles, write)
         return TableUpdate(
             table_key=write.table_key,
             version=int(after.version),
             branch=write.branch,
             row_count=write.row_count_after,
         )
+
+    def restore(self, location: str, branch: str | None, version: int) -> int:
+        """Bring an older version back as a new head (recovery only); returns the new version."""
+        return int(landing.restore(self._handles, location, branch, version).version)
+
+    def transactions(
+        self, location: str, branch: str | None, *, after: int, upto: int
+    ) -> list[VersionTransaction]:
+        """What made the versions in (after, upto], oldest first."""
+        return landing.transactions(self._handles, location, branch, after=after, upto=upto)
+
+    def fork(
+        self, location: str, *, source_branch: str | None, version: int, branch_id: str
+    ) -> None:
+        """Have a branch of the table that starts at (source_branch, version).
+
+        Repeating it is fine as long as the fork did not move; then it is AlreadyExistsError.
+        """
+        self._forks.fork(
+            location, source_branch=source_branch, version=version, branch_id=branch_id
+        )
+
+    def drop_branch(self, location: str, branch_id: str) -> bool:
+        """Remove a branch of the table, also a half-made one; False if there was none."""
+        return self._forks.drop(location, branch_id)
+
+    def branches(self, location: str) -> list[str]:
+        """Every branch of the table that has a ref or files."""
+        return self._forks.names(location)

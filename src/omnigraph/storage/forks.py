@@ -1,0 +1,95 @@
+"""Lance branches of tables: made on the first write of a graph branch, dropped with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from omnigraph.errors import AlreadyExistsError, NotFoundError
+from omnigraph.model.ports import ObjectStore
+from omnigraph.storage.faults import translated
+from omnigraph.storage.handles import Handles
+from omnigraph.storage.layout import branch_folder
+
+
+class Forks:
+    """Makes and drops branches so that both can be repeated after a crash."""
+
+    def __init__(self, handles: Handles, store: ObjectStore) -> None:
+        self._handles = handles
+        self._store = store
+
+    def fork(
+        self, location: str, *, source_branch: str | None, version: int, branch_id: str
+    ) -> None:
+        """Have a branch that starts at (source_branch, version).
+
+        A fork that is there already and has not moved is fine. One that moved raises
+        AlreadyExistsError: the caller knows whether anybody refers to it.
+        """
+        source = self._handles.at(location, source_branch, version)
+        uri = self._handles.uri(location, branch_id)
+        with translated(uri, doing="fork table"):
+            try:
+                source.create_branch(branch_id)
+            except OSError:
+                # Lance has one message for a branch that exists and for a half-made one.
+                known = self._ref(source, branch_id)
+                if known is None:
+                    if not self._sweep_orphan(location, branch_id):
+                        raise
+                    source.create_branch(branch_id)
+                else:
+                    self._require_untouched(location, branch_id, known, (source_branch, version))
+        self._flush(location, branch_id)
+
+    def drop(self, location: str, branch_id: str) -> bool:
+        """Remove a branch and all that only it holds; False if there was nothing."""
+        self._handles.forget(location, branch_id)
+        try:
+            trunk = self._handles.head(location, None)
+        except NotFoundError:
+            return self._sweep_orphan(location, branch_id)
+        with translated(self._handles.uri(location, branch_id), doing="drop branch of table"):
+            known = self._ref(trunk, branch_id) is not None
+            if known:
+                trunk.branches.delete(branch_id)
+        return self._sweep_orphan(location, branch_id) or known
+
+    def names(self, location: str) -> list[str]:
+        """Every branch that has a ref or files, also half-made ones."""
+        trunk = self._handles.head(location, None)
+        with translated(self._handles.uri(location, None), doing="list branches of table"):
+            known = set(trunk.branches.list())
+        prefix = f"{location}/tree/"
+        stored = self._store.list_keys(prefix.rstrip("/"))
+        return sorted(known | {key.removeprefix(prefix).split("/")[0] for key in stored})
+
+    def _require_untouched(
+        self,
+        location: str,
+        branch_id: str,
+        ref: dict[str, Any],
+        base: tuple[str | None, int],
+    ) -> None:
+        made_from = (ref["parent_branch"], int(ref["parent_version"]))
+        head = int(self._handles.head(location, branch_id).version)
+        if made_from != base or head != base[1]:
+            raise AlreadyExistsError(
+                f"branch '{branch_id}' of table '{location}' is there with other content",
+                kind="table-branch",
+                name=branch_id,
+            )
+
+    def _ref(self, dataset: Any, branch_id: str) -> dict[str, Any] | None:
+        return dict(dataset.branches.list()).get(branch_id)
+
+    def _sweep_orphan(self, location: str, branch_id: str) -> bool:
+        """Delete the files of a branch without a ref; Lance can neither list nor delete them."""
+        self._handles.forget(location, branch_id)
+        return self._store.delete_prefix(branch_folder(location, branch_id)) > 0
+
+    def _flush(self, location: str, branch_id: str) -> None:
+        flusher = self._handles.flusher
+        if flusher.active:
+            flusher.flush_tree(self._handles.uri(location, branch_id))
+            flusher.flush([f"{self._handles.uri(location, None)}/_refs/branches/{branch_id}.json"])

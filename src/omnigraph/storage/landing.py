@@ -1,0 +1,194 @@
+"""Moving a table's head: the only file that commits to tables that exist."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from glob import glob
+from typing import Any, Final
+
+import lance
+from lance import LanceOperation as Op
+from lance.commit import CommitConflictError
+from lance.dataset import Transaction
+from lance.optimize import Compaction, RewriteResult
+
+from omnigraph.errors import (
+    ExpectedVersionMismatchError,
+    IntegrityError,
+    OmnigraphError,
+    OutcomeUnknownError,
+    StorageUnavailableError,
+)
+from omnigraph.storage.faults import reason_of, translated
+from omnigraph.storage.handles import Handles
+from omnigraph.storage.staged import COMMIT_PROPERTY, Rewrites, StagedWrite
+
+logger = logging.getLogger(__name__)
+
+_U64_MAX: Final = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionTransaction:
+    """What made one version of a table. `uuid` is None where Lance cannot tell."""
+
+    version: int
+    uuid: str | None
+    operation: str
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+def land(handles: Handles, write: StagedWrite) -> Any:
+    """Commit a staged write on its pinned version and return the new dataset."""
+    if isinstance(write.transaction, Rewrites):
+        after = _compact(handles, write, write.transaction)
+    else:
+        after = _commit(handles, write)
+    if int(after.version) != write.version_after:
+        raise IntegrityError(
+            f"'{write.table_key}' landed at version {after.version}, not {write.version_after}",
+            table_key=write.table_key,
+            expected=write.version_after,
+            actual=int(after.version),
+        )
+    _settle(handles, write.location, write.branch, (write.pinned_version, after))
+    return after
+
+
+def restore(handles: Handles, location: str, branch: str | None, version: int) -> Any:
+    """Make the content of an older version the newest one again; whatever came after is buried."""
+    uri = handles.uri(location, branch)
+    head = handles.head(location, branch)
+    with translated(uri, doing="restore table"):
+        after = lance.LanceDataset.commit(
+            head, Op.Restore(version), read_version=int(head.version), max_retries=0
+        )
+    _settle(handles, location, branch, (int(head.version), after))
+    return after
+
+
+def transactions(
+    handles: Handles, location: str, branch: str | None, *, after: int, upto: int
+) -> list[VersionTransaction]:
+    """What made the versions in (after, upto], oldest first."""
+    if upto <= after:
+        return []
+    dataset = handles.head(location, branch)
+    with translated(handles.uri(location, branch), doing="read history of table"):
+        return [_transaction(dataset, version) for version in range(after + 1, upto + 1)]
+
+
+def _settle(
+    handles: Handles, location: str, branch: str | None, span: tuple[int, Any]
+) -> None:
+    """Make the versions after `span[0]` survive a power cut, and keep the new handle."""
+    since, dataset = span
+    if handles.flusher.active:
+        folder = handles.uri(location, branch)
+        paths: list[str] = []
+        for version in range(since + 1, int(dataset.version) + 1):
+            paths.append(f"{folder}/_versions/{_U64_MAX - version}.manifest")
+            # Without its name only a listing finds the file, and that is a compaction's affair.
+            uuid = _transaction(dataset, version).uuid or "*"
+            paths.extend(glob(f"{folder}/_transactions/{version - 1}-{uuid}.txn"))
+        handles.flusher.flush(paths)
+    handles.remember(location, branch, dataset)
+
+
+def _commit(handles: Handles, write: StagedWrite) -> Any:
+    dataset = handles.at(write.location, write.branch, write.pinned_version)
+    draft = write.transaction
+    properties = {COMMIT_PROPERTY: write.commit_id} if write.commit_id is not None else {}
+    transaction = Transaction(draft.read_version, draft.operation, draft.uuid, properties)
+    try:
+        return lance.LanceDataset.commit(dataset, transaction, max_retries=0)
+    except CommitConflictError as cause:
+        landed = _already_landed(handles, write)
+        if landed is not None:
+            return landed
+        raise _moved(handles, write) from cause
+    except OSError as cause:
+        return _after_a_fault(handles, write, cause)
+
+
+def _compact(handles: Handles, write: StagedWrite, rewrites: Rewrites) -> Any:
+    """Compaction takes two versions: Lance first reserves fragment numbers, then rewrites."""
+    head = handles.head(write.location, write.branch)
+    if int(head.version) != write.pinned_version:
+        raise _moved(handles, write)
+    try:
+        results = [RewriteResult.from_json(result) for result in rewrites.results]
+        # Lance moves the handle it commits through, so it must be nobody else's.
+        own = handles.unshared(write.location, write.branch, write.pinned_version)
+        Compaction.commit(own, results, {})
+    except OSError as cause:
+        if "conflict" in str(cause).lower():
+            raise _moved(handles, write) from cause
+        raise _unknown(handles, write, cause) from cause
+    return handles.head(write.location, write.branch)
+
+
+def _already_landed(handles: Handles, write: StagedWrite) -> Any | None:
+    """Our own write, if a lost answer made the client send it twice."""
+    head = handles.head(write.location, write.branch)
+    if int(head.version) < write.version_after:
+        return None
+    if _transaction(head, write.version_after).uuid != write.transaction_uuid:
+        return None
+    return handles.at(write.location, write.branch, write.version_after)
+
+
+def _after_a_fault(handles: Handles, write: StagedWrite, cause: OSError) -> Any:
+    """The store failed in the middle: find out whether the write landed all the same."""
+    try:
+        landed = _already_landed(handles, write)
+    except OmnigraphError:
+        raise _unknown(handles, write, cause) from cause
+    if landed is not None:
+        logger.warning("landed despite a fault", extra={"table": write.table_key})
+        return landed
+    if handles.root.local_path is None:
+        # A request that we gave up on may still be on its way to the server.
+        raise _unknown(handles, write, cause) from cause
+    uri = handles.uri(write.location, write.branch)
+    reason = reason_of(cause)
+    raise StorageUnavailableError(
+        f"cannot commit to table '{uri}': {reason}", uri=uri, reason=reason
+    ) from cause
+
+
+def _moved(handles: Handles, write: StagedWrite) -> ExpectedVersionMismatchError:
+    return ExpectedVersionMismatchError(
+        table_key=write.table_key,
+        expected=write.pinned_version,
+        actual=int(handles.head(write.location, write.branch).version),
+    )
+
+
+def _unknown(handles: Handles, write: StagedWrite, cause: BaseException) -> OutcomeUnknownError:
+    uri = handles.uri(write.location, write.branch)
+    return OutcomeUnknownError(
+        f"the store failed while '{write.table_key}' was being committed: {reason_of(cause)}",
+        graph_commit_id=write.commit_id,
+        table_key=write.table_key,
+        uri=uri,
+    )
+
+
+def _transaction(dataset: Any, version: int) -> VersionTransaction:
+    try:
+        made = dataset.read_transaction(version)
+    except TypeError:
+        # The library cannot show a compaction that also moved indexes.
+        return VersionTransaction(version=version, uuid=None, operation="Rewrite")
+    if made is None:
+        return VersionTransaction(version=version, uuid=None, operation="Unknown")
+    name = type(made.operation).__name__
+    return VersionTransaction(
+        version=version,
+        uuid=made.uuid,
+        operation="ReserveFragments" if name == "BaseOperation" else name,
+        properties=dict(made.transaction_properties or {}),
+    )
