@@ -1,5 +1,5 @@
-"""A plan meets tables: reading, writing, branches, merges, schema changes and maintenance.
+"""A plan meets tables: reading, writing, merging and maintaining one graph.
 
-May import `compiler` and `storage`. Start with `graph.py`, which is what users hold; `read/` runs
-queries, `write/` turns statements and records into staged writes.
+May import `compiler` and `storage` and what lies below them. Start with `graph.py` (the names that
+users call), then `core.py` (the parts of an open graph), then `read/` and `write/`.
 """

@@ -1,0 +1,232 @@
+"""An open graph's parts, put together once and shared by everything that works on it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from enum import Enum
+from functools import lru_cache
+
+from omnigraph.compiler.schema import catalog_from_ir, compile_schema
+from omnigraph.errors import AlreadyExistsError, InputError, NotFoundError
+from omnigraph.model.changeset import Lineage
+from omnigraph.model.graph import MAIN, Branch, SchemaRecord, Snapshot, TableEntry
+from omnigraph.model.limits import LEASE_WAIT_MS_MAX
+from omnigraph.model.ports import ObjectStore, World
+from omnigraph.model.schema import Catalog
+from omnigraph.model.steps import Step
+from omnigraph.storage.arrow_schema import arrow_schema
+from omnigraph.storage.audit import Audit
+from omnigraph.storage.history import History
+from omnigraph.storage.layout import type_folder
+from omnigraph.storage.lease import Leases
+from omnigraph.storage.manifest import ManifestStore
+from omnigraph.storage.migrations import migrate
+from omnigraph.storage.objects import Root, aws_environment, open_store
+from omnigraph.storage.publisher import Publisher
+from omnigraph.storage.recovery import Rooms, Stuck
+from omnigraph.storage.refs import Refs
+from omnigraph.storage.sidecar import Sidecars
+from omnigraph.storage.table import Table, Tables
+from omnigraph.storage.writer import Intent, Prepare, Writer
+
+_MANIFEST_TARGET = re.compile(r"manifest:(?P<branch>.+):v(?P<version>\d+)(?::.*)?")
+
+
+class OpenMode(Enum):
+    """Read-write opens migrate and recover; read-only opens write nothing at all."""
+
+    READ_WRITE = "read-write"
+    READ_ONLY = "read-only"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Core:
+    """The parts. `writer` is there in either mode; `require_writable` guards its use."""
+
+    root: Root
+    store: ObjectStore
+    rooms: Rooms
+    history: History
+    writer: Writer
+    mode: OpenMode
+
+    # --- what every operation starts with --------------------------------------------------
+
+    @property
+    def world(self) -> World:
+        return self.rooms.world
+
+    def branch(self, name: str) -> Branch:
+        return self.rooms.refs.get(name)
+
+    def head(self, branch: str = MAIN) -> Snapshot:
+        return self.rooms.manifests.head(self.branch(branch))
+
+    def snapshot(self, branch: str = MAIN, at: str | int | datetime | None = None) -> Snapshot:
+        """The branch head, or the graph as it was `at` a commit id, a manifest version of the
+        branch (a number, or `manifest:<branch>:v<n>`) or a moment (RFC 3339 text or datetime)."""
+        if at is None:
+            return self.head(branch)
+        if isinstance(at, int):
+            return self.rooms.manifests.at_version(self.branch(branch), at)
+        if isinstance(at, datetime):
+            return self._at_moment(branch, at)
+        if target := _MANIFEST_TARGET.fullmatch(at):
+            owner = self.branch(target["branch"])
+            return self.rooms.manifests.at_version(owner, int(target["version"]))
+        moment = _moment(at)
+        return self._at_moment(branch, moment) if moment else self.rooms.manifests.at_commit(at)
+
+    def _at_moment(self, branch: str, moment: datetime) -> Snapshot:
+        cut = round(moment.timestamp() * 1_000_000)
+        for commit in self.history.commits(self.branch(branch)):
+            if commit.created_at <= cut:
+                return self.rooms.manifests.at_commit(commit.graph_commit_id)
+        raise NotFoundError(
+            f"branch '{branch}' has no commit at or before {moment.isoformat()}",
+            kind="commit",
+            name=moment.isoformat(),
+        )
+
+    def catalog(self, snapshot: Snapshot) -> Catalog:
+        """The schema that the snapshot was written under."""
+        return _catalog(snapshot.schema)
+
+    def table(self, snapshot: Snapshot, table_key: str) -> Table:
+        return self.rooms.tables.open(snapshot.entries[table_key])
+
+    def write(self, intent: Intent, prepare: Prepare) -> Snapshot | None:
+        self.require_writable()
+        return self.writer.write(intent, prepare)
+
+    def require_writable(self) -> None:
+        if self.mode is not OpenMode.READ_WRITE:
+            raise InputError(f"'{self.root.uri}' is open read-only", hint="open it read-write")
+
+    def recover(self, *, wait_ms: int = LEASE_WAIT_MS_MAX) -> tuple[Stuck, ...]:
+        """Settle unfinished writes of dead writers; read-only graphs leave them alone."""
+        if self.mode is OpenMode.READ_ONLY:
+            return ()
+        return self.writer.recovery.sweep(wait_ms=wait_ms)
+
+
+@lru_cache(maxsize=64)
+def _catalog(record: SchemaRecord) -> Catalog:
+    return catalog_from_ir(record.ir, record.source)
+
+
+def _moment(text: str) -> datetime | None:
+    """The moment that RFC 3339 text means, or None if it is no such text."""
+    if not re.match(r"\d{4}-\d{2}-\d{2}", text):
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
+
+
+# --- opening and making ----------------------------------------------------------------------
+
+
+def _assemble(root: Root, world: World, mode: OpenMode) -> Core:
+    store = open_store(root, world)
+    tables = Tables(root, world)
+    manifests = ManifestStore(root, world, store)
+    refs = Refs(manifests, tables, store, world)
+    rooms = Rooms(
+        world=world,
+        tables=tables,
+        manifests=manifests,
+        publisher=Publisher(manifests, world),
+        refs=refs,
+        leases=Leases(root, store, world),
+        sidecars=Sidecars(store),
+        audit=Audit(tables),
+    )
+    return Core(
+        root=root,
+        store=store,
+        rooms=rooms,
+        history=History(manifests, refs),
+        writer=Writer(rooms),
+        mode=mode,
+    )
+
+
+def open_core(
+    uri: str,
+    *,
+    mode: OpenMode,
+    world: World | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Core:
+    """Open the graph at `uri`, or raise `NotFoundError`."""
+    root = Root.parse(uri, aws_environment() if environ is None else environ)
+    core = _assemble(root, world or World(), mode)
+    if not core.rooms.manifests.exists():
+        raise NotFoundError(
+            f"there is no graph at '{uri}'",
+            kind="graph",
+            name=uri,
+            hint="make one with `omnigraph init`",
+        )
+    if mode is OpenMode.READ_WRITE:
+        migrate(root, core.world, core.store)
+        core.recover()
+    return core
+
+
+def init_core(
+    uri: str,
+    schema_text: str,
+    *,
+    actor_id: str | None = None,
+    world: World | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Core:
+    """Make an empty graph with this schema; nothing is left behind if that fails."""
+    catalog = compile_schema(schema_text)
+    root = Root.parse(uri, aws_environment() if environ is None else environ)
+    core = _assemble(root, world or World(), OpenMode.READ_WRITE)
+    with core.rooms.leases.hold(None, wait_ms=LEASE_WAIT_MS_MAX):
+        _create(core, catalog, actor_id)
+    return core
+
+
+def _create(core: Core, catalog: Catalog, actor_id: str | None) -> None:
+    uri, steps = core.root.uri, core.world.steps
+    if core.rooms.manifests.exists():
+        raise AlreadyExistsError(
+            f"graph already initialized at '{uri}'",
+            kind="graph",
+            name=uri,
+            hint="open it, or choose another place",
+        )
+    made: list[TableEntry] = []
+    try:
+        for entity in catalog.types():
+            location = type_folder(entity.kind, entity.name)
+            # No manifest refers to it: what lies here is left over from an init that died.
+            core.store.delete_prefix(location)
+            version = core.rooms.tables.create(location, arrow_schema(entity))
+            made.append(TableEntry(table_key=entity.table_key, location=location, version=version))
+            steps.reach(Step.INIT_TABLE_CREATED)
+        steps.reach(Step.INIT_TABLES_CREATED)
+        core.rooms.manifests.create(
+            schema=SchemaRecord(source=catalog.source, ir=catalog.ir, hash=catalog.hash),
+            entries=tuple(made),
+            genesis=Lineage(
+                commit_id=core.world.ids.ulid(),
+                actor_id=actor_id,
+                created_at=core.world.clock.now_us(),
+            ),
+        )
+    except Exception:
+        for entry in made:
+            core.store.delete_prefix(entry.location)
+        raise
+    steps.reach(Step.INIT_MANIFEST_CREATED)

@@ -1,0 +1,369 @@
+"""`Graph`: the names that users call, each one call into the room that does the work."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self
+
+from omnigraph.compiler.query import (
+    CompiledQuery,
+    LintReport,
+    bind_params,
+    compile_query,
+    lint_source,
+)
+from omnigraph.engine.core import Core, OpenMode, init_core, open_core
+from omnigraph.engine.read.export import export_lines
+from omnigraph.engine.read.result import QueryResult
+from omnigraph.engine.read.run import Reader
+from omnigraph.engine.results import LoadResult, MutationResult
+from omnigraph.engine.write.blobs import BlobReader, read_blob
+from omnigraph.engine.write.load import LoadOutcome, prepare_load, read_load
+from omnigraph.engine.write.mutate import MutationOutcome, prepare_mutation
+from omnigraph.errors import InputError, NotFoundError
+from omnigraph.model.changeset import WriterKind
+from omnigraph.model.graph import MAIN, Branch, Commit, Snapshot
+from omnigraph.model.ports import World
+from omnigraph.storage.audit import RecoveryRecord
+from omnigraph.storage.sidecar import Sidecar, UnreadableSidecar
+from omnigraph.storage.writer import Intent, Prepared, WriteContext
+
+__all__ = ["Graph", "OpenMode"]
+
+At = str | int | datetime
+LOAD_MODES = ("append", "merge", "overwrite")
+
+
+class Graph:
+    """One open graph. Safe to share between threads; several processes may open the same one."""
+
+    def __init__(self, core: Core) -> None:
+        """Use `Graph.init` or `Graph.open`."""
+        self._core = core
+        self._reader = Reader(core.rooms.tables)
+        self._closed = False
+
+    # --- opening and closing -----------------------------------------------------------------
+
+    @classmethod
+    def init(
+        cls, uri: str | os.PathLike[str], schema_text: str, actor: str | None = None, **options: Any
+    ) -> Graph:
+        """Make an empty graph with this schema; `AlreadyExistsError` if one is there."""
+        return cls(init_core(os.fspath(uri), schema_text, actor_id=actor, world=_world(options)))
+
+    @classmethod
+    def open(
+        cls,
+        uri: str | os.PathLike[str],
+        mode: OpenMode = OpenMode.READ_WRITE,
+        **options: Any,
+    ) -> Graph:
+        """Open the graph there; `NotFoundError` if there is none."""
+        return cls(open_core(os.fspath(uri), mode=mode, world=_world(options)))
+
+    @property
+    def uri(self) -> str:
+        return self._core.root.uri
+
+    def close(self) -> None:
+        """Let go of caches and background work; a closed graph refuses every call."""
+        self._closed = True
+        self._reader.close()
+
+    def refresh(self) -> None:
+        """See what other processes have committed, and settle what dead ones left unfinished."""
+        core = self._opened()
+        core.recover()
+        core.head()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Graph({self.uri!r})"
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def query(
+        self,
+        source: str,
+        name: str | None = None,
+        *,
+        params: Mapping[str, Any] | None = None,
+        branch: str = MAIN,
+        snapshot: At | None = None,
+    ) -> QueryResult:
+        """Run one read query on one snapshot: the branch head, or the graph as it was."""
+        core = self._opened()
+        target = core.snapshot(branch, snapshot)
+        catalog = core.catalog(target)
+        compiled = compile_query(source, catalog, name)
+        _require_kind(compiled, "read")
+        return self._reader.run(
+            compiled,
+            params=bind_params(compiled.params, params or {}),
+            catalog=catalog,
+            snapshot=target,
+            now_ms=core.world.clock.now_us() // 1000,
+        )
+
+    def schema_source(self, branch: str = MAIN) -> str:
+        return self._opened().head(branch).schema.source
+
+    def lint(self, source: str, branch: str = MAIN) -> LintReport:
+        """Check a query file against the schema; bad source becomes findings, never an error."""
+        core = self._opened()
+        return lint_source(source, core.catalog(core.head(branch)))
+
+    def export(
+        self,
+        *,
+        branch: str = MAIN,
+        snapshot: At | None = None,
+        types: Sequence[str] | None = None,
+    ) -> Iterator[str]:
+        """The graph as NDJSON lines that `load` takes back, nodes first."""
+        core = self._opened()
+        target = core.snapshot(branch, snapshot)
+        return export_lines(core.rooms.tables, core.catalog(target), target, types)
+
+    def read_blob(
+        self,
+        kind: str,
+        type_name: str,
+        id: str,  # noqa: A002 - the name is fixed by the API
+        property: str,  # noqa: A002 - likewise
+        branch: str = MAIN,
+        snapshot: At | None = None,
+    ) -> BlobReader:
+        """The bytes of one Blob property."""
+        core = self._opened()
+        target = core.snapshot(branch, snapshot)
+        return read_blob(
+            core.rooms.tables, core.catalog(target), target, kind, type_name, id, property
+        )
+
+    # --- writing -----------------------------------------------------------------------------
+
+    def mutate(
+        self,
+        source: str,
+        name: str | None = None,
+        *,
+        params: Mapping[str, Any] | None = None,
+        branch: str = MAIN,
+        actor: str | None = None,
+        if_commit: str | None = None,
+    ) -> MutationResult:
+        """Run one mutation query as one commit, or not at all."""
+        core = self._opened()
+        target = core.branch(branch)
+        outcome: MutationOutcome | None = None
+        query_name = name or ""
+
+        def prepare(context: WriteContext) -> Prepared | None:
+            nonlocal outcome, query_name
+            catalog = core.catalog(context.snapshot)
+            compiled = compile_query(source, catalog, name)
+            _require_kind(compiled, "mutation")
+            query_name = compiled.name
+            outcome = prepare_mutation(
+                compiled.plan,
+                params=bind_params(compiled.params, params or {}),
+                catalog=catalog,
+                context=context,
+                world=core.world,
+            )
+            return outcome.prepared
+
+        intent = Intent(
+            branch=target, kind=WriterKind.MUTATION, actor_id=actor, if_commit=if_commit
+        )
+        after = core.write(intent, prepare)
+        assert outcome is not None, "a write prepares at least once"
+        return MutationResult(
+            branch=branch,
+            query_name=query_name,
+            affected_nodes=outcome.affected_nodes,
+            affected_edges=outcome.affected_edges,
+            actor_id=actor,
+            commit=after.head if after else None,
+        )
+
+    def load(
+        self,
+        data: str | bytes | os.PathLike[str] | Iterable[str | bytes],
+        *,
+        mode: str,
+        branch: str = MAIN,
+        from_branch: str | None = None,
+        actor: str | None = None,
+        strict: bool = True,
+    ) -> LoadResult:
+        """Load request-sized NDJSON as one commit; bigger data goes through `omnigraph.pipeline`."""
+        core = self._opened()
+        core.require_writable()
+        if mode not in LOAD_MODES:
+            raise InputError(f"unknown load mode '{mode}'", hint=f"use {', '.join(LOAD_MODES)}")
+        return self._into_branch(
+            branch,
+            from_branch,
+            actor,
+            lambda target, created: self._load(
+                data, mode, target, strict=strict, actor=actor, base=from_branch, created=created
+            ),
+        )
+
+    def _load(
+        self,
+        data: str | bytes | os.PathLike[str] | Iterable[str | bytes],
+        mode: str,
+        target: Branch,
+        *,
+        strict: bool,
+        actor: str | None,
+        base: str | None,
+        created: bool,
+    ) -> LoadResult:
+        core = self._core
+        schema = core.rooms.manifests.head(target).schema
+        batch = read_load(data, catalog=core.catalog(core.rooms.manifests.head(target)), strict=strict)
+        outcome: LoadOutcome | None = None
+
+        def prepare(context: WriteContext) -> Prepared | None:
+            nonlocal outcome
+            if context.snapshot.schema.hash != schema.hash:
+                raise InputError("the schema changed while the load was read", hint="load again")
+            outcome = prepare_load(
+                batch,
+                mode=mode,
+                catalog=core.catalog(context.snapshot),
+                context=context,
+                world=core.world,
+            )
+            return outcome.prepared
+
+        after = core.write(Intent(branch=target, kind=WriterKind.LOAD, actor_id=actor), prepare)
+        assert outcome is not None, "a write prepares at least once"
+        return LoadResult(
+            uri=self.uri,
+            branch=target.name,
+            mode=mode,
+            base_branch=base,
+            branch_created=created,
+            nodes=outcome.nodes,
+            edges=outcome.edges,
+            actor_id=actor,
+            commit=after.head if after else None,
+        )
+
+    def _into_branch(
+        self,
+        name: str,
+        from_branch: str | None,
+        actor: str | None,
+        work: Callable[[Branch, bool], LoadResult],
+    ) -> LoadResult:
+        """Do the work on the branch, made first if it is missing and gone again if it fails."""
+        core = self._core
+        try:
+            return work(core.branch(name), False)
+        except NotFoundError as missing:
+            if from_branch is None or missing.facts.get("kind") != "branch":
+                raise
+        branch = self.create_branch(name, from_branch, actor)
+        try:
+            return work(branch, True)
+        except BaseException:
+            self.delete_branch(name, actor)
+            raise
+
+    # --- branches and history ----------------------------------------------------------------
+
+    def branches(self) -> list[str]:
+        """`main` first, then the others by name."""
+        return [branch.name for branch in self._opened().rooms.refs.list()]
+
+    def create_branch(
+        self, name: str, from_branch: str = MAIN, actor: str | None = None
+    ) -> Branch:
+        """Fork the whole graph; no table is copied."""
+        core = self._opened()
+        core.require_writable()
+        return core.rooms.refs.create(name, from_branch=from_branch, actor_id=actor)
+
+    def delete_branch(self, name: str, actor: str | None = None) -> None:  # noqa: ARG002
+        """End a branch; what was merged stays, its own commits go."""
+        core = self._opened()
+        core.require_writable()
+        core.rooms.refs.delete(name)
+
+    def commits(
+        self, branch: str = MAIN, *, actor: str | None = None, limit: int | None = None
+    ) -> list[Commit]:
+        """The history of a branch, newest first; the last one is the genesis commit."""
+        core = self._opened()
+        return core.history.commits(core.branch(branch), actor=actor, limit=limit)
+
+    def commit(self, commit_id: str) -> Commit:
+        return self._opened().history.commit(commit_id)
+
+    def snapshot(self, branch: str = MAIN, at: At | None = None) -> Snapshot:
+        """Which version of which dataset makes up the graph, now or `at` a commit or moment."""
+        return self._opened().snapshot(branch, at)
+
+    # --- recovery ----------------------------------------------------------------------------
+
+    def recoveries(self) -> list[RecoveryRecord]:
+        """Every recovery action so far, oldest first."""
+        return self._opened().rooms.audit.records()
+
+    def pending_recoveries(self) -> list[Sidecar | UnreadableSidecar]:
+        """Unfinished writes that are still waiting."""
+        return self._opened().rooms.sidecars.pending()
+
+    # --- inside ------------------------------------------------------------------------------
+
+    def _opened(self) -> Core:
+        if self._closed:
+            raise InputError(f"the graph '{self.uri}' is closed", hint="open it again")
+        return self._core
+
+
+def _world(options: dict[str, Any]) -> World:
+    """The world that keyword options ask for: `durability`, or a whole `world` for tests."""
+    world = options.pop("world", None) or World()
+    durability = options.pop("durability", world.durability)
+    if options:
+        raise InputError(f"unknown option '{next(iter(options))}'", hint="durability is the only one")
+    if durability not in ("power", "process"):
+        raise InputError(f"unknown durability '{durability}'", hint='use "power" or "process"')
+    return World(
+        clock=world.clock,
+        ids=world.ids,
+        steps=world.steps,
+        disk=world.disk,
+        durability=durability,
+    )
+
+
+def _require_kind(compiled: CompiledQuery, kind: str) -> None:
+    if compiled.kind == kind:
+        return
+    verb = "mutate" if kind == "read" else "query"
+    what = "a mutation" if kind == "read" else "a read query"
+    raise InputError(
+        f"query '{compiled.name}' is {what}", hint=f"run it with `{verb}`", query=compiled.name
+    )

@@ -1,0 +1,373 @@
+"""After a crash: find unfinished writes, decide, and carry the decision out.
+
+Runs at read-write open, at refresh and at the start of each write, always under the lease of the
+branch that the sidecar names, so a live writer's sidecar is never touched. Every deed may be
+interrupted and done again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, assert_never
+
+from omnigraph.errors import LeaseUnavailableError, NotFoundError, OmnigraphError
+from omnigraph.model.changeset import Changeset, HeadIs, Lineage, TableUpdate
+from omnigraph.model.graph import Branch, Snapshot
+from omnigraph.model.ports import World
+from omnigraph.model.steps import Step
+from omnigraph.storage.audit import Audit, RecoveryRecord, TableOutcome
+from omnigraph.storage.judge import (
+    Abort,
+    Discard,
+    Finish,
+    RollBack,
+    RollForward,
+    TableFacts,
+    Verdict,
+    judge,
+)
+from omnigraph.storage.lease import Leases
+from omnigraph.storage.manifest import ManifestStore
+from omnigraph.storage.publisher import Publisher
+from omnigraph.storage.refs import Refs
+from omnigraph.storage.sidecar import Effect, Sidecar, Sidecars, UnreadableSidecar
+from omnigraph.storage.table import Tables
+
+logger = logging.getLogger(__name__)
+
+RECOVERY_ACTOR = "omnigraph:recovery"
+Resolution = Literal["auto", "roll-back", "discard"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rooms:
+    """The parts of storage that writing and recovery work with."""
+
+    world: World
+    tables: Tables
+    manifests: ManifestStore
+    publisher: Publisher
+    refs: Refs
+    leases: Leases
+    sidecars: Sidecars
+    audit: Audit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stuck:
+    """An unfinished write that recovery left in place, and the tables it stands in the way of.
+
+    No tables = unknown: every table whose head is ahead of its pin is under suspicion.
+    """
+
+    operation_id: str
+    reason: str
+    tables: frozenset[str]
+    graph_branch: str | None
+
+
+class Recovery:
+    """Sweeps the recovery folder of one graph."""
+
+    def __init__(self, rooms: Rooms) -> None:
+        self._rooms = rooms
+
+    def sweep(self, *, wait_ms: int) -> tuple[Stuck, ...]:
+        """Deal with every sidecar of every branch, oldest first; say which ones stay and why."""
+        stuck: list[Stuck] = []
+        for operation_id in self._rooms.sidecars.operation_ids():
+            sidecar = self._rooms.sidecars.read(operation_id)
+            if sidecar is None:
+                continue
+            if isinstance(sidecar, UnreadableSidecar):
+                stuck.append(_unreadable(sidecar))
+                continue
+            try:
+                with self._rooms.leases.hold(sidecar.branch_id, wait_ms=wait_ms):
+                    verdict = self.settle(operation_id)
+            except LeaseUnavailableError:
+                continue  # its writer is alive, or another recovery is at work
+            if isinstance(verdict, Abort):
+                stuck.append(_stuck(sidecar, verdict))
+        return tuple(stuck)
+
+    def sweep_branch(self, branch: Branch) -> tuple[Stuck, ...]:
+        """The same for one branch, whose lease the caller holds: one listing if all is well."""
+        stuck: list[Stuck] = []
+        for operation_id in self._rooms.sidecars.operation_ids():
+            sidecar = self._rooms.sidecars.read(operation_id)
+            if isinstance(sidecar, UnreadableSidecar):
+                stuck.append(_unreadable(sidecar))
+            elif sidecar is not None and sidecar.branch_id == branch.id:
+                verdict = self.settle(operation_id)
+                if isinstance(verdict, Abort):
+                    stuck.append(_stuck(sidecar, verdict))
+        return tuple(stuck)
+
+    def settle(self, operation_id: str, *, how: Resolution = "auto") -> Verdict | None:
+        """Decide about one sidecar and do it, under the lease that the caller holds.
+
+        None = the file is gone. `how` lets a person overrule the decision: "roll-back" restores
+        the tables whatever landed, "discard" forgets the sidecar and leaves the tables alone.
+        """
+        sidecar = self._rooms.sidecars.read(operation_id)
+        if sidecar is None:
+            return None
+        if isinstance(sidecar, UnreadableSidecar):
+            return self._settle_unreadable(sidecar, how=how)
+        branch = self._branch_of(sidecar)
+        verdict = self._verdict(sidecar, branch)
+        if how == "discard" and not isinstance(verdict, Finish):
+            verdict = Discard()
+        elif how == "roll-back" and isinstance(verdict, RollForward | Abort):
+            verdict = RollBack(moved=sidecar.effects)
+        self._carry_out(sidecar, branch, verdict)
+        return verdict
+
+    def undo(self, sidecar: Sidecar) -> Verdict | None:
+        """Undo a write of our own that was refused after it was armed (lease held)."""
+        return self.settle(sidecar.operation_id, how="roll-back")
+
+    # --- finding out -----------------------------------------------------------------------
+
+    def _branch_of(self, sidecar: Sidecar) -> Branch | None:
+        try:
+            branch = self._rooms.refs.get(sidecar.graph_branch)
+        except NotFoundError:
+            return None
+        # The name may have been given to a younger branch: the id tells them apart.
+        return branch if branch.id == sidecar.branch_id else None
+
+    def _verdict(self, sidecar: Sidecar, branch: Branch | None) -> Verdict:
+        if branch is None:
+            return judge(
+                sidecar, branch_exists=False, published=False, rolled_back=False, facts={}
+            )
+        snapshot = self._rooms.manifests.head(branch)
+        find = self._rooms.manifests.find_commit
+        published = find(branch, sidecar.graph_commit_id) is not None
+        rolled_back = not published and find(branch, sidecar.rollback_commit_id) is not None
+        done = published or rolled_back
+        return judge(
+            sidecar,
+            branch_exists=True,
+            published=published,
+            rolled_back=rolled_back,
+            facts={} if done else self._facts(sidecar.effects, snapshot),
+        )
+
+    def _facts(self, effects: Iterable[Effect], snapshot: Snapshot) -> dict[str, TableFacts]:
+        return {effect.table_key: self._table_facts(effect, snapshot) for effect in effects}
+
+    def _table_facts(self, effect: Effect, snapshot: Snapshot) -> TableFacts:
+        entry = snapshot.entries.get(effect.table_key)
+        pin = entry.version if entry is not None else effect.expected_version
+        try:
+            head = self._rooms.tables.head_version(effect.location, effect.branch)
+        except NotFoundError:
+            # A first write on a branch dies before its fork is made: nothing moved.
+            return TableFacts(pin=pin, head=pin, uuids={}, operations={})
+        between = self._rooms.tables.transactions(
+            effect.location, effect.branch, after=pin, upto=head
+        )
+        return TableFacts(
+            pin=pin,
+            head=head,
+            uuids={item.version: item.uuid for item in between},
+            operations={item.version: item.operation for item in between},
+        )
+
+    # --- doing -----------------------------------------------------------------------------
+
+    def _carry_out(self, sidecar: Sidecar, branch: Branch | None, verdict: Verdict) -> None:
+        match verdict:
+            case Finish(kind=kind):
+                self._close(sidecar, kind=kind, commit_id=_promised(sidecar, kind), outcomes=())
+            case RollForward(updates=updates):
+                assert branch is not None, "a branch that is gone is discarded"
+                self._roll_forward(sidecar, branch, updates)
+            case RollBack(moved=moved):
+                assert branch is not None, "a branch that is gone is discarded"
+                self._roll_back(sidecar, branch, moved)
+            case Discard():
+                kind = "OrphanedBranchDiscarded" if branch is None else "Discarded"
+                self._close(sidecar, kind=kind, commit_id=None, outcomes=())
+            case Abort(reason=reason):
+                logger.error(
+                    "recovery aborted", extra={"operation": sidecar.operation_id, "why": reason}
+                )
+            case _:
+                assert_never(verdict)
+
+    def _roll_forward(
+        self, sidecar: Sidecar, branch: Branch, updates: tuple[TableUpdate, ...]
+    ) -> None:
+        head = self._rooms.manifests.head(branch).head.graph_commit_id
+        changeset = sidecar.changeset(
+            updates, actor_id=RECOVERY_ACTOR, expects=(HeadIs(commit_id=head),)
+        )
+        self._rooms.publisher.publish(branch, changeset)
+        self._rooms.world.steps.reach(Step.RECOVERY_PUBLISHED)
+        expected = {effect.table_key: effect.expected_version for effect in sidecar.effects}
+        outcomes = tuple(
+            TableOutcome(
+                table_key=update.table_key,
+                from_version=expected[update.table_key],
+                to_version=update.version,
+            )
+            for update in updates
+        )
+        self._close(
+            sidecar,
+            kind="RolledForward",
+            commit_id=sidecar.graph_commit_id,
+            outcomes=outcomes,
+        )
+
+    def _roll_back(self, sidecar: Sidecar, branch: Branch, moved: tuple[Effect, ...]) -> None:
+        snapshot = self._rooms.manifests.head(branch)
+        facts = self._facts(moved, snapshot)
+        moved = tuple(
+            effect for effect in moved if facts[effect.table_key].head > facts[effect.table_key].pin
+        )
+        if not moved:
+            self._close(sidecar, kind="RolledBack", commit_id=None, outcomes=())
+            return
+        updates = tuple(self._restored(effect, snapshot) for effect in moved)
+        self._rooms.publisher.publish(
+            branch,
+            Changeset(
+                updates=updates,
+                lineage=Lineage(
+                    commit_id=sidecar.rollback_commit_id,
+                    actor_id=RECOVERY_ACTOR,
+                    created_at=self._rooms.world.clock.now_us(),
+                ),
+                expects=(HeadIs(commit_id=snapshot.head.graph_commit_id),),
+            ),
+        )
+        self._rooms.world.steps.reach(Step.RECOVERY_PUBLISHED)
+        outcomes = tuple(
+            TableOutcome(
+                table_key=effect.table_key,
+                from_version=facts[effect.table_key].head,
+                to_version=facts[effect.table_key].pin,
+            )
+            for effect in moved
+        )
+        self._close(
+            sidecar,
+            kind="RolledBack",
+            commit_id=sidecar.rollback_commit_id,
+            outcomes=outcomes,
+        )
+
+    def _restored(self, effect: Effect, snapshot: Snapshot) -> TableUpdate:
+        entry = snapshot.entries.get(effect.table_key)
+        pin = entry.version if entry is not None else effect.expected_version
+        version = self._rooms.tables.restore(effect.location, effect.branch, pin)
+        self._rooms.world.steps.reach(Step.RECOVERY_TABLE_RESTORED)
+        return TableUpdate(
+            table_key=effect.table_key,
+            version=version,
+            branch=effect.branch,
+            row_count=entry.row_count if entry is not None else 0,
+        )
+
+    def _settle_unreadable(self, sidecar: UnreadableSidecar, *, how: Resolution) -> Verdict:
+        if how != "discard":
+            return Abort(reason=sidecar.problem, tables=())
+        self._record(sidecar.operation_id, kind="Discarded", sidecar=None)
+        self._disarm(sidecar.operation_id)
+        return Discard()
+
+    def _close(
+        self,
+        sidecar: Sidecar,
+        *,
+        kind: str,
+        commit_id: str | None,
+        outcomes: tuple[TableOutcome, ...],
+    ) -> None:
+        self._record(
+            sidecar.operation_id,
+            kind=kind,
+            sidecar=sidecar,
+            commit_id=commit_id,
+            outcomes=outcomes or _finished_outcomes(sidecar, kind, commit_id),
+        )
+        self._disarm(sidecar.operation_id)
+
+    def _record(
+        self,
+        operation_id: str,
+        *,
+        kind: str,
+        sidecar: Sidecar | None,
+        commit_id: str | None = None,
+        outcomes: tuple[TableOutcome, ...] = (),
+    ) -> None:
+        self._rooms.audit.record(
+            RecoveryRecord(
+                operation_id=operation_id,
+                recovery_kind=kind,
+                graph_commit_id=commit_id,
+                recovery_for_actor=sidecar.actor_id if sidecar else None,
+                writer_kind=sidecar.writer_kind.value if sidecar else None,
+                graph_branch=sidecar.graph_branch if sidecar else None,
+                outcomes=outcomes,
+                created_at=self._rooms.world.clock.now_us(),
+            )
+        )
+        self._rooms.world.steps.reach(Step.RECOVERY_AUDITED)
+
+    def _disarm(self, operation_id: str) -> None:
+        try:
+            self._rooms.sidecars.disarm(operation_id)
+        except OmnigraphError as cause:
+            # The next pass finds the audit row and only has this left to do.
+            logger.warning(
+                "sidecar stays", extra={"operation": operation_id, "why": cause.message}
+            )
+            return
+        self._rooms.world.steps.reach(Step.RECOVERY_SIDECAR_DELETED)
+
+
+def _promised(sidecar: Sidecar, kind: str) -> str:
+    return sidecar.graph_commit_id if kind == "RolledForward" else sidecar.rollback_commit_id
+
+
+def _finished_outcomes(
+    sidecar: Sidecar, kind: str, commit_id: str | None
+) -> tuple[TableOutcome, ...]:
+    """A write that had been published before its writer died: from expected to published."""
+    if kind != "RolledForward" or commit_id is None:
+        return ()
+    return tuple(
+        TableOutcome(
+            table_key=effect.table_key,
+            from_version=effect.expected_version,
+            to_version=effect.version_to_be,
+        )
+        for effect in sidecar.effects
+    )
+
+
+def _unreadable(sidecar: UnreadableSidecar) -> Stuck:
+    return Stuck(
+        operation_id=sidecar.operation_id,
+        reason=sidecar.problem,
+        tables=frozenset(),
+        graph_branch=None,
+    )
+
+
+def _stuck(sidecar: Sidecar, verdict: Abort) -> Stuck:
+    return Stuck(
+        operation_id=sidecar.operation_id,
+        reason=verdict.reason,
+        tables=frozenset(effect.table_key for effect in sidecar.effects),
+        graph_branch=sidecar.graph_branch,
+    )
