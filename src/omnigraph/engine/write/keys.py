@@ -1,7 +1,7 @@
 """Identity: the canonical id of a keyed node, and other spellings of it.
 
-One key property: the id is its text. Several: the id is a compact JSON array of their texts, the
-properties in order of their names, so that writing the key differently in a schema changes no id.
+One key property: the id is its text. Several: the id is a compact JSON array of their texts, in the
+key's identity order (`NodeType.key`), which neither a rewritten schema nor a rename changes.
 """
 
 from __future__ import annotations
@@ -19,23 +19,15 @@ from omnigraph.engine.write.values import Misfit, fit
 from omnigraph.model.schema import FLOATS, INTEGERS, NodeType, PropertyType, Scalar
 
 
-def key_properties(node: NodeType) -> tuple[str, ...]:
-    """The key's properties in the order in which they make up an id; empty for keyless nodes."""
-    return tuple(sorted(node.key))
-
-
 def canonical_id(node: NodeType, row: Mapping[str, Any]) -> str:
     """The id that the fitted values of a row give. Every key value must be there and finite."""
-    texts = [key_text(row[name], node.by_name[name].type) for name in key_properties(node)]
+    texts = [key_text(row[name], node.by_name[name].type) for name in node.key]
     return texts[0] if len(texts) == 1 else orjson.dumps(texts).decode()
 
 
 def canonical_ids(node: NodeType, table: pa.Table | pa.RecordBatch) -> pa.Array[Any]:
     """The ids of many rows; null where a key value is null."""
-    columns = [
-        _key_texts(_flat(table.column(name)), node.by_name[name].type)
-        for name in key_properties(node)
-    ]
+    columns = [_key_texts(_flat(table.column(name)), node.by_name[name].type) for name in node.key]
     if len(columns) == 1:
         return columns[0]
     rows = zip(*(column.to_pylist() for column in columns), strict=True)
