@@ -1,0 +1,102 @@
+"""How an error reaches a person: what, where, and what to do about it; never a traceback."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from omnigraph.errors import (
+    ConstraintViolationError,
+    ExpectedVersionMismatchError,
+    MergeConflictsError,
+    OmnigraphError,
+    PreconditionFailedError,
+    RowLevelCasContentionError,
+)
+
+EXIT_ERROR = 1
+EXIT_USAGE = 2
+EXIT_LOST_RACE = 4
+EXIT_INTERRUPTED = 130
+
+_LOST_RACES = (PreconditionFailedError, ExpectedVersionMismatchError, RowLevelCasContentionError)
+_SHOWN_MAX = 10
+
+
+def report(error: OmnigraphError, *, as_json: bool) -> int:
+    """Print the error and return the exit code it means."""
+    if as_json:
+        if isinstance(error, PreconditionFailedError):
+            failure = {"expected": error.facts["expected"], "actual": error.facts["actual"]}
+            click.echo(json.dumps({"precondition_failure": failure}, indent=2))
+        click.echo(json.dumps(error_json(error), ensure_ascii=False, default=str), err=True)
+    else:
+        for line in error_lines(error):
+            click.echo(line, err=True)
+    return EXIT_LOST_RACE if isinstance(error, _LOST_RACES) else EXIT_ERROR
+
+
+def error_json(error: OmnigraphError) -> dict[str, Any]:
+    """The error as one JSON object: message, code, hint and every fact that JSON can carry."""
+    body = error.to_json()
+    body["retryable"] = error.retryable
+    for name in ("violations", "conflicts", "errors"):
+        items = error.facts.get(name)
+        if items:
+            body[name] = [item_json(item) for item in items]
+    return body
+
+
+def item_json(item: Any) -> Any:
+    """One listed fact (a violation, a conflict) in JSON, as its own class says."""
+    if isinstance(item, dict | str):
+        return item
+    to_json = getattr(item, "to_json", None)
+    return to_json() if callable(to_json) else str(item)
+
+
+def error_lines(error: OmnigraphError) -> list[str]:
+    """The error for people: the message, the place in the source, what is listed, the hint."""
+    lines = [click.style("error:", fg="red", bold=True) + f" {error.message}"]
+    excerpt = error.facts.get("excerpt")
+    if excerpt and str(excerpt) not in error.message:
+        lines.extend(f"  {line}" for line in str(excerpt).splitlines())
+    elif "line" in error.facts and not excerpt:
+        column = error.facts.get("column")
+        place = f"line {error.facts['line']}" + (f", column {column}" if column else "")
+        if place not in error.message and f"line {error.facts['line']}" not in error.message:
+            lines.append(f"  at {place}")
+    lines.extend(_listed(error))
+    if error.hint:
+        lines.append(click.style("hint:", fg="cyan") + f" {error.hint}")
+    return lines
+
+
+def _listed(error: OmnigraphError) -> list[str]:
+    if isinstance(error, ConstraintViolationError):
+        items, total = list(error.violations), error.total
+    elif isinstance(error, MergeConflictsError):
+        items, total = list(error.conflicts), len(error.conflicts)
+    else:
+        return []
+    if total < 2:
+        return []
+    shown = [f"  - {getattr(item, 'message', item)}" for item in items[:_SHOWN_MAX]]
+    if total > len(shown):
+        shown.append(f"  … and {total - len(shown)} more")
+    return shown
+
+
+def report_defect(problem: Exception, *, as_json: bool) -> int:
+    """Print an error nobody expected: ours to mend, but still one line and a way to say more."""
+    reason = f"{type(problem).__name__}: {problem}"
+    hint = "this is a defect; run again with OMNIGRAPH_TRACEBACK=1 and report what it prints"
+    if as_json:
+        body = {"error": reason, "code": "internal", "hint": hint, "retryable": False}
+        click.echo(json.dumps(body, ensure_ascii=False), err=True)
+    else:
+        click.echo(click.style("error:", fg="red", bold=True) + f" internal: {reason}", err=True)
+        click.echo(click.style("hint:", fg="cyan") + f" {hint}", err=True)
+    return EXIT_ERROR

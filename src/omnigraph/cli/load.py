@@ -1,0 +1,255 @@
+"""`load`, `ingest` and `export`: data in and out, in this process or on Spark."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from omnigraph.cli.call import Call, unreadable
+from omnigraph.cli.output import cell
+from omnigraph.cli.spark import engine_options, spark_session
+from omnigraph.cli.verbs import exclusive, verb
+from omnigraph.errors import InputError
+
+MODES = ("append", "merge", "overwrite")
+# Up to this much NDJSON, starting a JVM costs more than it saves.
+LOCAL_BYTES_MAX = 16 * 1024 * 1024
+NDJSON_SUFFIXES = frozenset({".jsonl", ".ndjson", ".json"})
+TABULAR_SUFFIXES = frozenset({".parquet", ".csv", ".orc"})
+
+
+@verb("load", positional="uri", writes=True)
+@click.option(
+    "--data", "paths", multiple=True, metavar="FILE", help="NDJSON (- is stdin); repeatable"
+)
+@click.option("--job", "job_path", metavar="FILE", help="a YAML file that describes the sources")
+@click.option(
+    "--type", "type_name", metavar="TYPE", help="the type of a Parquet, CSV or ORC source"
+)
+@click.option("--mode", type=click.Choice(MODES), help="what happens to stored entities")
+@click.option("--branch", default="main", show_default=True, metavar="NAME")
+@click.option("--from", "from_branch", metavar="BRANCH", help="make the branch from this one first")
+@click.option("--quarantine", metavar="DIR", help="put bad records here instead of failing (Spark)")
+@click.option("--idempotency-key", metavar="KEY", help="load once, however often it is submitted")
+@engine_options
+def load(
+    call: Call,
+    *,
+    paths: tuple[str, ...],
+    job_path: str | None,
+    type_name: str | None,
+    mode: str | None,
+    branch: str,
+    from_branch: str | None,
+    quarantine: str | None,
+    idempotency_key: str | None,
+    engine: str,
+    spark_master: str | None,
+    spark_remote: str | None,
+) -> None:
+    """Load data into a branch in one commit: all of it, or nothing."""
+    exclusive({"--data": paths, "--job": job_path})
+    if not paths and job_path is None:
+        raise click.UsageError("load needs data: pass --data <FILE> or --job <FILE>")
+    if mode is None and job_path is None:
+        raise click.UsageError(f"load needs --mode, one of: {', '.join(MODES)}")
+    target = call.target
+    needs_spark = any(
+        value is not None for value in (job_path, type_name, quarantine, idempotency_key)
+    )
+    chosen = choose_engine(engine, paths, needs_spark=needs_spark)
+    if mode == "overwrite":
+        call.consent()
+    call.announce()
+    if chosen == "local":
+        assert mode is not None, "a local load has a mode"
+        with call.graph(write=True) as graph:
+            result = graph.load(
+                local_lines(paths),
+                mode=mode,
+                branch=branch,
+                from_branch=from_branch,
+                actor=call.actor,
+            )
+        call.emit(result.to_json(), human=_load_line(result))
+        return
+    from omnigraph.cli.bulk import load_on_spark
+
+    report = load_on_spark(
+        call,
+        spark_session(spark_master, spark_remote),
+        paths=paths,
+        job_path=job_path,
+        options={
+            "uri": target.uri,
+            "type_name": type_name,
+            "mode": mode,
+            "branch": branch,
+            "from_branch": from_branch,
+            "quarantine": quarantine,
+            "idempotency_key": idempotency_key,
+        },
+    )
+    call.emit(report.to_json(), human=str(report).splitlines())
+
+
+def choose_engine(engine: str, paths: tuple[str, ...], *, needs_spark: bool) -> str:
+    """Where a load runs: small NDJSON in this process, everything else on Spark."""
+    spark_only = needs_spark or any(not _is_local_ndjson(path) for path in paths)
+    if engine == "local":
+        if spark_only:
+            raise InputError(
+                "this load needs Spark: only NDJSON files can be loaded in process",
+                hint="leave out --engine local",
+            )
+        return "local"
+    if engine == "spark" or spark_only:
+        return "spark"
+    return "local" if sum(_size(path) for path in paths) <= LOCAL_BYTES_MAX else "spark"
+
+
+def _is_local_ndjson(path: str) -> bool:
+    """Whether a source is one plain file of lines (or stdin), as far as its name tells."""
+    if path == "-":
+        return True
+    remote = "://" in path
+    pattern = any(char in path for char in "*?[")
+    if remote or (pattern and not Path(path).exists()):
+        return False
+    return not Path(path).is_dir() and Path(path).suffix.lower() not in {*TABULAR_SUFFIXES, ".gz"}
+
+
+def _size(path: str) -> int:
+    if path == "-":
+        return 0
+    try:
+        return Path(path).stat().st_size
+    except OSError as cause:
+        raise unreadable(path, cause, what="data file") from cause
+
+
+def local_lines(paths: tuple[str, ...]) -> Any:
+    """The data as `Graph.load` takes it: one file as itself, several as one run of lines."""
+    for path in paths:
+        _size(path)
+    if len(paths) == 1 and paths[0] != "-":
+        return Path(paths[0])
+    return "\n".join(sys.stdin.read() if path == "-" else _file_text(path) for path in paths)
+
+
+def _file_text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as cause:
+        raise InputError(f"cannot read data file '{path}': it is not UTF-8 text") from cause
+    except OSError as cause:
+        raise unreadable(path, cause, what="data file") from cause
+
+
+def _load_line(result: Any) -> str:
+    landed = (
+        "nothing changed" if result.commit is None else f"commit {result.commit.graph_commit_id}"
+    )
+    return (
+        f"loaded into branch {result.branch} with {result.mode}: {result.total_entities} entities "
+        f"across {len(result.nodes)} node types and {len(result.edges)} edge types; {landed}"
+    )
+
+
+@verb("ingest", positional="uri", writes=True, hidden=True)
+@click.option("--data", "path", required=True, metavar="FILE", help="JSON records")
+@click.option("--branch", required=True, metavar="NAME")
+@click.option("--from", "from_branch", default="main", show_default=True, metavar="BRANCH")
+@click.option("--mode", type=click.Choice(MODES), default="merge", show_default=True)
+def ingest(call: Call, *, path: str, branch: str, from_branch: str, mode: str) -> None:
+    """Load records by the older, forgiving rules, into a branch that is made if missing."""
+    click.echo("warning: `omnigraph ingest` is a deprecated loader command; use load", err=True)
+    call.announce()
+    with call.graph(write=True) as graph:
+        result = graph.load(
+            local_lines((path,)),
+            mode=mode,
+            branch=branch,
+            from_branch=from_branch,
+            actor=call.actor,
+            strict=False,
+        )
+    lines = [f"ingested into branch {branch} with {mode}"]
+    for kind, counts in (("node", result.nodes), ("edge", result.edges)):
+        lines += [
+            f"{kind} type '{name}': {n} entities loaded" for name, n in sorted(counts.items())
+        ]
+    call.emit({"base_branch": from_branch, **result.to_json()}, human=lines)
+
+
+@verb("export", positional="uri")
+@click.option("--branch", metavar="NAME", help="the branch to read  [default: main]")
+@click.option("--snapshot", metavar="COMMIT", help="an earlier commit to read")
+@click.option("--type", "types", multiple=True, metavar="TYPE", help="only this type; repeatable")
+@click.option("--jsonl", is_flag=True, help="NDJSON on stdout, as without it")
+@click.option("--out", "out_path", metavar="PATH", help="a file, or with Spark a folder")
+@click.option("--format", "form", type=click.Choice(["ndjson", "parquet"]), default="ndjson")
+@engine_options
+def export(
+    call: Call,
+    *,
+    branch: str | None,
+    snapshot: str | None,
+    types: tuple[str, ...],
+    jsonl: bool,
+    out_path: str | None,
+    form: str,
+    engine: str,
+    spark_master: str | None,
+    spark_remote: str | None,
+) -> None:
+    """Write the graph as NDJSON that `load` takes back, nodes first."""
+    exclusive({"--branch": branch, "--snapshot": snapshot})
+    if jsonl and form != "ndjson":
+        raise click.UsageError(f"the option '--jsonl' cannot be used with '--format {form}'")
+    target = call.target
+    if engine == "spark" or (engine == "auto" and form == "parquet"):
+        if out_path is None:
+            raise click.UsageError("an export on Spark needs --out <PATH>")
+        from omnigraph import pipeline
+
+        report = pipeline.export(
+            spark_session(spark_master, spark_remote),
+            target.uri,
+            out_path,
+            format=form,
+            branch=branch or "main",
+            snapshot=snapshot,
+            types=types or None,
+        )
+        call.emit(report.to_json(), human=str(report).splitlines())
+        return
+    if form != "ndjson":
+        raise click.UsageError(f"the format '{form}' needs Spark: leave out --engine local")
+    with call.graph() as graph:
+        lines = graph.export(branch=branch or "main", snapshot=snapshot, types=types or None)
+        count = _write_lines(lines, out_path)
+    if out_path is not None:
+        payload = {"uri": target.uri, "out": out_path, "records": count}
+        call.emit(payload, human=f"wrote {count} records to {cell(out_path)}")
+
+
+def _write_lines(lines: Iterable[str], path: str | None) -> int:
+    count = 0
+    if path is None:
+        for line in lines:
+            sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+        return 0
+    try:
+        with Path(path).open("w", encoding="utf-8", newline="\n") as out:
+            for line in lines:
+                out.write(line + "\n")
+                count += 1
+    except OSError as cause:
+        raise InputError(f"cannot write '{path}': {cause.strerror or cause}") from cause
+    return count

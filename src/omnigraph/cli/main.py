@@ -1,0 +1,193 @@
+"""The `omnigraph` command: finds the command meant, runs it, and turns errors into exit codes."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+
+import click
+
+from omnigraph import __version__
+from omnigraph.cli import failure
+from omnigraph.cli.scope import Capability
+from omnigraph.cli.verbs import VALUE_FLAG_NAMES, scope_options
+from omnigraph.errors import OmnigraphError
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A command that is imported when it is first used: `attribute` of `omnigraph.cli.<module>`."""
+
+    module: str
+    attribute: str
+    capability: Capability
+    summary: str
+    hidden: bool = False
+
+
+ANY, DIRECT, SERVED, LOCAL = Capability.ANY, Capability.DIRECT, Capability.SERVED, Capability.LOCAL
+
+COMMANDS: Mapping[str, Entry] = {
+    "query": Entry("query", "query", ANY, "run a read query"),
+    "mutate": Entry("query", "mutate", ANY, "run a mutation query"),
+    "load": Entry("load", "load", ANY, "load NDJSON and other data in one commit"),
+    "ingest": Entry("load", "ingest", ANY, "load into a branch (older spelling)", hidden=True),
+    "export": Entry("load", "export", ANY, "write the graph as NDJSON or Parquet"),
+    "branch": Entry("branch", "branch", ANY, "create, list, delete and merge branches"),
+    "commit": Entry("commit", "commit", ANY, "list, show and explain commits"),
+    "diff": Entry("commit", "diff", ANY, "what changed between two states"),
+    "snapshot": Entry("graph", "snapshot", ANY, "the datasets a state of the graph is made of"),
+    "schema": Entry("schema", "schema", ANY, "show, plan and apply schemas"),
+    "blob": Entry("blob", "blob", ANY, "read large values"),
+    "init": Entry("graph", "init", DIRECT, "make a new graph"),
+    "lint": Entry("check", "lint", DIRECT, "check a query file against a schema"),
+    "optimize": Entry(
+        "maintain", "optimize", DIRECT, "compact tables and bring indexes up to date"
+    ),
+    "cleanup": Entry("maintain", "cleanup", DIRECT, "collect versions that nobody can reach"),
+    "repair": Entry("maintain", "repair", DIRECT, "explain and heal drifted tables"),
+    "recovery": Entry("recovery", "recovery", DIRECT, "unfinished writes and what became of them"),
+    "graphs": Entry("profile", "graphs", SERVED, "the graphs of a server"),
+    "embed": Entry("embed", "embed", LOCAL, "fill the vectors of an NDJSON file"),
+    "fmt": Entry("check", "fmt", LOCAL, "format .pg and .gq files"),
+    "profile": Entry("profile", "profile", LOCAL, "the operator's named scopes"),
+    "version": Entry("graph", "version", LOCAL, "print the release and format versions"),
+}
+_TITLES = {
+    ANY: "on a graph",
+    DIRECT: "on a graph's storage",
+    SERVED: "on a server",
+    LOCAL: "on this machine",
+}
+# Older spellings, and the words that stand for them now.
+RENAMED: Mapping[tuple[str, ...], str] = {
+    ("query", "lint"): "lint",
+    ("query", "check"): "lint",
+    ("check",): "lint",
+    ("read",): "query",
+    ("change",): "mutate",
+}
+
+
+class Root(click.Group):
+    """The top of the command tree; it knows its commands by name and imports them when used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for name, entry in COMMANDS.items() if not entry.hidden]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        command = getattr(import_module(f"omnigraph.cli.{entry.module}"), entry.attribute)
+        assert isinstance(command, click.Command), f"{cmd_name} is no command"
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write_paragraph()
+        formatter.write_text("COMMANDS BY CAPABILITY")
+        for capability, title in _TITLES.items():
+            rows = [
+                (name, entry.summary)
+                for name, entry in COMMANDS.items()
+                if entry.capability is capability and not entry.hidden
+            ]
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
+def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001
+    if wanted and not context.resilient_parsing:
+        click.echo(f"omnigraph {__version__}")
+        context.exit()
+
+
+root = Root(
+    "omnigraph",
+    help=(
+        "A typed property-graph database with git-style branches.\n\n"
+        "The options below may stand before or after any command."
+    ),
+    params=[
+        *scope_options(),
+        click.Option(
+            ["-v", "--version"],
+            is_flag=True,
+            expose_value=False,
+            is_eager=True,
+            callback=_print_version,
+            help="print the release",
+        ),
+    ],
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    no_args_is_help=True,
+)
+
+
+def entry(argv: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code; nothing but the code comes out."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    _speak_utf8()
+    words = _with_current_names(words)
+    try:
+        return _run(words)
+    except BrokenPipeError:
+        # The reader of our output has gone; that is its right, and nobody is left to tell.
+        sys.stdout = io.TextIOWrapper(open(os.devnull, "wb"))  # noqa: SIM115
+        return failure.EXIT_ERROR
+
+
+def _run(words: list[str]) -> int:
+    as_json = "--json" in words
+    try:
+        result = root.main(args=words, prog_name="omnigraph", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as problem:
+        problem.show()
+        return failure.EXIT_USAGE
+    except click.ClickException as problem:
+        problem.show()
+        return problem.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted; a change that was not yet committed left nothing behind", err=True)
+        return failure.EXIT_INTERRUPTED
+    except OmnigraphError as error:
+        return failure.report(error, as_json=as_json)
+    except BrokenPipeError:
+        raise
+    except Exception as problem:
+        # The last door: no traceback reaches a user who did not ask for one.
+        if os.environ.get("OMNIGRAPH_TRACEBACK"):
+            raise
+        return failure.report_defect(problem, as_json=as_json)
+    return result if isinstance(result, int) else 0
+
+
+def _with_current_names(words: list[str]) -> list[str]:
+    """The words with an older spelling replaced by today's, and a note about it on stderr."""
+    at = _command_index(words)
+    for old, new in RENAMED.items():
+        if tuple(words[at : at + len(old)]) == old:
+            spelling = " ".join(old)
+            note = f"warning: `omnigraph {spelling}` is deprecated; use `omnigraph {new}`"
+            click.echo(note, err=True)
+            return [*words[:at], new, *words[at + len(old) :]]
+    return words
+
+
+def _command_index(words: list[str]) -> int:
+    """Where the command's name stands, behind the flags that may come before it."""
+    at = 0
+    while at < len(words) and words[at].startswith("-"):
+        at += 2 if words[at] in VALUE_FLAG_NAMES else 1
+    return at
+
+
+def _speak_utf8() -> None:
+    """Data is UTF-8 whatever the terminal's locale says."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() != "utf-8":
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")

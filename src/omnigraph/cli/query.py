@@ -1,0 +1,194 @@
+"""`query` and `mutate`: the source from a file or the command line, one run, the answer printed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from typing import Any, cast
+
+import click
+
+from omnigraph.cli import output
+from omnigraph.cli.call import Call, read_text
+from omnigraph.cli.verbs import exclusive, verb
+from omnigraph.errors import InputError
+
+
+def source_options(command: Any) -> Any:
+    """The flags that say which query to run, and with which parameters."""
+    for option in reversed(
+        (
+            click.argument("name", required=False),
+            click.option("--query", "query_path", metavar="FILE", help="the .gq file"),
+            click.option("-e", "--query-string", "text", metavar="GQ", help="the query itself"),
+            click.option("--params", "params_text", metavar="JSON", help="parameters, an object"),
+            click.option("--params-file", metavar="FILE", help="parameters from a JSON file"),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+@verb("query")
+@source_options
+@click.option("--branch", metavar="NAME", help="the branch to read  [default: main]")
+@click.option("--snapshot", metavar="COMMIT", help="an earlier commit to read")
+@click.option("--format", "form", type=click.Choice(output.FORMATS), help="how to print the rows")
+def query(
+    call: Call,
+    name: str | None,
+    *,
+    query_path: str | None,
+    text: str | None,
+    params_text: str | None,
+    params_file: str | None,
+    branch: str | None,
+    snapshot: str | None,
+    form: output.Format | None,
+) -> None:
+    """Run the read query NAME of a file, or one given with -e."""
+    exclusive({"--branch": branch, "--snapshot": snapshot})
+    if call.as_json and form not in (None, "json"):
+        raise click.UsageError(f"the option '--json' cannot be used with '--format {form}'")
+    target_uri = call.target.uri
+    source = read_source("query", query_path, text)
+    chosen = chosen_name(source, name, source_path=query_path)
+    params = read_params(params_text, params_file)
+    form = "json" if call.as_json else form or default_format(call)
+    with call.graph() as graph:
+        result = graph.query(
+            source, chosen, params=params, branch=branch or "main", snapshot=snapshot
+        )
+        rows = result.to_json_rows()
+    assert target_uri, "a query runs on a graph"
+    target = {"snapshot": snapshot} if snapshot else {"branch": branch or "main"}
+    facts = {
+        "query_name": chosen,
+        "target": target,
+        "row_count": result.row_count,
+        "columns": list(result.columns),
+        "graph_commit_id": result.graph_commit_id,
+    }
+    print_rows(call, facts, rows, form=form)
+
+
+def print_rows(
+    call: Call, facts: dict[str, Any], rows: list[dict[str, Any]], *, form: output.Format
+) -> None:
+    """The answer of a read query in the form asked for."""
+    if form == "json":
+        output.emit_json({**facts, "rows": rows})
+    elif form == "jsonl":
+        click.echo(output.json_line({"kind": "metadata", **facts}))
+        for row in rows:
+            click.echo(output.json_line(row))
+    else:
+        style = table_style(call)
+        for line in output.render_rows(facts["columns"], rows, form=form, style=style):
+            click.echo(line)
+        if form == "table":
+            call.note(f"{len(rows)} row{'' if len(rows) == 1 else 's'}")
+
+
+def default_format(call: Call) -> output.Format:
+    """The operator's choice, or a table."""
+    chosen = str(call.config.defaults.get("output", "table"))
+    if chosen not in output.FORMATS:
+        raise InputError(
+            f"'{call.config.path}': defaults.output is '{chosen}'",
+            hint=f"one of: {', '.join(output.FORMATS)}",
+        )
+    return cast("output.Format", chosen)
+
+
+def table_style(call: Call) -> output.TableStyle:
+    """How tables look: the operator's settings, fitted to the terminal if there is one."""
+    defaults = call.config.defaults
+    width = defaults.get("table_max_column_width", 80)
+    layout = defaults.get("table_cell_layout", "truncate")
+    if not isinstance(width, int) or width < output.COLUMN_WIDTH_MIN:
+        raise InputError(f"'{call.config.path}': defaults.table_max_column_width is {width!r}")
+    if layout not in ("truncate", "wrap"):
+        raise InputError(
+            f"'{call.config.path}': defaults.table_cell_layout is '{layout}'",
+            hint="one of: truncate, wrap",
+        )
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    return output.TableStyle(column_width_max=width, layout=layout, total_width=room)
+
+
+@verb("mutate", writes=True)
+@source_options
+@click.option("--branch", default="main", show_default=True, metavar="NAME")
+@click.option("--if-commit", metavar="COMMIT", help="only if this commit is still the head")
+def mutate(
+    call: Call,
+    name: str | None,
+    *,
+    query_path: str | None,
+    text: str | None,
+    params_text: str | None,
+    params_file: str | None,
+    branch: str,
+    if_commit: str | None,
+) -> None:
+    """Run the mutation query NAME of a file, or one given with -e, as one commit."""
+    target = call.target
+    source = read_source("mutate", query_path, text)
+    params = read_params(params_text, params_file)
+    with call.graph(write=True) as graph:
+        result = graph.mutate(
+            source, name, params=params, branch=branch, actor=call.actor, if_commit=if_commit
+        )
+    commit = result.commit
+    landed = "nothing to commit" if commit is None else f"commit {commit.graph_commit_id}"
+    call.emit(
+        {"uri": target.uri, **result.to_json()},
+        human=f"{result.query_name} on branch {branch}: {result.affected_nodes} nodes, "
+        f"{result.affected_edges} edges affected; {landed}",
+    )
+
+
+def read_source(verb_name: str, path: str | None, text: str | None) -> str:
+    """The query text, from exactly one of the file and the command line."""
+    exclusive({"--query <FILE>": path, "-e/--query-string <GQ>": text})
+    if text is not None:
+        return text
+    if path is not None:
+        return read_text(path, what="query file")
+    raise click.UsageError(f"{verb_name} needs a query: pass --query <FILE> or -e <GQ>")
+
+
+def chosen_name(source: str, name: str | None, *, source_path: str | None) -> str:
+    """The query to run: the one named, else the only one of the source."""
+    from omnigraph.compiler.query import parse_file
+
+    if name is not None:
+        return name
+    names = [one.name for one in parse_file(source).queries]
+    if len(names) == 1:
+        return str(names[0])
+    where = f"'{source_path}'" if source_path else "the query text"
+    if not names:
+        raise InputError(f"{where} contains no query")
+    raise InputError(
+        "query file contains multiple queries; pass --name",
+        hint=f"name one as an argument: {', '.join(names)}",
+    )
+
+
+def read_params(text: str | None, path: str | None) -> dict[str, Any] | None:
+    """The parameters: a JSON object from the command line or from a file."""
+    exclusive({"--params <JSON>": text, "--params-file <FILE>": path})
+    if path is not None:
+        text = read_text(path, what="parameter file")
+    if text is None:
+        return None
+    try:
+        params = json.loads(text)
+    except ValueError as cause:
+        raise InputError(f"the parameters are not valid JSON: {cause}") from cause
+    if not isinstance(params, dict):
+        raise InputError("the parameters must be a JSON object", hint='for example {"name": "Ada"}')
+    return params

@@ -1,0 +1,75 @@
+"""`recovery list|show|resolve`: unfinished writes, and what became of earlier ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from omnigraph.cli.call import Call
+from omnigraph.cli.failure import item_json
+from omnigraph.cli.output import cell
+from omnigraph.cli.scope import Capability
+from omnigraph.cli.verbs import CommandGroup, verb
+from omnigraph.errors import NotFoundError
+
+recovery = CommandGroup("recovery", help="Unfinished writes, and what became of earlier ones.")
+
+
+@verb("recovery list", capability=Capability.DIRECT, positional="uri")
+def list_recoveries(call: Call) -> None:
+    """List the unfinished writes and the recoveries on record."""
+    with call.graph() as graph:
+        pending = [item_json(one) for one in graph.pending_recoveries()]
+        done = [item_json(one) for one in graph.recoveries()]
+    lines = [f"pending   {_line(one)}" for one in pending]
+    lines += [f"recovered {_line(one)}" for one in done]
+    payload = {"pending": pending, "recoveries": done}
+    call.emit(payload, human=lines or ["no unfinished writes and no recoveries"])
+
+
+def _line(one: dict[str, Any]) -> str:
+    names = ("operation_id", "writer_kind", "recovery_kind", "branch", "graph_commit_id")
+    return "  ".join(cell(one[name]) for name in names if one.get(name) is not None)
+
+
+@verb("recovery show", capability=Capability.DIRECT)
+@click.argument("operation_id", metavar="ID")
+def show(call: Call, operation_id: str) -> None:
+    """Show one unfinished write or one recovery, by its operation id."""
+    with call.graph() as graph:
+        pending = [item_json(one) for one in graph.pending_recoveries()]
+        done = [item_json(one) for one in graph.recoveries()]
+    found = [one for one in (*pending, *done) if one.get("operation_id") == operation_id]
+    if not found:
+        raise NotFoundError(
+            f"no unfinished write and no recovery has the operation id '{operation_id}'",
+            kind="operation",
+            name=operation_id,
+            hint="`omnigraph recovery list` shows them",
+        )
+    for one in found:
+        call.emit(one, human=[f"{name:24} {cell(value) or '-'}" for name, value in one.items()])
+
+
+@verb("recovery resolve", capability=Capability.DIRECT, writes=True)
+@click.argument("operation_id", metavar="ID")
+@click.option(
+    "--discard",
+    is_flag=True,
+    help="drop a sidecar that cannot be read or judged; the tables stay as the manifest says",
+)
+def resolve(call: Call, operation_id: str, *, discard: bool) -> None:
+    """Finish or undo one unfinished write."""
+    if discard:
+        call.consent()
+    call.announce()
+    with call.graph(write=True) as graph:
+        result = graph.resolve_recovery(operation_id, discard=discard)
+    body = item_json(result)
+    shown = body if isinstance(body, dict) else {"operation_id": operation_id, "outcome": body}
+    call.emit(shown, human=[f"{name:24} {cell(value) or '-'}" for name, value in shown.items()])
+
+
+for _command in (list_recoveries, show, resolve):
+    recovery.add_command(_command)

@@ -1,0 +1,194 @@
+"""Which graph is meant: one place that turns flags, profiles and defaults into an address.
+
+An explicit address wins over a profile, a profile over the operator's defaults. A flag that a
+command cannot use is refused, never ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+import click
+
+from omnigraph.cli.config import OperatorConfig, Profile
+from omnigraph.errors import InputError, NotFoundError
+
+
+class Capability(StrEnum):
+    """What kind of target a command can work on."""
+
+    ANY = "any"  # a graph, however it is reached
+    DIRECT = "direct"  # a graph's own storage
+    SERVED = "served"  # a running server
+    LOCAL = "local"  # no graph at all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScopeFlags:
+    """The address flags as given; `uri` is the positional argument or `--uri`."""
+
+    uri: str | None = None
+    store: str | None = None
+    server: str | None = None
+    graph: str | None = None
+    profile: str | None = None
+    cluster: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One graph's storage, and whether it is on this machine."""
+
+    uri: str
+    local: bool
+
+    @property
+    def access(self) -> str:
+        return f"(direct, {'local' if self.local else 'remote'})"
+
+
+_MEANING = {
+    "server": "--server addresses a served graph",
+    "store": "--store addresses a single graph's storage directly",
+    "cluster": "--cluster addresses a cluster root",
+    "graph": "--graph picks a graph inside a server or cluster",
+    "profile": "--profile names a scope",
+}
+_REMEDY = {
+    Capability.DIRECT: "Pass a storage URI, or --cluster <dir> --graph <id>.",
+    Capability.SERVED: "Address the server with --server <name|url> or --profile <name>.",
+}
+_NATURE = {
+    Capability.DIRECT: "a direct (storage-native) command",
+    Capability.SERVED: "a served command",
+    Capability.LOCAL: "a local command",
+}
+
+
+def refuse_flag(verb: str, capability: Capability, flag: str) -> InputError:
+    """The error for an address flag that the command has no use for."""
+    nature = _NATURE.get(capability, "a command on one graph")
+    message = f"`{verb}` is {nature}; {_MEANING[flag]} and does not apply."
+    remedy = _REMEDY.get(capability)
+    return InputError(f"{message} {remedy}" if remedy else message)
+
+
+def is_served(flags: ScopeFlags) -> bool:
+    """Whether the flags name a running server."""
+    return flags.server is not None
+
+
+def resolve(
+    verb: str,
+    *,
+    capability: Capability,
+    flags: ScopeFlags,
+    config: OperatorConfig,
+    environ: Mapping[str, str],
+) -> Target:
+    """The graph that the flags, the profile or the defaults name, or an error that tells the way."""
+    _check_flags(verb, capability, flags)
+    explicit = flags.uri if flags.uri is not None else flags.store
+    if explicit is not None:
+        return _storage_target(verb, capability, explicit, graph=flags.graph)
+    profile_name = flags.profile or environ.get("OMNIGRAPH_PROFILE")
+    if profile_name:
+        return _profile_target(verb, capability, profile_named(config, profile_name))
+    if config.defaults.get("store"):
+        return _storage_target(verb, capability, str(config.defaults["store"]), graph=flags.graph)
+    if config.defaults.get("server"):
+        raise _not_served(str(config.defaults["server"]))
+    raise InputError(
+        f"no graph addressed: `{verb}` needs one",
+        hint="pass a storage URI, --store <uri> or --profile <name>",
+    )
+
+
+def _check_flags(verb: str, capability: Capability, flags: ScopeFlags) -> None:
+    given = {
+        "a storage URI": flags.uri,
+        "--store": flags.store,
+        "--server": flags.server,
+        "--profile": flags.profile,
+        "--cluster": flags.cluster,
+    }
+    names = [name for name, value in given.items() if value is not None]
+    if len(names) > 1:
+        raise click.UsageError(f"{names[0]} cannot be used with {names[1]}: address one graph")
+    if capability is Capability.DIRECT and flags.server is not None:
+        raise refuse_flag(verb, capability, "server")
+    if flags.server is not None:
+        raise _not_served(flags.server)
+    if flags.cluster is not None:
+        raise InputError(
+            f"`{verb}` cannot open the cluster '{flags.cluster}': this release knows no clusters",
+            hint="pass the graph's own storage URI, for example <root>/graphs/<id>.omni",
+        )
+
+
+def _storage_target(verb: str, capability: Capability, uri: str, *, graph: str | None) -> Target:
+    if not uri.strip():
+        raise InputError("the graph's URI is empty", hint="pass a folder or s3://bucket/prefix")
+    if uri.startswith(("http://", "https://")):
+        if capability is Capability.DIRECT:
+            raise InputError(
+                f"`{verb}` is {_NATURE[capability]} and needs direct storage access; "
+                f"'{uri}' is a remote server"
+            )
+        raise InputError(
+            f"'{uri}' is a remote server, not a storage URI", hint=f"pass --server {uri}"
+        )
+    if graph is not None:
+        raise InputError(
+            f"'{uri}' is already a single graph, so --graph {graph} does not apply",
+            hint="leave --graph out",
+        )
+    return Target(uri=uri, local=is_local(uri))
+
+
+def is_local(uri: str) -> bool:
+    """Whether a storage URI is a folder on this machine."""
+    return "://" not in uri or uri.startswith("file://")
+
+
+def profile_named(config: OperatorConfig, name: str) -> Profile:
+    """The profile of that name, which must be a valid one."""
+    profile = config.profiles.get(name)
+    if profile is None:
+        known = ", ".join(sorted(config.profiles)) or "none"
+        raise NotFoundError(
+            f"no profile '{name}' in '{config.path}'",
+            kind="profile",
+            name=name,
+            hint=f"known profiles: {known}",
+        )
+    if profile.error is not None:
+        raise InputError(profile.error, hint=f"mend it in '{config.path}'")
+    return profile
+
+
+def _profile_target(verb: str, capability: Capability, profile: Profile) -> Target:
+    assert profile.target is not None, "a valid profile has a target"
+    if profile.scope_kind == "store":
+        return _storage_target(verb, capability, profile.target, graph=None)
+    if capability is Capability.DIRECT and profile.scope_kind == "server":
+        raise InputError(
+            f"`{verb}` is {_NATURE[capability]}; profile '{profile.name}' binds a server "
+            f"and does not apply. {_REMEDY[capability]}"
+        )
+    if profile.scope_kind == "server":
+        raise _not_served(profile.target)
+    raise InputError(
+        f"profile '{profile.name}' binds the cluster '{profile.target}': "
+        "this release knows no clusters",
+        hint="bind a store instead",
+    )
+
+
+def _not_served(server: str) -> InputError:
+    return InputError(
+        f"cannot reach the server '{server}': this release works on storage directly",
+        hint="pass the graph's storage with --store <uri>",
+    )
