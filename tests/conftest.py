@@ -1,11 +1,15 @@
-"""What every test of the suite shares: one Spark worker, and hypothesis without surprises."""
+"""What every test of the suite shares: one Spark worker, hypothesis without surprises, and places
+to keep a graph in (`local_root`, `s3_root`) whose requests can be counted (`request_counter`)."""
 
 from __future__ import annotations
 
 import os
+import uuid
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import HealthCheck, settings
+from s3_server import BUCKET, S3Server
 
 # Tests run on busy two-core machines: a slow example is no failure, and a run must be repeatable.
 settings.register_profile(
@@ -25,3 +29,41 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.get_closest_marker("spark") and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A fresh, empty place for one graph, and the variables a program needs to reach it."""
+
+    uri: str
+    environ: dict[str, str]
+
+
+@pytest.fixture
+def local_root(tmp_path):
+    """A folder that does not exist yet."""
+    return Place(uri=str(tmp_path / "graph.omni"), environ={})
+
+
+@pytest.fixture(scope="session")
+def s3_server():
+    server = S3Server()
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def s3_root(s3_server, monkeypatch):
+    """An empty folder of a bucket on the loopback server; the AWS_* variables are set."""
+    for name, value in s3_server.environ().items():
+        monkeypatch.setenv(name, value)
+    place = f"s3://{BUCKET}/{uuid.uuid4().hex}/graph.omni"
+    return Place(uri=place, environ=s3_server.environ())
+
+
+@pytest.fixture
+def request_counter(s3_server):
+    """What the S3 server was asked in this test: `.count`, `.by_verb()`, `.counted()`."""
+    s3_server.log.clear()
+    return s3_server.log
