@@ -13,7 +13,11 @@ BRANCH_NAME_BYTES_MAX: Final = 255
 LEASE_WAIT_MS_MAX: Final = 30_000
 LEASE_EXPIRY_MS: Final = 20_000
 LEASE_RENEW_MS: Final = 5_000
-MANIFEST_FRAGMENTS_MAX: Final = 32  # a publish folds small fragments beyond this
+MANIFEST_TAIL_COMMITS_MAX: Final = 128  # then a publish seals the older ones into a fragment
+MANIFEST_TAIL_COMMITS_MIN: Final = 32  # newest commits that always stay in the tail
+MANIFEST_SEALED_ROWS_MAX: Final = 262_144  # larger history fragments are not folded again
+MANIFEST_CHUNKS_CACHED_MAX: Final = 64
+MANIFEST_SNAPSHOTS_CACHED_MAX: Final = 64
 WRITE_THREADS_MAX: Final = 8
 MAINTENANCE_CONCURRENCY: Final = 8
 TABLE_HANDLES_MAX: Final = 256  # open table versions kept per graph handle
@@ -49,5 +53,10 @@ SCHEMA_NUMBER_LENGTH_MAX: Final = 64
 SCHEMA_PATTERN_LENGTH_MAX: Final = 1_000  # of one @check
 SCHEMA_PATTERN_NESTING_MAX: Final = 50
 SCHEMA_PATTERN_REPEATS_MAX: Final = 1_000  # what nested {n,m} of one @check multiply to
+SCHEMA_PATTERN_SIZE_MAX: Final = 100_000  # about the machine instructions of one @check
 SCHEMA_ERRORS_LISTED_MAX: Final = 100
 COMPILED_SCHEMAS_CACHED_MAX: Final = 64
+
+# The pipeline.
+SPLIT_BYTES: Final = 64 * 1024 * 1024  # of line files, one task each
+SPLIT_CHUNK_BYTES: Final = 16 * 1024 * 1024  # of a split, parsed at once
