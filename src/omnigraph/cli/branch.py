@@ -49,7 +49,7 @@ def delete(call: Call, name: str) -> None:
 @click.argument("source")
 @click.option("--into", "target", default="main", show_default=True, metavar="BRANCH")
 @click.option("--delete-branch", is_flag=True, help="delete SOURCE after a merge that succeeded")
-def merge(call: Call, source: str, target: str, delete_branch: bool) -> None:  # noqa: FBT001
+def merge(call: Call, source: str, target: str, delete_branch: bool) -> None:
     """Merge branch SOURCE into another; conflicts leave everything as it was."""
     call.announce()
     with call.graph(write=True) as graph:

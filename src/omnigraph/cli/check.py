@@ -20,9 +20,6 @@ _LABELS = {"error": "ERROR", "warning": "WARN ", "info": "INFO "}
 @click.option("--schema", "schema_path", metavar="FILE", help="a .pg file instead of a graph")
 def lint(call: Call, query_path: str, schema_path: str | None) -> None:
     """Check every query of a file against a schema file or a graph."""
-    from omnigraph.compiler.query import lint_source
-    from omnigraph.compiler.schema import compile_schema
-
     addressed = (call.flags.uri, call.flags.store, call.flags.profile)
     if schema_path is not None and any(value is not None for value in addressed):
         raise click.UsageError("the option '--schema' cannot be used with a graph")
@@ -35,6 +32,9 @@ def lint(call: Call, query_path: str, schema_path: str | None) -> None:
         with call.graph() as graph:
             catalog_text = graph.schema_source()
         where = {"kind": "graph", "uri": uri}
+    from omnigraph.compiler.query import lint_source
+    from omnigraph.compiler.schema import compile_schema
+
     source = read_text(query_path, what="query file")
     report = lint_source(source, compile_schema(catalog_text, name=schema_path or "schema"))
     body = report.to_json()

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 @click.option("--schema", "schema_path", metavar="FILE", required=True, help="the .pg schema")
 def init(call: Call, schema_path: str) -> None:
     """Make a new, empty graph at URI with the schema of a .pg file."""
-    from omnigraph import Graph
-
     if call.flags.profile is not None:
         raise refuse_flag("init", call.capability, "profile")
     schema = read_text(schema_path, what="schema")
     uri = call.target.uri
     _refuse_cluster_layout(uri)
+    from omnigraph import Graph
+
     with Graph.init(uri, schema, actor=call.actor) as graph:
         commit = graph.commits(limit=1)[0]
     payload = {"uri": uri, "initialized": True, "graph_commit_id": commit.graph_commit_id}
@@ -60,10 +60,7 @@ def snapshot(call: Call, branch: str | None, at: str | None) -> None:
 
 
 def _snapshot_lines(view: Snapshot) -> list[str]:
-    lines = [
-        f"branch {view.graph_branch}, manifest version {view.graph_manifest_version}, "
-        f"commit {view.graph_commit_id}"
-    ]
+    lines = [f"branch {view.graph_branch} at commit {view.graph_commit_id}"]
     lines += [
         f"  {entry.entity_kind} type '{entry.type_name}': {entry.entity_count} entities "
         f"(version {entry.published_dataset_version}, {entry.dataset_path})"

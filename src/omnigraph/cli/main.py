@@ -100,7 +100,7 @@ class Root(click.Group):
                 formatter.write_dl(rows)
 
 
-def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001
+def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted and not context.resilient_parsing:
         click.echo(f"omnigraph {__version__}")
         context.exit()

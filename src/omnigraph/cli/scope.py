@@ -88,7 +88,7 @@ def resolve(
     config: OperatorConfig,
     environ: Mapping[str, str],
 ) -> Target:
-    """The graph that the flags, the profile or the defaults name, or an error that tells the way."""
+    """The graph that flags, profile or defaults name, or an error that tells the way."""
     _check_flags(verb, capability, flags)
     explicit = flags.uri if flags.uri is not None else flags.store
     if explicit is not None:
