@@ -1,0 +1,295 @@
+"""The authority: which version of each table makes up the graph, on every branch.
+
+`ManifestStore` reads. A warm store pays a probe for "nothing new" and one small fragment for
+"something new", however long the history is. Only `publisher.py` and `migrations.py` write.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from omnigraph.errors import NotFoundError, UpgradeRequiredError
+from omnigraph.model.changeset import Lineage
+from omnigraph.model.graph import MAIN, Branch, Commit, SchemaRecord, Snapshot, TableEntry
+from omnigraph.model.limits import (
+    INTERNAL_SCHEMA_VERSION,
+    MANIFEST_CHUNKS_CACHED_MAX,
+    MANIFEST_SNAPSHOTS_CACHED_MAX,
+)
+from omnigraph.model.ports import ObjectStore, World
+from omnigraph.storage.manifest_dataset import ManifestDatasets, Opened
+from omnigraph.storage.manifest_rows import CommitRow, Tail, read_commits, read_tail, tail_table
+from omnigraph.storage.objects import Root
+from omnigraph.storage.ref_files import RefFiles
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class _Lru(Generic[K, V]):
+    """The values used last, a bounded number of them."""
+
+    def __init__(self, values_max: int) -> None:
+        self._max = values_max
+        self._values: OrderedDict[K, V] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: K) -> V | None:
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+            return self._values.get(key)
+
+    def put(self, key: K, value: V) -> None:
+        with self._lock:
+            self._values[key] = value
+            while len(self._values) > self._max:
+                self._values.popitem(last=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What is known of one version of one branch's manifest."""
+
+    opened: Opened
+    tail: Tail
+    tail_fragment: Any
+
+    @property
+    def version(self) -> int:
+        return self.opened.version
+
+    @property
+    def sealed(self) -> tuple[Any, ...]:
+        """The fragments that hold older commits, newest first."""
+        tail_id = self.tail_fragment.fragment_id
+        others = (one for one in self.opened.fragments if one.fragment_id != tail_id)
+        return tuple(sorted(others, key=lambda one: -int(one.fragment_id)))
+
+    def snapshot(self, branch: Branch) -> Snapshot:
+        """The graph as it is in this version."""
+        return Snapshot(
+            branch=branch,
+            manifest_version=self.version,
+            head=self.tail.head.commit,
+            schema=self.tail.schema,
+            entries=self.tail.entries,
+        )
+
+
+class ManifestStore:
+    """Snapshots and commits of every branch, read from `__manifest`. Safe to share by threads."""
+
+    def __init__(self, root: Root, world: World, store: ObjectStore) -> None:
+        self.datasets = ManifestDatasets(root, world, store)
+        self._refs = RefFiles(store)
+        self._lock = threading.Lock()
+        self._heads: dict[str | None, Known] = {}
+        self._past: _Lru[tuple[str | None, int], Known] = _Lru(MANIFEST_SNAPSHOTS_CACHED_MAX)
+        self._chunks: _Lru[str, tuple[CommitRow, ...]] = _Lru(MANIFEST_CHUNKS_CACHED_MAX)
+
+    # --- making ------------------------------------------------------------------------------
+
+    def exists(self) -> bool:
+        """Whether there is a graph."""
+        try:
+            self.datasets.open_latest(None)
+        except NotFoundError:
+            return False
+        return True
+
+    def create(
+        self, *, schema: SchemaRecord, entries: Iterable[TableEntry], lineage: Lineage
+    ) -> Snapshot:
+        """Make the manifest with its genesis commit; `AlreadyExistsError` if there is one."""
+        genesis = Commit(
+            graph_commit_id=lineage.commit_id,
+            parent_commit_id=None,
+            merged_parent_commit_id=None,
+            graph_branch=MAIN,
+            graph_manifest_version=1,
+            actor_id=lineage.actor_id,
+            created_at=lineage.created_at,
+            properties=lineage.properties,
+        )
+        tail = Tail(
+            schema=schema,
+            entries={entry.table_key: entry for entry in sorted(entries, key=_by_key)},
+            commits=(CommitRow(commit=genesis, branch_id=None),),
+        )
+        known = self.remember(self.datasets.create(tail_table(tail)), tail)
+        return known.snapshot(self._refs.get(MAIN))
+
+    # --- snapshots ---------------------------------------------------------------------------
+
+    def head(self, branch: Branch) -> Snapshot:
+        """The newest snapshot of the branch; reads only what is new."""
+        return self.fresh(branch.id).snapshot(branch)
+
+    def at_version(self, branch: Branch, manifest_version: int) -> Snapshot:
+        """The branch as of that manifest version; older ones than its own are its parent's."""
+        line: Branch | None = branch
+        while line is not None:
+            try:
+                return self._at(line.id, manifest_version).snapshot(line)
+            except NotFoundError:
+                if line.parent is None:
+                    raise
+                line = self._refs.find(line.parent)
+        raise NotFoundError(
+            f"branch '{branch.name}' has no manifest version {manifest_version}",
+            kind="manifest version",
+            name=str(manifest_version),
+        )
+
+    def at_commit(self, commit_id: str) -> Snapshot:
+        """The graph right after that commit, whichever live branch knows it."""
+        row = self.commit_row(commit_id)
+        owner = self._refs.of_id(row.branch_id)
+        if owner is None:
+            raise NotFoundError(
+                f"commit '{commit_id}' was made on branch '{row.commit.graph_branch}', "
+                "which is deleted",
+                kind="commit",
+                name=commit_id,
+            )
+        known = self._at(row.branch_id, row.commit.graph_manifest_version)
+        return known.snapshot(owner)
+
+    # --- commits -----------------------------------------------------------------------------
+
+    def find_commit(self, branch: Branch, commit_id: str) -> Commit | None:
+        """The commit if it is in the branch's history, else None; looks at the newest state."""
+        row = self.find_row(self.fresh(branch.id), commit_id)
+        return row.commit if row is not None else None
+
+    def commit_row(self, commit_id: str) -> CommitRow:
+        """The commit of any live branch, main first; `NotFoundError` if none knows it."""
+        for known in self._every_head():
+            row = self.find_row(known, commit_id)
+            if row is not None:
+                return row
+        raise NotFoundError(
+            f"commit '{commit_id}' is not in the history of any branch",
+            kind="commit",
+            name=commit_id,
+            hint="a deleted branch takes its own commits along",
+        )
+
+    def commit_chunks(self, known: Known) -> Iterator[tuple[CommitRow, ...]]:
+        """Every commit of a branch in chunks, newest first; later chunks are read when asked."""
+        yield tuple(reversed(known.tail.commits))
+        for fragment in known.sealed:
+            yield tuple(reversed(self.chunk(known, fragment)))
+
+    def every_chunk(self) -> Iterator[tuple[CommitRow, ...]]:
+        """The commits of every live branch in chunks: first each tail, then what lies behind."""
+        heads = list(self._every_head())
+        yield from (known.tail.commits for known in heads)
+        read: set[str] = set()
+        for known in heads:
+            for fragment in known.sealed:
+                path = fragment.metadata.files[0].path
+                if path not in read:  # branches share the history before their fork
+                    read.add(path)
+                    yield self.chunk(known, fragment)
+
+    def _every_head(self) -> Iterator[Known]:
+        yield self.fresh(None)
+        for branch in self._refs.others():
+            try:
+                yield self.fresh(branch.id)
+            except NotFoundError:  # deleted since the listing
+                continue
+
+    def find_row(self, known: Known, commit_id: str) -> CommitRow | None:
+        """The commit if it is in the history as of the known version."""
+        row = known.tail.find(commit_id)
+        through = known.tail.sealed_through
+        if row is not None or through is None or commit_id > through:
+            return row
+        for fragment in known.sealed:
+            rows = read_commits(self.datasets.commit_rows(known.opened, fragment, commit_id))
+            if rows:
+                return rows[0]
+        return None
+
+    def chunk(self, known: Known, fragment: Any) -> tuple[CommitRow, ...]:
+        """The commits of one history fragment, oldest first."""
+        path = fragment.metadata.files[0].path  # unique for ever, on every branch
+        rows = self._chunks.get(path)
+        if rows is None:
+            rows = read_commits(self.datasets.commit_rows(known.opened, fragment))
+            self._chunks.put(path, rows)
+        return rows
+
+    # --- what is known -----------------------------------------------------------------------
+
+    def fresh(self, branch_id: str | None) -> Known:
+        """The newest version, after a probe."""
+        known = self._heads.get(branch_id)
+        if known is None:
+            return self._learn(self.datasets.open_latest(branch_id))
+        opened = self.datasets.newest(known.opened)
+        return known if opened.version == known.version else self._learn(opened)
+
+    def last_known(self, branch_id: str | None) -> Known:
+        """What was newest when we last looked: free, and maybe outdated."""
+        return self._heads.get(branch_id) or self.fresh(branch_id)
+
+    def remember(self, opened: Opened, tail: Tail) -> Known:
+        """A version that we have just written ourselves."""
+        fragment = max(opened.fragments, key=lambda one: int(one.fragment_id))
+        return self._keep(Known(opened=opened, tail=tail, tail_fragment=fragment))
+
+    def forget(self, branch_id: str | None) -> None:
+        """Drop what is known of a branch, for one that is gone."""
+        with self._lock:
+            self._heads.pop(branch_id, None)
+
+    def _learn(self, opened: Opened) -> Known:
+        return self._keep(self._read(opened))
+
+    def _keep(self, known: Known) -> Known:
+        with self._lock:
+            held = self._heads.get(known.opened.branch_id)
+            # A slower thread must not put an older version back.
+            if held is None or held.version <= known.version:
+                self._heads[known.opened.branch_id] = known
+        return known
+
+    def _at(self, branch_id: str | None, version: int) -> Known:
+        held = self._heads.get(branch_id)
+        if held is not None and held.version == version:
+            return held
+        known = self._past.get((branch_id, version))
+        if known is None:
+            known = self._read(self.datasets.open_version(branch_id, version))
+            self._past.put((branch_id, version), known)
+        return known
+
+    def _read(self, opened: Opened) -> Known:
+        check_stamp(opened)
+        rows, fragment = self.datasets.tail(opened)
+        return Known(opened=opened, tail=read_tail(rows), tail_fragment=fragment)
+
+
+def check_stamp(opened: Opened) -> int:
+    """The stamp, or `UpgradeRequiredError` if a newer OmniGraph wrote it."""
+    stamp = opened.stamp
+    if stamp > INTERNAL_SCHEMA_VERSION:
+        raise UpgradeRequiredError(
+            f"the graph has internal schema version {stamp}, this OmniGraph knows up to "
+            f"{INTERNAL_SCHEMA_VERSION}: upgrade omnigraph before opening this graph for writes",
+            found=stamp,
+            known=INTERNAL_SCHEMA_VERSION,
+        )
+    return stamp
+
+
+def _by_key(entry: TableEntry) -> str:
+    return entry.table_key

@@ -1,0 +1,402 @@
+"""`__manifest` as a Lance dataset: open, read, commit, fork. What rows mean is not known here.
+
+Every commit removes the tail fragment and writes a new one, so two racing commits always touch the
+same fragment and Lance lets exactly one of them through.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import lance
+import pyarrow as pa
+from lance import Session  # type: ignore[attr-defined]
+from lance.commit import CommitConflictError
+from lance.dataset import LanceDataset, LanceOperation, Transaction
+from lance.fragment import write_fragments
+
+from omnigraph.errors import (
+    AlreadyExistsError,
+    CorruptGraphError,
+    NotFoundError,
+    OmnigraphError,
+    StorageUnavailableError,
+)
+from omnigraph.model.ports import ObjectStore, World
+from omnigraph.model.steps import Step
+from omnigraph.storage.durable import Flusher
+from omnigraph.storage.faults import is_missing, reason_of
+from omnigraph.storage.layout import MANIFEST, branch_folder
+from omnigraph.storage.manifest_rows import ROW_SCHEMA, STAMP_KEY, holds_head
+from omnigraph.storage.objects import Root
+
+_VERSION_FILE_TOP: Final = (1 << 64) - 1
+
+
+class LostRaceError(Exception):
+    """Another commit took the version: look again. It never leaves this room."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """One version of the manifest of one branch: a sealed read handle."""
+
+    branch_id: str | None
+    version: int
+    dataset: Any
+    folder_mark: int  # local disk: when the versions folder last changed, seen before opening
+
+    @property
+    def stamp(self) -> int:
+        """The internal schema version it was written under; without a stamp it is 1."""
+        metadata = self.dataset.schema.metadata or {}
+        text = metadata.get(STAMP_KEY.encode(), b"1").decode()
+        if not text.isdigit():
+            raise CorruptGraphError(
+                f"the internal schema stamp '{text}' is no number", part=MANIFEST, stamp=text
+            )
+        return int(text)
+
+    @property
+    def fragments(self) -> Sequence[Any]:
+        return tuple(self.dataset.get_fragments())
+
+
+class ManifestDatasets:
+    """The one place that speaks to Lance about `__manifest`."""
+
+    def __init__(self, root: Root, world: World, store: ObjectStore) -> None:
+        self._root = root
+        self._world = world
+        self._store = store
+        self._flusher = Flusher(root, world)
+        self._session = Session()
+
+    # --- opening -----------------------------------------------------------------------------
+
+    def open_latest(self, branch_id: str | None) -> Opened:
+        """The newest version, found by a listing."""
+        mark = self._folder_mark(branch_id)
+        with self._opening(branch_id):
+            dataset = self._dataset(branch_id, None)
+        return Opened(
+            branch_id=branch_id, version=dataset.version, dataset=dataset, folder_mark=mark
+        )
+
+    def open_version(self, branch_id: str | None, version: int) -> Opened:
+        """Exactly this version."""
+        with self._opening(branch_id, version):
+            dataset = self._dataset(branch_id, version)
+        return Opened(branch_id=branch_id, version=version, dataset=dataset, folder_mark=-1)
+
+    def newest(self, known: Opened) -> Opened:
+        """The newest version; `known` itself if nothing has happened since.
+
+        On local disk that is two `stat` calls: the file of the next version, and the folder (whose
+        time changes if old versions were cleaned up around us). On an object store it is one
+        listing, and version files sort newest first.
+        """
+        folder = self._versions_folder(known.branch_id)
+        if folder is not None:
+            following = os.path.join(folder, version_file(known.version + 1))
+            unchanged = self._folder_mark(known.branch_id) == known.folder_mark
+            if unchanged and not os.path.exists(following):
+                return known
+            return self.open_latest(known.branch_id)
+        with self._opening(known.branch_id):
+            latest = known.dataset.latest_version
+        return known if latest == known.version else self.open_version(known.branch_id, latest)
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def tail(self, opened: Opened) -> tuple[pa.Table, Any]:
+        """The rows of the tail and its fragment."""
+        fragments = opened.fragments
+        with self._reading(opened):
+            for fragment in reversed(fragments):
+                rows = fragment.to_table()
+                if holds_head(rows):
+                    return rows, fragment
+        raise CorruptGraphError("the manifest has no head row", part=MANIFEST)
+
+    def all_rows(self, opened: Opened) -> pa.Table:
+        """Every row, for formats without a tail."""
+        with self._reading(opened):
+            rows: pa.Table = opened.dataset.to_table()
+            return rows
+
+    def commit_rows(self, opened: Opened, fragment: Any, commit_id: str | None = None) -> pa.Table:
+        """The commit rows of one fragment, or only the one of that id."""
+        which = "" if commit_id is None else f" AND object_id = '{_escaped(commit_id)}'"
+        with self._reading(opened):
+            rows: pa.Table = fragment.to_table(filter="object_type = 'graph_commit'" + which)
+            return rows
+
+    # --- writing -----------------------------------------------------------------------------
+
+    def create(self, rows: pa.Table) -> Opened:
+        """Make version 1 of main; `AlreadyExistsError` if there is a manifest."""
+        uri = self._root.child(MANIFEST)
+        options = self._root.storage_options
+        try:
+            staged: Any = write_fragments(
+                rows, uri, mode="create", return_transaction=True, storage_options=options
+            )
+            self._flush_data(None, staged.operation.fragments)
+            self._world.steps.reach(Step.PUBLISH_STAGED)
+            LanceDataset.commit(
+                uri,
+                staged,
+                enable_stable_row_ids=True,
+                storage_options=options,
+                max_retries=0,
+            )
+        except (OSError, ValueError) as cause:
+            raise self._create_failed(cause) from cause
+        self._flush_commit(None, read_version=0, number=1, transaction=staged.uuid)
+        self._world.steps.reach(Step.PUBLISHED)
+        return self.open_latest(None)
+
+    def replace_tail(
+        self, opened: Opened, *, tail: pa.Table, removed: Sequence[int], sealed: pa.Table | None
+    ) -> Opened:
+        """Commit the next version: the removed fragments go, sealed rows and the new tail come.
+
+        `removed` must name the tail's fragment. Raises `LostRaceError` if another commit was
+        faster; any other error means that we do not know.
+        """
+        fragments: list[Any] = []
+        for rows in (sealed, tail):  # the tail comes last: readers look there first
+            if rows is not None:
+                fragments += self._write(opened, rows)
+        self._world.steps.reach(Step.PUBLISH_STAGED)
+        operation = LanceOperation.Update(
+            removed_fragment_ids=list(removed),
+            updated_fragments=[],
+            new_fragments=fragments,
+            update_mode="rewrite_rows",
+        )
+        return self._commit(opened, operation)
+
+    def overwrite(self, opened: Opened, rows: pa.Table) -> Opened:
+        """Commit the next version with these rows only, stamped and annotated as format v4."""
+        fragments = self._write(opened, rows, mode="overwrite")
+        self._world.steps.reach(Step.PUBLISH_STAGED)
+        return self._commit(opened, LanceOperation.Overwrite(ROW_SCHEMA, fragments))
+
+    def _write(self, opened: Opened, rows: pa.Table, mode: str = "append") -> list[Any]:
+        with self._writing(opened.branch_id):
+            fragments = list(write_fragments(rows, opened.dataset, mode=mode))
+        self._flush_data(opened.branch_id, fragments)
+        return fragments
+
+    def _commit(self, opened: Opened, operation: Any) -> Opened:
+        transaction = Transaction(
+            read_version=opened.version, operation=operation, uuid=str(uuid.uuid4())
+        )
+        try:
+            dataset = LanceDataset.commit(opened.dataset, transaction, max_retries=0)
+        except CommitConflictError as cause:
+            raise LostRaceError(reason_of(cause)) from cause
+        except (OSError, ValueError, RuntimeError) as cause:
+            folder = self._versions_folder(opened.branch_id)
+            following = version_file(opened.version + 1)
+            if folder is None or os.path.exists(os.path.join(folder, following)):
+                raise
+            # On local disk a version whose file is not there did not land and never will.
+            raise self._unavailable(cause, opened.branch_id, "write") from cause
+        if dataset.version != opened.version + 1:
+            raise CorruptGraphError(
+                f"a manifest commit landed at version {dataset.version} instead of "
+                f"{opened.version + 1}: something else writes to the manifest",
+                part=MANIFEST,
+            )
+        self._flush_commit(
+            opened.branch_id,
+            read_version=opened.version,
+            number=dataset.version,
+            transaction=transaction.uuid,
+        )
+        self._world.steps.reach(Step.PUBLISHED)
+        return self._committed(opened.branch_id, dataset)
+
+    def _committed(self, branch_id: str | None, dataset: Any) -> Opened:
+        # A commit that lands between ours and this look has the next version's file, and the
+        # probe asks for that first: the mark can only hide what it does not decide.
+        mark = self._folder_mark(branch_id)
+        return Opened(
+            branch_id=branch_id, version=dataset.version, dataset=dataset, folder_mark=mark
+        )
+
+    # --- branches ----------------------------------------------------------------------------
+
+    def fork(self, opened: Opened, branch_id: str) -> None:
+        """Make a Lance branch at exactly the opened version."""
+        with self._writing(branch_id):
+            opened.dataset.create_branch(branch_id)
+        if self._root.local_path is not None:
+            folder = self._local(branch_folder(MANIFEST, branch_id))
+            self._flusher.flush_tree(folder)
+            self._flusher.flush([self._local(f"{MANIFEST}/_refs/branches/{branch_id}.json")])
+
+    def drop(self, branch_id: str) -> None:
+        """Remove a Lance branch, whatever a crash left of it; a missing one is fine."""
+        with self._opening(None):
+            main = self._dataset(None, None)
+            if branch_id in main.branches.list():
+                main.branches.delete(branch_id)
+        self._store.delete_prefix(branch_folder(MANIFEST, branch_id))
+
+    def branch_ids(self) -> dict[str, dict[str, Any]]:
+        """Every Lance branch of the manifest with what Lance says about it."""
+        with self._opening(None):
+            return dict(self._dataset(None, None).branches.list())
+
+    # --- details -----------------------------------------------------------------------------
+
+    def _dataset(self, branch_id: str | None, version: int | None) -> Any:
+        return lance.dataset(
+            self._root.child(branch_folder(MANIFEST, branch_id)),
+            version=version,
+            storage_options=self._root.storage_options,
+            session=self._session,
+        )
+
+    @contextmanager
+    def _opening(self, branch_id: str | None, version: int | None = None) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError, RuntimeError, pa.ArrowException) as cause:
+            if not is_missing(cause):
+                raise self._unavailable(cause, branch_id, "read") from cause
+            raise self._absent(cause, branch_id, version) from cause
+
+    @contextmanager
+    def _reading(self, opened: Opened) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError, RuntimeError, pa.ArrowException) as cause:
+            raise self._unreadable(cause, opened) from cause
+
+    @contextmanager
+    def _writing(self, branch_id: str | None) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError, RuntimeError, pa.ArrowException) as cause:
+            raise self._unavailable(cause, branch_id, "write") from cause
+
+    def _unreadable(self, cause: BaseException, opened: Opened) -> OmnigraphError:
+        """Files of a version that is still there must be there; of a cleaned one they are gone."""
+        if not is_missing(cause) and not _is_damage(cause):
+            return self._unavailable(cause, opened.branch_id, "read")
+        folder = branch_folder(MANIFEST, opened.branch_id)
+        if self._store.read(f"{folder}/_versions/{version_file(opened.version)}") is None:
+            return self._absent(cause, opened.branch_id, opened.version)
+        reason = reason_of(cause)
+        return CorruptGraphError(
+            f"a file of manifest version {opened.version} is missing or damaged: {reason}",
+            part=MANIFEST,
+            reason=reason,
+        )
+
+    def _absent(
+        self, cause: BaseException, branch_id: str | None, version: int | None
+    ) -> OmnigraphError:
+        reason = reason_of(cause)
+        if version is not None:
+            return NotFoundError(
+                f"manifest version {version} is not kept any more",
+                kind="manifest version",
+                name=str(version),
+                hint="cleanup removes versions beyond the retention that was asked for",
+                reason=reason,
+            )
+        if branch_id is not None:
+            return NotFoundError(
+                f"the branch with id '{branch_id}' is not there any more",
+                kind="branch",
+                name=branch_id,
+                reason=reason,
+            )
+        return NotFoundError(
+            f"there is no graph at '{self._root.uri}'",
+            kind="graph",
+            name=self._root.uri,
+            hint="make one with `omnigraph init`",
+            reason=reason,
+        )
+
+    def _unavailable(
+        self, cause: BaseException, branch_id: str | None, doing: str
+    ) -> OmnigraphError:
+        uri = self._root.child(branch_folder(MANIFEST, branch_id))
+        reason = reason_of(cause)
+        return StorageUnavailableError(f"cannot {doing} '{uri}': {reason}", uri=uri, reason=reason)
+
+    def _create_failed(self, cause: Exception) -> OmnigraphError:
+        uri = self._root.uri
+        conflict = isinstance(cause, CommitConflictError) or "already exists" in str(cause).lower()
+        if conflict:
+            return AlreadyExistsError(
+                f"graph already initialized at '{uri}'", kind="graph", name=uri
+            )
+        reason = reason_of(cause)
+        return StorageUnavailableError(f"cannot write '{uri}': {reason}", uri=uri, reason=reason)
+
+    def _local(self, location: str) -> str:
+        assert self._root.local_path is not None, "only local graphs have paths"
+        return os.path.join(self._root.local_path, *location.split("/"))
+
+    def _versions_folder(self, branch_id: str | None) -> str | None:
+        if self._root.local_path is None:
+            return None
+        return os.path.join(self._local(branch_folder(MANIFEST, branch_id)), "_versions")
+
+    def _folder_mark(self, branch_id: str | None) -> int:
+        folder = self._versions_folder(branch_id)
+        if folder is None:
+            return -1
+        try:
+            return os.stat(folder).st_mtime_ns
+        except OSError:
+            return -1
+
+    def _flush_data(self, branch_id: str | None, fragments: Sequence[Any]) -> None:
+        if self._flusher.active:
+            folder = self._local(branch_folder(MANIFEST, branch_id))
+            self._flusher.flush(
+                os.path.join(folder, "data", file.path)
+                for fragment in fragments
+                for file in fragment.files
+            )
+
+    def _flush_commit(
+        self, branch_id: str | None, *, read_version: int, number: int, transaction: str
+    ) -> None:
+        if self._flusher.active:
+            folder = self._local(branch_folder(MANIFEST, branch_id))
+            self._flusher.flush(
+                [
+                    os.path.join(folder, "_transactions", f"{read_version}-{transaction}.txn"),
+                    os.path.join(folder, "_versions", version_file(number)),
+                ]
+            )
+
+
+def version_file(version: int) -> str:
+    """The file name of a manifest version: newer versions sort first."""
+    return f"{_VERSION_FILE_TOP - version:020d}.manifest"
+
+
+def _is_damage(cause: BaseException) -> bool:
+    text = str(cause).lower()
+    return any(words in text for words in ("corrupt", "magic", "invalid data", "out of range"))
+
+
+def _escaped(text: str) -> str:
+    return text.replace("'", "''")

@@ -1,0 +1,159 @@
+"""The one door through which a change becomes visible.
+
+A publish checks what the write relied on against the fresh head, then commits `__manifest` once:
+table pins, lineage and schema together. Of two racing publishers exactly one lands; the other
+looks again, up to `PUBLISHER_RETRY_BUDGET` times.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+
+from omnigraph.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    NotFoundError,
+    OmnigraphError,
+    OutcomeUnknownError,
+    RowLevelCasContentionError,
+)
+from omnigraph.model.changeset import Changeset, Lineage
+from omnigraph.model.graph import Branch, Snapshot
+from omnigraph.model.limits import PUBLISHER_RETRY_BUDGET
+from omnigraph.model.ports import ObjectStore, World
+from omnigraph.storage.faults import reason_of
+from omnigraph.storage.manifest import Known, ManifestStore
+from omnigraph.storage.manifest_dataset import LostRaceError
+from omnigraph.storage.manifest_rows import Tail, commits_table, tail_table
+from omnigraph.storage.publish_plan import (
+    check_expectations,
+    is_empty,
+    next_commit,
+    sealing,
+    successor,
+)
+from omnigraph.storage.ref_files import RefFiles
+
+
+class Publisher:
+    """Publishes changesets. Safe to share by threads; other processes may publish too."""
+
+    def __init__(self, manifests: ManifestStore, world: World, store: ObjectStore) -> None:
+        self._manifests = manifests
+        self._world = world
+        self._refs = RefFiles(store)
+        # Threads of one process would only steal each other's tries.
+        self._turns: defaultdict[str | None, threading.Lock] = defaultdict(threading.Lock)
+
+    def publish(self, branch: Branch, changeset: Changeset) -> Snapshot:
+        """Make the changeset visible at once, or raise and leave nothing visible.
+
+        The new snapshot's `head` is the commit. `ExpectedVersionMismatchError` and
+        `PreconditionFailedError` say what moved, `RowLevelCasContentionError` that every try was
+        lost, `OutcomeUnknownError` that the store did not say whether the commit landed.
+        A changeset without changes only checks its expectations.
+        """
+        self._check_alive(branch)
+        if is_empty(changeset):
+            known = self._manifests.fresh(branch.id)
+            check_expectations(known.tail, changeset.expects)
+            return known.snapshot(branch)
+        assert changeset.lineage is not None, "every change is a commit"
+        with self._turns[branch.id]:
+            return self._race(branch, changeset, changeset.lineage)
+
+    def _race(self, branch: Branch, changeset: Changeset, lineage: Lineage) -> Snapshot:
+        publish_id = self._world.ids.ulid()
+        # The caller has usually just looked, so the first try spares the probe: a commit on an
+        # outdated head is refused, and so is every later one.
+        known = self._manifests.last_known(branch.id)
+        for _ in range(PUBLISHER_RETRY_BUDGET):
+            known = self._admitted(known, changeset, lineage)
+            try:
+                return self._commit(known, branch, changeset, lineage, publish_id).snapshot(branch)
+            except LostRaceError:
+                known = self._manifests.fresh(branch.id)
+            except (OSError, ValueError, RuntimeError) as cause:
+                known = self._after_silence(known, lineage, cause)
+            # A try may land although the answer was lost or a repeated request was refused.
+            row = self._manifests.find_row(known, lineage.commit_id)
+            if row is not None and row.publish_id == publish_id:
+                return known.snapshot(branch)
+        raise RowLevelCasContentionError(branch=branch.name, attempts=PUBLISHER_RETRY_BUDGET)
+
+    def _admitted(self, known: Known, changeset: Changeset, lineage: Lineage) -> Known:
+        """The newest state we know that the changeset fits; an outdated refusal is no refusal."""
+        try:
+            self._admit(known, changeset, lineage)
+        except ConflictError:
+            fresh = self._manifests.fresh(known.opened.branch_id)
+            if fresh.version == known.version:
+                raise
+            self._admit(fresh, changeset, lineage)
+            return fresh
+        return known
+
+    def _admit(self, known: Known, changeset: Changeset, lineage: Lineage) -> None:
+        check_expectations(known.tail, changeset.expects)
+        if self._manifests.find_row(known, lineage.commit_id) is not None:
+            raise AlreadyExistsError(
+                f"commit '{lineage.commit_id}' is in the history already",
+                kind="commit",
+                name=lineage.commit_id,
+            )
+
+    def _commit(
+        self,
+        known: Known,
+        branch: Branch,
+        changeset: Changeset,
+        lineage: Lineage,
+        publish_id: str,
+    ) -> Known:
+        commit = next_commit(
+            known.tail, branch, lineage, version=known.version + 1, publish_id=publish_id
+        )
+        return self._write(known, successor(known.tail, changeset, commit))
+
+    def _write(self, known: Known, tail: Tail) -> Known:
+        fragments = known.sealed
+        removed = [int(known.tail_fragment.fragment_id)]
+        rows = None
+        plan = sealing(tail, [one.metadata.physical_rows for one in fragments])
+        if plan is not None:
+            tail = plan.tail
+            folded = fragments[: plan.folded]
+            removed += (int(one.fragment_id) for one in folded)
+            older = [row for one in reversed(folded) for row in self._manifests.chunk(known, one)]
+            rows = commits_table([*older, *plan.commits])
+        opened = self._manifests.datasets.replace_tail(
+            known.opened, tail=tail_table(tail), removed=removed, sealed=rows
+        )
+        return self._manifests.remember(opened, tail)
+
+    def _after_silence(self, known: Known, lineage: Lineage, cause: Exception) -> Known:
+        """What the store says after a commit that failed in a way which decides nothing."""
+        unknown = OutcomeUnknownError(
+            f"the store did not say whether commit '{lineage.commit_id}' landed: "
+            f"{reason_of(cause)}",
+            graph_commit_id=lineage.commit_id,
+        )
+        try:
+            fresh = self._manifests.fresh(known.opened.branch_id)
+        except OmnigraphError:
+            raise unknown from cause
+        # If nobody took the next version our request may still be on its way to it.
+        if fresh.version == known.version:
+            raise unknown from cause
+        return fresh
+
+    def _check_alive(self, branch: Branch) -> None:
+        """A deleted branch takes no more commits, though Lance would still write them."""
+        if branch.id is None:
+            return
+        living = self._refs.find(branch.name)
+        if living is None or living.id != branch.id:
+            raise NotFoundError(
+                f"branch '{branch.name}' does not exist", kind="branch", name=branch.name
+            )

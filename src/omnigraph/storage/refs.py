@@ -1,0 +1,171 @@
+"""Graph branches: references that point a name at a Lance branch of `__manifest`.
+
+The reference makes a branch exist and its deletion ends it; everything else is either made before
+or dropped after, so that a crash leaves at most orphans that nobody can see.
+"""
+
+from __future__ import annotations
+
+import logging
+import unicodedata
+from typing import Final
+
+from omnigraph.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    InvalidNameError,
+    NotFoundError,
+    OmnigraphError,
+)
+from omnigraph.model.graph import MAIN, Branch
+from omnigraph.model.limits import BRANCH_NAME_BYTES_MAX
+from omnigraph.model.ports import ObjectStore, World
+from omnigraph.model.steps import Step
+from omnigraph.storage.manifest import ManifestStore
+from omnigraph.storage.ref_files import MAIN_BRANCH, RefFiles, encode_ref, ref_key
+
+logger = logging.getLogger(__name__)
+
+RESERVED_NAMES: Final = frozenset({"__schema_apply_lock__"})
+_JOINERS: Final = frozenset("\u200c\u200d")  # part of words and emoji, though not "printable"
+
+
+class Refs:
+    """Create, find, list and delete branches. Deleting is for whoever holds the branch's lease."""
+
+    def __init__(self, manifests: ManifestStore, world: World, store: ObjectStore) -> None:
+        self._manifests = manifests
+        self._world = world
+        self._store = store
+        self._files = RefFiles(store)
+
+    def list(self) -> list[Branch]:
+        """Main first, then all others by name."""
+        return [MAIN_BRANCH, *sorted(self._files.others(), key=lambda branch: branch.name)]
+
+    def get(self, name: str) -> Branch:
+        """The branch of that name; `NotFoundError` if there is none."""
+        return self._files.get(name)
+
+    def create(self, name: str, from_branch: str = MAIN, *, actor: str | None = None) -> Branch:
+        """Fork a branch at its parent's head. Costs the same for one table and for a thousand."""
+        validate_name(name)
+        if self._files.find(name) is not None:
+            raise _taken(name)
+        parent = self._files.get(from_branch)
+        known = self._manifests.fresh(parent.id)
+        branch = Branch(
+            name=name,
+            id=self._world.ids.ulid(),
+            parent=parent.name,
+            fork_commit_id=known.tail.head.id,
+            created_by=actor,
+            created_at=self._world.clock.now_us(),
+        )
+        assert branch.id is not None, "only main has no id"
+        self._manifests.datasets.fork(known.opened, branch.id)
+        self._world.steps.reach(Step.BRANCH_MANIFEST_FORKED)
+        if not self._store.put_if_absent(ref_key(name), encode_ref(branch)):
+            self._drop_manifest(branch.id)
+            raise _taken(name)
+        self._world.steps.reach(Step.BRANCH_REF_WRITTEN)
+        self._check_parent(branch, parent)
+        return branch
+
+    def delete(self, name: str) -> Branch:
+        """End the branch and give back what it was, so that its table forks can be dropped too.
+
+        Refused for main, a missing branch, and one that another branch was made from.
+        """
+        if name == MAIN:
+            raise InvalidNameError("cannot delete branch 'main'", kind="branch", name=name)
+        branch = self._files.get(name)
+        self._check_childless(name)
+        if not self._store.delete(ref_key(name)):
+            self._files.get(name)
+        self._restore_for_child(branch)
+        self._world.steps.reach(Step.BRANCH_REF_DELETED)
+        assert branch.id is not None, "only main has no id"
+        self._drop_manifest(branch.id)
+        self._world.steps.reach(Step.BRANCH_MANIFEST_DROPPED)
+        return branch
+
+    def _check_parent(self, branch: Branch, parent: Branch) -> None:
+        """Undo a branch whose parent was deleted meanwhile.
+
+        Creation writes the child and then looks for the parent; deletion removes the parent and
+        then looks for children. Whatever the order, at least one of the two sees the other.
+        """
+        living = self._files.find(parent.name)
+        if living is not None and living.id == parent.id:
+            return
+        self._store.delete(ref_key(branch.name))
+        assert branch.id is not None, "only main has no id"
+        self._drop_manifest(branch.id)
+        raise NotFoundError(
+            f"branch '{parent.name}' does not exist", kind="branch", name=parent.name
+        )
+
+    def _check_childless(self, name: str) -> None:
+        child = self._child_of(name)
+        if child is not None:
+            raise _needed(name, child)
+
+    def _restore_for_child(self, branch: Branch) -> None:
+        child = self._child_of(branch.name)
+        if child is not None:
+            self._store.put_if_absent(ref_key(branch.name), encode_ref(branch))
+            raise _needed(branch.name, child)
+
+    def _child_of(self, name: str) -> Branch | None:
+        children = (branch for branch in self._files.others() if branch.parent == name)
+        return min(children, key=lambda branch: branch.name, default=None)
+
+    def _drop_manifest(self, branch_id: str) -> None:
+        self._manifests.forget(branch_id)
+        try:
+            self._manifests.datasets.drop(branch_id)
+        except OmnigraphError as cause:  # an orphan that cleanup collects
+            logger.warning(
+                "left a manifest branch behind", extra={"branch": branch_id, "why": str(cause)}
+            )
+
+
+def validate_name(name: str) -> None:
+    """Raise `InvalidNameError` for a name that no new branch may have."""
+    reason = _refusal(name)
+    if reason is not None:
+        raise InvalidNameError(reason, kind="branch", name=name)
+
+
+def _refusal(name: str) -> str | None:
+    if not name.strip():
+        return "a branch name must not be empty"
+    if name == MAIN:
+        return "cannot create branch 'main'"
+    if name in RESERVED_NAMES:
+        return f"branch name '{name}' is reserved"
+    odd = next((each for each in name if not each.isprintable() and each not in _JOINERS), None)
+    if odd is not None:
+        what = unicodedata.name(odd, f"U+{ord(odd):04X}").lower()
+        return f"a branch name must be printable text, this one holds {what}"
+    if name != name.strip():
+        return f"branch name '{name}' begins or ends with a space"
+    size = len(name.encode())
+    if size > BRANCH_NAME_BYTES_MAX:
+        return f"a branch name has at most {BRANCH_NAME_BYTES_MAX} bytes, this one {size}"
+    return None
+
+
+def _taken(name: str) -> AlreadyExistsError:
+    return AlreadyExistsError(f"branch '{name}' already exists", kind="branch", name=name)
+
+
+def _needed(name: str, child: Branch) -> ConflictError:
+    return ConflictError(
+        f"cannot delete branch '{name}' because descendant branch '{child.name}' "
+        "still depends on it",
+        hint=f"delete '{child.name}' first",
+        branch=name,
+        descendant=child.name,
+    )
