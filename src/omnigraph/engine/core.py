@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from enum import Enum
 from functools import lru_cache
 
 from omnigraph.compiler.schema import catalog_from_ir, compile_schema
-from omnigraph.errors import AlreadyExistsError, InputError, NotFoundError
+from omnigraph.errors import AlreadyExistsError, InputError, NotFoundError, OmnigraphError
 from omnigraph.model.changeset import Lineage
 from omnigraph.model.graph import MAIN, Branch, SchemaRecord, Snapshot, TableEntry
 from omnigraph.model.limits import LEASE_WAIT_MS_MAX
@@ -31,6 +32,8 @@ from omnigraph.storage.refs import Refs
 from omnigraph.storage.sidecar import Sidecars
 from omnigraph.storage.table import Table, Tables
 from omnigraph.storage.writer import Intent, Prepare, Writer
+
+logger = logging.getLogger(__name__)
 
 _MANIFEST_TARGET = re.compile(r"manifest:(?P<branch>.+):v(?P<version>\d+)(?::.*)?")
 
@@ -112,6 +115,31 @@ class Core:
             return ()
         return self.writer.recovery.sweep(wait_ms=wait_ms)
 
+    def delete_branch(self, name: str) -> None:
+        """End a branch. Its ref goes first; whatever fails after that is cleanup's to collect."""
+        self.require_writable()
+        branch = self.branch(name)
+        if branch.id is None:
+            self.rooms.refs.delete(name)  # refuses main
+            return
+        with self.rooms.leases.hold(branch.id, wait_ms=LEASE_WAIT_MS_MAX):
+            head = self.rooms.manifests.head(branch)
+            owned = [entry for entry in head.datasets if branch.owns(entry.branch)]
+            self.rooms.refs.delete(name)
+            for entry in owned:
+                assert entry.branch is not None, "a branch owns only lines of its own"
+                try:
+                    self.rooms.tables.drop_branch(entry.location, entry.branch)
+                except OmnigraphError as cause:
+                    logger.warning(
+                        "left a table fork behind",
+                        extra={"table": entry.table_key, "why": cause.message},
+                    )
+                self.world.steps.reach(Step.BRANCH_TABLE_DROPPED)
+
+    def close(self) -> None:
+        self.writer.close()
+
 
 @lru_cache(maxsize=64)
 def _catalog(record: SchemaRecord) -> Catalog:
@@ -126,7 +154,7 @@ def _moment(text: str) -> datetime | None:
         moment = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 # --- opening and making ----------------------------------------------------------------------
@@ -136,12 +164,12 @@ def _assemble(root: Root, world: World, mode: OpenMode) -> Core:
     store = open_store(root, world)
     tables = Tables(root, world)
     manifests = ManifestStore(root, world, store)
-    refs = Refs(manifests, tables, store, world)
+    refs = Refs(manifests, world, store)
     rooms = Rooms(
         world=world,
         tables=tables,
         manifests=manifests,
-        publisher=Publisher(manifests, world),
+        publisher=Publisher(manifests, world, store),
         refs=refs,
         leases=Leases(root, store, world),
         sidecars=Sidecars(store),
@@ -151,7 +179,7 @@ def _assemble(root: Root, world: World, mode: OpenMode) -> Core:
         root=root,
         store=store,
         rooms=rooms,
-        history=History(manifests, refs),
+        history=History(manifests),
         writer=Writer(rooms),
         mode=mode,
     )
@@ -219,7 +247,7 @@ def _create(core: Core, catalog: Catalog, actor_id: str | None) -> None:
         core.rooms.manifests.create(
             schema=SchemaRecord(source=catalog.source, ir=catalog.ir, hash=catalog.hash),
             entries=tuple(made),
-            genesis=Lineage(
+            lineage=Lineage(
                 commit_id=core.world.ids.ulid(),
                 actor_id=actor_id,
                 created_at=core.world.clock.now_us(),

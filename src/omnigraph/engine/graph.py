@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
@@ -23,7 +24,7 @@ from omnigraph.engine.results import LoadResult, MutationResult
 from omnigraph.engine.write.blobs import BlobReader, read_blob
 from omnigraph.engine.write.load import LoadOutcome, prepare_load, read_load
 from omnigraph.engine.write.mutate import MutationOutcome, prepare_mutation
-from omnigraph.errors import InputError, NotFoundError
+from omnigraph.errors import ConflictError, InputError, NotFoundError
 from omnigraph.model.changeset import WriterKind
 from omnigraph.model.graph import MAIN, Branch, Commit, Snapshot
 from omnigraph.model.ports import World
@@ -34,6 +35,7 @@ from omnigraph.storage.writer import Intent, Prepared, WriteContext
 __all__ = ["Graph", "OpenMode"]
 
 At = str | int | datetime
+LoadData = str | bytes | os.PathLike[str] | Iterable[str | bytes]
 LOAD_MODES = ("append", "merge", "overwrite")
 
 
@@ -73,6 +75,7 @@ class Graph:
         """Let go of caches and background work; a closed graph refuses every call."""
         self._closed = True
         self._reader.close()
+        self._core.close()
 
     def refresh(self) -> None:
         """See what other processes have committed, and settle what dead ones left unfinished."""
@@ -204,7 +207,7 @@ class Graph:
 
     def load(
         self,
-        data: str | bytes | os.PathLike[str] | Iterable[str | bytes],
+        data: LoadData,
         *,
         mode: str,
         branch: str = MAIN,
@@ -217,35 +220,33 @@ class Graph:
         core.require_writable()
         if mode not in LOAD_MODES:
             raise InputError(f"unknown load mode '{mode}'", hint=f"use {', '.join(LOAD_MODES)}")
-        return self._into_branch(
-            branch,
-            from_branch,
-            actor,
-            lambda target, created: self._load(
-                data, mode, target, strict=strict, actor=actor, base=from_branch, created=created
-            ),
-        )
+        target, created = self._load_target(branch, from_branch, actor)
+        try:
+            result = self._load(data, mode, target, strict=strict, actor=actor)
+        except BaseException:
+            if created:
+                self.delete_branch(branch, actor)
+            raise
+        return replace(result, base_branch=from_branch, branch_created=created)
 
     def _load(
         self,
-        data: str | bytes | os.PathLike[str] | Iterable[str | bytes],
+        data: LoadData,
         mode: str,
         target: Branch,
         *,
         strict: bool,
         actor: str | None,
-        base: str | None,
-        created: bool,
     ) -> LoadResult:
         core = self._core
-        schema = core.rooms.manifests.head(target).schema
-        batch = read_load(data, catalog=core.catalog(core.rooms.manifests.head(target)), strict=strict)
+        base = core.rooms.manifests.head(target)
+        batch = read_load(data, catalog=core.catalog(base), strict=strict)
         outcome: LoadOutcome | None = None
 
         def prepare(context: WriteContext) -> Prepared | None:
             nonlocal outcome
-            if context.snapshot.schema.hash != schema.hash:
-                raise InputError("the schema changed while the load was read", hint="load again")
+            if context.snapshot.schema.hash != base.schema.hash:
+                raise ConflictError("the schema changed during the load", hint="load again")
             outcome = prepare_load(
                 batch,
                 mode=mode,
@@ -261,34 +262,22 @@ class Graph:
             uri=self.uri,
             branch=target.name,
             mode=mode,
-            base_branch=base,
-            branch_created=created,
             nodes=outcome.nodes,
             edges=outcome.edges,
             actor_id=actor,
             commit=after.head if after else None,
         )
 
-    def _into_branch(
-        self,
-        name: str,
-        from_branch: str | None,
-        actor: str | None,
-        work: Callable[[Branch, bool], LoadResult],
-    ) -> LoadResult:
-        """Do the work on the branch, made first if it is missing and gone again if it fails."""
-        core = self._core
+    def _load_target(
+        self, name: str, from_branch: str | None, actor: str | None
+    ) -> tuple[Branch, bool]:
+        """The branch to load into, and whether it had to be made for this load."""
         try:
-            return work(core.branch(name), False)
-        except NotFoundError as missing:
-            if from_branch is None or missing.facts.get("kind") != "branch":
+            return self._core.branch(name), False
+        except NotFoundError:
+            if from_branch is None:
                 raise
-        branch = self.create_branch(name, from_branch, actor)
-        try:
-            return work(branch, True)
-        except BaseException:
-            self.delete_branch(name, actor)
-            raise
+        return self.create_branch(name, from_branch, actor), True
 
     # --- branches and history ----------------------------------------------------------------
 
@@ -296,19 +285,15 @@ class Graph:
         """`main` first, then the others by name."""
         return [branch.name for branch in self._opened().rooms.refs.list()]
 
-    def create_branch(
-        self, name: str, from_branch: str = MAIN, actor: str | None = None
-    ) -> Branch:
+    def create_branch(self, name: str, from_branch: str = MAIN, actor: str | None = None) -> Branch:
         """Fork the whole graph; no table is copied."""
         core = self._opened()
         core.require_writable()
-        return core.rooms.refs.create(name, from_branch=from_branch, actor_id=actor)
+        return core.rooms.refs.create(name, from_branch, actor=actor)
 
     def delete_branch(self, name: str, actor: str | None = None) -> None:  # noqa: ARG002
         """End a branch; what was merged stays, its own commits go."""
-        core = self._opened()
-        core.require_writable()
-        core.rooms.refs.delete(name)
+        self._opened().delete_branch(name)
 
     def commits(
         self, branch: str = MAIN, *, actor: str | None = None, limit: int | None = None
@@ -347,7 +332,9 @@ def _world(options: dict[str, Any]) -> World:
     world = options.pop("world", None) or World()
     durability = options.pop("durability", world.durability)
     if options:
-        raise InputError(f"unknown option '{next(iter(options))}'", hint="durability is the only one")
+        raise InputError(
+            f"unknown option '{next(iter(options))}'", hint="durability is the only one"
+        )
     if durability not in ("power", "process"):
         raise InputError(f"unknown durability '{durability}'", hint='use "power" or "process"')
     return World(

@@ -38,12 +38,12 @@ class LoadResult:
     uri: str
     branch: str
     mode: str
-    base_branch: str | None
-    branch_created: bool
     nodes: Mapping[str, int]
     edges: Mapping[str, int]
     actor_id: str | None
     commit: Commit | None
+    base_branch: str | None = None
+    branch_created: bool = False
 
     @property
     def total_entities(self) -> int:

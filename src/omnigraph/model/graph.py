@@ -102,6 +102,18 @@ class Branch:
     created_by: str | None
     created_at: int
 
+    def line(self, life: int = 1) -> str:
+        """The name of the branch's own line of a table. A table that the branch gave up for its
+        parent's and then writes again gets a new life: the old line may still be referred to."""
+        assert self.id is not None, "main has no line of its own"
+        return self.id if life == 1 else f"{self.id}__{life}"
+
+    def owns(self, table_branch: str | None) -> bool:
+        """Whether a table's Lance branch is this branch's own, so that it may be written."""
+        if self.id is None or table_branch is None:
+            return self.id is None and table_branch is None
+        return table_branch == self.id or table_branch.startswith(f"{self.id}__")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:

@@ -19,6 +19,7 @@ MANIFEST_SEALED_ROWS_MAX: Final = 262_144  # larger history fragments are not fo
 MANIFEST_CHUNKS_CACHED_MAX: Final = 64
 MANIFEST_SNAPSHOTS_CACHED_MAX: Final = 64
 WRITE_THREADS_MAX: Final = 8
+FORK_LIVES_MAX: Final = 1_000  # lines of one table that one branch may have had
 MAINTENANCE_CONCURRENCY: Final = 8
 TABLE_HANDLES_MAX: Final = 256  # open table versions kept per graph handle
 STORE_CONNECT_MS_MAX: Final = 2_000  # an object store that does not answer must not hang a command

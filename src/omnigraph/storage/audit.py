@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from omnigraph.storage import sql
 from omnigraph.storage.layout import AUDIT
 from omnigraph.storage.table import Table, Tables
 
-_SCHEMA = pa.schema(
+_SCHEMA: pa.Schema = pa.schema(
     [
         pa.field("graph_commit_id", pa.utf8()),
         pa.field("recovery_kind", pa.utf8(), nullable=False),
@@ -101,10 +102,8 @@ class Audit:
 
     def _open_or_create(self) -> Table:
         if not self._tables.exists(AUDIT):
-            try:
+            with suppress(AlreadyExistsError):  # another recovery made it first
                 self._tables.create(AUDIT, _SCHEMA)
-            except AlreadyExistsError:
-                pass  # another recovery made it first
         return self._open()
 
     def _open(self) -> Table:

@@ -142,9 +142,7 @@ class Recovery:
 
     def _verdict(self, sidecar: Sidecar, branch: Branch | None) -> Verdict:
         if branch is None:
-            return judge(
-                sidecar, branch_exists=False, published=False, rolled_back=False, facts={}
-            )
+            return judge(sidecar, branch_exists=False, published=False, rolled_back=False, facts={})
         snapshot = self._rooms.manifests.head(branch)
         find = self._rooms.manifests.find_commit
         published = find(branch, sidecar.graph_commit_id) is not None
@@ -192,8 +190,8 @@ class Recovery:
                 assert branch is not None, "a branch that is gone is discarded"
                 self._roll_back(sidecar, branch, moved)
             case Discard():
-                kind = "OrphanedBranchDiscarded" if branch is None else "Discarded"
-                self._close(sidecar, kind=kind, commit_id=None, outcomes=())
+                why = "OrphanedBranchDiscarded" if branch is None else "Discarded"
+                self._close(sidecar, kind=why, commit_id=None, outcomes=())
             case Abort(reason=reason):
                 logger.error(
                     "recovery aborted", extra={"operation": sidecar.operation_id, "why": reason}
@@ -328,9 +326,7 @@ class Recovery:
             self._rooms.sidecars.disarm(operation_id)
         except OmnigraphError as cause:
             # The next pass finds the audit row and only has this left to do.
-            logger.warning(
-                "sidecar stays", extra={"operation": operation_id, "why": cause.message}
-            )
+            logger.warning("sidecar stays", extra={"operation": operation_id, "why": cause.message})
             return
         self._rooms.world.steps.reach(Step.RECOVERY_SIDECAR_DELETED)
 

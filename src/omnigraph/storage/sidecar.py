@@ -7,7 +7,7 @@ lease means that its writer died; `recovery.py` decides what to do about it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -76,7 +76,11 @@ class Sidecar:
         return None
 
     def changeset(
-        self, updates: tuple[TableUpdate, ...], *, actor_id: str | None, expects: tuple[Expectation, ...]
+        self,
+        updates: tuple[TableUpdate, ...],
+        *,
+        actor_id: str | None,
+        expects: tuple[Expectation, ...],
     ) -> Changeset:
         """The publish that the writer meant to make, with the versions its tables reached."""
         return Changeset(
@@ -271,19 +275,3 @@ class Sidecars:
 
 def _key(operation_id: str) -> str:
     return f"{RECOVERY}/{operation_id}.json"
-
-
-def with_updates(sidecar: Sidecar, updates: tuple[TableUpdate, ...]) -> Sidecar:
-    """The sidecar as it would read had the writer known the versions its tables reached."""
-    reached = {update.table_key: update for update in updates}
-    return replace(
-        sidecar,
-        effects=tuple(
-            replace(
-                effect,
-                version_to_be=reached[effect.table_key].version,
-                row_count=reached[effect.table_key].row_count,
-            )
-            for effect in sidecar.effects
-        ),
-    )

@@ -10,13 +10,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from omnigraph.errors import (
+    AlreadyExistsError,
     ConflictError,
     ExpectedVersionMismatchError,
+    LimitExceededError,
     OmnigraphError,
     OutcomeUnknownError,
     PreconditionFailedError,
@@ -32,6 +34,7 @@ from omnigraph.model.changeset import (
 )
 from omnigraph.model.graph import Branch, SchemaRecord, Snapshot, TableEntry
 from omnigraph.model.limits import (
+    FORK_LIVES_MAX,
     LEASE_WAIT_MS_MAX,
     REPREPARES_BEFORE_LEASED,
     REPREPARES_MAX,
@@ -93,7 +96,7 @@ class Intent:
     if_commit: str | None = None
 
 
-class _Moved(Exception):
+class _MovedError(Exception):
     """A table that the write relies on moved on before the lease was taken."""
 
     def __init__(self, table_key: str, *, expected: int, actual: int) -> None:
@@ -115,7 +118,7 @@ class WriteContext:
     def writable(self, table_key: str) -> Table:
         """The same rows, on the branch's own line: a first write on a branch forks the table."""
         entry = self.snapshot.entries[table_key]
-        if entry.branch == self.branch.id:
+        if self.branch.owns(entry.branch):
             return self._writer.rooms.tables.open(entry)
         return self._writer.fork(self.branch, entry, leased=self._leased)
 
@@ -148,26 +151,40 @@ class Writer:
                     self.rooms.world.steps.reach(Step.WRITE_STAGED)
                     with self._lease(branch) if early is None else nullcontext(early) as lease:
                         return self._commit(intent, base, prepared, lease)
-                except _Moved as moved:
+                except _MovedError as moved:
                     logger.debug("prepare again", extra={"table": moved.table_key})
         raise RowLevelCasContentionError(branch=branch.name, attempts=REPREPARES_MAX)
 
     def fork(self, branch: Branch, entry: TableEntry, *, leased: bool) -> Table:
         """Give the branch its own line of a table, at the version that it inherited."""
-        assert branch.id is not None, "main owns every table it has"
         with nullcontext() if leased else self._lease(branch):
+            self.recovery.sweep_branch(branch)
             current = self.rooms.manifests.head(branch).entries.get(entry.table_key)
-            if current != entry:
+            if _pin(current) != _pin(entry):
                 actual = current.version if current else 0
-                raise _Moved(entry.table_key, expected=entry.version, actual=actual)
-            self.rooms.tables.fork(
-                entry.location,
-                source_branch=entry.branch,
-                version=entry.version,
-                branch_id=branch.id,
-            )
+                raise _MovedError(entry.table_key, expected=entry.version, actual=actual)
+            line = self._fork_line(branch, entry)
             self.rooms.world.steps.reach(Step.TABLE_FORKED)
-        return self.rooms.tables.open(replace(entry, branch=branch.id))
+        return self.rooms.tables.open(replace(entry, branch=line))
+
+    def _fork_line(self, branch: Branch, entry: TableEntry) -> str:
+        for life in range(1, FORK_LIVES_MAX + 1):
+            line = branch.line(life)
+            # A line with other content is an earlier life: old snapshots may need it.
+            with suppress(AlreadyExistsError):
+                self.rooms.tables.fork(
+                    entry.location,
+                    source_branch=entry.branch,
+                    version=entry.version,
+                    branch_id=line,
+                )
+                return line
+        raise LimitExceededError(
+            resource=f"lines of {entry.table_key} on branch '{branch.name}'",
+            limit=FORK_LIVES_MAX,
+            actual=FORK_LIVES_MAX + 1,
+            hint="run `omnigraph cleanup`",
+        )
 
     # --- under the lease -------------------------------------------------------------------
 
@@ -181,9 +198,7 @@ class Writer:
                 self.recovery.sweep_branch(branch)
         return self.rooms.manifests.head(branch)
 
-    def _commit(
-        self, intent: Intent, base: Snapshot, prepared: Prepared, lease: Lease
-    ) -> Snapshot:
+    def _commit(self, intent: Intent, base: Snapshot, prepared: Prepared, lease: Lease) -> Snapshot:
         self.rooms.world.steps.reach(Step.WRITE_LEASED)
         branch = self.rooms.refs.get(intent.branch.name)
         if branch.id != intent.branch.id:
@@ -209,12 +224,10 @@ class Writer:
                 continue
             expected, actual = before.version if before else 0, now.version if now else 0
             if prepared.strict and not self._only_maintenance(base, fresh):
-                raise ExpectedVersionMismatchError(
-                    table_key=key, expected=expected, actual=actual
-                )
-            raise _Moved(key, expected=expected, actual=actual)
+                raise ExpectedVersionMismatchError(table_key=key, expected=expected, actual=actual)
+            raise _MovedError(key, expected=expected, actual=actual)
         if base.schema.hash != fresh.schema.hash:
-            raise _Moved("schema", expected=0, actual=0)
+            raise _MovedError("schema", expected=0, actual=0)
 
     def _only_maintenance(self, base: Snapshot, fresh: Snapshot) -> bool:
         """Whether all commits since changed no content, so that a strict write may try again."""
@@ -257,9 +270,7 @@ class Writer:
 
     # --- A, B, C, D ------------------------------------------------------------------------
 
-    def _land(
-        self, intent: Intent, fresh: Snapshot, prepared: Prepared, lease: Lease
-    ) -> Snapshot:
+    def _land(self, intent: Intent, fresh: Snapshot, prepared: Prepared, lease: Lease) -> Snapshot:
         world = self.rooms.world
         sidecar = self._sidecar(intent, fresh, prepared)
         self.rooms.sidecars.arm(sidecar)
@@ -273,13 +284,13 @@ class Writer:
                 expects=(HeadIs(commit_id=fresh.head.graph_commit_id),),
             )
             snapshot = self.rooms.publisher.publish(fresh.branch, changeset)
+            world.steps.reach(Step.WRITE_PUBLISHED)
         except ConflictError:
             # A definite no: nothing of this write may stay.
             self.recovery.undo(sidecar)
             raise
         except Exception as cause:  # noqa: BLE001 - whatever happened, the outcome must be known
             return self._after_doubt(sidecar, fresh.branch, cause)
-        world.steps.reach(Step.WRITE_PUBLISHED)
         self._disarm(sidecar)
         return snapshot
 
@@ -327,6 +338,11 @@ class Writer:
         update = self.rooms.tables.apply(staged)
         self.rooms.world.steps.reach(Step.TABLE_APPLIED)
         return update
+
+    def close(self) -> None:
+        """Let go of the threads; a write in progress is awaited."""
+        if "_pool" in self.__dict__:
+            self._pool.shutdown()
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:

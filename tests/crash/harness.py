@@ -1,0 +1,105 @@
+"""Crashing at a named step, and looking at what is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from omnigraph import Graph
+from omnigraph.engine.core import OpenMode, open_core
+from omnigraph.model.ports import World
+from omnigraph.model.steps import Step
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+
+class Crash(BaseException):
+    """The process is gone. Not an `Exception`: nothing may catch it and go on."""
+
+
+class Reached:
+    """Remembers which steps were reached, and how often."""
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[Step, int]] = []
+        self._seen: Counter[Step] = Counter()
+
+    def reach(self, step: Step) -> None:
+        self._seen[step] += 1
+        self.steps.append((step, self._seen[step]))
+
+
+class CrashAt:
+    """Crashes when a step is reached for the nth time; afterwards every further step crashes too,
+    so that no other thread of the dead process goes on."""
+
+    def __init__(self, step: Step, nth: int = 1, *, kill: bool = False) -> None:
+        self._step, self._nth, self._kill = step, nth, kill
+        self._seen = 0
+        self.happened = False
+
+    def reach(self, step: Step) -> None:
+        if step is self._step:
+            self._seen += 1
+        if self.happened or (step is self._step and self._seen == self._nth):
+            self.happened = True
+            if self._kill:
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise Crash(step)
+
+
+class FailAt:
+    """Raises an ordinary error when a step is reached for the nth time, once."""
+
+    def __init__(self, step: Step, nth: int = 1) -> None:
+        self._step, self._left = step, nth
+
+    def reach(self, step: Step) -> None:
+        if step is self._step:
+            self._left -= 1
+            if self._left == 0:
+                raise OSError(f"injected failure at {step}")
+
+
+def world(steps: Any) -> World:
+    return World(steps=steps, durability="process")
+
+
+def content(uri: str) -> dict[str, Any]:
+    """Everything a user can see: every branch's entities, without the ids that we made up."""
+    with Graph.open(uri, mode=OpenMode.READ_ONLY) as graph:
+        return {
+            branch: sorted(_without_made_ids(line) for line in graph.export(branch=branch))
+            for branch in graph.branches()
+        }
+
+
+def _without_made_ids(line: str) -> str:
+    head, found, rest = line.partition('"id":"01')
+    return head + '"id":"…' + rest[24:] if found else line
+
+
+def assert_settled(uri: str) -> None:
+    """Nothing is pending, and every table's head is what the manifest says."""
+    core = open_core(uri, mode=OpenMode.READ_ONLY)
+    assert core.rooms.sidecars.operation_ids() == ()
+    for branch in core.rooms.refs.list():
+        for entry in core.rooms.manifests.head(branch).datasets:
+            if branch.owns(entry.branch):
+                head = core.rooms.tables.head_version(entry.location, entry.branch)
+                assert head == entry.version, f"{entry.table_key} of {branch.name} has drifted"
+
+
+def history(uri: str, branch: str = "main") -> list[str]:
+    with Graph.open(uri, mode=OpenMode.READ_ONLY) as graph:
+        commits = graph.commits(branch)
+    ids = [commit.graph_commit_id for commit in commits]
+    assert len(set(ids)) == len(ids), "a commit is in the history twice"
+    for commit, parent in pairwise(commits):
+        assert commit.parent_commit_id == parent.graph_commit_id, "the history is broken"
+    return ids

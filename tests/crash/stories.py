@@ -1,0 +1,103 @@
+"""The stories of the crash matrix: how each kind of writer is brought to each of its steps.
+
+A story builds a small graph, then does one thing to it (`act`). The matrix runs `act` once
+undisturbed to learn which steps it reaches and what the graph looks like afterwards, and then again
+with a crash at each of these steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from omnigraph import Graph
+
+SCHEMA = """
+node Person { name: String @key  age: I32? }
+node Company { name: String @key }
+edge Knows: Person -> Person { since: Date? }
+edge WorksAt: Person -> Company
+"""
+
+SEED = "\n".join(
+    [
+        '{"type":"Person","data":{"name":"ada","age":36}}',
+        '{"type":"Person","data":{"name":"bob","age":25}}',
+        '{"type":"Person","data":{"name":"cyd"}}',
+        '{"type":"Company","data":{"name":"acme"}}',
+        '{"edge":"Knows","from":"ada","to":"bob","data":{"id":"k1"}}',
+        '{"edge":"Knows","from":"bob","to":"cyd","data":{"id":"k2"}}',
+        '{"edge":"WorksAt","from":"ada","to":"acme","data":{"id":"w1"}}',
+    ]
+)
+
+PAIR = """
+query pair() {
+  insert Person { name: "eve", age: 7 }
+  insert Knows { from: "ada", to: "eve" }
+}
+query older() { update Person set { age: 99 } where name = "ada" }
+query drop() { delete Person where name = "bob" }
+query after() { insert Person { name: "zoe" } }
+"""
+
+
+@dataclass(frozen=True)
+class Story:
+    """One writer at work. `branch` is the branch whose content the act changes."""
+
+    name: str
+    act: Callable[[Graph], Any]
+    prepare: Callable[[Graph], Any] = lambda graph: None
+    branch: str = "main"
+
+
+def _load(mode: str, *lines: str, branch: str = "main") -> Callable[[Graph], Any]:
+    return lambda graph: graph.load("\n".join(lines), mode=mode, branch=branch)
+
+
+def _mutate(name: str, branch: str = "main") -> Callable[[Graph], Any]:
+    return lambda graph: graph.mutate(PAIR, name, branch=branch, actor="act-writer")
+
+
+STORIES: tuple[Story, ...] = (
+    Story("mutation: a node and its edge", _mutate("pair")),
+    Story("mutation: an update", _mutate("older")),
+    Story("mutation: a delete that cascades", _mutate("drop")),
+    Story(
+        "mutation: the first write on a branch",
+        _mutate("pair", "side"),
+        prepare=lambda graph: graph.create_branch("side"),
+        branch="side",
+    ),
+    Story(
+        "load: append",
+        _load(
+            "append",
+            '{"type":"Person","data":{"name":"eve"}}',
+            '{"edge":"Knows","from":"eve","to":"ada","data":{"id":"k9"}}',
+        ),
+    ),
+    Story(
+        "load: merge",
+        _load(
+            "merge",
+            '{"type":"Person","data":{"name":"ada","age":1}}',
+            '{"type":"Company","data":{"name":"new"}}',
+        ),
+    ),
+    Story(
+        "load: overwrite",
+        _load("overwrite", '{"edge":"Knows","from":"cyd","to":"ada","data":{"id":"k5"}}'),
+    ),
+)
+
+BY_NAME = {story.name: story for story in STORIES}
+
+
+def build(uri: str, story: Story) -> None:
+    """The graph as it is before the act."""
+    with Graph.init(uri, SCHEMA, durability="process") as graph:
+        graph.load(SEED, mode="overwrite", actor="act-seed")
+        story.prepare(graph)
