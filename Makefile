@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check lint fmt bench clean
+.PHONY: help setup demo test test-all check lint fmt docs bench clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -43,6 +43,9 @@ check: lint test ## everything a change must pass
 fmt: $(STAMP) ## format the code and mend what ruff can mend
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix --exit-zero .
+
+docs: $(STAMP) ## rewrite the generated half of the reference pages
+	@$(BIN)/python tools/reference.py
 
 bench: $(STAMP) ## run the benchmarks
 	@$(BIN)/python benches/run.py

@@ -15,7 +15,14 @@ branch = CommandGroup("branch", help="Create, list, delete and merge branches.")
 
 @verb("branch create", writes=True)
 @click.argument("name")
-@click.option("--from", "from_branch", default="main", show_default=True, metavar="BRANCH")
+@click.option(
+    "--from",
+    "from_branch",
+    default="main",
+    show_default=True,
+    metavar="BRANCH",
+    help="the other branch",
+)
 def create(call: Call, name: str, from_branch: str) -> None:
     """Make branch NAME from the head of another."""
     call.announce()
@@ -47,7 +54,9 @@ def delete(call: Call, name: str) -> None:
 
 @verb("branch merge", writes=True)
 @click.argument("source")
-@click.option("--into", "target", default="main", show_default=True, metavar="BRANCH")
+@click.option(
+    "--into", "target", default="main", show_default=True, metavar="BRANCH", help="the other branch"
+)
 @click.option("--delete-branch", is_flag=True, help="delete SOURCE after a merge that succeeded")
 def merge(call: Call, source: str, target: str, delete_branch: bool) -> None:
     """Merge branch SOURCE into another; conflicts leave everything as it was."""

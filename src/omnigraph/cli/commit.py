@@ -19,7 +19,9 @@ _SIGNS = {"insert": "+", "update": "~", "delete": "-"}
 
 
 @verb("commit list", positional="uri")
-@click.option("--branch", default="main", show_default=True, metavar="NAME")
+@click.option(
+    "--branch", default="main", show_default=True, metavar="NAME", help="the branch meant"
+)
 @click.option("--filter", "filters", multiple=True, metavar="actor=NAME", help="only these commits")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="only the newest N")
 def list_commits(call: Call, branch: str, filters: tuple[str, ...], limit: int | None) -> None:

@@ -31,7 +31,9 @@ TABULAR_SUFFIXES = frozenset({".parquet", ".csv", ".orc"})
     "--type", "type_name", metavar="TYPE", help="the type of a Parquet, CSV or ORC source"
 )
 @click.option("--mode", type=click.Choice(MODES), help="what happens to stored entities")
-@click.option("--branch", default="main", show_default=True, metavar="NAME")
+@click.option(
+    "--branch", default="main", show_default=True, metavar="NAME", help="the branch meant"
+)
 @click.option("--from", "from_branch", metavar="BRANCH", help="make the branch from this one first")
 @click.option("--quarantine", metavar="DIR", help="put bad records here instead of failing (Spark)")
 @click.option("--idempotency-key", metavar="KEY", help="load once, however often it is submitted")
@@ -162,9 +164,22 @@ def _load_line(result: Any) -> str:
 
 @verb("ingest", positional="uri", writes=True, hidden=True)
 @click.option("--data", "path", required=True, metavar="FILE", help="JSON records")
-@click.option("--branch", required=True, metavar="NAME")
-@click.option("--from", "from_branch", default="main", show_default=True, metavar="BRANCH")
-@click.option("--mode", type=click.Choice(MODES), default="merge", show_default=True)
+@click.option("--branch", required=True, metavar="NAME", help="the branch meant")
+@click.option(
+    "--from",
+    "from_branch",
+    default="main",
+    show_default=True,
+    metavar="BRANCH",
+    help="the other branch",
+)
+@click.option(
+    "--mode",
+    type=click.Choice(MODES),
+    default="merge",
+    show_default=True,
+    help="what happens to stored entities",
+)
 def ingest(call: Call, *, path: str, branch: str, from_branch: str, mode: str) -> None:
     """Load records by the older, forgiving rules, into a branch that is made if missing."""
     click.echo("warning: `omnigraph ingest` is a deprecated loader command; use load", err=True)
@@ -192,7 +207,13 @@ def ingest(call: Call, *, path: str, branch: str, from_branch: str, mode: str) -
 @click.option("--type", "types", multiple=True, metavar="TYPE", help="only this type; repeatable")
 @click.option("--jsonl", is_flag=True, help="NDJSON on stdout, as without it")
 @click.option("--out", "out_path", metavar="PATH", help="a file, or with Spark a folder")
-@click.option("--format", "form", type=click.Choice(["ndjson", "parquet"]), default="ndjson")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["ndjson", "parquet"]),
+    default="ndjson",
+    help="what to write",
+)
 @engine_options
 def export(
     call: Call,

@@ -120,7 +120,9 @@ def table_style(call: Call) -> output.TableStyle:
 
 @verb("mutate", writes=True)
 @source_options
-@click.option("--branch", default="main", show_default=True, metavar="NAME")
+@click.option(
+    "--branch", default="main", show_default=True, metavar="NAME", help="the branch meant"
+)
 @click.option("--if-commit", metavar="COMMIT", help="only if this commit is still the head")
 def mutate(
     call: Call,

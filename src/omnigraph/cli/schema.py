@@ -24,7 +24,9 @@ def _show(call: Call, branch: str) -> None:
     call.emit({"schema_source": source}, human=source.rstrip("\n"))
 
 
-_branch_option = click.option("--branch", default="main", show_default=True, metavar="NAME")
+_branch_option = click.option(
+    "--branch", default="main", show_default=True, metavar="NAME", help="the branch meant"
+)
 show = verb("schema show", positional="uri")(_branch_option(_show))
 get = verb("schema get", positional="uri", hidden=True)(_show)
 

@@ -1,0 +1,127 @@
+"""`embed`: fill the vectors of an NDJSON file before it is loaded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from omnigraph.cli.call import Call, read_text
+from omnigraph.cli.scope import Capability
+from omnigraph.cli.verbs import exclusive, verb
+from omnigraph.errors import InputError
+
+if TYPE_CHECKING:
+    from omnigraph.engine.embed_files import EmbedSpec, Mode
+
+
+@verb("embed", capability=Capability.LOCAL)
+@click.option("--seed", "seed_path", metavar="FILE", help="a YAML manifest that names all the rest")
+@click.option("--input", "input_path", metavar="FILE", help="the NDJSON to read")
+@click.option("--output", "output_path", metavar="FILE", help="the NDJSON to write")
+@click.option("--spec", "spec_path", metavar="FILE", help="JSON: dimension, and fields per type")
+@click.option("--reembed-all", is_flag=True, help="make every vector anew")
+@click.option("--clean", is_flag=True, help="remove the vectors")
+@click.option("--type", "types", multiple=True, metavar="TYPE", help="only this type; repeatable")
+@click.option("--select", "selects", multiple=True, metavar="TYPE:FIELD=VALUE", help="repeatable")
+def embed(
+    call: Call,
+    *,
+    seed_path: str | None,
+    input_path: str | None,
+    output_path: str | None,
+    spec_path: str | None,
+    reembed_all: bool,
+    clean: bool,
+    types: tuple[str, ...],
+    selects: tuple[str, ...],
+) -> None:
+    """Fill the missing vectors of an NDJSON file, or renew or remove them."""
+    exclusive({"--seed": seed_path, "--input": input_path})
+    exclusive({"--reembed-all": reembed_all or None, "--clean": clean or None})
+    if seed_path is not None:
+        source, output, spec = _from_seed(Path(seed_path))
+    elif input_path and output_path and spec_path:
+        source, output = Path(input_path), Path(output_path)
+        spec = _from_json(spec_path)
+    else:
+        raise click.UsageError("embed needs --seed, or all of --input, --output and --spec")
+    if not source.is_file():
+        read_text(str(source), what="data file")
+    from omnigraph.engine.embed import EmbedConfig, embedder
+    from omnigraph.engine.embed_files import Selection, Selector, embed_file
+
+    config = EmbedConfig.from_environment(call.environ)
+    mode = _mode(reembed_all=reembed_all, clean=clean, narrowed=bool(types or selects))
+    summary = embed_file(
+        source,
+        output,
+        spec=spec,
+        selection=Selection(
+            mode=mode, types=types, selectors=tuple(Selector.parse(text) for text in selects)
+        ),
+        embedder=embedder(config),
+    )
+    payload = {
+        "input": str(source),
+        "output": str(output),
+        "records": summary.records,
+        "selected_records": summary.selected_records,
+        "embedded_records": summary.embedded_records,
+        "cleaned_records": summary.cleaned_records,
+        "mode": mode,
+        "dimension": spec.dimension,
+        "model": config.model or config.provider,
+    }
+    call.emit(
+        payload,
+        human=f"embedded {summary.embedded_records} records "
+        f"(selected {summary.selected_records}, cleaned {summary.cleaned_records})",
+    )
+
+
+def _mode(*, reembed_all: bool, clean: bool, narrowed: bool) -> Mode:
+    if clean:
+        return "clean"
+    if reembed_all:
+        return "reembed_all"
+    return "reembed_selected" if narrowed else "fill_missing"
+
+
+def _from_json(path: str) -> EmbedSpec:
+    from omnigraph.engine.embed_files import EmbedSpec
+
+    try:
+        body = json.loads(read_text(path, what="spec"))
+    except ValueError as cause:
+        raise InputError(f"spec '{path}' is not valid JSON: {cause}") from cause
+    inner = body.get("embeddings", body) if isinstance(body, dict) else body
+    return EmbedSpec.from_mapping(inner, where=f"spec '{path}'")
+
+
+def _from_seed(path: Path) -> tuple[Path, Path, EmbedSpec]:
+    """The files and the spec that a seed manifest names, relative to its own folder."""
+    import yaml
+
+    from omnigraph.engine.embed_files import EmbedSpec
+
+    where = f"seed manifest '{path}'"
+    try:
+        body = yaml.safe_load(read_text(str(path), what="seed manifest"))
+    except yaml.YAMLError as cause:
+        raise InputError(f"{where} is not valid YAML: {cause}") from cause
+    document: dict[str, Any] = body if isinstance(body, dict) else {}
+    source = _at(document, "sources", "raw_seed", where)
+    output = _at(document, "artifacts", "embedded_seed", where)
+    spec = EmbedSpec.from_mapping(document.get("embeddings"), where=f"{where}: 'embeddings'")
+    return path.parent / source, path.parent / output, spec
+
+
+def _at(document: dict[str, Any], section: str, name: str, where: str) -> str:
+    part = document.get(section)
+    value = part.get(name) if isinstance(part, dict) else None
+    if not isinstance(value, str) or not value:
+        raise InputError(f"{where} needs '{section}.{name}', a file name")
+    return value

@@ -1,0 +1,60 @@
+"""What we say about ourselves is complete, up to date, and points at things that exist."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PAGES = sorted([*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/**/*.md")])
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+FENCE = re.compile(r"```.*?```", re.DOTALL)
+
+
+def test_the_generated_reference_is_up_to_date():
+    found = subprocess.run(
+        [sys.executable, "tools/reference.py", "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=REPOSITORY,
+    )
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_every_link_of_a_page_leads_somewhere(page):
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    for link in LINK.findall(text):
+        if "://" in link or link.startswith(("#", "mailto:")):
+            continue
+        target = page.parent / link.partition("#")[0]
+        assert target.exists(), f"{link} leads nowhere"
+
+
+def test_the_readme_names_the_two_commands_and_ci_runs_the_second():
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    assert "make demo" in readme
+    assert "make test" in readme
+    assert "make test" in (REPOSITORY / ".ci/run").read_text(encoding="utf-8")
+
+
+def test_bare_make_prints_every_command():
+    shown = subprocess.run(["make"], capture_output=True, text=True, check=True, cwd=REPOSITORY)
+    makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+    phony = re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
+    assert phony is not None
+    for target in phony[1].split():
+        assert f"make {target}" in shown.stdout
+
+
+def test_every_decision_has_a_number_a_title_and_fits_a_page():
+    for page in sorted((REPOSITORY / "docs/decisions").glob("*.md")):
+        assert re.fullmatch(r"\d{4}-[a-z0-9-]+\.md", page.name), page.name
+        lines = page.read_text(encoding="utf-8").splitlines()
+        assert lines[0].startswith(f"# {page.name[:4]}"), page.name
+        assert len(lines) <= 60, f"{page.name} is longer than a page"

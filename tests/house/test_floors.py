@@ -1,0 +1,59 @@
+"""The house has floors, and its front door is light."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+HEAVY = ("lance", "pyarrow", "pyspark", "numpy", "pandas", "datafusion", "obstore", "rich")
+START_SECONDS_MAX = 0.3
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *words], capture_output=True, text=True, check=True, cwd=REPOSITORY
+    )
+
+
+def test_every_import_contract_of_the_house_is_kept():
+    lint = Path(sys.executable).with_name("lint-imports")
+    found = subprocess.run(
+        [lint, "--no-cache"], capture_output=True, text=True, check=False, cwd=REPOSITORY
+    )
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import omnigraph",
+        "import omnigraph; omnigraph.errors.OmnigraphError; omnigraph.__version__",
+        "from omnigraph.cli.main import entry; entry(['--help'])",
+        "from omnigraph.cli.main import entry; entry(['load', '--help'])",
+        "from omnigraph.cli.main import entry; entry(['version'])",
+        "import omnigraph.compiler.schema, omnigraph.compiler.query",
+    ],
+)
+def test_what_need_not_be_loaded_is_not(statement):
+    check = f"import sys; {statement}; print('loaded:', [m for m in {HEAVY} if m in sys.modules])"
+    assert run("-c", check).stdout.splitlines()[-1] == "loaded: []"
+
+
+def test_help_is_there_at_once():
+    # The fastest of five: a busy machine may slow any one start, but not all of them.
+    took = []
+    for _ in range(5):
+        started = time.perf_counter()
+        run("-m", "omnigraph", "--help")
+        took.append(time.perf_counter() - started)
+    assert min(took) < START_SECONDS_MAX
+
+
+def test_every_public_name_can_be_found():
+    names = "import omnigraph; [getattr(omnigraph, name) for name in omnigraph.__all__]"
+    run("-c", names)
