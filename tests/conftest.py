@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 from hypothesis import HealthCheck, settings
+
 from s3_server import BUCKET, S3Server
 
 # Tests run on busy two-core machines: a slow example is no failure, and a run must be repeatable.

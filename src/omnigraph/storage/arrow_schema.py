@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import lance
 import pyarrow as pa
@@ -11,7 +11,7 @@ from omnigraph.model.schema import EdgeType, NodeType, Property, PropertyType, S
 
 PRIMARY_KEY: Final = {b"lance-schema:unenforced-primary-key": b"true"}
 
-_SCALARS: Final = {
+_SCALARS: Final[dict[Scalar, pa.DataType]] = {
     Scalar.STRING: pa.string(),
     Scalar.BOOL: pa.bool_(),
     Scalar.I32: pa.int32(),
@@ -37,10 +37,10 @@ def arrow_schema(entity: NodeType | EdgeType) -> pa.Schema:
     )
 
 
-def property_field(prop: Property) -> pa.Field:
+def property_field(prop: Property) -> pa.Field[Any]:
     """The column of one property."""
     if prop.type.scalar is Scalar.BLOB:
-        field: pa.Field = lance.blob_field(prop.name, nullable=prop.type.nullable)
+        field: pa.Field[Any] = lance.blob_field(prop.name, nullable=prop.type.nullable)
         return field
     return pa.field(prop.name, value_type(prop.type), nullable=prop.type.nullable)
 

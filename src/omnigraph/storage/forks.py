@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from omnigraph.errors import AlreadyExistsError, NotFoundError
-from omnigraph.model.ports import ObjectStore
 from omnigraph.storage.faults import translated
 from omnigraph.storage.handles import Handles
 from omnigraph.storage.layout import branch_folder
@@ -14,9 +13,9 @@ from omnigraph.storage.layout import branch_folder
 class Forks:
     """Makes and drops branches so that both can be repeated after a crash."""
 
-    def __init__(self, handles: Handles, store: ObjectStore) -> None:
+    def __init__(self, handles: Handles) -> None:
         self._handles = handles
-        self._store = store
+        self._store = handles.store
 
     def fork(
         self, location: str, *, source_branch: str | None, version: int, branch_id: str

@@ -8,18 +8,50 @@ from dataclasses import dataclass
 from typing import Any
 
 import lance
-from lance import Session
 
 from omnigraph.errors import NotFoundError
 from omnigraph.model.graph import TableEntry
 from omnigraph.model.limits import TABLE_HANDLES_MAX
-from omnigraph.model.ports import World
+from omnigraph.model.ports import ObjectStore, World
 from omnigraph.storage.durable import Flusher
 from omnigraph.storage.faults import is_missing, reason_of, translated
 from omnigraph.storage.layout import branch_folder
-from omnigraph.storage.objects import Root
+from omnigraph.storage.objects import Root, open_store
 
 Pin = tuple[str, str | None, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readings:
+    """What was read from tables: finished scans, rows looked at, bytes and requests to storage."""
+
+    scans: int = 0
+    rows: int = 0
+    bytes: int = 0
+    requests: int = 0
+
+
+class Meter:
+    """Adds up what Lance says about each finished scan. Costs are tested by it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._total = Readings()
+
+    @property
+    def total(self) -> Readings:
+        return self._total
+
+    def add(self, scan: Any) -> None:
+        """Called by Lance at the end of a scan."""
+        with self._lock:
+            total = self._total
+            self._total = Readings(
+                scans=total.scans + 1,
+                rows=total.rows + int(scan.all_counts.get("rows_scanned", 0)),
+                bytes=total.bytes + int(scan.bytes_read),
+                requests=total.requests + int(scan.requests),
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +60,16 @@ class Pinned:
 
     entry: TableEntry
     dataset: Any
-    folder: str
+    folder: str  # absolute, as lance knows it
     flusher: Flusher
+    meter: Meter
+    store: ObjectStore
+
+    def read_file(self, path: str) -> bytes | None:
+        """A file of the table's own folder; None if it is not there."""
+        key = f"{branch_folder(self.entry.location, self.entry.branch)}/{path}"
+        found = self.store.read(key)
+        return None if found is None else found.body
 
 
 class Handles:
@@ -38,7 +78,9 @@ class Handles:
     def __init__(self, root: Root, world: World) -> None:
         self.root = root
         self.world = world
-        self.session = Session()
+        self.store = open_store(root, world)
+        self.session: Any = lance.Session()  # type: ignore[attr-defined]  # exported, but not in __all__
+        self.meter = Meter()
         self.flusher = Flusher(root, world)
         self._options = root.storage_options or None
         self._lock = threading.Lock()
@@ -55,6 +97,8 @@ class Handles:
             dataset=self.at(entry.location, entry.branch, entry.version),
             folder=self.uri(entry.location, entry.branch),
             flusher=self.flusher,
+            meter=self.meter,
+            store=self.store,
         )
 
     def at(self, location: str, branch: str | None, version: int) -> Any:

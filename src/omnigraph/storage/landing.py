@@ -80,9 +80,7 @@ def transactions(
         return [_transaction(dataset, version) for version in range(after + 1, upto + 1)]
 
 
-def _settle(
-    handles: Handles, location: str, branch: str | None, span: tuple[int, Any]
-) -> None:
+def _settle(handles: Handles, location: str, branch: str | None, span: tuple[int, Any]) -> None:
     """Make the versions after `span[0]` survive a power cut, and keep the new handle."""
     since, dataset = span
     if handles.flusher.active:
@@ -119,7 +117,8 @@ def _compact(handles: Handles, write: StagedWrite, rewrites: Rewrites) -> Any:
     if int(head.version) != write.pinned_version:
         raise _moved(handles, write)
     try:
-        results = [RewriteResult.from_json(result) for result in rewrites.results]
+        decode: Any = RewriteResult  # its stub forgets `from_json`
+        results = [decode.from_json(result) for result in rewrites.results]
         # Lance moves the handle it commits through, so it must be nobody else's.
         own = handles.unshared(write.location, write.branch, write.pinned_version)
         Compaction.commit(own, results, {})

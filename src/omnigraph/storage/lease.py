@@ -1,8 +1,8 @@
 """One writer at a time per branch.
 
-On local disk a lease is an OS file lock: a killed process frees it at once. On object stores it is an
-object that its owner renews; a writer that dies is followed by the next one when its time is up. The
-lease only spares writers from racing: what makes a late writer harmless is the publisher.
+On local disk a lease is an OS file lock: a killed process frees it at once. On object stores it is
+an object that its owner renews; a writer that dies is followed by the next one when its time is up.
+The lease only spares writers from racing: what makes a late writer harmless is the publisher.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Control objects below a graph root: small files that are not Lance datasets.
 
-`Root.parse` turns what a user typed into a place; `open_store` gives the `ObjectStore` for it. Local
-writes are atomic and reach the disk before they return; on S3 every condition is the server's own.
+`Root.parse` turns what a user typed into a place; `open_store` gives the `ObjectStore` for it.
+Local writes are atomic and reach the disk before they return; on S3 every condition is the
+server's own.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Root:
 
     @classmethod
     def parse(cls, uri: str, environ: Mapping[str, str]) -> Root:
-        """The place that a path, `file://` or `s3://` address names; relative paths are absolute."""
+        """The place that a path, `file://` or `s3://` address names; paths become absolute."""
         scheme, separator, rest = uri.partition("://")
         if not uri.strip():
             raise InputError("the graph's address is empty", uri=uri)

@@ -1,4 +1,4 @@
-"""A write that is on disk but not yet visible: `Table.stage_*` makes it, `Tables.apply` lands it."""
+"""A write that is on disk but not yet visible: `Table` stages it, `Tables.apply` lands it."""
 
 from __future__ import annotations
 

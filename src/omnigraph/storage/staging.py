@@ -1,9 +1,9 @@
 """Turning rows into uncommitted Lance transactions that can land on one version only.
 
-Lance happily rebases an append or a deletion over what others committed meanwhile. Each transaction
-made here therefore carries a *guard*: it claims to change a fragment that it leaves as it is, so any
-other commit to the table makes Lance refuse it. A table without fragments is replaced as a whole,
-which Lance never rebases.
+Lance happily rebases an append or a deletion over what others committed meanwhile. Each
+transaction made here therefore carries a *guard*: it claims to change a fragment that it leaves as
+it is, so any other commit to the table makes Lance refuse it. A table without fragments is replaced
+as a whole, which Lance never rebases.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from lance import LanceOperation as Op
@@ -20,11 +20,11 @@ from lance.fragment import FragmentMetadata, RowIdSequence, write_fragments
 
 from omnigraph.storage.faults import translated
 from omnigraph.storage.handles import Pinned
+from omnigraph.storage.reading import ROW_ADDRESS, ROW_ID, numbers, texts
 from omnigraph.storage.staged import StagedWrite
 
 Rows = pa.Table | pa.RecordBatch | pa.RecordBatchReader
-ROW_ID, ROW_ADDRESS = "_rowid", "_rowaddr"
-_OFFSET_BITS = 32
+_OFFSET_BITS: Final = 32
 
 
 def append(pinned: Pinned, rows: Rows) -> StagedWrite | None:
@@ -61,16 +61,11 @@ def upsert(pinned: Pinned, rows: pa.Table, existing: pa.Table) -> StagedWrite | 
     """
     if rows.num_rows == 0:
         return None
-    places = dict(
-        zip(
-            existing["id"].to_pylist(),
-            zip(existing[ROW_ID].to_pylist(), existing[ROW_ADDRESS].to_pylist(), strict=True),
-            strict=True,
-        )
-    )
+    found = zip(numbers(existing[ROW_ID]), numbers(existing[ROW_ADDRESS]), strict=True)
+    places = dict(zip(texts(existing["id"]), found, strict=True))
     if not places:
         return append(pinned, rows)
-    ids = rows["id"].to_pylist()
+    ids = texts(rows["id"])
     assert len(set(ids)) == len(ids), "an upsert names each id once"
     old = [at for at, key in enumerate(ids) if key in places]
     new = [at for at, key in enumerate(ids) if key not in places]
@@ -102,7 +97,9 @@ def written(pinned: Pinned, rows: Rows) -> list[FragmentMetadata]:
     if isinstance(rows, pa.Table) and rows.num_rows == 0:
         return []
     with translated(pinned.folder, doing="write rows to"):
-        fragments: list[FragmentMetadata] = write_fragments(rows, pinned.dataset)
+        fragments: list[FragmentMetadata] = write_fragments(
+            rows, pinned.dataset, allow_external_blob_outside_bases=True
+        )
     pinned.flusher.flush(_data_paths(pinned.folder, fragments))
     return fragments
 
@@ -145,12 +142,12 @@ def change(
     added: Sequence[FragmentMetadata],
 ) -> Any:
     """A guarded update: strict on the pinned version whatever it changes."""
-    fragments = pinned.dataset.get_fragments()
-    if not fragments:
+    first = next(iter(pinned.dataset.fragment_ids()), None)
+    if first is None:
         return replacement(pinned, added)
-    touched = {fragment.id for fragment in updated}
-    first = fragments[0].metadata
-    guard = [] if first.id in touched or first.id in removed else [first]
+    touched = {*removed, *(fragment.id for fragment in updated)}
+    # Every writer claims the same fragment, so that any two of them meet there.
+    guard = [] if first in touched else [pinned.dataset.get_fragment(first).metadata]
     return Op.Update(
         removed_fragment_ids=list(removed),
         updated_fragments=[*guard, *updated],
@@ -209,4 +206,8 @@ def _data_paths(folder: str, fragments: Iterable[FragmentMetadata]) -> list[str]
 
 
 def _deletion_paths(folder: str, fragments: Iterable[FragmentMetadata]) -> list[str]:
-    return [f"{folder}/{one.deletion_file.path(one.id)}" for one in fragments]
+    return [
+        f"{folder}/{one.deletion_file.path(one.id)}"
+        for one in fragments
+        if one.deletion_file is not None
+    ]

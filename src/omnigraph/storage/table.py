@@ -7,6 +7,7 @@ never moves the head: only `Tables.apply` commits, and only on the version a wri
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import lance
@@ -20,17 +21,41 @@ from omnigraph.errors import (
 from omnigraph.model.changeset import TableUpdate
 from omnigraph.model.graph import TableEntry
 from omnigraph.model.ports import World
-from omnigraph.storage import landing, sql, staging
+from omnigraph.storage import delta, landing, reading, staging
+from omnigraph.storage.blobs import StoredBlob, open_blobs
 from omnigraph.storage.faults import translated
 from omnigraph.storage.forks import Forks
-from omnigraph.storage.handles import Handles, Pinned
+from omnigraph.storage.handles import Handles, Meter, Pinned
 from omnigraph.storage.landing import VersionTransaction
-from omnigraph.storage.objects import Root, open_store
+from omnigraph.storage.objects import Root
+from omnigraph.storage.reading import (
+    ROW_ADDRESS,
+    ROW_ID,
+    BlobForm,
+    FullText,
+    Nearest,
+    Order,
+    Scan,
+    numbers,
+    texts,
+)
 from omnigraph.storage.staged import StagedWrite
-from omnigraph.storage.staging import ROW_ADDRESS, ROW_ID, Rows
+from omnigraph.storage.staging import Rows
 
 _STORAGE_VERSION: Final = "2.2"
-_ID_LIST_MAX: Final = 10_000  # longer lists of ids are cheaper as one scan of the id column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableDelta:
+    """What changed since an older version. The rows are those of the newer one, with `_rowid`."""
+
+    inserted: pa.Table
+    updated: pa.Table
+    deleted_row_ids: pa.Array[Any]
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.inserted.num_rows or self.updated.num_rows or len(self.deleted_row_ids))
 
 
 class Table:
@@ -49,7 +74,13 @@ class Table:
 
     @property
     def schema(self) -> pa.Schema:
-        return self._pinned.dataset.schema
+        schema: pa.Schema = self._pinned.dataset.schema
+        return schema
+
+    @property
+    def fragment_ids(self) -> tuple[int, ...]:
+        """The numbers of the table's fragments, for scans of parts."""
+        return tuple(self._pinned.dataset.fragment_ids())
 
     # --- reading ---
 
@@ -65,42 +96,85 @@ class Table:
         where: str | None = None,
         limit: int | None = None,
         offset: int | None = None,
+        order_by: Sequence[Order] = (),
         with_row_id: bool = False,
         with_row_address: bool = False,
         batch_rows: int | None = None,
         fragments: Sequence[int] | None = None,
+        blobs: BlobForm = "descriptors",
     ) -> pa.RecordBatchReader:
-        """The rows, batch by batch, in table order. `columns=None` means every column."""
-        dataset = self._pinned.dataset
-        chosen = None if fragments is None else [dataset.get_fragment(one) for one in fragments]
+        """The rows, batch by batch, in table order unless told otherwise.
+
+        `columns=None` means every column. The names `_rowid`, `_rowaddr` and
+        `_row_last_updated_at_version` may be asked for like columns.
+        """
+        request = Scan(
+            columns=columns,
+            where=where,
+            limit=limit,
+            offset=offset,
+            order_by=order_by,
+            with_row_id=with_row_id,
+            with_row_address=with_row_address,
+            batch_rows=batch_rows,
+            fragments=fragments,
+            blobs=blobs,
+        )
         with self._reading():
-            return dataset.scanner(
-                columns=None if columns is None else list(columns),
-                filter=where,
-                limit=limit,
-                offset=offset,
-                with_row_id=with_row_id,
-                with_row_address=with_row_address,
-                batch_size=batch_rows,
-                fragments=chosen,
-                scan_in_order=True,
-            ).to_reader()
+            batches: pa.RecordBatchReader = reading.scanner(self._pinned, request).to_reader()
+            return batches
 
     def read(self, **options: Any) -> pa.Table:
         """The same as `scan`, all at once."""
         with self._reading():
-            return self.scan(**options).read_all()
+            rows: pa.Table = reading.scanner(self._pinned, Scan(**options)).to_table()
+            return rows
 
     def locate(self, ids: Sequence[str]) -> pa.Table:
         """Where the rows with these ids are: `id`, `_rowid`, `_rowaddr`; missing ones left out."""
-        if not ids:
-            return _NOWHERE.empty_table()
-        where = sql.in_list("id", ids) if len(ids) <= _ID_LIST_MAX else None
-        found = self.read(columns=["id"], where=where, with_row_id=True, with_row_address=True)
-        if where is None:
-            mask = pa.compute.is_in(found["id"], value_set=pa.array(list(ids), pa.string()))
-            found = found.filter(mask)
-        return found.select(["id", ROW_ID, ROW_ADDRESS])
+        with self._reading():
+            return reading.locate(self._pinned, ids)
+
+    def take(self, row_ids: Any, columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows with these `_rowid`s, in the order given; ids that are gone are left out."""
+        with self._reading():
+            return reading.take(self._pinned, row_ids, columns)
+
+    def nearest(self, request: Nearest, *, columns: Sequence[str] = ()) -> pa.Table:
+        """The nearest rows: the columns, `_rowid` and `_distance`, closest first."""
+        with self._reading():
+            return reading.nearest(self._pinned, request, columns)
+
+    def full_text(self, request: FullText, *, columns: Sequence[str] = ()) -> pa.Table:
+        """The rows that match: the columns, `_rowid` and `_score`, best first."""
+        with self._reading():
+            return reading.full_text(self._pinned, request, columns)
+
+    def changes_since(self, older: Table, *, columns: Sequence[str] | None = None) -> TableDelta:
+        """What happened between an ancestor of this version and this version.
+
+        Costs what the difference costs: shared fragments are not read, and compaction is no change.
+        """
+        with self._reading():
+            found = delta.changes(self._pinned, older._pinned)
+            names = list(self.schema.names) if columns is None else list(columns)
+            names = [*(name for name in names if name != ROW_ID), ROW_ID]
+            return TableDelta(
+                inserted=reading.take(self._pinned, found.inserted, names),
+                updated=reading.take(self._pinned, found.updated, names),
+                deleted_row_ids=pa.array(found.deleted, pa.uint64()),
+            )
+
+    def unshared_fragments(self, other: Table) -> tuple[int, ...]:
+        """The fragments whose files or deletions the other version does not have."""
+        with self._reading():
+            theirs = set(delta.fragment_keys(other._pinned.dataset).items())
+            mine = delta.fragment_keys(self._pinned.dataset)
+            return tuple(number for number, key in mine.items() if (number, key) not in theirs)
+
+    def blobs(self, column: str, row_ids: Sequence[int]) -> list[StoredBlob | None]:
+        """The blobs of the rows with these row ids, in that order; None for null."""
+        return open_blobs(self._pinned, column, row_ids)
 
     # --- staging ---
 
@@ -117,7 +191,7 @@ class Table:
         saves the lookup.
         """
         if existing is None:
-            existing = self.locate(data["id"].to_pylist())
+            existing = self.locate(texts(data["id"]))
         return staging.upsert(self._pinned, data, existing)
 
     def stage_overwrite(self, data: Rows) -> StagedWrite:
@@ -126,20 +200,15 @@ class Table:
 
     def stage_delete_ids(self, ids: Sequence[str]) -> StagedWrite | None:
         """Remove the rows with these ids; None if none of them is there."""
-        return staging.delete(self._pinned, self.locate(ids)[ROW_ADDRESS].to_pylist())
+        return staging.delete(self._pinned, numbers(self.locate(ids)[ROW_ADDRESS]))
 
     def stage_delete_where(self, where: str) -> StagedWrite | None:
         """Remove the rows that satisfy the SQL condition; None if no row does."""
-        found = self.read(columns=[], where=where, with_row_address=True)
-        return staging.delete(self._pinned, found[ROW_ADDRESS].to_pylist())
+        found = self.read(columns=[ROW_ADDRESS], where=where)
+        return staging.delete(self._pinned, numbers(found[ROW_ADDRESS]))
 
     def _reading(self) -> Any:
         return translated(self._pinned.folder, doing="read table")
-
-
-_NOWHERE: Final = pa.schema(
-    [("id", pa.string()), (ROW_ID, pa.uint64()), (ROW_ADDRESS, pa.uint64())]
-)
 
 
 class Tables:
@@ -149,7 +218,12 @@ class Tables:
         self._root = root
         self._world = world
         self._handles = Handles(root, world)
-        self._forks = Forks(self._handles, open_store(root, world))
+        self._forks = Forks(self._handles)
+
+    @property
+    def meter(self) -> Meter:
+        """What was read through these tables so far."""
+        return self._handles.meter
 
     def open(self, entry: TableEntry) -> Table:
         """The table at exactly the entry's location, branch and version."""

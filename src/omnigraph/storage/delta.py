@@ -1,0 +1,131 @@
+"""What changed between two versions of a table, at a cost that follows the change.
+
+Fragments that both versions share are never read. Where a fragment only lost rows, the deletion
+files say which ones. Rows keep their row id when they are updated or moved by compaction, so row
+ids tell inserted, updated and deleted rows apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from omnigraph.storage.handles import Pinned
+
+_ROW_ID: Final = "_rowid"
+_STAMP: Final = "_row_last_updated_at_version"
+_OFFSET_BITS: Final = 32
+_SPARSE_MAX: Final = 20_000  # deleted rows up to which their places are worth naming one by one
+
+U64 = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """Row ids on the newer side (inserted, updated) and on the older one (deleted), ascending."""
+
+    inserted: U64
+    updated: U64
+    deleted: U64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FragmentKey:
+    """What makes two fragments the same: their files and their deletions."""
+
+    files: tuple[str, ...]
+    deletions: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Side:
+    """The rows of one version that are not where the other version has them."""
+
+    ids: U64
+    stamps: U64
+
+
+def fragment_keys(dataset: Any) -> Mapping[int, FragmentKey]:
+    """The identity of each fragment, by number."""
+    keys: dict[int, FragmentKey] = {}
+    for fragment in dataset.get_fragments():
+        meta = fragment.metadata
+        deletions = meta.deletion_file
+        keys[meta.id] = FragmentKey(
+            files=tuple(file.path for file in meta.files),
+            deletions=None if deletions is None else str(deletions.path(meta.id)),
+        )
+    return keys
+
+
+def changes(newer: Pinned, older: Pinned) -> Changes:
+    """The difference between a version and one of its ancestors (also across a fork)."""
+    new_keys, old_keys = fragment_keys(newer.dataset), fragment_keys(older.dataset)
+    whole_new = [one for one, key in new_keys.items() if old_keys.get(one) != key]
+    whole_old = [one for one, key in old_keys.items() if new_keys.get(one) != key]
+    came: list[int] = []
+    went: list[int] = []
+    for number in [one for one in whole_new if one in old_keys]:
+        if new_keys[number].files != old_keys[number].files:
+            continue
+        before = _deleted_addresses(older, number)
+        after = _deleted_addresses(newer, number)
+        if before is None or after is None:
+            continue
+        came.extend(before - after)
+        went.extend(after - before)
+        whole_new.remove(number)
+        whole_old.remove(number)
+    return _compare(_side(newer.dataset, whole_new, came), _side(older.dataset, whole_old, went))
+
+
+def _compare(new: _Side, old: _Side) -> Changes:
+    shared, at_new, at_old = np.intersect1d(
+        new.ids, old.ids, assume_unique=True, return_indices=True
+    )
+    return Changes(
+        inserted=np.setdiff1d(new.ids, shared, assume_unique=True),
+        # Compaction moves rows without touching their stamps.
+        updated=shared[new.stamps[at_new] != old.stamps[at_old]],
+        deleted=np.setdiff1d(old.ids, shared, assume_unique=True),
+    )
+
+
+def _side(dataset: Any, fragments: list[int], addresses: list[int]) -> _Side:
+    parts: list[pa.Table] = []
+    columns = [_ROW_ID, _STAMP]
+    if fragments:
+        chosen = [dataset.get_fragment(number) for number in fragments]
+        parts.append(dataset.scanner(columns=columns, fragments=chosen).to_table())
+    if addresses:
+        listed = ", ".join(str(address) for address in sorted(addresses))
+        parts.append(dataset.scanner(columns=columns, filter=f"_rowaddr IN ({listed})").to_table())
+    ids = [part[_ROW_ID].to_numpy() for part in parts]
+    stamps = [part[_STAMP].to_numpy() for part in parts]
+    empty = np.empty(0, np.uint64)
+    all_ids = np.concatenate([empty, *ids]).astype(np.uint64)
+    order = np.argsort(all_ids, kind="stable")
+    return _Side(
+        ids=all_ids[order],
+        stamps=np.concatenate([empty, *stamps]).astype(np.uint64)[order],
+    )
+
+
+def _deleted_addresses(pinned: Pinned, number: int) -> frozenset[int] | None:
+    """The addresses that the deletion file names; None if it is too dense or not in our folder."""
+    deletions = pinned.dataset.get_fragment(number).metadata.deletion_file
+    if deletions is None:
+        return frozenset()
+    sparse = deletions.file_type == "array" and deletions.num_deleted_rows <= _SPARSE_MAX
+    if not sparse or deletions.base_id is not None:
+        return None
+    found = pinned.read_file(str(deletions.path(number)))
+    if found is None:
+        return None
+    offsets = pa.ipc.open_file(pa.py_buffer(found)).read_all().column(0).to_numpy()
+    return frozenset((number << _OFFSET_BITS) | int(offset) for offset in offsets)

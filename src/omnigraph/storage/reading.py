@@ -1,0 +1,190 @@
+"""Reading one version of a table: scans, lookups, vector and full-text search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from lance.dataset import ColumnOrdering
+from lance.query import FullTextOperator, MatchQuery, PhraseQuery
+
+from omnigraph.storage import sql
+from omnigraph.storage.handles import Pinned
+
+ROW_ID: Final = "_rowid"
+ROW_ADDRESS: Final = "_rowaddr"
+BlobForm = Literal["descriptors", "bytes"]
+
+_BLOBS: Final = {"descriptors": "blobs_descriptions", "bytes": "all_binary"}
+_ID_LIST_MAX: Final = 10_000  # longer lists of ids are cheaper as one scan of the id column
+_LOCATED_FIELDS: Final[list[tuple[str, pa.DataType]]] = [
+    ("id", pa.string()),
+    (ROW_ID, pa.uint64()),
+    (ROW_ADDRESS, pa.uint64()),
+]
+_LOCATED: Final = pa.schema(_LOCATED_FIELDS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """One column to sort by; nulls come first ascending and last descending."""
+
+    column: str
+    descending: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scan:
+    """What to read. `columns=None` is every column; `fragments=None` the whole table."""
+
+    columns: Sequence[str] | None = None
+    where: str | None = None
+    limit: int | None = None
+    offset: int | None = None
+    order_by: Sequence[Order] = ()
+    with_row_id: bool = False
+    with_row_address: bool = False
+    batch_rows: int | None = None
+    fragments: Sequence[int] | None = None
+    blobs: BlobForm = "descriptors"
+
+
+def scanner(pinned: Pinned, scan: Scan) -> Any:
+    """The Lance scanner for the request; it reports to the meter when it is done."""
+    dataset = pinned.dataset
+    chosen = scan.fragments
+    return dataset.scanner(
+        columns=None if scan.columns is None else list(scan.columns),
+        filter=scan.where,
+        limit=scan.limit,
+        offset=scan.offset,
+        order_by=[_ordering(order) for order in scan.order_by] or None,
+        with_row_id=scan.with_row_id,
+        with_row_address=scan.with_row_address,
+        batch_size=scan.batch_rows,
+        fragments=None if chosen is None else [dataset.get_fragment(one) for one in chosen],
+        scan_in_order=True,
+        blob_handling=_BLOBS[scan.blobs],
+        scan_stats_callback=pinned.meter.add,
+    )
+
+
+def locate(pinned: Pinned, ids: Sequence[str]) -> pa.Table:
+    """`id`, `_rowid` and `_rowaddr` of the rows with these ids; missing ones are left out."""
+    if not ids or not pinned.dataset.count_rows():
+        return _LOCATED.empty_table()
+    where = sql.in_list("id", ids) if len(ids) <= _ID_LIST_MAX else None
+    request = Scan(columns=["id"], where=where, with_row_id=True, with_row_address=True)
+    found: pa.Table = scanner(pinned, request).to_table()
+    if where is None:
+        wanted = pa.array(ids, pa.string())
+        found = found.filter(pc.is_in(found["id"], value_set=wanted))
+    return found.select(_LOCATED.names)
+
+
+def take(pinned: Pinned, row_ids: Any, columns: Sequence[str] | None) -> pa.Table:
+    """The rows with these row ids, in this order; ids that are gone are left out."""
+    wanted = row_ids if isinstance(row_ids, pa.Array) else pa.array(row_ids, pa.uint64())
+    names = list(pinned.dataset.schema.names) if columns is None else list(columns)
+    taken: pa.Table = pinned.dataset._take_rows(wanted, names)  # noqa: SLF001
+    return taken
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nearest:
+    """The `k` rows whose vectors are closest; `_distance` is smaller for closer rows."""
+
+    column: str
+    vector: Sequence[float]
+    k: int
+    metric: Literal["cosine", "l2", "dot"] = "cosine"
+    where: str | None = None
+    use_index: bool = True
+    nprobes: int | None = None
+    refine_factor: int | None = None
+
+
+def nearest(pinned: Pinned, request: Nearest, columns: Sequence[str]) -> pa.Table:
+    """The nearest rows with `_rowid` and `_distance`, closest first; the filter applies first."""
+    query = {
+        "column": request.column,
+        "q": pa.array(request.vector, pa.float32()),
+        "k": request.k,
+        "metric": request.metric,
+        "use_index": request.use_index,
+        "nprobes": request.nprobes,
+        "refine_factor": request.refine_factor,
+    }
+    found: pa.Table = pinned.dataset.scanner(
+        columns=[*columns, "_distance"],
+        nearest={name: value for name, value in query.items() if value is not None},
+        filter=request.where,
+        prefilter=True,
+        with_row_id=True,
+        scan_stats_callback=pinned.meter.add,
+    ).to_table()
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullText:
+    """Rows whose text matches the words of `text`; `limit=None` is all of them.
+
+    `phrase` wants the words in this order next to each other; otherwise `all_words` says whether
+    one is enough, and `fuzziness` how many letters may differ.
+    """
+
+    column: str
+    text: str
+    phrase: bool = False
+    all_words: bool = False
+    fuzziness: int = 0
+    limit: int | None = None
+    where: str | None = None
+
+
+def full_text(pinned: Pinned, request: FullText, columns: Sequence[str]) -> pa.Table:
+    """The matching rows with `_rowid` and `_score`, best first; the filter applies first."""
+    found: pa.Table = pinned.dataset.scanner(
+        columns=[*columns, "_score"],
+        full_text_query=_text_query(request),
+        filter=request.where,
+        prefilter=True,
+        limit=request.limit,
+        with_row_id=True,
+        scan_stats_callback=pinned.meter.add,
+    ).to_table()
+    # Without an index Lance does not sort.
+    return found.sort_by([("_score", "descending"), (ROW_ID, "ascending")])
+
+
+def _text_query(request: FullText) -> PhraseQuery | MatchQuery:
+    if request.phrase:
+        return PhraseQuery(request.text, request.column)
+    return MatchQuery(
+        request.text,
+        request.column,
+        fuzziness=request.fuzziness,
+        operator=FullTextOperator.AND if request.all_words else FullTextOperator.OR,
+    )
+
+
+def texts(column: pa.ChunkedArray[Any]) -> list[str]:
+    """The values of a text column that has no nulls."""
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+def numbers(column: pa.ChunkedArray[Any]) -> list[int]:
+    """The values of an integer column that has no nulls."""
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+def _ordering(order: Order) -> ColumnOrdering:
+    return ColumnOrdering(
+        order.column, ascending=not order.descending, nulls_first=not order.descending
+    )
