@@ -1,0 +1,11 @@
+"""The schema language: `.pg` text to a catalog, and from one catalog to the next.
+
+Reading order: `ast` and `parse` (what a text says), `check` and `catalog` (whether it makes sense),
+`compile` (the door in), `ir` (the canonical form), `printer` (back to text), `evolve` (migrations).
+May import `errors`, `model` and `compiler.diagnostics`.
+"""
+
+from omnigraph.compiler.schema.compile import catalog_from_ir, compile_schema
+from omnigraph.compiler.schema.evolve import plan_migration
+
+__all__ = ["catalog_from_ir", "compile_schema", "plan_migration"]

@@ -1,0 +1,423 @@
+"""What a schema change consists of: a plan of steps, as the planner found them and users see them.
+
+Fields named in the reference hold plain JSON-shaped values, so that a step reads the same in Python
+and under `--json`; beside them stand the typed values that the engine works with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, ClassVar, Literal
+
+from omnigraph.errors import SchemaUnsupportedError
+from omnigraph.model.schema import (
+    Annotation,
+    Cardinality,
+    Catalog,
+    Check,
+    Property,
+    PropertyType,
+    Range,
+    Scalar,
+)
+
+TypeKind = Literal["interface", "node", "edge"]
+DropMode = Literal["soft", "hard"]
+JsonObject = Mapping[str, Any]
+
+
+class Tier(StrEnum):
+    """How a step may go wrong: not at all, by data that does not fit, or by losing data."""
+
+    SAFE = "safe"
+    VALIDATED = "validated"
+    DESTRUCTIVE = "destructive"
+
+
+class Code(StrEnum):
+    """The stable codes of steps that lose data or are refused."""
+
+    DROP_GRAPH = "OG-DS-101"
+    DROP_NODE_TYPE = "OG-DS-102"
+    DROP_EDGE_TYPE = "OG-DS-103"
+    DROP_PROPERTY = "OG-DS-104"
+    DROP_VECTOR_PROPERTY = "OG-DS-105"
+    REQUIRED_WITHOUT_DEFAULT = "OG-MF-103"
+    TIGHTEN_NULLABILITY = "OG-MF-104"
+    CHANGE_TYPE = "OG-MF-106"
+
+
+# --- constraints as values ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyConstraint:
+    """`@key(…)`, in identity order."""
+
+    properties: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UniqueConstraint:
+    """`@unique(…)`."""
+
+    properties: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexConstraint:
+    """`@index(…)`."""
+
+    properties: tuple[str, ...]
+
+
+SchemaConstraint = KeyConstraint | UniqueConstraint | IndexConstraint | Range | Check
+
+
+def constraint_json(constraint: SchemaConstraint) -> dict[str, Any]:
+    """The constraint as the schema IR and plans write it."""
+    match constraint:
+        case KeyConstraint():
+            return {"Key": list(constraint.properties)}
+        case UniqueConstraint():
+            return {"Unique": list(constraint.properties)}
+        case IndexConstraint():
+            return {"Index": list(constraint.properties)}
+        case Range():
+            return {
+                "Range": {
+                    "property": constraint.property,
+                    "min": _bound_json(constraint.minimum),
+                    "max": _bound_json(constraint.maximum),
+                }
+            }
+        case Check():
+            return {"Check": {"property": constraint.property, "pattern": constraint.pattern}}
+
+
+def _bound_json(bound: int | float | None) -> dict[str, Any] | None:
+    if bound is None:
+        return None
+    return {"Integer": bound} if isinstance(bound, int) else {"Float": bound}
+
+
+def property_type_json(kind: PropertyType) -> dict[str, Any]:
+    """The property type as the schema IR and plans write it."""
+    vector = kind.scalar is Scalar.VECTOR
+    return {
+        "scalar": f"Vector({kind.dimension})" if vector else kind.scalar.value,
+        "nullable": kind.nullable,
+        "list": kind.is_list,
+        "enum_values": None if kind.enum_values is None else list(kind.enum_values),
+    }
+
+
+def annotation_json(note: Annotation) -> dict[str, Any]:
+    """The annotation as the schema IR and plans write it."""
+    body: dict[str, Any] = {"name": note.name, "value": note.value}
+    if note.kwargs:
+        body["kwargs"] = dict(sorted(note.kwargs))
+    return body
+
+
+# --- steps -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddType:
+    """A new interface, node type or edge type."""
+
+    kind: ClassVar[str] = "add_type"
+    type_kind: TypeKind
+    name: str
+    tier: Tier = Tier.SAFE
+
+    def to_json(self) -> dict[str, Any]:
+        return _json(self, "type_kind", "name")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenameType:
+    """A type under a new name; its entities stay where they are. JSON says `from` and `to`."""
+
+    kind: ClassVar[str] = "rename_type"
+    type_kind: TypeKind
+    from_name: str
+    to: str
+    tier: Tier = Tier.SAFE
+
+    def __getattr__(self, name: str) -> str:
+        return _from_alias(self, name)
+
+    def to_json(self) -> dict[str, Any]:
+        return _json(self, "type_kind", "from", "to")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddProperty:
+    """A new property: null for existing entities, or its default when it has one."""
+
+    kind: ClassVar[str] = "add_property"
+    type_kind: TypeKind
+    type_name: str
+    property_name: str
+    property_type: JsonObject
+    property: Property
+    tier: Tier = Tier.SAFE
+
+    def to_json(self) -> dict[str, Any]:
+        body = _json(self, "type_kind", "type_name", "property_name", "property_type")
+        if self.property.default is not None:
+            body["default"] = self.property.default
+        return body
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenameProperty:
+    """A property under a new name. JSON says `from` and `to`."""
+
+    kind: ClassVar[str] = "rename_property"
+    type_kind: TypeKind
+    type_name: str
+    from_name: str
+    to: str
+    tier: Tier = Tier.SAFE
+
+    def __getattr__(self, name: str) -> str:
+        return _from_alias(self, name)
+
+    def to_json(self) -> dict[str, Any]:
+        return _json(self, "type_kind", "type_name", "from", "to")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtendEnum:
+    """More values for an enum."""
+
+    kind: ClassVar[str] = "extend_enum"
+    type_kind: TypeKind
+    type_name: str
+    property_name: str
+    added_values: list[str]
+    tier: Tier = Tier.SAFE
+
+    def to_json(self) -> dict[str, Any]:
+        return _json(self, "type_kind", "type_name", "property_name", "added_values")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WidenProperty:
+    """I32 to I64 or F32 to F64: every old value is a value of the new type."""
+
+    kind: ClassVar[str] = "widen_property"
+    type_kind: TypeKind
+    type_name: str
+    property_name: str
+    from_type: JsonObject
+    to_type: JsonObject
+    tier: Tier = Tier.SAFE
+
+    def to_json(self) -> dict[str, Any]:
+        return _json(self, "type_kind", "type_name", "property_name", "from_type", "to_type")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelaxNullability:
+    """A required property that may be null from now on."""
+
+    kind: ClassVar[str] = "relax_nullability"
+    type_kind: TypeKind
+    type_name: str
+    property_name: str
+    tier: Tier = Tier.SAFE
+
+    def to_json(self) -> dict[str, Any]:
+        return _json(self, "type_kind", "type_name", "property_name")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddConstraint:
+    """A new constraint; all but indexes must hold for the data there is."""
+
+    kind: ClassVar[str] = "add_constraint"
+    type_kind: TypeKind
+    type_name: str
+    constraint: JsonObject
+    value: SchemaConstraint
+    tier: Tier
+
+    def to_json(self) -> dict[str, Any]:
+        return _json(self, "type_kind", "type_name", "constraint")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveConstraint:
+    """A constraint that no longer holds."""
+
+    kind: ClassVar[str] = "remove_constraint"
+    type_kind: TypeKind
+    type_name: str
+    constraint: JsonObject
+    value: SchemaConstraint
+    tier: Tier = Tier.SAFE
+
+    def to_json(self) -> dict[str, Any]:
+        return _json(self, "type_kind", "type_name", "constraint")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeCardinality:
+    """Other bounds on the out-edges of a source; checked when they are tighter anywhere."""
+
+    kind: ClassVar[str] = "change_cardinality"
+    type_kind: TypeKind = "edge"
+    type_name: str
+    from_cardinality: Cardinality
+    to_cardinality: Cardinality
+    tier: Tier
+
+    def to_json(self) -> dict[str, Any]:
+        body = _json(self, "type_kind", "type_name")
+        for name, bounds in (("from", self.from_cardinality), ("to", self.to_cardinality)):
+            body[name] = {"min": bounds.minimum, "max": bounds.maximum}
+        return body
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateTypeMetadata:
+    """Another description or instruction; `annotations` are those the type has afterwards."""
+
+    kind: ClassVar[str] = "update_type_metadata"
+    type_kind: TypeKind
+    name: str
+    annotations: list[JsonObject]
+    tier: Tier = Tier.SAFE
+
+    def to_json(self) -> dict[str, Any]:
+        return _json(self, "type_kind", "name", "annotations")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdatePropertyMetadata:
+    """Another description or default; `annotations` are those the property has afterwards."""
+
+    kind: ClassVar[str] = "update_property_metadata"
+    type_kind: TypeKind
+    type_name: str
+    property_name: str
+    annotations: list[JsonObject]
+    tier: Tier = Tier.SAFE
+
+    def to_json(self) -> dict[str, Any]:
+        return _json(self, "type_kind", "type_name", "property_name", "annotations")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropType:
+    """A type goes. Soft: older snapshots still show it; hard: its past is deleted too."""
+
+    kind: ClassVar[str] = "drop_type"
+    type_kind: TypeKind
+    name: str
+    mode: DropMode
+    code: str
+    tier: Tier = Tier.DESTRUCTIVE
+
+    def to_json(self) -> dict[str, Any]:
+        return _json(self, "type_kind", "name", "mode", "code")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropProperty:
+    """A property goes, softly or with its past."""
+
+    kind: ClassVar[str] = "drop_property"
+    type_kind: TypeKind
+    type_name: str
+    property_name: str
+    mode: DropMode
+    code: str = Code.DROP_PROPERTY.value
+    tier: Tier = Tier.DESTRUCTIVE
+
+    def to_json(self) -> dict[str, Any]:
+        return _json(self, "type_kind", "type_name", "property_name", "mode", "code")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnsupportedChange:
+    """A change that cannot be carried out: why, and what to do instead."""
+
+    kind: ClassVar[str] = "unsupported_change"
+    entity: str  # "node:Person", "node:Person.age"
+    reason: str
+    code: str | None = None
+    hint: str | None = None
+    tier: Tier | None = None
+
+    @property
+    def message(self) -> str:
+        prefix = f"[{self.code}] " if self.code else ""
+        return f"{prefix}{self.entity}: {self.reason}"
+
+    def to_json(self) -> dict[str, Any]:
+        body = _json(self, "entity", "reason")
+        extra = {"code": self.code, "hint": self.hint}
+        return body | {name: value for name, value in extra.items() if value is not None}
+
+
+SchemaStep = (
+    AddType | RenameType | AddProperty | RenameProperty | ExtendEnum | WidenProperty
+    | RelaxNullability | AddConstraint | RemoveConstraint | ChangeCardinality
+    | UpdateTypeMetadata | UpdatePropertyMetadata | DropType | DropProperty | UnsupportedChange
+)  # fmt: skip
+
+
+def _from_alias(step: RenameType | RenameProperty, name: str) -> str:
+    """`from` is a keyword of Python, so it can be no field; `getattr(step, "from")` works."""
+    if name == "from":
+        return step.from_name
+    raise AttributeError(name)
+
+
+def _json(step: SchemaStep, *names: str) -> dict[str, Any]:
+    body: dict[str, Any] = {"kind": step.kind}
+    body.update((name, getattr(step, name)) for name in names)
+    if step.tier is not None:
+        body["tier"] = step.tier.value
+    return body
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaPlan:
+    """The way from the accepted schema to the desired one.
+
+    `catalog` is what the graph has after the plan: the desired schema with identities carried over
+    from the accepted one. Store that one, not the freshly compiled text.
+    """
+
+    steps: tuple[SchemaStep, ...]
+    catalog: Catalog = field(repr=False)
+
+    @property
+    def supported(self) -> bool:
+        """Whether every step can be carried out."""
+        return not any(isinstance(step, UnsupportedChange) for step in self.steps)
+
+    def require_supported(self) -> None:
+        """Raise `SchemaUnsupportedError` with the first refused step, if there is one."""
+        refused = [step for step in self.steps if isinstance(step, UnsupportedChange)]
+        if refused:
+            raise SchemaUnsupportedError(
+                refused[0].message,
+                hint=refused[0].hint,
+                steps=[step.to_json() for step in self.steps],
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "supported": self.supported,
+            "step_count": len(self.steps),
+            "steps": [step.to_json() for step in self.steps],
+        }

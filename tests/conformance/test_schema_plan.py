@@ -1,0 +1,60 @@
+"""schema_plan.jsonl, the planning part: the steps between two schemas."""
+
+from __future__ import annotations
+
+import pytest
+from casebook import cases
+
+from omnigraph.compiler.schema import compile_schema, plan_migration
+from omnigraph.errors import InputError, SchemaUnsupportedError
+
+
+@pytest.mark.parametrize("case", cases("schema_plan.jsonl"))
+def test_a_plan_has_the_steps_of_the_case(case):
+    accepted = compile_schema(case["old"])
+    for source in case.get("sequence", []):
+        accepted = plan_migration(accepted, compile_schema(source)).catalog
+    desired = compile_schema(case["new"])
+    loss = case.get("allow_data_loss", False)
+    if "resolution_error" in case:
+        with pytest.raises(InputError, match=case["resolution_error"]):
+            plan_migration(accepted, desired, allow_data_loss=loss)
+        return
+    plan = plan_migration(accepted, desired, allow_data_loss=loss)
+    steps = plan.to_json()["steps"]
+    _assert_steps(case, steps)
+    assert plan.supported is case["supported"]
+    _assert_refusals(case, plan)
+    if plan.supported:
+        assert plan_migration(plan.catalog, compile_schema(case["new"])).steps == ()
+
+
+def _assert_steps(case, steps):
+    for wanted in case.get("steps_contain", []):
+        assert any(_contains(step, wanted) for step in steps), wanted
+    kinds = [step["kind"] for step in steps]
+    if "step_count" in case:
+        assert len(steps) == case["step_count"]
+    assert not set(kinds) & set(case.get("steps_absent", []))
+    order = case.get("steps_order", [])
+    assert [kind for kind in kinds if kind in order] == order
+
+
+def _assert_refusals(case, plan):
+    steps = plan.to_json()["steps"]
+    assert set(case.get("codes", [])) <= {step.get("code") for step in steps}
+    for wanted in case.get("unsupported", []):
+        found = [step for step in steps if step.get("entity") == wanted["entity"]]
+        reason = wanted.get("reason_contains", "")
+        assert any(reason in step["reason"] for step in found), wanted
+        if "code" in wanted:
+            assert any(step.get("code") == wanted["code"] for step in found)
+    if case.get("apply_error_contains", "").startswith("OG-"):
+        with pytest.raises(SchemaUnsupportedError, match=case["apply_error_contains"]):
+            plan.require_supported()
+
+
+def _contains(step, wanted):
+    if isinstance(wanted, dict):
+        return all(key in step and _contains(step[key], value) for key, value in wanted.items())
+    return step == wanted
