@@ -13,6 +13,7 @@ BRANCH_NAME_BYTES_MAX: Final = 255
 LEASE_WAIT_MS_MAX: Final = 30_000
 LEASE_EXPIRY_MS: Final = 20_000
 LEASE_RENEW_MS: Final = 5_000
+MIGRATION_ROUNDS_MAX: Final = 32  # looks at a graph that other processes migrate too
 MANIFEST_TAIL_COMMITS_MAX: Final = 128  # then a publish seals the older ones into a fragment
 MANIFEST_TAIL_COMMITS_MIN: Final = 32  # newest commits that always stay in the tail
 MANIFEST_SEALED_ROWS_MAX: Final = 262_144  # larger history fragments are not folded again
@@ -61,3 +62,5 @@ COMPILED_SCHEMAS_CACHED_MAX: Final = 64
 # The pipeline.
 SPLIT_BYTES: Final = 64 * 1024 * 1024  # of line files, one task each
 SPLIT_CHUNK_BYTES: Final = 16 * 1024 * 1024  # of a split, parsed at once
+CHECK_GROUP_KEYS: Final = 8_000_000  # endpoints looked up at once by one check task
+CHECK_RANGE_KEYS: Final = 4_000_000  # ids that one check task holds

@@ -8,13 +8,15 @@ from collections.abc import Iterator
 from omnigraph.model.graph import Branch, Commit
 from omnigraph.storage.manifest import Known, ManifestStore
 from omnigraph.storage.manifest_rows import CommitRow
+from omnigraph.storage.refs import Refs
 
 
 class History:
     """The commits of a graph. Reads only as far back as the question needs."""
 
-    def __init__(self, manifests: ManifestStore) -> None:
+    def __init__(self, manifests: ManifestStore, refs: Refs) -> None:
         self._manifests = manifests
+        self._refs = refs
 
     def commits(
         self, branch: Branch, *, actor: str | None = None, limit: int | None = None
@@ -69,15 +71,15 @@ class History:
                         return
 
     def _log(self) -> _Log:
-        return _Log(self._manifests)
+        return _Log(self._manifests.every_chunk(self._refs.list()))
 
 
 class _Log:
     """Commits by id over all live branches, each branch read backwards as far as needed."""
 
-    def __init__(self, manifests: ManifestStore) -> None:
+    def __init__(self, chunks: Iterator[tuple[CommitRow, ...]]) -> None:
         self._known: dict[str, CommitRow] = {}
-        self._chunks = manifests.every_chunk()
+        self._chunks = chunks
 
     def get(self, commit_id: str) -> CommitRow | None:
         while commit_id not in self._known:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
+
+import pyarrow as pa
 
 from omnigraph.errors import NotFoundError, UpgradeRequiredError
 from omnigraph.model.changeset import Lineage
@@ -21,6 +23,7 @@ from omnigraph.model.limits import (
     MANIFEST_SNAPSHOTS_CACHED_MAX,
 )
 from omnigraph.model.ports import ObjectStore, World
+from omnigraph.storage.legacy import LegacyGraph, old_branches, old_entries
 from omnigraph.storage.manifest_dataset import ManifestDatasets, Opened
 from omnigraph.storage.manifest_rows import CommitRow, Tail, read_commits, read_tail, tail_table
 from omnigraph.storage.objects import Root
@@ -57,7 +60,12 @@ class Known:
 
     opened: Opened
     tail: Tail
-    tail_fragment: Any
+    tail_fragment: Any  # None: the version is of an old format, which has no tail
+
+    @property
+    def current(self) -> bool:
+        """Whether it is of the format that we write."""
+        return self.tail_fragment is not None
 
     @property
     def version(self) -> int:
@@ -66,6 +74,8 @@ class Known:
     @property
     def sealed(self) -> tuple[Any, ...]:
         """The fragments that hold older commits, newest first."""
+        if not self.current:
+            return ()
         tail_id = self.tail_fragment.fragment_id
         others = (one for one in self.opened.fragments if one.fragment_id != tail_id)
         return tuple(sorted(others, key=lambda one: -int(one.fragment_id)))
@@ -85,8 +95,11 @@ class ManifestStore:
     """Snapshots and commits of every branch, read from `__manifest`. Safe to share by threads."""
 
     def __init__(self, root: Root, world: World, store: ObjectStore) -> None:
+        self.root = root
+        self.store = store
         self.datasets = ManifestDatasets(root, world, store)
-        self._refs = RefFiles(store)
+        self.legacy = LegacyGraph(root, store)
+        self.refs = RefFiles(store, self._inherited)
         self._lock = threading.Lock()
         self._heads: dict[str | None, Known] = {}
         self._past: _Lru[tuple[str | None, int], Known] = _Lru(MANIFEST_SNAPSHOTS_CACHED_MAX)
@@ -97,32 +110,32 @@ class ManifestStore:
     def exists(self) -> bool:
         """Whether there is a graph."""
         try:
-            self.datasets.open_latest(None)
+            self.fresh(None)
         except NotFoundError:
             return False
         return True
 
     def create(
-        self, *, schema: SchemaRecord, entries: Iterable[TableEntry], lineage: Lineage
+        self, *, schema: SchemaRecord, entries: Iterable[TableEntry], genesis: Lineage
     ) -> Snapshot:
         """Make the manifest with its genesis commit; `AlreadyExistsError` if there is one."""
-        genesis = Commit(
-            graph_commit_id=lineage.commit_id,
+        commit = Commit(
+            graph_commit_id=genesis.commit_id,
             parent_commit_id=None,
             merged_parent_commit_id=None,
             graph_branch=MAIN,
             graph_manifest_version=1,
-            actor_id=lineage.actor_id,
-            created_at=lineage.created_at,
-            properties=lineage.properties,
+            actor_id=genesis.actor_id,
+            created_at=genesis.created_at,
+            properties=genesis.properties,
         )
         tail = Tail(
             schema=schema,
             entries={entry.table_key: entry for entry in sorted(entries, key=_by_key)},
-            commits=(CommitRow(commit=genesis, branch_id=None),),
+            commits=(CommitRow(commit=commit, branch_id=None),),
         )
         known = self.remember(self.datasets.create(tail_table(tail)), tail)
-        return known.snapshot(self._refs.get(MAIN))
+        return known.snapshot(self.refs.get(MAIN))
 
     # --- snapshots ---------------------------------------------------------------------------
 
@@ -139,7 +152,7 @@ class ManifestStore:
             except NotFoundError:
                 if line.parent is None:
                     raise
-                line = self._refs.find(line.parent)
+                line = self.refs.find(line.parent)
         raise NotFoundError(
             f"branch '{branch.name}' has no manifest version {manifest_version}",
             kind="manifest version",
@@ -149,7 +162,7 @@ class ManifestStore:
     def at_commit(self, commit_id: str) -> Snapshot:
         """The graph right after that commit, whichever live branch knows it."""
         row = self.commit_row(commit_id)
-        owner = self._refs.of_id(row.branch_id)
+        owner = self.refs.of_id(row.branch_id)
         if owner is None:
             raise NotFoundError(
                 f"commit '{commit_id}' was made on branch '{row.commit.graph_branch}', "
@@ -169,7 +182,7 @@ class ManifestStore:
 
     def commit_row(self, commit_id: str) -> CommitRow:
         """The commit of any live branch, main first; `NotFoundError` if none knows it."""
-        for known in self._every_head():
+        for known in self._heads_of(self.refs.all()):
             row = self.find_row(known, commit_id)
             if row is not None:
                 return row
@@ -186,9 +199,9 @@ class ManifestStore:
         for fragment in known.sealed:
             yield tuple(reversed(self.chunk(known, fragment)))
 
-    def every_chunk(self) -> Iterator[tuple[CommitRow, ...]]:
-        """The commits of every live branch in chunks: first each tail, then what lies behind."""
-        heads = list(self._every_head())
+    def every_chunk(self, branches: Iterable[Branch]) -> Iterator[tuple[CommitRow, ...]]:
+        """The commits of the branches in chunks: first each tail, then what lies behind."""
+        heads = list(self._heads_of(branches))
         yield from (known.tail.commits for known in heads)
         read: set[str] = set()
         for known in heads:
@@ -198,13 +211,14 @@ class ManifestStore:
                     read.add(path)
                     yield self.chunk(known, fragment)
 
-    def _every_head(self) -> Iterator[Known]:
-        yield self.fresh(None)
-        for branch in self._refs.others():
+    def _heads_of(self, branches: Iterable[Branch]) -> Iterator[Known]:
+        for branch in branches:
             try:
                 yield self.fresh(branch.id)
-            except NotFoundError:  # deleted since the listing
-                continue
+            except NotFoundError:
+                if branch.id is None:
+                    raise
+                continue  # deleted since it was listed
 
     def find_row(self, known: Known, commit_id: str) -> CommitRow | None:
         """The commit if it is in the history as of the known version."""
@@ -273,9 +287,51 @@ class ManifestStore:
         return known
 
     def _read(self, opened: Opened) -> Known:
-        check_stamp(opened)
+        if check_stamp(opened) < INTERNAL_SCHEMA_VERSION:
+            return self._read_old(opened)
         rows, fragment = self.datasets.tail(opened)
         return Known(opened=opened, tail=read_tail(rows), tail_fragment=fragment)
+
+    # --- old formats -------------------------------------------------------------------------
+
+    def _read_old(self, opened: Opened) -> Known:
+        """A version of an old format: of a graph that still is, or of one before its migration."""
+        rows = self.datasets.all_rows(opened)
+        latest = self.datasets.open_latest(opened.branch_id)
+        if check_stamp(latest) < INTERNAL_SCHEMA_VERSION:
+            tail = self.legacy.tail(rows, branch_id=opened.branch_id, version=opened.version)
+        else:
+            tail = self._before_migration(rows, self.fresh(opened.branch_id), opened.version)
+        return Known(opened=opened, tail=tail, tail_fragment=None)
+
+    def _before_migration(self, rows: pa.Table, head: Known, version: int) -> Tail:
+        # The old formats kept one schema for all versions: the one that was migrated.
+        before = [
+            row
+            for chunk in self.commit_chunks(head)
+            for row in chunk
+            if row.commit.graph_manifest_version <= version
+        ]
+        if not before:
+            raise NotFoundError(
+                f"manifest version {version} is older than the first commit",
+                kind="manifest version",
+                name=str(version),
+            )
+        return replace(
+            head.tail,
+            entries=old_entries(rows),
+            commits=tuple(reversed(before)),
+            sealed_through=None,
+        )
+
+    def _inherited(self) -> Mapping[str, Branch]:
+        """The branches of a graph that has not been migrated yet."""
+        main = self.last_known(None)
+        if main.current:
+            return {}
+        listed = old_branches(self.datasets.branch_ids())
+        return {old.name: self.legacy.branch(old) for old in listed}
 
 
 def check_stamp(opened: Opened) -> int:

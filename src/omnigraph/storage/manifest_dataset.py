@@ -32,7 +32,7 @@ from omnigraph.model.steps import Step
 from omnigraph.storage.durable import Flusher
 from omnigraph.storage.faults import is_missing, reason_of
 from omnigraph.storage.layout import MANIFEST, branch_folder
-from omnigraph.storage.manifest_rows import ROW_SCHEMA, STAMP_KEY, holds_head
+from omnigraph.storage.manifest_rows import PRIMARY_KEY, STAMP_KEY, holds_head
 from omnigraph.storage.objects import Root
 
 _VERSION_FILE_TOP: Final = (1 << 64) - 1
@@ -184,10 +184,19 @@ class ManifestDatasets:
         return self._commit(opened, operation)
 
     def overwrite(self, opened: Opened, rows: pa.Table) -> Opened:
-        """Commit the next version with these rows only, stamped and annotated as format v4."""
+        """Commit the next version with these rows and their schema only."""
         fragments = self._write(opened, rows, mode="overwrite")
         self._world.steps.reach(Step.PUBLISH_STAGED)
-        return self._commit(opened, LanceOperation.Overwrite(ROW_SCHEMA, fragments))
+        return self._commit(opened, LanceOperation.Overwrite(rows.schema, fragments))
+
+    def annotate(self, opened: Opened, *, stamp: int, primary_key: int | None = None) -> Opened:
+        """Commit the next version with another stamp, and a field marked as the primary key."""
+        marks = {} if primary_key is None else {primary_key: _update({PRIMARY_KEY: "true"})}
+        operation = LanceOperation.UpdateConfig(
+            schema_metadata_updates=_update({STAMP_KEY: str(stamp)}),
+            field_metadata_updates=marks,
+        )
+        return self._commit(opened, operation)
 
     def _write(self, opened: Opened, rows: pa.Table, mode: str = "append") -> list[Any]:
         with self._writing(opened.branch_id):
@@ -391,6 +400,10 @@ class ManifestDatasets:
 def version_file(version: int) -> str:
     """The file name of a manifest version: newer versions sort first."""
     return f"{_VERSION_FILE_TOP - version:020d}.manifest"
+
+
+def _update(values: dict[str, str | None]) -> Any:
+    return LanceOperation.UpdateMap(values)
 
 
 def _is_damage(cause: BaseException) -> bool:

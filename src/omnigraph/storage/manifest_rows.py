@@ -224,7 +224,7 @@ def read_tail(rows: pa.Table) -> Tail:
     return Tail(
         schema=_read_schema(schema),
         entries=read_entries(by_kind),
-        tombstones=_newest(by_kind.get("table_tombstone", ())),
+        tombstones=read_tombstones(by_kind),
         commits=commits,
         sealed_through=facts.get("sealed_through"),
     )
@@ -233,7 +233,7 @@ def read_tail(rows: pa.Table) -> Tail:
 def read_entries(by_kind: Mapping[str, Sequence[Row]]) -> dict[str, TableEntry]:
     """The live tables: highest version per key, minus those with a tombstone at or above it."""
     locations = {row["table_key"]: _need(row, "location") for row in by_kind.get("table", ())}
-    tombstones = _newest(by_kind.get("table_tombstone", ()))
+    tombstones = read_tombstones(by_kind)
     newest: dict[str, Row] = {}
     for row in by_kind.get("table_version", ()):
         known = newest.get(row["table_key"])
@@ -283,11 +283,6 @@ def read_commits(rows: pa.Table) -> tuple[CommitRow, ...]:
     return tuple(read_commit(row) for row in rows.to_pylist() if _is(row, "graph_commit"))
 
 
-def rows_by_kind(rows: pa.Table) -> dict[str, list[Row]]:
-    """The rows by `object_type`; unknown kinds are refused, doubled keys too."""
-    return _by_kind(rows)
-
-
 def _by_kind(rows: pa.Table) -> dict[str, list[Row]]:
     by_kind: dict[str, list[Row]] = {}
     seen: set[str] = set()
@@ -317,9 +312,10 @@ def _one(by_kind: Mapping[str, Sequence[Row]], kind: str, object_id: str) -> Row
     return rows[0]
 
 
-def _newest(rows: Iterable[Row]) -> dict[str, int]:
+def read_tombstones(by_kind: Mapping[str, Sequence[Row]]) -> dict[str, int]:
+    """The highest tombstone of each table that has one."""
     newest: dict[str, int] = {}
-    for row in rows:
+    for row in by_kind.get("table_tombstone", ()):
         key = row["table_key"]
         newest[key] = max(newest.get(key, 0), _need(row, "table_version"))
     return newest

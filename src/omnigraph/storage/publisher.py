@@ -21,11 +21,12 @@ from omnigraph.errors import (
 from omnigraph.model.changeset import Changeset, Lineage
 from omnigraph.model.graph import Branch, Snapshot
 from omnigraph.model.limits import PUBLISHER_RETRY_BUDGET
-from omnigraph.model.ports import ObjectStore, World
+from omnigraph.model.ports import World
 from omnigraph.storage.faults import reason_of
 from omnigraph.storage.manifest import Known, ManifestStore
 from omnigraph.storage.manifest_dataset import LostRaceError
 from omnigraph.storage.manifest_rows import Tail, commits_table, tail_table
+from omnigraph.storage.migrations import migrate
 from omnigraph.storage.publish_plan import (
     check_expectations,
     is_empty,
@@ -33,16 +34,14 @@ from omnigraph.storage.publish_plan import (
     sealing,
     successor,
 )
-from omnigraph.storage.ref_files import RefFiles
 
 
 class Publisher:
     """Publishes changesets. Safe to share by threads; other processes may publish too."""
 
-    def __init__(self, manifests: ManifestStore, world: World, store: ObjectStore) -> None:
+    def __init__(self, manifests: ManifestStore, world: World) -> None:
         self._manifests = manifests
         self._world = world
-        self._refs = RefFiles(store)
         # Threads of one process would only steal each other's tries.
         self._turns: defaultdict[str | None, threading.Lock] = defaultdict(threading.Lock)
 
@@ -68,6 +67,9 @@ class Publisher:
         # The caller has usually just looked, so the first try spares the probe: a commit on an
         # outdated head is refused, and so is every later one.
         known = self._manifests.last_known(branch.id)
+        if not known.current:
+            migrate(self._manifests.root, self._world, self._manifests.store)
+            known = self._manifests.fresh(branch.id)
         for _ in range(PUBLISHER_RETRY_BUDGET):
             known = self._admitted(known, changeset, lineage)
             try:
@@ -152,7 +154,7 @@ class Publisher:
         """A deleted branch takes no more commits, though Lance would still write them."""
         if branch.id is None:
             return
-        living = self._refs.find(branch.name)
+        living = self._manifests.refs.find(branch.name)
         if living is None or living.id != branch.id:
             raise NotFoundError(
                 f"branch '{branch.name}' does not exist", kind="branch", name=branch.name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -69,10 +69,14 @@ def decode_ref(key: str, body: bytes) -> Branch:
 
 
 class RefFiles:
-    """The references below a graph root."""
+    """The references below a graph root.
 
-    def __init__(self, store: ObjectStore) -> None:
+    `inherited` gives the branches of a graph so old that it has no references yet.
+    """
+
+    def __init__(self, store: ObjectStore, inherited: Callable[[], Mapping[str, Branch]]) -> None:
         self._store = store
+        self._inherited = inherited
 
     def get(self, name: str) -> Branch:
         """The branch of that name; `NotFoundError` if there is none."""
@@ -85,18 +89,27 @@ class RefFiles:
         """The branch of that name, or None."""
         if name == MAIN:
             return MAIN_BRANCH
-        if not name or not name.isprintable():
+        if not name:
             return None
         key = ref_key(name)
         found = self._store.read(key)
-        return decode_ref(key, found.body) if found is not None else None
+        return decode_ref(key, found.body) if found is not None else self._inherited().get(name)
+
+    def all(self) -> Iterator[Branch]:
+        """Main, then every other branch."""
+        yield MAIN_BRANCH
+        yield from self.others()
 
     def others(self) -> Iterator[Branch]:
-        """Every branch but main, by file name."""
+        """Every branch but main, in no order that means anything."""
+        inherited = dict(self._inherited())
         for key in self._store.list_keys(REFS):
             found = self._store.read(key) if key.endswith(".json") else None
             if found is not None:  # it may have been deleted since the listing
-                yield decode_ref(key, found.body)
+                branch = decode_ref(key, found.body)
+                inherited.pop(branch.name, None)
+                yield branch
+        yield from inherited.values()
 
     def of_id(self, branch_id: str | None) -> Branch | None:
         """The live branch that carries the id, or None."""

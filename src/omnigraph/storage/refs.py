@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import unicodedata
-from typing import Final
+from typing import Final, Protocol
 
 from omnigraph.errors import (
     AlreadyExistsError,
@@ -22,7 +22,7 @@ from omnigraph.model.limits import BRANCH_NAME_BYTES_MAX
 from omnigraph.model.ports import ObjectStore, World
 from omnigraph.model.steps import Step
 from omnigraph.storage.manifest import ManifestStore
-from omnigraph.storage.ref_files import MAIN_BRANCH, RefFiles, encode_ref, ref_key
+from omnigraph.storage.ref_files import MAIN_BRANCH, encode_ref, ref_key
 
 logger = logging.getLogger(__name__)
 
@@ -30,14 +30,23 @@ RESERVED_NAMES: Final = frozenset({"__schema_apply_lock__"})
 _JOINERS: Final = frozenset("\u200c\u200d")  # part of words and emoji, though not "printable"
 
 
+class Forks(Protocol):
+    """Where the tables' own branches can be dropped."""
+
+    def drop_branch(self, location: str, branch_id: str) -> None: ...
+
+
 class Refs:
     """Create, find, list and delete branches. Deleting is for whoever holds the branch's lease."""
 
-    def __init__(self, manifests: ManifestStore, world: World, store: ObjectStore) -> None:
+    def __init__(
+        self, manifests: ManifestStore, tables: Forks, store: ObjectStore, world: World
+    ) -> None:
         self._manifests = manifests
+        self._tables = tables
         self._world = world
         self._store = store
-        self._files = RefFiles(store)
+        self._files = manifests.refs
 
     def list(self) -> list[Branch]:
         """Main first, then all others by name."""
@@ -47,7 +56,7 @@ class Refs:
         """The branch of that name; `NotFoundError` if there is none."""
         return self._files.get(name)
 
-    def create(self, name: str, from_branch: str = MAIN, *, actor: str | None = None) -> Branch:
+    def create(self, name: str, from_branch: str = MAIN, *, actor_id: str | None) -> Branch:
         """Fork a branch at its parent's head. Costs the same for one table and for a thousand."""
         validate_name(name)
         if self._files.find(name) is not None:
@@ -59,7 +68,7 @@ class Refs:
             id=self._world.ids.ulid(),
             parent=parent.name,
             fork_commit_id=known.tail.head.id,
-            created_by=actor,
+            created_by=actor_id,
             created_at=self._world.clock.now_us(),
         )
         assert branch.id is not None, "only main has no id"
@@ -73,22 +82,38 @@ class Refs:
         return branch
 
     def delete(self, name: str) -> Branch:
-        """End the branch and give back what it was, so that its table forks can be dropped too.
+        """End the branch and drop what it alone used; gives back what it was.
 
-        Refused for main, a missing branch, and one that another branch was made from.
+        Refused for main, a missing branch, and one that another branch was made from. Once the
+        reference is gone the branch is; whatever fails after that leaves orphans for cleanup.
         """
         if name == MAIN:
             raise InvalidNameError("cannot delete branch 'main'", kind="branch", name=name)
         branch = self._files.get(name)
         self._check_childless(name)
+        assert branch.id is not None, "only main has no id"
+        forked = self._forked(branch)
         if not self._store.delete(ref_key(name)):
             self._files.get(name)
         self._restore_for_child(branch)
         self._world.steps.reach(Step.BRANCH_REF_DELETED)
-        assert branch.id is not None, "only main has no id"
         self._drop_manifest(branch.id)
         self._world.steps.reach(Step.BRANCH_MANIFEST_DROPPED)
+        for location in forked:
+            self._drop_fork(location, branch.id)
+            self._world.steps.reach(Step.BRANCH_TABLE_DROPPED)
         return branch
+
+    def _forked(self, branch: Branch) -> tuple[str, ...]:
+        """The tables that the branch has a version of its own of."""
+        try:
+            entries = self._manifests.head(branch).entries.values()
+        except OmnigraphError as cause:  # a damaged branch must be deletable
+            logger.warning(
+                "deleting an unreadable branch", extra={"branch": branch.name, "why": str(cause)}
+            )
+            return ()
+        return tuple(sorted({each.location for each in entries if each.branch == branch.id}))
 
     def _check_parent(self, branch: Branch, parent: Branch) -> None:
         """Undo a branch whose parent was deleted meanwhile.
@@ -120,6 +145,15 @@ class Refs:
     def _child_of(self, name: str) -> Branch | None:
         children = (branch for branch in self._files.others() if branch.parent == name)
         return min(children, key=lambda branch: branch.name, default=None)
+
+    def _drop_fork(self, location: str, branch_id: str) -> None:
+        try:
+            self._tables.drop_branch(location, branch_id)
+        except OmnigraphError as cause:  # an orphan that cleanup collects
+            logger.warning(
+                "left a table branch behind",
+                extra={"table": location, "branch": branch_id, "why": str(cause)},
+            )
 
     def _drop_manifest(self, branch_id: str) -> None:
         self._manifests.forget(branch_id)

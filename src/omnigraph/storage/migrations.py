@@ -1,0 +1,207 @@
+"""The one place that brings old graphs to the format we write.
+
+v1 → v2 annotates `object_id` as the primary key, v2 → v3 sweeps `__run__*` branches, v3 → v4 folds
+the commit datasets and the schema files into the manifest. Each step commits strictly on what it
+read and is decided by the stamp alone, so several processes may run them at once and any of them
+may die anywhere: the next run goes on from there.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Final
+
+from omnigraph.errors import CorruptGraphError, NotFoundError, OmnigraphError, UnavailableError
+from omnigraph.model.graph import MAIN, Commit
+from omnigraph.model.limits import INTERNAL_SCHEMA_VERSION, MIGRATION_ROUNDS_MAX
+from omnigraph.model.ports import ObjectStore, World
+from omnigraph.model.steps import Step
+from omnigraph.storage.legacy import (
+    ACTORS,
+    COMMITS,
+    IR_FILE,
+    RUN_PREFIX,
+    RUNS,
+    SCHEMA_FILES,
+    SCHEMA_LOCK_BRANCH,
+    SOURCE_FILE,
+    STAGING,
+    STATE_FILE,
+    LegacyGraph,
+    OldBranch,
+    old_branches,
+    old_entries,
+)
+from omnigraph.storage.manifest import check_stamp
+from omnigraph.storage.manifest_dataset import LostRaceError, ManifestDatasets, Opened
+from omnigraph.storage.manifest_rows import PRIMARY_KEY, CommitRow, Tail, tail_table
+from omnigraph.storage.objects import Root
+from omnigraph.storage.ref_files import encode_ref, ref_key
+
+logger = logging.getLogger(__name__)
+
+MIGRATION_ACTOR: Final = "omnigraph:recovery"
+_MIGRATED_KEY: Final = "omnigraph:migrated_from"
+_OLD_DATASETS: Final = (COMMITS, ACTORS, RUNS)
+# The source goes last: as long as it is there, something may be left to remove.
+_OLD_FILES: Final = (*(name + STAGING for name in SCHEMA_FILES), IR_FILE, STATE_FILE, SOURCE_FILE)
+
+
+def migrate(root: Root, world: World, store: ObjectStore) -> int:
+    """Bring the graph to the current format; gives the stamp it had. A current one costs a look.
+
+    `UpgradeRequiredError` if a newer OmniGraph wrote it.
+    """
+    return _Migration(root, world, store).run()
+
+
+class _Migration:
+    def __init__(self, root: Root, world: World, store: ObjectStore) -> None:
+        self._datasets = ManifestDatasets(root, world, store)
+        self._legacy = LegacyGraph(root, store)
+        self._world = world
+        self._store = store
+
+    def run(self) -> int:
+        found: int | None = None
+        for _ in range(MIGRATION_ROUNDS_MAX):
+            main = self._datasets.open_latest(None)
+            stamp = check_stamp(main)
+            found = stamp if found is None else found
+            if stamp == INTERNAL_SCHEMA_VERSION:
+                self._remove_old_files(main)
+                return found
+            try:
+                self._step(main, stamp)
+            except LostRaceError:
+                continue  # another process does the same: see how far it came
+            except OmnigraphError:
+                # It may have removed a file under our hands, which is no fault of the graph.
+                if self._datasets.newest(main).version == main.version:
+                    raise
+        raise UnavailableError("other processes keep changing the graph that is to be migrated")
+
+    def _step(self, main: Opened, stamp: int) -> None:
+        match stamp:
+            case 1:
+                self._annotate(main)
+            case 2:
+                self._sweep(main)
+            case 3:
+                self._fold_all(main)
+            case _:
+                raise CorruptGraphError(
+                    f"there never was an internal schema version {stamp}", part="__manifest"
+                )
+        logger.info("migrated", extra={"from": stamp, "to": stamp + 1})
+
+    # --- v1 to v2 ----------------------------------------------------------------------------
+
+    def _annotate(self, main: Opened) -> None:
+        marked = [
+            field.name
+            for field in main.dataset.schema
+            if (field.metadata or {}).get(PRIMARY_KEY.encode()) == b"true"
+        ]
+        if marked not in ([], ["object_id"]):
+            raise CorruptGraphError(
+                f"the manifest has another primary key already: {', '.join(marked)}",
+                part="__manifest",
+            )
+        key = _field_id(main) if not marked else None
+        self._datasets.annotate(main, stamp=2, primary_key=key)
+        self._world.steps.reach(Step.MIGRATION_ANNOTATED)
+        self._world.steps.reach(Step.MIGRATION_STAMPED)
+
+    # --- v2 to v3 ----------------------------------------------------------------------------
+
+    def _sweep(self, main: Opened) -> None:
+        for name in sorted(self._datasets.branch_ids()):
+            if name.startswith(RUN_PREFIX):
+                self._datasets.drop(name)
+                self._world.steps.reach(Step.MIGRATION_RUN_BRANCH_SWEPT)
+        self._datasets.annotate(main, stamp=3)
+        self._world.steps.reach(Step.MIGRATION_STAMPED)
+
+    # --- v3 to v4 ----------------------------------------------------------------------------
+
+    def _fold_all(self, main: Opened) -> None:
+        """Every branch first, each with its reference; folding main is what makes it v4."""
+        listed = self._datasets.branch_ids()
+        if SCHEMA_LOCK_BRANCH in listed:  # the writer that held it is gone, and so is its format
+            self._datasets.drop(SCHEMA_LOCK_BRANCH)
+        for old in old_branches(listed):
+            self._fold_branch(old)
+        self._fold(main)
+        self._world.steps.reach(Step.MIGRATION_STAMPED)
+
+    def _fold_branch(self, old: OldBranch) -> None:
+        try:
+            opened = self._datasets.open_latest(old.name)
+        except NotFoundError:
+            return  # deleted by whoever migrated faster
+        if check_stamp(opened) == INTERNAL_SCHEMA_VERSION:
+            return
+        branch = self._legacy.branch(old)
+        if self._store.put_if_absent(ref_key(branch.name), encode_ref(branch)):
+            self._world.steps.reach(Step.BRANCH_REF_WRITTEN)
+        self._fold(opened)
+
+    def _fold(self, opened: Opened) -> None:
+        rows = self._datasets.all_rows(opened)
+        tail = self._legacy.tail(rows, branch_id=opened.branch_id, version=opened.version)
+        if self._lost_a_commit(opened, tail):
+            tail = replace(tail, commits=(*tail.commits, self._found_commit(opened, tail)))
+        table = tail_table(tail)
+        metadata: dict[bytes, bytes] = dict(table.schema.metadata or {})
+        metadata[_MIGRATED_KEY.encode()] = str(opened.stamp).encode()
+        self._datasets.overwrite(opened, table.replace_schema_metadata(metadata))
+        self._world.steps.reach(Step.MIGRATION_FOLDED)
+
+    def _lost_a_commit(self, opened: Opened, tail: Tail) -> bool:
+        """Whether tables moved past the last commit: v3 could die between its two writes."""
+        last = tail.head
+        at = last.commit.graph_manifest_version
+        if at >= opened.version or last.branch_id != opened.branch_id:
+            return False
+        try:
+            then = self._datasets.all_rows(self._datasets.open_version(opened.branch_id, at))
+        except NotFoundError:
+            return False  # cleaned up: nothing to compare with
+        return old_entries(then) != tail.entries
+
+    def _found_commit(self, opened: Opened, tail: Tail) -> CommitRow:
+        return CommitRow(
+            commit=Commit(
+                graph_commit_id=self._world.ids.ulid(),
+                parent_commit_id=tail.head.id,
+                merged_parent_commit_id=None,
+                graph_branch=opened.branch_id or MAIN,
+                graph_manifest_version=opened.version + 1,
+                actor_id=MIGRATION_ACTOR,
+                created_at=self._world.clock.now_us(),
+                properties={"message": "a publish whose commit format v3 had lost"},
+            ),
+            branch_id=opened.branch_id,
+        )
+
+    def _remove_old_files(self, main: Opened) -> None:
+        if _MIGRATED_KEY.encode() not in (main.dataset.schema.metadata or {}):
+            return
+        if self._store.read(SOURCE_FILE) is None:
+            return
+        for location in _OLD_DATASETS:
+            if self._store.delete_prefix(location):
+                self._world.steps.reach(Step.MIGRATION_OLD_FILE_REMOVED)
+        for key in _OLD_FILES:
+            if self._store.delete(key):
+                self._world.steps.reach(Step.MIGRATION_OLD_FILE_REMOVED)
+
+
+def _field_id(main: Opened) -> int | None:
+    """The id of `object_id`; None if it may hold nulls, which Lance takes for no key."""
+    if main.dataset.schema.field("object_id").nullable:
+        return None
+    fields = main.dataset.lance_schema.fields()
+    return next(int(field.id()) for field in fields if field.name() == "object_id")
