@@ -23,6 +23,7 @@ from omnigraph.model.schema import FLOATS, EdgeType, NodeType
 
 Entity = NodeType | EdgeType
 PlaceOf = Callable[[int], str | None]
+Cells = frozenset[tuple[int, str]]  # (row, property)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,6 +203,23 @@ def missing(entity: Entity, name: str, place: str | None, *, absent: bool) -> Vi
     )
 
 
+def foreign_id(
+    node: NodeType, given: str, canonical: str, place: str | None, *, strict: bool
+) -> Violation:
+    """An explicit id that is not the one its key gives."""
+    derived = f"its canonical @key id '{canonical}'" if strict else f"@key value '{canonical}'"
+    return Violation(
+        kind="key",
+        entity_kind="node",
+        type_name=node.name,
+        property="id",
+        value=given,
+        ids=(given, canonical),
+        text=f"{node.name}: id '{given}' does not match {derived}",
+        place=place,
+    )
+
+
 def repeated(
     entity: Entity, columns: Sequence[str], value: str, ids: Sequence[str], place: str | None
 ) -> Violation:
@@ -285,15 +303,19 @@ def check_values(
     found: Findings,
     *,
     place_of: PlaceOf,
-    absent: frozenset[tuple[int, str]] = frozenset(),
+    absent: Cells = frozenset(),
+    misfits: Cells = frozenset(),
 ) -> None:
-    """Every value rule over the rows; `absent` holds the (row, property) cells left out."""
+    """Every value rule over the rows. `absent` cells were left out by the input; `misfits` are null
+    because their value did not fit, which has been reported already."""
     for rule in rules_of(entity).values:
         values = rows.column(rule.property)
         broken = _broken(rule, values)
         if broken is None:
             continue
         at = np.flatnonzero(broken)
+        if misfits:
+            at = np.array([row for row in at if (int(row), rule.property) not in misfits])
         violations = [
             _value_violation(entity, rule, rows, int(row), place_of(int(row)), absent)
             for row in at[: found.room]
@@ -359,7 +381,7 @@ def _value_violation(
     rows: pa.Table,
     row: int,
     place: str | None,
-    absent: frozenset[tuple[int, str]],
+    absent: Cells,
 ) -> Violation:
     name = rule.property
     if isinstance(rule, Required):
@@ -418,7 +440,7 @@ def check_unique(
     )
     whole = keyed.filter(_all_valid(keyed, columns))
     groups: Any = whole.group_by(columns).aggregate([("#row", "count"), ("#row", "min")])
-    twice = groups.filter(pc.greater(groups["#row_count"], 1)).sort_by("#row_min")
+    twice = groups.filter(pc.greater(groups["#row_count"], pa.scalar(1))).sort_by("#row_min")
     described = []
     for group in twice.slice(0, found.room).to_pylist():
         same: Any = whole.filter(_agree(whole, columns, group)).slice(0, 2)

@@ -66,7 +66,7 @@ MOMENT_PATTERN: Final = (
 _DATE = re.compile(DATE_PATTERN)
 _MOMENT = re.compile(MOMENT_PATTERN)
 _INTEGER = re.compile(r"^-?[0-9]+$")
-_URI = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:(?!$)\S+$")
+_URI = re.compile(r"^(file:///|s3://[^/\s]+/)\S+$")  # what Lance can read in place
 
 BASE64_PREFIX: Final = "base64:"
 
@@ -244,7 +244,7 @@ def _fit_blob(value: Any) -> Any:
             return Misfit(f"expects Blob, got {shown(value)}, which is not valid base64")
         return BlobCell(data=data)
     if not _URI.match(value):
-        return Misfit(f"expects Blob as 'base64:…' or a URI, got {shown(value)}")
+        return Misfit(f"expects Blob as 'base64:…' or a file:// or s3:// URI, got {shown(value)}")
     if len(value.encode(errors="replace")) > BLOB_URI_BYTES_MAX:
         return Misfit(f"expects Blob, got a URI longer than {BLOB_URI_BYTES_MAX} bytes")
     return BlobCell(uri=value)
