@@ -59,6 +59,10 @@ class Call:
             environ=self.environ,
         )
 
+    def require_target(self) -> None:
+        """Refuse a bad address before anything else of the call is looked at."""
+        assert self.target is not None, "a target is found or an error raised"
+
     @cached_property
     def actor(self) -> str | None:
         """Who writes: `--as`, else the operator's own name, else nobody in particular."""

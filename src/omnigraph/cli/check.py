@@ -23,23 +23,22 @@ def lint(call: Call, query_path: str, schema_path: str | None) -> None:
     addressed = (call.flags.uri, call.flags.store, call.flags.profile)
     if schema_path is not None and any(value is not None for value in addressed):
         raise click.UsageError("the option '--schema' cannot be used with a graph")
-    where: dict[str, Any]
     if schema_path is not None:
-        catalog_text = read_text(schema_path, what="schema")
-        where = {"kind": "file", "path": schema_path}
+        schema = read_text(schema_path, what="schema")
+        where = (("kind", "file"), ("path", schema_path))
     else:
         uri = call.target.uri
         with call.graph() as graph:
-            catalog_text = graph.schema_source()
-        where = {"kind": "graph", "uri": uri}
+            schema = graph.schema_source()
+        where = (("kind", "graph"), ("uri", uri))
+    source = read_text(query_path, what="query file")
     from omnigraph.compiler.query import lint_source
     from omnigraph.compiler.schema import compile_schema
 
-    source = read_text(query_path, what="query file")
-    report = lint_source(source, compile_schema(catalog_text, name=schema_path or "schema"))
+    catalog = compile_schema(schema, name=schema_path or "schema")
+    report = lint_source(source, catalog, query_path=query_path, schema_source=where)
     body = report.to_json()
-    payload = {"status": body["status"], "schema_source": where, "query_path": query_path} | body
-    call.emit(payload, human=lint_lines(body))
+    call.emit(body, human=lint_lines(body))
     if body["errors"]:
         click.get_current_context().exit(1)
 

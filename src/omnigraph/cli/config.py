@@ -116,21 +116,22 @@ def _mapping(value: Any, *, what: str, path: Path) -> dict[str, Any]:
 
 
 def _profile(name: str, value: Any) -> Profile:
-    if not isinstance(value, dict):
-        error = f"profile '{name}' must be a mapping"
-        return Profile(name=name, scope_kind=None, target=None, default_graph=None, error=error)
-    bound = [kind for kind in BINDINGS if value.get(kind)]
-    graph = value.get("default_graph")
-    kind, error = (bound[0], None) if len(bound) == 1 else (None, "")
-    if kind is None:
-        found = " and ".join(bound) or "none of them"
-        error = (
-            f"profile '{name}' must bind exactly one of server, cluster or store; it has {found}"
-        )
+    settings: dict[str, Any] = value if isinstance(value, dict) else {}
+    bound = [kind for kind in BINDINGS if settings.get(kind)]
+    graph = settings.get("default_graph")
     return Profile(
         name=name,
-        scope_kind=kind,
-        target=str(value[kind]) if kind else None,
+        scope_kind=bound[0] if len(bound) == 1 else None,
+        target=str(settings[bound[0]]) if len(bound) == 1 else None,
         default_graph=None if graph is None else str(graph),
-        error=error,
+        error=_profile_error(name, value, bound),
     )
+
+
+def _profile_error(name: str, value: Any, bound: list[str]) -> str | None:
+    if not isinstance(value, dict):
+        return f"profile '{name}' must be a mapping"
+    if len(bound) == 1:
+        return None
+    found = " and ".join(bound) or "none of them"
+    return f"profile '{name}' must bind exactly one of server, cluster or store; it has {found}"

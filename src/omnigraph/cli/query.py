@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from typing import Any, cast
+from typing import Any
 
 import click
 
@@ -51,7 +51,7 @@ def query(
     exclusive({"--branch": branch, "--snapshot": snapshot})
     if call.as_json and form not in (None, "json"):
         raise click.UsageError(f"the option '--json' cannot be used with '--format {form}'")
-    target_uri = call.target.uri
+    call.require_target()
     source = read_source("query", query_path, text)
     chosen = chosen_name(source, name, source_path=query_path)
     params = read_params(params_text, params_file)
@@ -61,7 +61,6 @@ def query(
             source, chosen, params=params, branch=branch or "main", snapshot=snapshot
         )
         rows = result.to_json_rows()
-    assert target_uri, "a query runs on a graph"
     target = {"snapshot": snapshot} if snapshot else {"branch": branch or "main"}
     facts = {
         "query_name": chosen,
@@ -99,7 +98,7 @@ def default_format(call: Call) -> output.Format:
             f"'{call.config.path}': defaults.output is '{chosen}'",
             hint=f"one of: {', '.join(output.FORMATS)}",
         )
-    return cast("output.Format", chosen)
+    return chosen
 
 
 def table_style(call: Call) -> output.TableStyle:
