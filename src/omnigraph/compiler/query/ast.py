@@ -289,6 +289,7 @@ class Query:
     instruction: str | None
     body: ReadBody | MutationBody
     at: int = field(compare=False)
+    end: int = field(compare=False)
 
     @property
     def kind(self) -> str:
@@ -298,6 +299,6 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class QueryFile:
-    """A parsed file; `source` is kept so that later errors can show the line."""
+    """A parsed file: its queries in written order."""
 
     queries: tuple[Query, ...]

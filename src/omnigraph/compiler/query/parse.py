@@ -53,11 +53,11 @@ class _Parser(ExprParser):
         else:
             what = "`match`, `insert`, `update` or `delete`"
             self.refuse(what, words=("match", *_STATEMENTS))
-        self._end_of_body(body)
+        end = self._end_of_body(body)
         description, instruction = notes.get("description"), notes.get("instruction")
-        return ast.Query(name, params, description, instruction, body, at)
+        return ast.Query(name, params, description, instruction, body, at, end)
 
-    def _end_of_body(self, body: ast.ReadBody | ast.MutationBody) -> None:
+    def _end_of_body(self, body: ast.ReadBody | ast.MutationBody) -> int:
         hint = None
         token = self.peek()
         if isinstance(body, ast.ReadBody):
@@ -67,7 +67,7 @@ class _Parser(ExprParser):
                 hint = "after return comes order, then limit and offset, each at most once"
             elif token.text == "where":
                 hint = "conditions are clauses of `match { ... }`"
-        self.expect("}", "`}`", hint=hint)
+        return self.expect("}", "`}`", hint=hint).at
 
     def _params(self) -> tuple[ast.ParamDecl, ...]:
         self.expect("(", "`(`", hint="a query without parameters is written `query name() { ... }`")

@@ -25,6 +25,7 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 
+_COMMENT = re.compile(r"//[^\n]*+|/\*(?s:.*?)\*/")
 _ESCAPES = {'"': '"', "\\": "\\", "n": "\n", "r": "\r", "t": "\t"}
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 
@@ -82,6 +83,18 @@ def tokenize(source: SourceText) -> list[Token]:
         _refuse(source, at)
     tokens.append(Token("end", "", at))
     return tokens
+
+
+def comments(source: SourceText) -> list[Token]:
+    """Every comment of a text that `tokenize` accepts, in order."""
+    found: list[Token] = []
+    for token in _TOKEN.finditer(source.text):
+        if token.lastgroup == "space":
+            found.extend(
+                Token("comment", comment.group(), token.start() + comment.start())
+                for comment in _COMMENT.finditer(token.group())
+            )
+    return found
 
 
 def _refuse(source: SourceText, at: int) -> NoReturn:

@@ -1,0 +1,358 @@
+"""The `match` block: bindings, traversals, filters, optional and negated blocks.
+
+The textual order of clauses does not matter. Each block is read in the order bindings, traversals,
+optional blocks, filters, negated blocks, so that every clause knows all variables of its block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from omnigraph.compiler.diagnostics import did_you_mean
+from omnigraph.compiler.query import ast, ir
+from omnigraph.compiler.query.check_expr import ExprChecker
+from omnigraph.compiler.query.check_traversal import TraversalChecker
+from omnigraph.compiler.query.scope import WILDCARD, Bound, Context, Scope
+from omnigraph.compiler.query.types import (
+    LiteralError,
+    comparable,
+    core,
+    element,
+    fitted,
+    is_number,
+    literal,
+)
+from omnigraph.model.schema import Property, Scalar
+
+
+@dataclass(slots=True, kw_only=True)
+class MatchChecker:
+    """Checks one block and builds it. `block()` is the only door."""
+
+    context: Context
+    scope: Scope
+    optional: bool = False  # variables that this block introduces may be null outside
+    _declared: dict[str, Bound] = field(default_factory=dict)
+    _conjuncts: list[ir.Expr] = field(default_factory=list)
+    _walks: list[ir.Traversal] = field(default_factory=list)
+
+    def block(self, clauses: Sequence[ast.Clause]) -> ir.MatchBlock:
+        """The block as far as it is sound; problems are in the context."""
+        outer = self.scope.plan_names()
+        bindings = [clause for clause in clauses if isinstance(clause, ast.Binding)]
+        bound = [(clause, self._bind(clause)) for clause in bindings]
+        walker = TraversalChecker(context=self.context, scope=self.scope)
+        for clause in clauses:
+            if isinstance(clause, ast.Traversal):
+                walk = walker.check(clause)
+                if walk is not None:
+                    self._walks.append(walk)
+        walker.require_reachable(outer | {item.plan_name for item in self._declared.values()})
+        for clause, target in bound:
+            if target is not None:
+                self._inline(clause, target)
+        own = self._own_nodes()
+        optionals, nullable = self._optionals(clauses)
+        checker = ExprChecker(context=self.context, scope=self.scope)
+        for clause in clauses:
+            if isinstance(clause, ast.FilterClause):
+                condition = checker.condition(clause.expr)
+                if condition is not None:
+                    self._conjuncts.extend(_conjuncts(condition))
+        return self._assembled(own, optionals, nullable, self._negations(clauses))
+
+    # --- bindings ---
+
+    def _bind(self, clause: ast.Binding) -> Bound | None:
+        problems = self.context.problems
+        if clause.type_name not in self.context.catalog.nodes:
+            message = f"unknown node type `{clause.type_name}`"
+            hint = did_you_mean(clause.type_name, self.context.catalog.nodes)
+            if clause.type_name in self.context.catalog.edges:
+                walk = clause.type_name[0].lower() + clause.type_name[1:]
+                hint = f"`{clause.type_name}` is an edge type; walk it: `$a {walk} $b`"
+            problems.report(clause.type_at, message, code="T1", hint=hint)
+            return None
+        known = self.scope.get(clause.var) if clause.var != WILDCARD else None
+        if known is not None:
+            return known if self._may_rebind(clause, known) else None
+        name = self.context.fresh(clause.var)
+        hidden = clause.var == WILDCARD
+        bound = Bound(plan_name=name, kind="node", type_name=clause.type_name, hidden=hidden)
+        self._declared[name] = bound
+        self.context.variables[name] = bound
+        if not hidden:
+            self.scope.add(clause.var, bound)
+        return bound
+
+    def _may_rebind(self, clause: ast.Binding, known: Bound) -> bool:
+        problems = self.context.problems
+        if known.kind == "edge":
+            message = f"`${clause.var}` is an edge binding and cannot be bound as a node"
+            problems.report(clause.at, message, code="T23", hint="choose another name")
+            return False
+        if known.type_name != clause.type_name:
+            message = (
+                f"variable `${clause.var}` already bound to type `{known.type_name}`, "
+                f"cannot rebind to `{clause.type_name}`"
+            )
+            problems.report(clause.at, message, hint="choose another name")
+            return False
+        return True
+
+    def _inline(self, clause: ast.Binding, bound: Bound) -> None:
+        entity = self.context.entity(bound)
+        for match in clause.matches:
+            prop = entity.by_name.get(match.name)
+            if prop is None and match.name == "id":
+                prop = Property(name="id", type=ir.ID)
+            if prop is None:
+                message = f"node type `{bound.type_name}` has no property `{match.name}`"
+                hint = did_you_mean(match.name, [*entity.by_name, "id"])
+                self.context.problems.report(match.at, message, code="T2", hint=hint)
+                continue
+            condition = self._inline_condition(match, prop, bound)
+            if condition is not None:
+                self._conjuncts.append(condition)
+
+    def _inline_condition(
+        self, match: ast.PropMatch, prop: Property, bound: Bound
+    ) -> ir.Expr | None:
+        problems = self.context.problems
+        if prop.type.scalar is Scalar.BLOB:
+            message = f"Blob property `{prop.name}` cannot be matched"
+            problems.report(match.at, message, code="T3")
+            return None
+        left: ir.Expr
+        if prop.name == "id" and prop.name not in self.context.entity(bound).by_name:
+            left = ir.IdRef(var=bound.plan_name)
+        else:
+            left = ir.PropertyRef(var=bound.plan_name, prop=prop.name, type=prop.type)
+        value = self._inline_value(match, prop)
+        if value is None:
+            return None
+        if prop.type.is_list:
+            return ir.ListContains(items=left, needle=value)
+        return ir.Compare(op=ir.CompareOp.EQ, left=left, right=value)
+
+    def _inline_value(self, match: ast.PropMatch, prop: Property) -> ir.Expr | None:
+        """The value to be equal to; for a list property, the element to be found in it."""
+        problems = self.context.problems
+        value = match.value
+        target = element(prop.type) if prop.type.is_list else prop.type
+        if target.scalar is Scalar.VECTOR:
+            message = f"Vector property `{prop.name}` cannot be matched for equality"
+            problems.report(match.at, message, code="T3", hint="order by `nearest(...)` instead")
+            return None
+        if isinstance(value, ast.Lit | ast.ListLit):
+            return self._inline_literal(value, prop, match)
+        given: ir.Expr | None
+        if isinstance(value, ast.NowCall):
+            given = ir.Now()
+        else:
+            assert isinstance(value, ast.Var), "the grammar takes nothing else"
+            given = self._parameter(value)
+        if given is None:
+            return None
+        if given.type.is_list or not comparable(given.type, target):
+            message = (
+                f"property `{prop.name}` has type {core(prop.type)} but got {core(given.type)}"
+            )
+            if prop.type.is_list:
+                message += "; a scalar means membership"
+            problems.report(match.at, message, code="T3")
+            return None
+        return given
+
+    def _inline_literal(
+        self, value: ast.Lit | ast.ListLit, prop: Property, match: ast.PropMatch
+    ) -> ir.Expr | None:
+        problems = self.context.problems
+        target = element(prop.type) if prop.type.is_list else prop.type
+        if isinstance(value, ast.Lit) and value.kind == "null":
+            hint = f"write the clause `$x.{prop.name} is null`"
+            message = f"property `{prop.name}` cannot be matched with null"
+            problems.report(match.at, message, code="T3", hint=hint)
+            return None
+        if isinstance(value, ast.ListLit) and prop.type.is_list:
+            message = (
+                f"list property `{prop.name}` cannot be matched with a list; "
+                "a scalar means membership"
+            )
+            problems.report(match.at, message, code="T3")
+            return None
+        try:
+            if is_number(target) and isinstance(value, ast.Lit):
+                plain = literal(value)
+                # Numbers of all types compare by value, so `{ age: 25.5 }` is fine, if never true.
+                if is_number(plain.type):
+                    return plain
+            return fitted(value, target, prop.name)
+        except LiteralError as error:
+            problems.report(match.at, error.message, code="T3", hint=error.hint)
+            return None
+
+    def _parameter(self, value: ast.Var) -> ir.Expr | None:
+        """A parameter; inside `{…}` it wins over a variable of the same name."""
+        declared = self.context.params.get(value.name)
+        if declared is not None:
+            return ir.Param(name=value.name, type=declared)
+        if value.name in self.scope:
+            message = f"`${value.name}` is bound in the match and has no value to be equal to"
+            hint = f"compare properties in a clause of their own: `$x.p = ${value.name}.q`"
+            self.context.problems.report(value.at, message, code="T3", hint=hint)
+            return None
+        hint = f"declare it as a parameter: `query name(${value.name}: Type)`"
+        message = f"variable `${value.name}` is not bound"
+        self.context.problems.report(value.at, message, hint=hint)
+        return None
+
+    # --- inner blocks ---
+
+    def _optionals(self, clauses: Sequence[ast.Clause]) -> tuple[list[ir.Optional], set[str]]:
+        found: list[ir.Optional] = []
+        nullable: set[str] = set()
+        for clause in clauses:
+            if not isinstance(clause, ast.BlockClause) or clause.word != "optional":
+                continue
+            visible = self.scope.plan_names()
+            inner = MatchChecker(context=self.context, scope=self.scope.inner(), optional=True)
+            block = inner.block(clause.clauses)
+            outer = used_variables(block) & visible
+            if not outer:
+                self._report_unshared(clause, "optional")
+            introduced: list[str] = []
+            for name in inner.scope.own:
+                bound = inner.scope[name]
+                loose = Bound(
+                    plan_name=bound.plan_name,
+                    kind=bound.kind,
+                    type_name=bound.type_name,
+                    nullable=True,
+                )
+                self.scope.add(name, loose)
+                self.context.variables[bound.plan_name] = loose
+                introduced.append(bound.plan_name)
+            nullable.update(introduced)
+            found.append(ir.Optional(block=block, outer=outer, introduces=tuple(introduced)))
+        return found, nullable
+
+    def _negations(self, clauses: Sequence[ast.Clause]) -> tuple[ir.Negation, ...]:
+        found: list[ir.Negation] = []
+        for clause in clauses:
+            if not isinstance(clause, ast.BlockClause) or clause.word != "not":
+                continue
+            visible = self.scope.plan_names()
+            inner = MatchChecker(context=self.context, scope=self.scope.inner())
+            block = inner.block(clause.clauses)
+            self.context.buried.update(inner.scope.own)
+            outer = used_variables(block) & visible
+            if not outer:
+                self._report_unshared(clause, "negation")
+            found.append(ir.Negation(block=block, outer=outer))
+        return tuple(found)
+
+    def _report_unshared(self, clause: ast.BlockClause, word: str) -> None:
+        if self.context.problems.found():
+            # Broken clauses may have been the shared ones: one mistake, one message.
+            return
+        message = f"{word} block must reference at least one outer-bound variable"
+        shown = [f"`${name}`" for name in self.scope if name != WILDCARD]
+        hint = f"the outside binds {', '.join(sorted(shown))}" if shown else None
+        self.context.problems.report(clause.at, message, code="T9", hint=hint)
+
+    # --- putting it together ---
+
+    def _own_nodes(self) -> dict[str, ir.NodeBinding]:
+        """A binding for every node that this block introduces, written or walked to."""
+        own: dict[str, ir.NodeBinding] = {}
+        for bound in self._declared.values():
+            own[bound.plan_name] = ir.NodeBinding(var=bound.plan_name, type_name=bound.type_name)
+        introduced = self.scope.own_plan_names()
+        for walk in self._walks:
+            for var in (walk.src, walk.dst):
+                bound = self.context.variables[var]
+                if var not in own and (var in introduced or bound.hidden):
+                    own[var] = ir.NodeBinding(var=var, type_name=bound.type_name, declared=False)
+        return own
+
+    def _assembled(
+        self,
+        own: dict[str, ir.NodeBinding],
+        optionals: list[ir.Optional],
+        nullable: set[str],
+        negations: tuple[ir.Negation, ...],
+    ) -> ir.MatchBlock:
+        edges = {walk.edge_var for walk in self._walks if walk.edge_var}
+        on_node: dict[str, list[ir.Expr]] = {}
+        on_edge: dict[str, list[ir.Expr]] = {}
+        filters: list[ir.Filter] = []
+        late: list[ir.Filter] = []
+        for expr in self._conjuncts:
+            variables = ir.variables_of(expr)
+            only = next(iter(variables)) if len(variables) == 1 else ""
+            if only in own:
+                on_node.setdefault(only, []).append(expr)
+            elif only in edges:
+                on_edge.setdefault(only, []).append(expr)
+            else:
+                target = late if variables & nullable else filters
+                target.append(ir.Filter(expr=expr, variables=variables))
+        return ir.MatchBlock(
+            bindings=tuple(
+                ir.NodeBinding(
+                    var=node.var,
+                    type_name=node.type_name,
+                    declared=node.declared,
+                    conditions=tuple(on_node.get(node.var, ())),
+                )
+                for node in own.values()
+            ),
+            traversals=tuple(_with_conditions(walk, on_edge) for walk in self._walks),
+            filters=tuple(filters),
+            optionals=tuple(optionals),
+            late_filters=tuple(late),
+            negations=negations,
+        )
+
+
+def _with_conditions(walk: ir.Traversal, on_edge: dict[str, list[ir.Expr]]) -> ir.Traversal:
+    if walk.edge_var is None or walk.edge_var not in on_edge:
+        return walk
+    return ir.Traversal(
+        src=walk.src,
+        dst=walk.dst,
+        edge_type=walk.edge_type,
+        from_type=walk.from_type,
+        to_type=walk.to_type,
+        edge_var=walk.edge_var,
+        undirected=walk.undirected,
+        min_hops=walk.min_hops,
+        max_hops=walk.max_hops,
+        edge_conditions=tuple(on_edge[walk.edge_var]),
+    )
+
+
+def _conjuncts(expr: ir.Expr) -> tuple[ir.Expr, ...]:
+    """The parts of a conjunction, so that each can be applied where it costs least."""
+    if not isinstance(expr, ir.And):
+        return (expr,)
+    return tuple(part for item in expr.items for part in _conjuncts(item))
+
+
+def used_variables(block: ir.MatchBlock) -> frozenset[str]:
+    """Every variable that a block mentions, inner blocks included."""
+    used: set[str] = set()
+    for node in block.bindings:
+        used.add(node.var)
+    for walk in block.traversals:
+        used |= walk.variables
+    for item in (*block.filters, *block.late_filters):
+        used |= item.variables
+    for inner in (
+        *(item.block for item in block.optionals),
+        *(item.block for item in block.negations),
+    ):
+        used |= used_variables(inner)
+    return frozenset(used)

@@ -1,0 +1,187 @@
+"""The compiler's door: from `.gq` text and a catalog to a checked, cached plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Literal
+
+from omnigraph.compiler.diagnostics import SourceText, did_you_mean
+from omnigraph.compiler.query import ast, ir
+from omnigraph.compiler.query.check_mutation import MutationChecker
+from omnigraph.compiler.query.check_read import ReadChecker
+from omnigraph.compiler.query.describe import Operation, mutation_operation, read_operation
+from omnigraph.compiler.query.parse import SOURCE_NAME, parse_file
+from omnigraph.compiler.query.problems import Problem, Problems, as_error
+from omnigraph.compiler.query.scope import Context
+from omnigraph.errors import InputError, MixedMutationError, NotFoundError
+from omnigraph.model.limits import COMPILED_QUERIES_CACHED_MAX
+from omnigraph.model.schema import Catalog
+
+RESERVED_PARAMS = frozenset({"__nanograph_now"})
+_NAMES_SHOWN_MAX = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledQuery:
+    """A checked query: its plan and everything a caller may want to say about it."""
+
+    name: str
+    kind: Literal["read", "mutation"]
+    params: tuple[ir.ParamDecl, ...]
+    plan: ir.ReadPlan | ir.MutationPlan
+    columns: tuple[ir.ColumnInfo, ...]
+    operation: Operation
+    description: str | None
+    instruction: str | None
+
+    def read_plan(self) -> ir.ReadPlan:
+        """The plan of a read, or InputError for a mutation."""
+        if not isinstance(self.plan, ir.ReadPlan):
+            hint = "run it with mutate"
+            raise InputError(f"query '{self.name}' changes the graph", hint=hint, name=self.name)
+        return self.plan
+
+    def mutation_plan(self) -> ir.MutationPlan:
+        """The plan of a mutation, or InputError for a read."""
+        if not isinstance(self.plan, ir.MutationPlan):
+            hint = "run it with query"
+            raise InputError(f"query '{self.name}' only reads", hint=hint, name=self.name)
+        return self.plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """The outcome of checking one query: problems, or else a plan.
+
+    A query with `unplannable` problems is well typed, but cannot be run.
+    """
+
+    problems: tuple[Problem, ...]
+    unplannable: tuple[Problem, ...]
+    plan: ir.ReadPlan | ir.MutationPlan | None
+    params: tuple[ir.ParamDecl, ...]
+
+
+_cache: dict[tuple[str, str, str | None], CompiledQuery] = {}
+_cache_lock = Lock()
+
+
+def compile_query(source: str, catalog: Catalog, name: str | None = None) -> CompiledQuery:
+    """The named query of a `.gq` text (the only one when `name` is None), checked against the
+    catalog.
+
+    Raises ParseError, TypeCheckError (its `errors` list every problem), MixedMutationError, or
+    NotFoundError / InputError when the name does not say which query is meant. Equal arguments give
+    the same object again.
+    """
+    key = (source, catalog.hash, name)
+    found = _cache.get(key)
+    if found is None:
+        query = choose_query(parse_file(source).queries, name)
+        found = _compiled(query, source, catalog)
+        with _cache_lock:
+            while len(_cache) >= COMPILED_QUERIES_CACHED_MAX:
+                del _cache[next(iter(_cache))]
+            _cache[key] = found
+    return found
+
+
+def choose_query(queries: Sequence[ast.Query], name: str | None) -> ast.Query:
+    """The query of that name (the first, if several have it), or the only one."""
+    if name is not None:
+        for query in queries:
+            if query.name == name:
+                return query
+        hint = did_you_mean(name, [query.name for query in queries])
+        shown = ", ".join(query.name for query in queries[:_NAMES_SHOWN_MAX]) or "none"
+        message = f"query '{name}' not found; the file has: {shown}"
+        raise NotFoundError(message, kind="query", name=name, hint=hint)
+    if len(queries) == 1:
+        return queries[0]
+    if not queries:
+        raise InputError("the query source holds no query", hint="write `query name() { ... }`")
+    names = ", ".join(query.name for query in queries[:_NAMES_SHOWN_MAX])
+    message = f"the query source holds multiple queries; name one of: {names}"
+    raise InputError(message, hint="pass the query's name")
+
+
+def _compiled(query: ast.Query, source: str, catalog: Catalog) -> CompiledQuery:
+    require_unmixed(query)
+    checked = check_parsed(query, source, catalog)
+    problems = checked.problems or checked.unplannable
+    if problems:
+        raise as_error(problems)
+    plan = checked.plan
+    assert plan is not None, "a query without problems has a plan"
+    return CompiledQuery(
+        name=query.name,
+        kind="read" if isinstance(plan, ir.ReadPlan) else "mutation",
+        params=checked.params,
+        plan=plan,
+        columns=plan.columns if isinstance(plan, ir.ReadPlan) else (),
+        operation=operation_of(plan, catalog),
+        description=query.description,
+        instruction=query.instruction,
+    )
+
+
+def operation_of(plan: ir.ReadPlan | ir.MutationPlan, catalog: Catalog) -> Operation:
+    """What the plan returns, reads and writes."""
+    if isinstance(plan, ir.ReadPlan):
+        return read_operation(plan)
+    return mutation_operation(plan, catalog)
+
+
+def require_unmixed(query: ast.Query) -> None:
+    """Rule D2: a mutation either inserts and updates, or deletes."""
+    if not isinstance(query.body, ast.MutationBody):
+        return
+    deletes = sum(isinstance(item, ast.Delete) for item in query.body.statements)
+    if 0 < deletes < len(query.body.statements):
+        message = (
+            f"mutation '{query.name}' on the same query mixes inserts/updates and deletes; split "
+            "into separate mutations: (1) inserts and updates, then (2) deletes"
+        )
+        raise MixedMutationError(message, name=query.name)
+
+
+def check_query(source: str, catalog: Catalog, name: str | None = None) -> tuple[Problem, ...]:
+    """Every type error of one query; empty when it is well typed. Raises for syntax only."""
+    query = choose_query(parse_file(source).queries, name)
+    return check_parsed(query, source, catalog).problems
+
+
+def check_parsed(query: ast.Query, source: str, catalog: Catalog) -> Checked:
+    """Check one parsed query of a source text."""
+    problems = Problems(SourceText(source, SOURCE_NAME))
+    params = _parameters(query, problems)
+    context = Context(
+        catalog=catalog, params={decl.name: decl.type for decl in params}, problems=problems
+    )
+    plan: ir.ReadPlan | ir.MutationPlan | None
+    if isinstance(query.body, ast.ReadBody):
+        plan = ReadChecker(context=context, params=params).plan(query.body)
+    else:
+        plan = MutationChecker(context=context, params=params).plan(query.body)
+    return Checked(
+        problems=problems.found(),
+        unplannable=problems.unplannable(),
+        plan=plan,
+        params=params,
+    )
+
+
+def _parameters(query: ast.Query, problems: Problems) -> tuple[ir.ParamDecl, ...]:
+    declared: dict[str, ir.ParamDecl] = {}
+    for param in query.params:
+        if param.name in RESERVED_PARAMS:
+            message = f"parameter `${param.name}` is reserved for runtime timestamp injection"
+            problems.report(param.at, message, hint="call now() instead")
+        elif param.name == "_":
+            problems.report(param.at, "`$_` is the wildcard and cannot be a parameter")
+        elif param.name in declared:
+            problems.report(param.at, f"parameter `${param.name}` is declared twice")
+        declared[param.name] = ir.ParamDecl(name=param.name, type=param.type)
+    return tuple(declared.values())

@@ -1,0 +1,262 @@
+"""The formatter: `.gq` text in one style. What it prints parses to the same tree, and every comment
+survives, at most moved to the nearest line of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from omnigraph.compiler.diagnostics import SourceText
+from omnigraph.compiler.query import ast
+from omnigraph.compiler.query.parse import SOURCE_NAME, parse_file
+from omnigraph.compiler.query.tokens import Token, comments
+
+_INDENT = "    "
+_COLUMNS_MAX = 100
+_LEVELS = {"or": 1, "and": 2, "+": 5, "-": 5, "*": 6, "/": 6, "%": 6}
+_NOT, _COMPARISON, _SUM, _UNARY, _PRIMARY = 3, 4, 5, 7, 8
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"})
+
+
+def format_source(source: str) -> str:
+    """The text in the house style of queries, or ParseError."""
+    return _Writer(source).file(parse_file(source))
+
+
+class _Writer:
+    """Collects lines; comments wait until the first thing after them is written."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.waiting = comments(SourceText(source, SOURCE_NAME))
+        self.lines: list[str] = []
+
+    def file(self, file: ast.QueryFile) -> str:
+        for index, query in enumerate(file.queries):
+            if index:
+                self.lines.append("")
+            self._flush(query.at, 0)
+            self._query(query)
+        self._flush(len(self.source) + 1, 0)
+        return "".join(f"{line}\n" for line in self.lines)
+
+    # --- comments ---
+
+    def _flush(self, before: int, depth: int) -> None:
+        """Write the comments that stand before an offset; one that follows code stays with it."""
+        while self.waiting and self.waiting[0].at < before:
+            comment = self.waiting.pop(0)
+            text = comment.text.rstrip()
+            if self._follows_code(comment) and self.lines and "//" not in self.lines[-1]:
+                self.lines[-1] += f" {text}"
+            else:
+                self.lines.extend(
+                    (_INDENT * depth if i == 0 else "") + part.rstrip("\r")
+                    for i, part in enumerate(text.split("\n"))
+                )
+
+    def _follows_code(self, comment: Token) -> bool:
+        start = self.source.rfind("\n", 0, comment.at) + 1
+        before = self.source[start : comment.at].strip()
+        return bool(before) and not before.endswith("*/") and "\n" not in comment.text
+
+    def _has_comment_before(self, offset: int) -> bool:
+        return bool(self.waiting) and self.waiting[0].at < offset
+
+    def _line(self, depth: int, text: str) -> None:
+        self.lines.append(_INDENT * depth + text)
+
+    # --- queries ---
+
+    def _query(self, query: ast.Query) -> None:
+        params = ", ".join(f"${param.name}: {param.type}" for param in query.params)
+        head = f"query {query.name}({params})"
+        if query.description is None and query.instruction is None:
+            self._line(0, head + " {")
+        else:
+            self._line(0, head)
+            for word in ("description", "instruction"):
+                text = getattr(query, word)
+                if text is not None:
+                    self._line(0, f"@{word}({_quoted(text)})")
+            self._line(0, "{")
+        if isinstance(query.body, ast.ReadBody):
+            self._read(query.body, query.end)
+        else:
+            for statement in query.body.statements:
+                self._statement(statement)
+        self._flush(query.end, 1)
+        self._line(0, "}")
+
+    def _read(self, body: ast.ReadBody, end: int) -> None:
+        self._line(1, "match {")
+        for clause in body.clauses:
+            self._clause(clause, 2)
+        first = body.projections[0].at
+        after = min((order.at for order in body.orderings), default=end)
+        # Comments at the end of the block stay in it.
+        self._flush(first, 2)
+        self._line(1, "}")
+        word = "return distinct" if body.distinct else "return"
+        items = [(item.at, _projection(item)) for item in body.projections]
+        self._group(word, items, after, 1)
+        if body.orderings:
+            sort_keys = [(item.at, _ordering(item)) for item in body.orderings]
+            self._group("order", sort_keys, end, 1)
+        for word, value in (("limit", body.limit), ("offset", body.offset)):
+            if value is not None:
+                self._flush(value.at, 1)
+                self._line(1, f"{word} {expression(value)}")
+
+    def _group(self, word: str, items: Sequence[tuple[int, str]], end: int, depth: int) -> None:
+        """`word { a, b }` on one line when it fits and no comment stands inside."""
+        line = f"{word} {{ {', '.join(text for _, text in items)} }}"
+        fits = len(line) + depth * len(_INDENT) <= _COLUMNS_MAX
+        if fits and not self._has_comment_before(end):
+            self._line(depth, line)
+            return
+        self._line(depth, f"{word} {{")
+        for index, (at, text) in enumerate(items):
+            self._flush(at, depth + 1)
+            self._line(depth + 1, text + ("," if index < len(items) - 1 else ""))
+        self._flush(end, depth + 1)
+        self._line(depth, "}")
+
+    def _clause(self, clause: ast.Clause, depth: int) -> None:
+        self._flush(clause.at, depth)
+        if not isinstance(clause, ast.BlockClause):
+            self._line(depth, _clause_text(clause))
+            return
+        only = clause.clauses[0]
+        if len(clause.clauses) == 1 and not isinstance(only, ast.BlockClause):
+            text = f"{clause.word} {{ {_clause_text(only)} }}"
+            fits = len(text) + depth * len(_INDENT) <= _COLUMNS_MAX
+            if fits and not self._has_comment_before(only.at):
+                self._line(depth, text)
+                return
+        self._line(depth, f"{clause.word} {{")
+        for inner in clause.clauses:
+            self._clause(inner, depth + 1)
+        self._line(depth, "}")
+
+    # --- mutations ---
+
+    def _statement(self, statement: ast.Statement) -> None:
+        self._flush(statement.at, 1)
+        if isinstance(statement, ast.Delete):
+            text = f"delete {statement.type_name} where {expression(statement.where)}"
+            self._line(1, text)
+            return
+        assigns = [
+            (item.at, f"{item.name}: {expression(item.value)}") for item in statement.assigns
+        ]
+        if isinstance(statement, ast.Insert):
+            self._group(f"insert {statement.type_name}", assigns, assigns[-1][0], 1)
+            return
+        self._group(f"update {statement.type_name} set", assigns, statement.where.at, 1)
+        self.lines[-1] += f" where {expression(statement.where)}"
+
+
+def _clause_text(clause: ast.Binding | ast.Traversal | ast.FilterClause) -> str:
+    match clause:
+        case ast.Binding():
+            text = f"${clause.var}: {clause.type_name}"
+            if clause.matches:
+                items = ", ".join(f"{m.name}: {expression(m.value)}" for m in clause.matches)
+                text += f" {{ {items} }}"
+            return text
+        case ast.Traversal():
+            edge = f"<{clause.edge}>" if clause.undirected else clause.edge
+            if clause.edge_var is not None:
+                edge = f"${clause.edge_var.name}:{edge}"
+            if clause.bounded:
+                high = "" if clause.max_hops is None else clause.max_hops
+                edge += f"{{{clause.min_hops},{high}}}"
+            return f"${clause.src.name} {edge} ${clause.dst.name}"
+        case ast.FilterClause():
+            text = expression(clause.expr)
+            # A leading minus would read as a subtraction from the clause before.
+            return f"({text})" if text.startswith("-") else text
+
+
+def _projection(item: ast.Projection) -> str:
+    text = expression(item.expr)
+    return text if item.alias is None else f"{text} as {item.alias}"
+
+
+def _ordering(item: ast.Ordering) -> str:
+    text = expression(item.expr)
+    return text if item.direction is None else f"{text} {item.direction}"
+
+
+def expression(expr: ast.Expr, level: int = 0) -> str:
+    """The text of an expression, in parentheses when it binds looser than `level`."""
+    own, text = _parts(expr)
+    return f"({text})" if own < level else text
+
+
+def _parts(expr: ast.Expr) -> tuple[int, str]:
+    """How tightly an expression binds, and its text."""
+    match expr:
+        case ast.Logic():
+            level = _LEVELS[expr.op]
+            return level, f" {expr.op} ".join(expression(i, level + 1) for i in expr.items)
+        case ast.Negated():
+            return _NOT, f"not {expression(expr.item, _NOT)}"
+        case ast.Binary():
+            level = _LEVELS.get(expr.op, _COMPARISON)
+            # Comparisons do not chain; arithmetic leans to the left.
+            left = expression(expr.left, _SUM if level == _COMPARISON else level)
+            return level, f"{left} {expr.op} {expression(expr.right, level + 1)}"
+        case ast.In():
+            word = "not in" if expr.negated else "in"
+            return _COMPARISON, f"{expression(expr.item, _SUM)} {word} {expression(expr.options)}"
+        case ast.NullTest():
+            word = "is not null" if expr.negated else "is null"
+            return _COMPARISON, f"{expression(expr.item, _SUM)} {word}"
+        case ast.Minus():
+            return _UNARY, f"-{expression(expr.item, _UNARY)}"
+        case _:
+            return _PRIMARY, _primary(expr)
+
+
+def _primary(expr: ast.Expr) -> str:
+    match expr:
+        case ast.Lit():
+            return _literal(expr)
+        case ast.ListLit():
+            return f"[{', '.join(_literal(item) for item in expr.items)}]"
+        case ast.Var():
+            return f"${expr.name}"
+        case ast.Access():
+            return f"${expr.var}.{expr.prop}"
+        case ast.Word():
+            return expr.name
+        case ast.NowCall():
+            return "now()"
+        case ast.Call():
+            return f"{expr.name}({', '.join(expression(arg, _SUM) for arg in expr.args)})"
+        case ast.Aggregate():
+            if expr.arg is None:
+                return f"{expr.name}(*)"
+            word = "distinct " if expr.distinct else ""
+            return f"{expr.name}({word}{expression(expr.arg, _SUM)})"
+        case _:
+            raise AssertionError("operators are printed elsewhere")
+
+
+def _literal(lit: ast.Lit) -> str:
+    match lit.kind:
+        case "string":
+            return _quoted(str(lit.value))
+        case "date" | "datetime":
+            return f"{lit.kind}({_quoted(str(lit.value))})"
+        case "bool":
+            return "true" if lit.value else "false"
+        case "null":
+            return "null"
+        case _:
+            return repr(lit.value)
+
+
+def _quoted(text: str) -> str:
+    return f'"{text.translate(_ESCAPES)}"'

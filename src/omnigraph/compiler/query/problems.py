@@ -1,0 +1,85 @@
+"""Type errors are collected, not thrown: a query is checked to its end and all of them are told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from omnigraph.compiler.diagnostics import SourceText
+from omnigraph.errors import TypeCheckError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One finding of the checker. `t_code` is T1 to T24, or None."""
+
+    t_code: str | None
+    message: str
+    line: int
+    column: int
+    excerpt: str
+    hint: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "message": self.message,
+            "t_code": self.t_code,
+            "line": self.line,
+            "column": self.column,
+            "excerpt": self.excerpt,
+        }
+        if self.hint:
+            body["hint"] = self.hint
+        return body
+
+
+class Problems:
+    """The problems of one query, in the order in which they were found, each place and text once.
+
+    `unplannable` keeps those that do not concern types: the query is well typed, but no order of
+    its clauses can answer it.
+    """
+
+    def __init__(self, source: SourceText) -> None:
+        self._source = source
+        self._found: dict[tuple[int, str], Problem] = {}
+        self._unplannable: list[Problem] = []
+
+    def report(
+        self, at: int, message: str, *, code: str | None = None, hint: str | None = None
+    ) -> None:
+        """Keep a type error; the code becomes part of its text."""
+        text = f"type error: {code}: {message}" if code else f"type error: {message}"
+        if (at, text) not in self._found:
+            self._found[at, text] = self._problem(at, text, code, hint)
+
+    def report_unplannable(self, at: int, message: str, *, hint: str) -> None:
+        self._unplannable.append(self._problem(at, f"type error: {message}", None, hint))
+
+    def _problem(self, at: int, message: str, code: str | None, hint: str | None) -> Problem:
+        line, column = self._source.place(at)
+        excerpt = self._source.excerpt(line, column)
+        return Problem(
+            t_code=code, message=message, line=line, column=column, excerpt=excerpt, hint=hint
+        )
+
+    def found(self) -> tuple[Problem, ...]:
+        return tuple(self._found.values())
+
+    def unplannable(self) -> tuple[Problem, ...]:
+        return tuple(self._unplannable)
+
+
+def as_error(problems: Sequence[Problem]) -> TypeCheckError:
+    """The first problem as an error whose `errors` list all of them."""
+    first = problems[0]
+    return TypeCheckError(
+        first.message,
+        t_code=first.t_code,
+        hint=first.hint,
+        line=first.line,
+        column=first.column,
+        excerpt=first.excerpt,
+        errors=[problem.to_json() for problem in problems],
+    )
