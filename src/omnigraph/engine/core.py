@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,18 +9,14 @@ from datetime import UTC, datetime
 from enum import Enum
 from functools import lru_cache
 
-from omnigraph.compiler.schema import catalog_from_ir, compile_schema
-from omnigraph.errors import AlreadyExistsError, InputError, NotFoundError, OmnigraphError
-from omnigraph.model.changeset import Lineage
-from omnigraph.model.graph import MAIN, Branch, SchemaRecord, Snapshot, TableEntry
+from omnigraph.compiler.schema import catalog_from_ir
+from omnigraph.errors import InputError, NotFoundError
+from omnigraph.model.graph import MAIN, Branch, SchemaRecord, Snapshot
 from omnigraph.model.limits import LEASE_WAIT_MS_MAX
 from omnigraph.model.ports import ObjectStore, World
 from omnigraph.model.schema import Catalog
-from omnigraph.model.steps import Step
-from omnigraph.storage.arrow_schema import arrow_schema
 from omnigraph.storage.audit import Audit
 from omnigraph.storage.history import History
-from omnigraph.storage.layout import type_folder
 from omnigraph.storage.lease import Leases
 from omnigraph.storage.manifest import ManifestStore
 from omnigraph.storage.migrations import migrate
@@ -32,8 +27,6 @@ from omnigraph.storage.refs import Refs
 from omnigraph.storage.sidecar import Sidecars
 from omnigraph.storage.table import Table, Tables
 from omnigraph.storage.writer import Intent, Prepare, Writer
-
-logger = logging.getLogger(__name__)
 
 _MANIFEST_TARGET = re.compile(r"manifest:(?P<branch>.+):v(?P<version>\d+)(?::.*)?")
 
@@ -116,26 +109,14 @@ class Core:
         return self.writer.recovery.sweep(wait_ms=wait_ms)
 
     def delete_branch(self, name: str) -> None:
-        """End a branch. Its ref goes first; whatever fails after that is cleanup's to collect."""
+        """End a branch; a writer at work on it finishes first."""
         self.require_writable()
         branch = self.branch(name)
         if branch.id is None:
             self.rooms.refs.delete(name)  # refuses main
             return
         with self.rooms.leases.hold(branch.id, wait_ms=LEASE_WAIT_MS_MAX):
-            head = self.rooms.manifests.head(branch)
-            owned = [entry for entry in head.datasets if branch.owns(entry.branch)]
             self.rooms.refs.delete(name)
-            for entry in owned:
-                assert entry.branch is not None, "a branch owns only lines of its own"
-                try:
-                    self.rooms.tables.drop_branch(entry.location, entry.branch)
-                except OmnigraphError as cause:
-                    logger.warning(
-                        "left a table fork behind",
-                        extra={"table": entry.table_key, "why": cause.message},
-                    )
-                self.world.steps.reach(Step.BRANCH_TABLE_DROPPED)
 
     def close(self) -> None:
         self.writer.close()
@@ -160,16 +141,16 @@ def _moment(text: str) -> datetime | None:
 # --- opening and making ----------------------------------------------------------------------
 
 
-def _assemble(root: Root, world: World, mode: OpenMode) -> Core:
+def assemble(root: Root, world: World, mode: OpenMode) -> Core:
     store = open_store(root, world)
     tables = Tables(root, world)
     manifests = ManifestStore(root, world, store)
-    refs = Refs(manifests, world, store)
+    refs = Refs(manifests, tables, store, world)
     rooms = Rooms(
         world=world,
         tables=tables,
         manifests=manifests,
-        publisher=Publisher(manifests, world, store),
+        publisher=Publisher(manifests, world),
         refs=refs,
         leases=Leases(root, store, world),
         sidecars=Sidecars(store),
@@ -179,7 +160,7 @@ def _assemble(root: Root, world: World, mode: OpenMode) -> Core:
         root=root,
         store=store,
         rooms=rooms,
-        history=History(manifests),
+        history=History(manifests, refs),
         writer=Writer(rooms),
         mode=mode,
     )
@@ -194,7 +175,7 @@ def open_core(
 ) -> Core:
     """Open the graph at `uri`, or raise `NotFoundError`."""
     root = Root.parse(uri, aws_environment() if environ is None else environ)
-    core = _assemble(root, world or World(), mode)
+    core = assemble(root, world or World(), mode)
     if not core.rooms.manifests.exists():
         raise NotFoundError(
             f"there is no graph at '{uri}'",
@@ -206,55 +187,3 @@ def open_core(
         migrate(root, core.world, core.store)
         core.recover()
     return core
-
-
-def init_core(
-    uri: str,
-    schema_text: str,
-    *,
-    actor_id: str | None = None,
-    world: World | None = None,
-    environ: Mapping[str, str] | None = None,
-) -> Core:
-    """Make an empty graph with this schema; nothing is left behind if that fails."""
-    catalog = compile_schema(schema_text)
-    root = Root.parse(uri, aws_environment() if environ is None else environ)
-    core = _assemble(root, world or World(), OpenMode.READ_WRITE)
-    with core.rooms.leases.hold(None, wait_ms=LEASE_WAIT_MS_MAX):
-        _create(core, catalog, actor_id)
-    return core
-
-
-def _create(core: Core, catalog: Catalog, actor_id: str | None) -> None:
-    uri, steps = core.root.uri, core.world.steps
-    if core.rooms.manifests.exists():
-        raise AlreadyExistsError(
-            f"graph already initialized at '{uri}'",
-            kind="graph",
-            name=uri,
-            hint="open it, or choose another place",
-        )
-    made: list[TableEntry] = []
-    try:
-        for entity in catalog.types():
-            location = type_folder(entity.kind, entity.name)
-            # No manifest refers to it: what lies here is left over from an init that died.
-            core.store.delete_prefix(location)
-            version = core.rooms.tables.create(location, arrow_schema(entity))
-            made.append(TableEntry(table_key=entity.table_key, location=location, version=version))
-            steps.reach(Step.INIT_TABLE_CREATED)
-        steps.reach(Step.INIT_TABLES_CREATED)
-        core.rooms.manifests.create(
-            schema=SchemaRecord(source=catalog.source, ir=catalog.ir, hash=catalog.hash),
-            entries=tuple(made),
-            lineage=Lineage(
-                commit_id=core.world.ids.ulid(),
-                actor_id=actor_id,
-                created_at=core.world.clock.now_us(),
-            ),
-        )
-    except Exception:
-        for entry in made:
-            core.store.delete_prefix(entry.location)
-        raise
-    steps.reach(Step.INIT_MANIFEST_CREATED)

@@ -16,7 +16,8 @@ from omnigraph.compiler.query import (
     compile_query,
     lint_source,
 )
-from omnigraph.engine.core import Core, OpenMode, init_core, open_core
+from omnigraph.engine.core import Core, OpenMode, open_core
+from omnigraph.engine.init import init_core
 from omnigraph.engine.read.export import export_lines
 from omnigraph.engine.read.result import QueryResult
 from omnigraph.engine.read.run import Reader
@@ -289,7 +290,7 @@ class Graph:
         """Fork the whole graph; no table is copied."""
         core = self._opened()
         core.require_writable()
-        return core.rooms.refs.create(name, from_branch, actor=actor)
+        return core.rooms.refs.create(name, from_branch, actor_id=actor)
 
     def delete_branch(self, name: str, actor: str | None = None) -> None:  # noqa: ARG002
         """End a branch; what was merged stays, its own commits go."""

@@ -10,6 +10,7 @@ MANIFEST: Final = "__manifest"
 RECOVERY: Final = "__recovery"
 REFS: Final = "_refs/branches"
 LOCKS: Final = "__locks"
+INIT_CLAIM: Final = "__init_claim.json"
 AUDIT: Final = "_graph_commit_recoveries.lance"
 
 _FOLDERS: Final = {"node": "nodes", "edge": "edges"}

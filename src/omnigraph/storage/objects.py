@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -147,3 +148,12 @@ def open_store(root: Root, world: World) -> ObjectStore:
         return LocalObjects(Path(root.local_path), world)
     bucket, prefix = root.bucket_and_prefix
     return S3Objects(bucket=bucket, prefix=prefix, settings=root.s3)
+
+
+def forget_empty_root(root: Root) -> None:
+    """Remove the folders of a graph that did not come to be; folders with files in them stay."""
+    if root.local_path is None:
+        return
+    for folder in ("nodes", "edges", "_refs", "__locks", ""):
+        with suppress(OSError):
+            os.rmdir(os.path.join(root.local_path, folder))
