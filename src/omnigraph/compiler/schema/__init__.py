@@ -7,5 +7,6 @@ May import `errors`, `model` and `compiler.diagnostics`.
 
 from omnigraph.compiler.schema.compile import catalog_from_ir, compile_schema
 from omnigraph.compiler.schema.evolve import plan_migration
+from omnigraph.compiler.schema.printer import format_schema, print_schema
 
-__all__ = ["catalog_from_ir", "compile_schema", "plan_migration"]
+__all__ = ["catalog_from_ir", "compile_schema", "format_schema", "plan_migration", "print_schema"]

@@ -7,22 +7,25 @@ length of the text.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from omnigraph.compiler.diagnostics import SourceText
 from omnigraph.errors import ParseError
 from omnigraph.model.limits import SCHEMA_NAME_LENGTH_MAX, SCHEMA_NUMBER_LENGTH_MAX
 
-_SKIP = re.compile(r"(?:[ \t\r\n]++|//[^\n]*+|/\*(?>[^*]++|\*(?!/))*+\*/)++", re.ASCII)
+_BLANK = r"(?:[ \t\r\n]++|//[^\n]*+|/\*(?>[^*]++|\*(?!/))*+\*/)*+"
+_SKIP = re.compile(_BLANK, re.ASCII)
 _TOKEN = re.compile(
-    r"""
+    _BLANK.replace(" ", r"\ ")
+    + r"""(?:
       (?P<upper>[A-Z][A-Za-z0-9_]*)
     | (?P<lower>[a-z_][A-Za-z0-9_]*)
     | (?P<float>-?[0-9]+\.[0-9]+)
     | (?P<integer>-?[0-9]+)
     | (?P<string>"[^"\\]*+(?:\\.[^"\\]*+)*+")
     | (?P<mark>->|\.\.|[{}()\[\]:,@?=])
-    """,
+    )""",
     re.ASCII | re.VERBOSE | re.DOTALL,
 )
 _ENUM_VALUE = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
@@ -30,8 +33,7 @@ _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPES = {'"': '"', "\\": "\\", "n": "\n", "r": "\r", "t": "\t"}
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     """A piece of text. `kind` is the mark itself for marks, "end" after the last token."""
 
     kind: str
@@ -49,21 +51,21 @@ class Lexer:
 
     source: SourceText
     position: int = 0
-    comments: list[Token] = field(default_factory=list)
 
     def next(self) -> Token:
         """The next token; "end" again and again at the end of the text."""
-        self.skip()
-        text = self.source.text
-        if self.position >= len(text):
-            return Token("end", "", len(text))
-        match = _TOKEN.match(text, self.position)
+        match = _TOKEN.match(self.source.text, self.position)
         if match is None:
-            raise self._unreadable()
+            self.skip()
+            if self.position < len(self.source.text):
+                raise self._unreadable()
+            return Token("end", "", self.position)
         kind = match.lastgroup or ""
-        token = Token(match.group() if kind == "mark" else kind, match.group(), self.position)
-        self._check_length(token)
+        text = match.group(kind)
         self.position = match.end()
+        token = Token(text if kind == "mark" else kind, text, self.position - len(text))
+        if len(text) > SCHEMA_NUMBER_LENGTH_MAX:
+            self._check_length(token)
         return token
 
     def enum_value_at(self, offset: int) -> Token | None:
@@ -93,8 +95,8 @@ class Lexer:
 
     def skip(self) -> None:
         match = _SKIP.match(self.source.text, self.position)
-        if match is not None:
-            self.position = match.end()
+        assert match is not None, "skipping nothing is a match"
+        self.position = match.end()
 
     def _check_length(self, token: Token) -> None:
         if token.kind in ("float", "integer") and len(token.text) > SCHEMA_NUMBER_LENGTH_MAX:

@@ -7,7 +7,6 @@ no sense is left to the checks, which report all of it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -35,12 +34,16 @@ from omnigraph.model.limits import SCHEMA_MEMBERS_MAX, SCHEMA_SOURCE_BYTES_MAX, 
 from omnigraph.model.schema import LiteralValue
 
 CONSTRAINT_WORDS = frozenset({"key", "unique", "index", "range", "check"})
+_NUMBER_MAX = 10**40  # beyond any type of the language, and short enough to be printed back
 _T = TypeVar("_T")
 
 
 def parse_schema(source: SourceText) -> SchemaDecl:
     """The syntax tree of a schema, or `ParseError` at the first place the grammar refuses."""
-    size = len(source.text.encode("utf-8", errors="surrogatepass"))
+    try:
+        size = len(source.text.encode())
+    except UnicodeEncodeError as cause:
+        raise Lexer(source).error("this is not a Unicode character", offset=cause.start) from cause
     if size > SCHEMA_SOURCE_BYTES_MAX:
         raise LimitExceededError(
             resource="schema source bytes", limit=SCHEMA_SOURCE_BYTES_MAX, actual=size
@@ -405,7 +408,7 @@ class _Parser:
     def _number(self) -> int | float:
         token = self._token
         value = int(token.text) if token.kind == "integer" else float(token.text)
-        if not math.isfinite(value):
+        if abs(value) >= _NUMBER_MAX:
             raise self._error("this number is too large")
         self._take()
         return value
