@@ -90,9 +90,9 @@ def formatted(text: str, path: str) -> str:
 
             return format_source(text)
         case ".pg":
-            from omnigraph.compiler.schema import compile_schema, print_schema
+            from omnigraph.compiler.schema import format_schema
 
-            return print_schema(compile_schema(text, name=path))
+            return format_schema(text, name=path)
         case suffix:
             raise InputError(
                 f"cannot format '{path}': unknown kind of file '{suffix}'",
