@@ -110,7 +110,7 @@ def _each_id_once(change: TableChange, mode: str, found: Findings, *, strict: bo
     keyed = isinstance(change.entity, NodeType) and bool(change.entity.key)
     if mode == "merge" and (strict or not keyed):
         return _last_of_each(change, ids)
-    rows = pa.table({"id": ids, "row": np.arange(len(ids))})
+    rows = pa.table({"id": ids, "row": pa.array(np.arange(len(ids)))})
     groups: Any = rows.group_by("id").aggregate([("row", "min"), ("row", "count")])
     twice = groups.filter(pc.greater(groups["row_count"], pa.scalar(1))).sort_by("row_min")
     described = []
@@ -123,7 +123,7 @@ def _each_id_once(change: TableChange, mode: str, found: Findings, *, strict: bo
 
 
 def _last_of_each(change: TableChange, ids: Any) -> TableChange:
-    rows = pa.table({"id": ids, "row": np.arange(len(ids))})
+    rows = pa.table({"id": ids, "row": pa.array(np.arange(len(ids)))})
     last: Any = rows.group_by("id").aggregate([("row", "max")])["row_max"]
     kept = np.sort(last.to_numpy())
     assert change.places is not None, "loaded rows have places"
