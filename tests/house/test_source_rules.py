@@ -23,7 +23,9 @@ DOORS: dict[str, frozenset[str]] = {
     "storage/landing.py": frozenset({"commit"}),
     "storage/table.py": frozenset({"commit"}),
     "storage/forks.py": frozenset({"create_branch", "delete_branch"}),
-    "storage/manifest_dataset.py": frozenset({"commit", "create_branch", "delete_branch"}),
+    "storage/manifest_dataset.py": frozenset(
+        {"commit", "create_branch", "delete_branch", "cleanup_old_versions"}
+    ),
 }
 LANCE_CALLS = frozenset(
     {

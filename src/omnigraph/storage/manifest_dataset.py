@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -27,6 +27,7 @@ from omnigraph.errors import (
     OmnigraphError,
     StorageUnavailableError,
 )
+from omnigraph.model.limits import BRANCH_LISTING_TRIES_MAX
 from omnigraph.model.ports import ObjectStore, World
 from omnigraph.model.steps import Step
 from omnigraph.storage.durable import Flusher
@@ -257,14 +258,27 @@ class ManifestDatasets:
         """Remove a Lance branch, whatever a crash left of it; a missing one is fine."""
         with self._opening(None):
             main = self._dataset(None, None)
-            if branch_id in main.branches.list():
-                main.branches.delete(branch_id)
+            if branch_id in _steadily(main.branches.list):
+                _steadily(lambda: main.branches.delete(branch_id))
         self._store.delete_prefix(branch_folder(MANIFEST, branch_id))
 
     def branch_ids(self) -> dict[str, dict[str, Any]]:
         """Every Lance branch of the manifest with what Lance says about it."""
         with self._opening(None):
-            return dict(self._dataset(None, None).branches.list())
+            return dict(_steadily(self._dataset(None, None).branches.list))
+
+    # --- retention ---------------------------------------------------------------------------
+
+    def versions(self, branch_id: str | None) -> list[int]:
+        """Every version of the branch's manifest that is still kept, oldest first."""
+        with self._opening(branch_id):
+            listed = self._dataset(branch_id, None).version_refs()
+        return sorted(int(one["version"]) for one in listed)
+
+    def drop_versions(self, branch_id: str | None, versions: Sequence[int]) -> None:
+        """Remove these versions and the files that only they use; the newest is never removed."""
+        with self._opening(branch_id):
+            self._dataset(branch_id, None).cleanup_old_versions(versions=sorted(versions))
 
     # --- details -----------------------------------------------------------------------------
 
@@ -404,6 +418,17 @@ def version_file(version: int) -> str:
 
 def _update(values: dict[str, str | None]) -> Any:
     return LanceOperation.UpdateMap(values)
+
+
+def _steadily(ask: Callable[[], Any]) -> Any:
+    """What Lance answers once no branch is deleted while it looks at them all one by one."""
+    for _ in range(BRANCH_LISTING_TRIES_MAX - 1):
+        try:
+            return ask()
+        except (OSError, ValueError) as cause:
+            if not (is_missing(cause) and "/_refs/branches/" in str(cause)):
+                raise
+    return ask()
 
 
 def _is_damage(cause: BaseException) -> bool:

@@ -156,7 +156,7 @@ class _Migration:
         table = tail_table(tail)
         metadata: dict[bytes, bytes] = dict(table.schema.metadata or {})
         metadata[_MIGRATED_KEY.encode()] = str(opened.stamp).encode()
-        self._datasets.overwrite(opened, table.replace_schema_metadata(metadata))
+        self._datasets.overwrite(opened, table.cast(table.schema.with_metadata(metadata)))
         self._world.steps.reach(Step.MIGRATION_FOLDED)
 
     def _lost_a_commit(self, opened: Opened, tail: Tail) -> bool:

@@ -30,6 +30,14 @@ def ref_key(name: str) -> str:
     return f"{REFS}/{encoded}.json"
 
 
+def _encodable(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def encode_ref(branch: Branch) -> bytes:
     """The reference as stored."""
     return orjson.dumps(
@@ -89,7 +97,7 @@ class RefFiles:
         """The branch of that name, or None."""
         if name == MAIN:
             return MAIN_BRANCH
-        if not name:
+        if not name or not _encodable(name):
             return None
         key = ref_key(name)
         found = self._store.read(key)

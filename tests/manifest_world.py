@@ -1,0 +1,104 @@
+"""A graph that is a manifest alone: tables are only named, so that tests of the authority are fast."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from omnigraph.model.changeset import Changeset, Lineage, TableUpdate
+from omnigraph.model.graph import SchemaRecord, TableEntry
+from omnigraph.model.ports import World
+from omnigraph.storage.history import History
+from omnigraph.storage.manifest import ManifestStore
+from omnigraph.storage.objects import Root, open_store
+from omnigraph.storage.publisher import Publisher
+from omnigraph.storage.ref_files import MAIN_BRANCH
+from omnigraph.storage.refs import Refs
+
+SCHEMA = SchemaRecord(source="node Person { name: String }", ir='{"nodes":[]}', hash="sha256:0")
+FAST = World(durability="process")
+
+
+class DroppedForks:
+    """Stands where the tables are and remembers which forks were dropped."""
+
+    def __init__(self):
+        self.dropped = []
+
+    def drop_branch(self, location, branch_id):
+        self.dropped.append((location, branch_id))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Authority:
+    """Every part of the authority over one place."""
+
+    world: World
+    store: object
+    root: Root
+    manifests: ManifestStore
+    publisher: Publisher
+    forks: DroppedForks
+    refs: Refs
+    history: History
+
+    @classmethod
+    def over(cls, place, world=FAST):
+        root = Root.parse(place.uri, place.environ)
+        store = open_store(root, world)
+        manifests = ManifestStore(root, world, store)
+        forks = DroppedForks()
+        refs = Refs(manifests, forks, store, world)
+        return cls(
+            world=world,
+            store=store,
+            root=root,
+            manifests=manifests,
+            publisher=Publisher(manifests, world),
+            forks=forks,
+            refs=refs,
+            history=History(manifests, refs),
+        )
+
+    @classmethod
+    def created(cls, place, world=FAST, tables=("node:Person", "edge:Knows")):
+        authority = cls.over(place, world)
+        authority.manifests.create(
+            schema=SCHEMA,
+            entries=[
+                TableEntry(table_key=key, location=f"tables/{number}", version=1)
+                for number, key in enumerate(tables)
+            ],
+            genesis=authority.lineage(),
+        )
+        return authority
+
+    def lineage(self, *, commit_id=None, actor=None, merged=None, properties=None):
+        return Lineage(
+            commit_id=commit_id or self.world.ids.ulid(),
+            actor_id=actor,
+            created_at=self.world.clock.now_us(),
+            merged_parent_commit_id=merged,
+            properties=properties or {},
+        )
+
+    def head(self, branch=MAIN_BRANCH):
+        return self.manifests.head(branch)
+
+    def publish(self, *updates, branch=MAIN_BRANCH, expects=(), lineage=None, **rest):
+        return self.publisher.publish(
+            branch,
+            Changeset(
+                updates=updates, expects=tuple(expects), lineage=lineage or self.lineage(), **rest
+            ),
+        )
+
+    def advance(self, table_key="node:Person", branch=MAIN_BRANCH, **rest):
+        """Publish the next version of one table, as a writer would."""
+        entry = self.head(branch).entries[table_key]
+        return self.publish(
+            update(table_key, entry.version + 1, branch=branch.id), branch=branch, **rest
+        )
+
+
+def update(table_key, version, *, branch=None, rows=0):
+    return TableUpdate(table_key=table_key, version=version, branch=branch, row_count=rows)
