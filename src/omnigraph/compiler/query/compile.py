@@ -102,9 +102,9 @@ def choose_query(queries: Sequence[ast.Query], name: str | None) -> ast.Query:
         return queries[0]
     if not queries:
         raise InputError("the query source holds no query", hint="write `query name() { ... }`")
-    names = ", ".join(query.name for query in queries[:_NAMES_SHOWN_MAX])
-    message = f"the query source holds multiple queries; name one of: {names}"
-    raise InputError(message, hint="pass the query's name")
+    names = ", ".join(f"`{query.name}`" for query in queries[:_NAMES_SHOWN_MAX])
+    message = "query file contains multiple queries; pass --name"
+    raise InputError(message, hint=f"name the query to run, one of: {names}")
 
 
 def _compiled(query: ast.Query, source: str, catalog: Catalog) -> CompiledQuery:
