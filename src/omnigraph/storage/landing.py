@@ -1,4 +1,4 @@
-"""Moving a table's head: the only file that commits to tables that exist."""
+"""Making tables and moving their heads: the only file that commits to tables."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from glob import glob
 from typing import Any, Final
 
 import lance
+import pyarrow as pa
 from lance import LanceOperation as Op
 from lance.commit import CommitConflictError
 from lance.dataset import Transaction
+from lance.fragment import write_fragments
 from lance.optimize import Compaction, RewriteResult
 
 from omnigraph.errors import (
@@ -27,7 +29,9 @@ from omnigraph.storage.staged import COMMIT_PROPERTY, Rewrites, StagedWrite
 
 logger = logging.getLogger(__name__)
 
+_STORAGE_VERSION: Final = "2.2"
 _U64_MAX: Final = (1 << 64) - 1
+_REBASED: Final = frozenset({"index", "schema"})  # no guard fits in: look first, under the lease
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +42,30 @@ class VersionTransaction:
     uuid: str | None
     operation: str
     properties: Mapping[str, str] = field(default_factory=dict)
+
+
+def create(uri: str, schema: pa.Schema, storage_options: Mapping[str, str]) -> Any:
+    """Make an empty dataset as the house wants them; OSError if one is there or wins the race."""
+    options = dict(storage_options) or None
+    draft = write_fragments(
+        schema.empty_table(),
+        uri,
+        schema=schema,
+        mode="create",
+        return_transaction=True,
+        data_storage_version=_STORAGE_VERSION,
+        enable_stable_row_ids=True,
+        storage_options=options,
+    )
+    # With retries a late racer would replace the winner's table.
+    return lance.LanceDataset.commit(
+        uri,
+        draft,
+        max_retries=0,
+        enable_stable_row_ids=True,
+        enable_v2_manifest_paths=True,
+        storage_options=options,
+    )
 
 
 def land(handles: Handles, write: StagedWrite) -> Any:
@@ -97,6 +125,8 @@ def _settle(handles: Handles, location: str, branch: str | None, span: tuple[int
 
 def _commit(handles: Handles, write: StagedWrite) -> Any:
     dataset = handles.at(write.location, write.branch, write.pinned_version)
+    if write.operation in _REBASED:
+        _require_head(handles, write)
     draft = write.transaction
     properties = {COMMIT_PROPERTY: write.commit_id} if write.commit_id is not None else {}
     transaction = Transaction(draft.read_version, draft.operation, draft.uuid, properties)
@@ -113,9 +143,7 @@ def _commit(handles: Handles, write: StagedWrite) -> Any:
 
 def _compact(handles: Handles, write: StagedWrite, rewrites: Rewrites) -> Any:
     """Compaction takes two versions: Lance first reserves fragment numbers, then rewrites."""
-    head = handles.head(write.location, write.branch)
-    if int(head.version) != write.pinned_version:
-        raise _moved(handles, write)
+    _require_head(handles, write)
     try:
         decode: Any = RewriteResult  # its stub forgets `from_json`
         results = [decode.from_json(result) for result in rewrites.results]
@@ -127,6 +155,11 @@ def _compact(handles: Handles, write: StagedWrite, rewrites: Rewrites) -> Any:
             raise _moved(handles, write) from cause
         raise _unknown(handles, write, cause) from cause
     return handles.head(write.location, write.branch)
+
+
+def _require_head(handles: Handles, write: StagedWrite) -> None:
+    if int(handles.head(write.location, write.branch).version) != write.pinned_version:
+        raise _moved(handles, write)
 
 
 def _already_landed(handles: Handles, write: StagedWrite) -> Any | None:

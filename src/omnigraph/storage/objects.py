@@ -24,6 +24,8 @@ from omnigraph.storage.s3_store import S3Objects
 
 Scheme = Literal["file", "s3"]
 
+_AWS: Final = "aws_"
+_ALLOW_HTTP: Final = "allow_http"
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _REGIONS: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
@@ -112,9 +114,8 @@ class Root:
             "client_max_retries": str(STORE_RETRIES_MAX),
             "client_retry_timeout": str(STORE_RETRY_MS_MAX // 1000),
         }
-        names = {"endpoint": "aws_endpoint", "region": "aws_region", "allow_http": "allow_http"}
         for key, value in self.s3.items():
-            options[names.get(key, f"aws_{key}")] = value
+            options[key if key == _ALLOW_HTTP else f"{_AWS}{key}"] = value
         return options
 
 
@@ -133,7 +134,7 @@ def _s3_settings(environ: Mapping[str, str]) -> dict[str, str]:
     if endpoint is not None:
         settings["endpoint"] = endpoint
     if environ.get("AWS_ALLOW_HTTP", "").lower() in _TRUE:
-        settings["allow_http"] = "true"
+        settings[_ALLOW_HTTP] = "true"
     path_style = environ.get("AWS_S3_FORCE_PATH_STYLE", "").lower()
     # An endpoint of one's own rarely has a host name per bucket, so path style is its default.
     if endpoint is not None or path_style:
@@ -157,3 +158,15 @@ def forget_empty_root(root: Root) -> None:
     for folder in ("nodes", "edges", "_refs", "__locks", ""):
         with suppress(OSError):
             os.rmdir(os.path.join(root.local_path, folder))
+
+
+def store_at(uri: str, storage_options: Mapping[str, str]) -> ObjectStore:
+    """The same for a process that only has an address and what lance needs to reach it."""
+    if not uri.startswith("s3://"):
+        return open_store(Root.parse(uri, {}), World())
+    settings = {
+        key.removeprefix(_AWS): value
+        for key, value in storage_options.items()
+        if key == _ALLOW_HTTP or key.startswith(_AWS)
+    }
+    return open_store(Root(uri=uri, scheme="s3", s3=settings), World())

@@ -11,6 +11,7 @@ from __future__ import annotations
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from glob import escape, glob
 from typing import Any, Final
 
 import pyarrow as pa
@@ -100,7 +101,8 @@ def written(pinned: Pinned, rows: Rows) -> list[FragmentMetadata]:
         fragments: list[FragmentMetadata] = write_fragments(
             rows, pinned.dataset, allow_external_blob_outside_bases=True
         )
-    pinned.flusher.flush(_data_paths(pinned.folder, fragments))
+    if pinned.flusher.active:
+        pinned.flusher.flush(data_paths(pinned.folder, fragments))
     return fragments
 
 
@@ -201,8 +203,17 @@ def _with_row_ids(
     return fragments
 
 
-def _data_paths(folder: str, fragments: Iterable[FragmentMetadata]) -> list[str]:
-    return [f"{folder}/data/{file.path}" for fragment in fragments for file in fragment.files]
+def data_paths(
+    folder: str, fragments: Iterable[FragmentMetadata], *, last_only: bool = False
+) -> list[str]:
+    """The data files of fragments (or only their newest ones), with the blobs beside them."""
+    paths: list[str] = []
+    for fragment in fragments:
+        for file in fragment.files[-1:] if last_only else fragment.files:
+            path = f"{folder}/data/{file.path}"
+            paths.append(path)
+            paths.extend(glob(f"{escape(path.removesuffix('.lance'))}/*"))
+    return paths
 
 
 def _deletion_paths(folder: str, fragments: Iterable[FragmentMetadata]) -> list[str]:

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
-import lance
 import pyarrow as pa
-from lance.fragment import write_fragments
 
 from omnigraph.errors import (
     AlreadyExistsError,
@@ -21,11 +19,22 @@ from omnigraph.errors import (
 from omnigraph.model.changeset import TableUpdate
 from omnigraph.model.graph import TableEntry
 from omnigraph.model.ports import World
-from omnigraph.storage import delta, landing, reading, staging
+from omnigraph.storage import (
+    compaction,
+    delta,
+    evolution,
+    indexes,
+    landing,
+    reading,
+    staging,
+)
 from omnigraph.storage.blobs import StoredBlob, open_blobs
+from omnigraph.storage.evolution import ColumnChanges
 from omnigraph.storage.faults import translated
 from omnigraph.storage.forks import Forks
+from omnigraph.storage.fragments import decode_receipt
 from omnigraph.storage.handles import Handles, Meter, Pinned
+from omnigraph.storage.indexes import IndexInfo, IndexSpec, StagedIndexes
 from omnigraph.storage.landing import VersionTransaction
 from omnigraph.storage.objects import Root
 from omnigraph.storage.reading import (
@@ -41,8 +50,6 @@ from omnigraph.storage.reading import (
 )
 from omnigraph.storage.staged import StagedWrite
 from omnigraph.storage.staging import Rows
-
-_STORAGE_VERSION: Final = "2.2"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,6 +214,46 @@ class Table:
         found = self.read(columns=[ROW_ADDRESS], where=where)
         return staging.delete(self._pinned, numbers(found[ROW_ADDRESS]))
 
+    # --- indexes, compaction, columns ---
+
+    def indexes(self) -> tuple[IndexInfo, ...]:
+        """Every index, and how much of the table it covers."""
+        return indexes.describe(self._pinned)
+
+    def stage_index(self, specs: Sequence[IndexSpec]) -> StagedIndexes:
+        """Build what the specs ask for and the table lacks; say what cannot be built yet."""
+        return indexes.stage(self._pinned, specs)
+
+    def stage_drop_index(self, names: Sequence[str]) -> StagedWrite | None:
+        """Take indexes away; None if none of them is there."""
+        return indexes.stage_drop(self._pinned, names)
+
+    def compaction_tasks(
+        self, *, target_fragment_rows: int = compaction.TARGET_FRAGMENT_ROWS
+    ) -> tuple[str, ...]:
+        """Tasks for `run_compaction_task` here or `fragments.compact` on an executor."""
+        return compaction.plan(self._pinned, target_fragment_rows=target_fragment_rows)
+
+    def run_compaction_task(self, task: str) -> str:
+        """Rewrite one task's fragments into new files; the result is for `stage_compaction`."""
+        return compaction.run(self._pinned, task)
+
+    def stage_compaction(self, results: Sequence[str]) -> StagedWrite | None:
+        """All results of the tasks as one write; None if there are none."""
+        return compaction.stage(self._pinned, results)
+
+    def stage_schema(self, changes: ColumnChanges) -> StagedWrite | None:
+        """Rename, drop and add columns in one step; None if there is nothing to do."""
+        return evolution.stage(self._pinned, changes)
+
+    def stage_append_fragments(self, receipts: Sequence[str]) -> StagedWrite | None:
+        """Add what executors wrote (`fragments.write_fragments`); None if that is no row."""
+        return staging.append_fragments(self._pinned, [decode_receipt(one) for one in receipts])
+
+    def stage_overwrite_fragments(self, receipts: Sequence[str]) -> StagedWrite:
+        """Replace all rows by what executors wrote."""
+        return staging.overwrite_fragments(self._pinned, [decode_receipt(one) for one in receipts])
+
     def _reading(self) -> Any:
         return translated(self._pinned.folder, doing="read table")
 
@@ -243,39 +290,18 @@ class Tables:
     def create(self, location: str, schema: pa.Schema) -> int:
         """Make an empty table and return its version; exactly one of several racers succeeds."""
         uri = self._root.child(location)
-        options = self._root.storage_options or None
-        taken = AlreadyExistsError(
-            f"a table is at '{location}' already", kind="table", name=location
-        )
-        if self.exists(location):
-            raise taken
-        with translated(uri, doing="create table"):
-            draft = write_fragments(
-                schema.empty_table(),
-                uri,
-                schema=schema,
-                mode="create",
-                return_transaction=True,
-                data_storage_version=_STORAGE_VERSION,
-                enable_stable_row_ids=True,
-                storage_options=options,
-            )
-            try:
-                made = lance.LanceDataset.commit(
-                    uri,
-                    draft,
-                    max_retries=0,
-                    enable_stable_row_ids=True,
-                    enable_v2_manifest_paths=True,
-                    storage_options=options,
-                )
-            except OSError as cause:
-                if self.exists(location):
-                    raise taken from cause
-                raise
-        if self._root.local_path is not None:
-            self._handles.flusher.flush_tree(uri)
-        return int(made.version)
+        if not self.exists(location):
+            with translated(uri, doing="create table"):
+                try:
+                    made = landing.create(uri, schema, self._root.storage_options)
+                except OSError:
+                    if not self.exists(location):
+                        raise
+                else:
+                    if self._root.local_path is not None:
+                        self._handles.flusher.flush_tree(uri)
+                    return int(made.version)
+        raise AlreadyExistsError(f"a table is at '{location}' already", kind="table", name=location)
 
     def apply(self, write: StagedWrite) -> TableUpdate:
         """Land a staged write on its pinned version, or raise and change nothing."""

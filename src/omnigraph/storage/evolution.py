@@ -1,0 +1,99 @@
+"""Changing the columns of a table in one staged step.
+
+Lance numbers columns, and a number must never come to mean another column. The new numbers are
+therefore found on a copy of the table's description in memory, which Lance itself evolves; no file
+of the table is touched until the write lands, and columns without values need no new files at all.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import lance
+import pyarrow as pa
+from lance import LanceOperation as Op
+from lance.fragment import FragmentMetadata
+
+from omnigraph.storage.faults import translated
+from omnigraph.storage.handles import Pinned
+from omnigraph.storage.staged import StagedWrite
+from omnigraph.storage.staging import data_paths, staged
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddedColumn:
+    """A new column: null in every row, or with the value of an SQL expression over the row."""
+
+    field: pa.Field[Any]
+    value: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnChanges:
+    """What to do with the columns: `renamed` maps old names to new ones and comes first."""
+
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    dropped: Sequence[str] = ()
+    added: Sequence[AddedColumn] = ()
+    made_nullable: Sequence[str] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.renamed or self.dropped or self.added or self.made_nullable)
+
+
+def stage(pinned: Pinned, changes: ColumnChanges) -> StagedWrite | None:
+    """All changes in one write; None if there are none."""
+    if changes.is_empty:
+        return None
+    with translated(pinned.folder, doing="change columns of table"):
+        filled = {one.field.name: one.value for one in changes.added if one.value is not None}
+        schema, fragments = _fill(pinned, filled)
+        schema = _evolved(schema, fragments, changes)
+        operation = Op.Merge(fragments, schema, preserves_nullability=True)
+    return staged(pinned, "schema", operation)
+
+
+def _fill(pinned: Pinned, values: Mapping[str, str]) -> tuple[Any, list[FragmentMetadata]]:
+    """The fragments with a new data file each for the columns that have values."""
+    dataset = pinned.dataset
+    schema: Any = dataset.lance_schema
+    fragments: list[FragmentMetadata] = []
+    for fragment in dataset.get_fragments():
+        if values:
+            changed, schema = fragment.merge_columns(dict(values))
+            fragments.append(changed)
+        else:
+            fragments.append(fragment.metadata)
+    if values and pinned.flusher.active:
+        pinned.flusher.flush(data_paths(pinned.folder, fragments, last_only=True))
+    return schema, fragments
+
+
+def _evolved(schema: Any, fragments: list[FragmentMetadata], changes: ColumnChanges) -> Any:
+    """The schema after the changes, with numbers that no file of the table uses otherwise."""
+    scratch = lance.LanceDataset.commit(
+        f"memory://{secrets.token_hex(8)}", Op.Overwrite(schema, fragments)
+    )
+    # Creating a dataset numbers its columns anew; this puts the table's own numbers back.
+    scratch = lance.LanceDataset.commit(
+        scratch, Op.Project(schema), read_version=int(scratch.version)
+    )
+    alterations: list[Any] = [{"path": old, "name": new} for old, new in changes.renamed.items()]
+    alterations += [{"path": name, "nullable": True} for name in changes.made_nullable]
+    if alterations:
+        scratch.alter_columns(*alterations)
+    if changes.dropped:
+        scratch.drop_columns(list(changes.dropped))
+    present = set(scratch.schema.names)
+    empty = [_nullable(one.field) for one in changes.added if one.field.name not in present]
+    if empty:
+        scratch.add_columns(empty)
+    return scratch.lance_schema
+
+
+def _nullable(column: pa.Field[Any]) -> pa.Field[Any]:
+    return column if column.nullable else column.with_nullable(True)  # noqa: FBT003

@@ -1,0 +1,106 @@
+"""What executors of a bulk job may do to a table: write, read and delete files nobody sees yet.
+
+Plain functions of addresses and text, so that they run in any process. A *receipt* is the text form
+of one uncommitted fragment; `Table.stage_append_fragments` and its sister make a write of receipts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import lance
+import pyarrow as pa
+from lance.file import LanceFileReader
+from lance.fragment import FragmentMetadata
+from lance.fragment import write_fragments as lance_write_fragments
+
+from omnigraph.model.ports import World
+from omnigraph.storage import compaction
+from omnigraph.storage.durable import Flusher
+from omnigraph.storage.faults import translated
+from omnigraph.storage.objects import Root, store_at
+from omnigraph.storage.staging import data_paths
+
+Batches = pa.Table | pa.RecordBatchReader | Iterable[pa.RecordBatch]
+FRAGMENT_ROWS_MAX: Final = 1024 * 1024
+
+
+def write_fragments(
+    uri: str,
+    storage_options: Mapping[str, str],
+    batches: Batches,
+    schema: pa.Schema,
+    *,
+    fragment_rows: int = FRAGMENT_ROWS_MAX,
+) -> list[str]:
+    """Write rows into the folder of an existing table and return a receipt per fragment.
+
+    `uri` is the table's folder (for a branch `…/tree/<branch>`). Local files are on disk when this
+    returns. No rows, no receipts.
+    """
+    options = dict(storage_options) or None
+    with translated(uri, doing="write rows to"):
+        dataset = lance.dataset(uri, storage_options=options)
+        fragments: list[FragmentMetadata] = lance_write_fragments(
+            _reader(batches, schema),
+            dataset,
+            max_rows_per_file=fragment_rows,
+            storage_options=options,
+        )
+    kept = [fragment for fragment in fragments if fragment.physical_rows]
+    if not storage_options:
+        flusher = Flusher(Root.parse(uri, {}), World())
+        flusher.flush(data_paths(uri, kept))
+    return [json.dumps(fragment.to_json()) for fragment in kept]
+
+
+def read_columns(
+    uri: str, storage_options: Mapping[str, str], receipt: str, columns: Sequence[str]
+) -> pa.Table:
+    """Some columns of a fragment that nobody else can see yet, in the order it was written."""
+    options = dict(storage_options) or None
+    parts: list[pa.Table] = []
+    with translated(uri, doing="read staged rows of"):
+        for file in decode_receipt(receipt).files:
+            reader = LanceFileReader(
+                f"{uri}/data/{file.path}", storage_options=options, columns=list(columns)
+            )
+            parts.append(reader.read_all(batch_size=64 * 1024).to_table())
+    return parts[0] if len(parts) == 1 else pa.concat_tables(parts)
+
+
+def row_count(receipt: str) -> int:
+    """How many rows the fragment holds."""
+    return int(json.loads(receipt)["physical_rows"])
+
+
+def delete_files(uri: str, storage_options: Mapping[str, str], receipts: Sequence[str]) -> int:
+    """Remove staged files after a failure; returns how many were there. Never for landed writes."""
+    store = store_at(uri, storage_options)
+    removed = 0
+    for receipt in receipts:
+        for file in decode_receipt(receipt).files:
+            key = f"data/{file.path}"
+            removed += int(store.delete(key))
+            store.delete_prefix(key.removesuffix(".lance"))
+    return removed
+
+
+def compact(uri: str, storage_options: Mapping[str, str], version: int, task: str) -> str:
+    """Run one compaction task of `Table.compaction_tasks`; the result is for `stage_compaction`."""
+    return compaction.run_at(uri, dict(storage_options), version, task)
+
+
+def decode_receipt(receipt: str) -> FragmentMetadata:
+    """The fragment that a receipt stands for."""
+    return FragmentMetadata.from_json(receipt)
+
+
+def _reader(batches: Batches, schema: pa.Schema) -> Any:
+    if isinstance(batches, pa.RecordBatchReader):
+        return batches
+    if isinstance(batches, pa.Table):
+        return batches.to_reader()
+    return pa.RecordBatchReader.from_batches(schema, iter(batches))
