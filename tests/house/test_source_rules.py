@@ -22,9 +22,10 @@ FUNCTION_LINES_MAX = 60
 DOORS: dict[str, frozenset[str]] = {
     "storage/landing.py": frozenset({"commit"}),
     "storage/table.py": frozenset({"commit"}),
-    "storage/forks.py": frozenset({"create_branch", "delete_branch"}),
-    "storage/manifest_dataset.py": frozenset(
-        {"commit", "create_branch", "delete_branch", "cleanup_old_versions"}
+    "storage/manifest_dataset.py": frozenset({"commit", "cleanup_old_versions"}),
+    # Only ever on a scratch dataset in memory, to let Lance number the columns.
+    "storage/evolution.py": frozenset(
+        {"commit", "add_columns", "alter_columns", "drop_columns"},
     ),
 }
 LANCE_CALLS = frozenset(
@@ -51,9 +52,10 @@ LANCE_CALLS = frozenset(
 LANCE_CLASSES = frozenset({"LanceDataset", "Compaction"})
 
 
-# Storage takes the AWS_* names, the pipeline what it needs to find and start a JVM; both hand on
+# Storage takes the AWS_* names, the pipeline what it needs to find and start a JVM, the embedders
+# the OMNIGRAPH_EMBED* names and the providers' keys; all hand on
 # values, so that everything behind the door can be told another environment.
-ENVIRONMENT_DOORS = frozenset({"storage/objects.py", "pipeline/session.py"})
+ENVIRONMENT_DOORS = frozenset({"storage/objects.py", "pipeline/session.py", "engine/embed.py"})
 
 
 def relative(path: Path) -> str:

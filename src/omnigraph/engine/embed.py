@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 import urllib.error
 import urllib.request
@@ -120,12 +121,15 @@ def embedder(config: EmbedConfig) -> Embedder:
     return MockEmbedder(config.model) if config.provider == "mock" else HttpEmbedder(config)
 
 
+def environment_embedder() -> Embedder:
+    """The embedder that the environment of this process names, looked at anew on every call."""
+    return embedder(EmbedConfig.from_environment(os.environ))
+
+
 def check_same_space(*, declared: str | None, used: str | None, property_name: str) -> None:
     """Refuse to compare vectors of two models: their distances mean nothing."""
     if declared is not None and used is not None and declared != used:
-        raise EmbeddingModelMismatchError(
-            property_name=property_name, declared=declared, used=used
-        )
+        raise EmbeddingModelMismatchError(property_name=property_name, declared=declared, used=used)
 
 
 class MockEmbedder:
@@ -177,9 +181,7 @@ def _unit(values: Sequence[Any], *, dimension: int, source: str) -> tuple[float,
         )
     length = math.sqrt(math.fsum(number * number for number in numbers))
     if not math.isfinite(length) or length == 0.0:
-        raise EmbeddingError(
-            f"embedding from {source} is not finite or all zero", source=source
-        )
+        raise EmbeddingError(f"embedding from {source} is not finite or all zero", source=source)
     return tuple(number / length for number in numbers)
 
 
@@ -229,9 +231,7 @@ class HttpEmbedder:
     def model(self) -> str | None:
         return self._config.model
 
-    def embed(
-        self, text: str, *, dimension: int, purpose: Purpose = "query"
-    ) -> tuple[float, ...]:
+    def embed(self, text: str, *, dimension: int, purpose: Purpose = "query") -> tuple[float, ...]:
         if self._config.api_key is None:
             wanted = " or ".join(_PROVIDERS[self._config.provider].key_names)
             raise InputError(

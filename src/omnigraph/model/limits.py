@@ -69,3 +69,8 @@ CHECK_GROUP_KEYS: Final = 8_000_000  # endpoints looked up at once by one check 
 CHECK_RANGE_KEYS: Final = 4_000_000  # ids that one check task holds
 STAGE_FLUSH_BYTES: Final = 256 * 1024 * 1024  # of shaped rows that one task holds before writing
 PIECE_ROWS: Final = 1_000_000  # of a columnar file, one task each
+
+# Reading.
+READ_CACHE_BYTES_MAX: Final = 1024 * 1024 * 1024  # frames, adjacency and words kept per open graph
+QUERY_MEMORY_BYTES_MAX: Final = 2 * 1024 * 1024 * 1024  # match rows of one query
+QUERY_TIME_MS_MAX: Final = 300_000

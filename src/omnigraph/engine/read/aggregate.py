@@ -1,0 +1,177 @@
+"""Grouping: rows in, one row per group out.
+
+Group numbers are made from entities first: a key like `$p.role` is looked up once per different
+entity, not once per row. Whole-number sums are exact; float sums do not depend on row order.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from omnigraph.compiler.query import ir
+from omnigraph.engine.read.column import Positions
+from omnigraph.engine.read.context import Run
+from omnigraph.engine.read.evaluate import Constants, column_of, evaluate
+from omnigraph.engine.read.relation import Relation, row_keys
+from omnigraph.engine.read.scope import RowScope
+from omnigraph.engine.read.sort import equal_codes, ordered_codes
+from omnigraph.errors import InputError
+from omnigraph.storage.arrow_schema import value_type
+
+_EXACT_IN_DOUBLE: Final = 1 << 53
+_INT64_MAX: Final = (1 << 63) - 1
+
+
+class GroupScope:
+    """Groups as rows: expressions read keys and aggregates only."""
+
+    def __init__(
+        self, constants: Constants, count: int, keys: list[pa.Array], aggregates: list[pa.Array]
+    ) -> None:
+        self.constants = constants
+        self.count = count
+        self._keys = keys
+        self._aggregates = aggregates
+
+    def computed(self, expr: ir.KeyRef | ir.AggregateRef) -> pa.Array:
+        return (self._keys if isinstance(expr, ir.KeyRef) else self._aggregates)[expr.index]
+
+    def values(self, expr: ir.Expr) -> pa.Array:
+        return column_of(evaluate(expr, self), self.count)
+
+    def value_of(self, var: str, name: str) -> pa.Array:
+        raise AssertionError(f"a group has no ${var}.{name}")
+
+    def id_of(self, var: str) -> pa.Array:
+        raise AssertionError(f"a group has no ${var}")
+
+    def endpoint(self, var: str, side: str) -> pa.Array:
+        raise AssertionError(f"a group has no ${var}.{side}")
+
+    def search(self, expr: ir.TextMatch | ir.Bm25 | ir.Nearest | ir.Rrf) -> pa.Array:
+        raise AssertionError(f"a group has no {expr}")
+
+
+def grouped(run: Run, grouping: ir.Grouping, relation: Relation) -> GroupScope:
+    """The groups of the rows, with their keys and aggregates."""
+    scope = RowScope(run, relation)
+    if grouping.keys:
+        codes, first = _group_numbers(run, grouping.keys, scope)
+        keys = [RowScope(run, relation.take(first)).values(key) for key in grouping.keys]
+        groups = len(first)
+    else:
+        codes, keys, groups = np.zeros(relation.count, dtype=np.int64), [], 1
+    aggregates = [_aggregate(call, scope, codes, groups) for call in grouping.aggregates]
+    return GroupScope(run.constants, groups, keys, aggregates)
+
+
+def _group_numbers(
+    run: Run, keys: tuple[ir.Expr, ...], scope: RowScope
+) -> tuple[Positions, Positions]:
+    """The group of every row, numbered from 0, and one row of every group."""
+    columns = [_key_codes(run, key, scope) for key in keys]
+    combined = row_keys([column + 1 for column in columns])
+    top = int(combined.max(initial=0)) + 1
+    if top <= 4 * scope.count + 1024:
+        first = np.full(top, -1, dtype=np.int64)
+        first[combined[::-1]] = np.arange(scope.count - 1, -1, -1, dtype=np.int64)
+        used = np.flatnonzero(first >= 0)
+        numbers = np.zeros(top, dtype=np.int64)
+        numbers[used] = np.arange(len(used), dtype=np.int64)
+        return numbers[combined], first[used]
+    _, first, codes = np.unique(combined, return_index=True, return_inverse=True)
+    return np.asarray(codes, dtype=np.int64), first
+
+
+def _key_codes(run: Run, key: ir.Expr, scope: RowScope) -> Positions:
+    variables = ir.variables_of(key)
+    if len(variables) != 1 or not scope.count:
+        return equal_codes(scope.values(key))
+    (var,) = variables
+    positions = scope.relation[var]
+    size = run.frame_of(var).length
+    present = np.zeros(size + 1, dtype=np.bool_)  # the last cell stands for -1
+    present[positions] = True
+    entities = np.flatnonzero(present)
+    entities[entities == size] = -1
+    codes = equal_codes(RowScope(run, Relation.of(var, entities)).values(key))
+    by_position = np.empty(size + 1, dtype=np.int64)
+    by_position[entities] = codes
+    return by_position[positions]
+
+
+def _aggregate(call: ir.AggregateCall, scope: RowScope, codes: Positions, groups: int) -> pa.Array:
+    target = value_type(call.type)
+    if call.fn is ir.AggregateFn.COUNT and not call.distinct:
+        counted = codes if call.arg is None else codes[_present(call.arg, scope)]
+        return pa.array(np.bincount(counted, minlength=groups), target)
+    assert call.arg is not None, "only count has no argument"
+    values = scope.values(call.arg)
+    if values.null_count:
+        there = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
+        values, codes = values.take(pa.array(there)), codes[there]
+    if call.distinct:
+        _, first = np.unique(row_keys([codes, equal_codes(values)]), return_index=True)
+        values, codes = values.take(pa.array(first)), codes[first]
+    counts = np.bincount(codes, minlength=groups)
+    match call.fn:
+        case ir.AggregateFn.COUNT:
+            return pa.array(counts, target)
+        case ir.AggregateFn.MIN | ir.AggregateFn.MAX:
+            return _extreme(call.fn, values, codes, counts).cast(target)
+        case ir.AggregateFn.SUM:
+            sums = _sums(values, codes, groups)
+            return pa.array(sums, target, mask=counts == 0)
+        case ir.AggregateFn.AVG:
+            sums = _sums(values, codes, groups)
+            means = np.asarray(sums, dtype=np.float64) / np.maximum(counts, 1)
+            return pa.array(means, target, mask=counts == 0)
+
+
+def _present(arg: ir.Expr, scope: RowScope) -> npt.NDArray[np.bool_]:
+    if isinstance(arg, ir.IdRef):
+        return scope.relation[arg.var] >= 0
+    return np.asarray(scope.values(arg).is_valid().to_numpy(zero_copy_only=False))
+
+
+def _extreme(fn: ir.AggregateFn, values: pa.Array, codes: Positions, counts: Positions) -> pa.Array:
+    """The value at the first or last place of each group, sorted by value."""
+    order = np.lexsort((ordered_codes(values), codes))
+    ends = np.cumsum(counts)
+    at = ends - counts if fn is ir.AggregateFn.MIN else ends - 1
+    empty = counts == 0
+    rows = np.zeros(len(counts), dtype=np.int64)
+    rows[~empty] = order[at[~empty]]
+    return values.take(pa.array(rows, mask=empty))
+
+
+def _sums(values: pa.Array, codes: Positions, groups: int) -> npt.NDArray[Any]:
+    numbers = values.to_numpy(zero_copy_only=False)
+    if numbers.dtype.kind == "f":
+        wide = numbers.astype(np.float64)
+        order = np.lexsort((wide, codes))
+        return np.bincount(codes[order], weights=wide[order], minlength=groups)
+    biggest = max(abs(int(numbers.max(initial=0))), abs(int(numbers.min(initial=0))))
+    if biggest * max(1, len(numbers)) < _EXACT_IN_DOUBLE:
+        return np.bincount(codes, weights=numbers, minlength=groups).astype(np.int64)
+    totals = [0] * groups
+    for code, number in zip(codes.tolist(), numbers.tolist(), strict=True):
+        totals[code] += number
+    if any(abs(total) > _INT64_MAX for total in totals):
+        raise InputError(
+            "a sum does not fit into 64 bits", hint="sum a float property or fewer rows"
+        )
+    return np.asarray(totals, dtype=np.int64)
+
+
+def distinct_rows(columns: list[pa.Array], count: int) -> Positions:
+    """The first row of every different one, in row order."""
+    if not columns or count < 2:
+        return np.arange(count, dtype=np.int64)
+    keys = row_keys([equal_codes(column) + 1 for column in columns])
+    _, first = np.unique(keys, return_index=True)
+    return np.sort(first)

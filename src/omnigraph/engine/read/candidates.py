@@ -1,0 +1,170 @@
+"""Which entities satisfy the conditions on one variable, found the cheapest way.
+
+Ways: by id (a lookup in memory), by a predicate that storage evaluates (big tables whose columns
+are not in memory), or over columns in memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from omnigraph.compiler.query import ir
+from omnigraph.engine.read.column import Mask, Positions, one_array
+from omnigraph.engine.read.context import Run
+from omnigraph.engine.read.frame import SMALL_TABLE_ROWS, Frame
+from omnigraph.engine.read.pushdown import condition_sql
+from omnigraph.engine.read.relation import Relation
+from omnigraph.engine.read.scope import RowScope
+from omnigraph.engine.read.source import ROW_ID
+from omnigraph.model.schema import NodeType, Scalar
+
+EQUAL_SHARE: Final = 0.01  # guesses, for conditions that were not evaluated yet
+OTHER_SHARE: Final = 0.3
+
+
+class Candidates:
+    """The entities of one variable of a block; evaluated when first needed."""
+
+    def __init__(self, run: Run, binding: ir.NodeBinding) -> None:
+        self._run = run
+        self.binding = binding
+        self._positions: Positions | None = None
+        self._mask: Mask | None = None
+        self._ids = wanted_ids(run, binding)
+
+    @property
+    def frame(self) -> Frame:
+        return self._run.frame_of(self.binding.var)
+
+    def estimate(self) -> int:
+        """How many there will be, without reading anything that is not in memory."""
+        if self._positions is not None:
+            return len(self._positions)
+        if self._ids is not None:
+            return len(self._ids)
+        rows = self._run.entry_of(self.binding.var).row_count
+        if not self.binding.conditions:
+            return rows
+        if self._in_memory():
+            return len(self.positions())
+        share = 1.0
+        for condition in self.binding.conditions:
+            share *= EQUAL_SHARE if _is_equality(condition) else OTHER_SHARE
+        return max(1, int(rows * share))
+
+    @property
+    def way(self) -> str:
+        if self._ids is not None:
+            return "by id"
+        if not self.binding.conditions:
+            return "all"
+        return "in memory" if self._in_memory() else "pushed down"
+
+    def positions(self) -> Positions:
+        """Every entity that satisfies the conditions, ascending."""
+        if self._positions is None:
+            self._positions = self._find()
+        return self._positions
+
+    def among(self, positions: Positions) -> Mask:
+        """Which of these entities satisfy the conditions."""
+        if not self.binding.conditions:
+            return np.ones(len(positions), dtype=np.bool_)
+        frame = self.frame
+        if self._positions is None and self._ids is None and len(positions) * 4 < frame.length:
+            some, back = np.unique(positions, return_inverse=True)
+            return self._satisfied(some)[back]
+        if self._mask is None:
+            self._mask = np.zeros(frame.length, dtype=np.bool_)
+            self._mask[self.positions()] = True
+        return self._mask[positions]
+
+    def _in_memory(self) -> bool:
+        frame = self._run.caches.known_frame(self._run.entry_of(self.binding.var))
+        if frame is None:
+            return self._run.entry_of(self.binding.var).row_count <= SMALL_TABLE_ROWS
+        return frame.length <= SMALL_TABLE_ROWS or all(
+            frame.has(prop)
+            for condition in self.binding.conditions
+            for _, prop in ir.properties_of(condition)
+        )
+
+    def _find(self) -> Positions:
+        frame = self.frame
+        if self._ids is not None:
+            found = frame.lookup(self._ids)
+            found = np.unique(found[found >= 0])
+            return found[self._satisfied(found)]
+        everything = frame.positions()
+        if not self.binding.conditions:
+            return everything
+        if self._in_memory():
+            return everything[self._satisfied(everything)]
+        return self._pushed(frame)
+
+    def _pushed(self, frame: Frame) -> Positions:
+        """Let storage evaluate what it can, and the rest over what it found."""
+        texts = [condition_sql(one, self._run.constants) for one in self.binding.conditions]
+        where = " AND ".join(f"({text})" for text in texts if text is not None)
+        if not where:
+            everything = frame.positions()
+            return everything[self._satisfied(everything)]
+        table = frame.source.read([], where=where)
+        row_ids = one_array(table[ROW_ID]).to_numpy(zero_copy_only=False)
+        found = np.sort(frame.at_row_ids(row_ids))
+        rest = [
+            one for one, text in zip(self.binding.conditions, texts, strict=True) if text is None
+        ]
+        return found[self._satisfied(found, tuple(rest))] if rest else found
+
+    def _satisfied(
+        self, positions: Positions, conditions: tuple[ir.Expr, ...] | None = None
+    ) -> Mask:
+        keep = np.ones(len(positions), dtype=np.bool_)
+        if not len(positions):
+            return keep
+        scope = RowScope(self._run, Relation.of(self.binding.var, positions))
+        for condition in self.binding.conditions if conditions is None else conditions:
+            keep &= scope.true_for(condition)
+        return keep
+
+
+def _is_equality(condition: ir.Expr) -> bool:
+    return isinstance(condition, ir.Compare) and condition.op is ir.CompareOp.EQ
+
+
+def wanted_ids(run: Run, binding: ir.NodeBinding) -> list[str] | None:
+    """The only ids that can satisfy the conditions, if one of them says so.
+
+    A single String key is the id, so equality with the key is a lookup too.
+    """
+    node = run.catalog.nodes[binding.type_name]
+    for condition in binding.conditions:
+        match condition:
+            case ir.Compare(op=ir.CompareOp.EQ, left=left, right=right):
+                for side, other in ((left, right), (right, left)):
+                    if _names_entity(node, side) and _is_constant(other):
+                        value = run.constants.value(other)
+                        return [] if value is None else [value]
+            case ir.InList(needle=needle, options=options) if _names_entity(node, needle):
+                listed: Any = run.constants.value(options) or ()
+                return [one for one in listed if one is not None]
+            case _:
+                pass
+    return None
+
+
+def _names_entity(node: NodeType, expr: ir.Expr) -> bool:
+    if isinstance(expr, ir.IdRef):
+        return True
+    return (
+        isinstance(expr, ir.PropertyRef)
+        and node.key == (expr.prop,)
+        and node.by_name[expr.prop].type.scalar is Scalar.STRING
+    )
+
+
+def _is_constant(expr: ir.Expr) -> bool:
+    return isinstance(expr, ir.Literal | ir.Param)

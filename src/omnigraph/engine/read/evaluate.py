@@ -1,0 +1,240 @@
+"""Expressions over rows: Arrow arrays in, an Arrow array (or, for constants, a scalar) out.
+
+Logic has three values: a comparison with null is null. Division and remainder by zero give null;
+an integer that leaves its 64 bits is an error, never a wrong number.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.compiler.query import ir
+from omnigraph.engine.read.compare import Values, compare
+from omnigraph.errors import InputError
+from omnigraph.model.schema import PropertyType, Scalar
+from omnigraph.storage.arrow_schema import value_type
+
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+class Scope(Protocol):
+    """What an expression may look at: the rows and the constants of one run."""
+
+    @property
+    def count(self) -> int: ...
+
+    def value_of(self, var: str, name: str) -> pa.Array: ...
+
+    def id_of(self, var: str) -> pa.Array: ...
+
+    def endpoint(self, var: str, side: str) -> pa.Array: ...
+
+    def search(self, expr: ir.TextMatch | ir.Bm25 | ir.Nearest | ir.Rrf) -> pa.Array: ...
+
+    def computed(self, expr: ir.KeyRef | ir.AggregateRef) -> pa.Array: ...
+
+    @property
+    def constants(self) -> Constants: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constants:
+    """Bound parameters and the one moment that `now()` means in this run."""
+
+    params: Mapping[str, Any]
+    now_ms: int
+
+    def value(self, expr: ir.Expr) -> Any:
+        """The Python value of a literal, a parameter or `now()`."""
+        match expr:
+            case ir.Literal():
+                return expr.value
+            case ir.Param():
+                return self.params[expr.name]
+            case ir.Now():
+                return self.now_ms
+            case _:
+                raise AssertionError(f"no constant: {expr}")
+
+
+def is_constant(expr: ir.Expr) -> bool:
+    return isinstance(expr, ir.Literal | ir.Param | ir.Now)
+
+
+def scalar_of(value: Any, kind: PropertyType) -> pa.Scalar:
+    """A Python value of the IR as an Arrow scalar of its type."""
+    arrow = value_type(kind)
+    if value is None:
+        return pa.scalar(None, arrow)
+    if kind.scalar is Scalar.DATETIME and isinstance(value, dt.datetime):
+        value = (value - _EPOCH) // dt.timedelta(milliseconds=1)
+    return pa.scalar(list(value) if isinstance(value, tuple) else value, arrow)
+
+
+def evaluate(expr: ir.Expr, scope: Scope) -> Values:
+    """The value of the expression for every row."""
+    match expr:
+        case ir.Literal() | ir.Param() | ir.Now():
+            return scalar_of(scope.constants.value(expr), expr.type)
+        case ir.PropertyRef():
+            return scope.value_of(expr.var, expr.prop)
+        case ir.IdRef():
+            return scope.id_of(expr.var)
+        case ir.EndpointRef():
+            return scope.endpoint(expr.var, expr.side)
+        case ir.Compare():
+            return compare(expr.op, evaluate(expr.left, scope), evaluate(expr.right, scope))
+        case ir.And() | ir.Or() | ir.Not() | ir.IsNull():
+            return _logic(expr, scope)
+        case ir.InList():
+            return _in_list(expr, scope)
+        case ir.ListContains():
+            return _list_contains(evaluate(expr.items, scope), evaluate(expr.needle, scope), scope)
+        case ir.TextContains():
+            return _text(_contains, evaluate(expr.text, scope), evaluate(expr.part, scope), scope)
+        case ir.StartsWith():
+            text, prefix = evaluate(expr.text, scope), evaluate(expr.prefix, scope)
+            return _text(_starts, text, prefix, scope)
+        case ir.Arithmetic():
+            return _arithmetic(expr, evaluate(expr.left, scope), evaluate(expr.right, scope))
+        case ir.TextMatch() | ir.Bm25() | ir.Nearest() | ir.Rrf():
+            return scope.search(expr)
+        case ir.KeyRef() | ir.AggregateRef():
+            return scope.computed(expr)
+        case ir.AggregateCall():
+            raise AssertionError("aggregates are computed by the grouping")
+
+
+def column_of(values: Values, count: int) -> pa.Array:
+    """The values as an array of `count` rows, constants repeated."""
+    if not isinstance(values, pa.Scalar):
+        return values
+    if not values.is_valid:
+        return pa.nulls(count, values.type)
+    return pa.repeat(values, count)
+
+
+def _logic(expr: ir.And | ir.Or | ir.Not | ir.IsNull, scope: Scope) -> Values:
+    match expr:
+        case ir.Not():
+            return pc.invert(evaluate(expr.item, scope))
+        case ir.IsNull():
+            item = evaluate(expr.item, scope)
+            return pc.is_valid(item) if expr.negated else pc.is_null(item)
+        case ir.And() | ir.Or():
+            name = "and_kleene" if isinstance(expr, ir.And) else "or_kleene"
+            answer = evaluate(expr.items[0], scope)
+            for item in expr.items[1:]:
+                answer = pc.call_function(name, [answer, evaluate(item, scope)])
+            return answer
+
+
+def _in_list(expr: ir.InList, scope: Scope) -> Values:
+    needle = evaluate(expr.needle, scope)
+    options = scope.constants.value(expr.options)
+    nothing = pa.scalar(None, pa.bool_())
+    if options is None:
+        return nothing if isinstance(needle, pa.Scalar) else pa.nulls(len(needle), pa.bool_())
+    element = PropertyType(scalar=expr.options.type.scalar, dimension=expr.options.type.dimension)
+    answer: Values = pc.if_else(
+        pc.is_null(needle),
+        nothing,
+        pa.scalar(False),  # noqa: FBT003 - a value
+    )
+    listed = [option for option in options if option is not None]
+    exact = needle.type == value_type(element)
+    if exact and not pa.types.is_boolean(needle.type) and not isinstance(needle, pa.Scalar):
+        values = pa.array(listed, needle.type)
+        return pc.if_else(pc.is_null(needle), nothing, pc.is_in(needle, value_set=values))
+    for option in listed:
+        hit = compare(ir.CompareOp.EQ, needle, scalar_of(option, element))
+        answer = pc.or_kleene(answer, hit)
+    return answer
+
+
+def _list_contains(items: Values, needle: Values, scope: Scope) -> Values:
+    """Membership, row by row: compare every element with its row's needle, then look for a hit."""
+    lists = column_of(items, scope.count)
+    wanted = column_of(needle, scope.count)
+    parents = pc.list_parent_indices(lists)
+    hits = compare(ir.CompareOp.EQ, pc.list_flatten(lists), wanted.take(parents))
+    found = np.zeros(len(lists), dtype=np.bool_)
+    true_at = pc.fill_null(column_of(hits, len(parents)), False)  # noqa: FBT003 - a value
+    found[parents.filter(true_at).to_numpy(zero_copy_only=False)] = True
+    unknown = pc.or_(pc.is_null(lists), pc.is_null(wanted))
+    return pc.if_else(unknown, pa.scalar(None, pa.bool_()), pa.array(found))
+
+
+def _contains(text: str, part: str) -> bool:
+    return part in text
+
+
+def _starts(text: str, prefix: str) -> bool:
+    return text.startswith(prefix)
+
+
+def _text(test: Any, text: Values, other: Values, scope: Scope) -> Values:
+    """A text predicate; when the second side is a constant Arrow does it for the whole column."""
+    if isinstance(other, pa.Scalar) and not isinstance(text, pa.Scalar):
+        pattern = other.as_py()
+        if pattern is None:
+            return pa.nulls(len(text), pa.bool_())
+        if test is _starts:
+            return pc.starts_with(text, pattern=pattern)
+        return pc.match_substring(text, pattern=pattern)
+    texts = column_of(text, scope.count).to_pylist()
+    others = column_of(other, scope.count).to_pylist()
+    answers = [
+        None if a is None or b is None else test(a, b) for a, b in zip(texts, others, strict=True)
+    ]
+    return pa.array(answers, pa.bool_())
+
+
+_CHECKED: Final = {
+    ir.ArithmeticOp.ADD: "add_checked",
+    ir.ArithmeticOp.SUB: "subtract_checked",
+    ir.ArithmeticOp.MUL: "multiply_checked",
+}
+
+
+def _arithmetic(expr: ir.Arithmetic, left: Values, right: Values) -> Values:
+    target = value_type(expr.type)
+    try:
+        left, right = left.cast(target), right.cast(target)
+        if expr.op in _CHECKED:
+            return pc.call_function(_CHECKED[expr.op], [left, right])
+        # A zero divisor gives null, and so does everything that touches null.
+        zero = pc.equal(right, pa.scalar(0, target))
+        right = pc.if_else(zero, pa.scalar(None, target), right)
+        if expr.op is ir.ArithmeticOp.DIV:
+            return pc.divide(left, right)
+        return _remainder(left, right, target)
+    except pa.ArrowInvalid as cause:
+        raise InputError(
+            f"the result of '{expr.op.value}' does not fit into {expr.type.scalar.value}",
+            hint="use a float property or literal to calculate with floats",
+        ) from cause
+
+
+def _remainder(left: Values, right: Values, target: pa.DataType) -> Values:
+    """left - trunc(left / right) * right: the sign of the left side, as in SQL."""
+    if pa.types.is_integer(target):
+        safe = pc.if_else(pc.equal(right, pa.scalar(-1, target)), pa.scalar(1, target), right)
+        return pc.subtract(left, pc.multiply(pc.divide(left, safe), safe))
+    constant = isinstance(left, pa.Scalar) and isinstance(right, pa.Scalar)
+    a, b = (pa.array([v.as_py()], target) if isinstance(v, pa.Scalar) else v for v in (left, right))
+    missing = pc.or_(pc.is_null(a), pc.is_null(b))
+    with np.errstate(invalid="ignore"):
+        rest = np.fmod(
+            a.fill_null(0).to_numpy(zero_copy_only=False),
+            b.fill_null(1).to_numpy(zero_copy_only=False),
+        )
+    made = pc.if_else(missing, pa.scalar(None, target), pa.array(rest, target))
+    return made[0] if constant else made

@@ -1,0 +1,324 @@
+"""How a match runs: start at the most selective variable, walk, filter as early as possible."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.compiler.query import ir
+from omnigraph.engine.read.candidates import Candidates
+from omnigraph.engine.read.column import Mask, Positions
+from omnigraph.engine.read.context import Run
+from omnigraph.engine.read.expand import ends, expand
+from omnigraph.engine.read.relation import Relation, joined_rows
+from omnigraph.engine.read.scope import RowScope
+
+CROSS_CHUNK_ROWS: Final = 1 << 20
+
+
+def match(run: Run, block: ir.MatchBlock) -> Relation:
+    """All rows of a plan's match."""
+    return _Block(run, block, Relation.one_row(), depth=0).rows()
+
+
+class _Block:
+    """One level of a match, with the rows of the level above fixed."""
+
+    def __init__(self, run: Run, block: ir.MatchBlock, outer: Relation, *, depth: int) -> None:
+        self._run = run
+        self._block = block
+        self._outer = outer
+        self._depth = depth
+        self._todo = list(block.traversals)
+        self._filters = list(block.filters)
+        self._candidates = {one.var: Candidates(run, one) for one in block.bindings}
+
+    def rows(self, *, only_existence: bool = False) -> Relation:
+        """The rows of the block, each an extension of an outer row."""
+        pieces = [self._grow(self._filtered(self._outer))]
+        pieces += [self._grow(self._start(group)) for group in self._groups()]
+        relation = self._combined(pieces, only_existence=only_existence)
+        for optional in self._block.optionals:
+            relation = self._extended(relation, optional)
+        for late in self._block.late_filters:
+            relation = self._where(relation, late)
+        for negation in self._block.negations:
+            relation = self._without(relation, negation)
+        return relation
+
+    # --- joining one group of connected variables ---
+
+    def _groups(self) -> list[list[str]]:
+        """The variables that no walk from the outer rows reaches, by connection."""
+        left = {var: {var} for var in self._candidates}
+        for step in self._block.traversals:
+            merged: set[str] = set()
+            for var in (step.src, step.dst):
+                merged |= left.get(var, set())
+            outer = step.src in self._outer or step.dst in self._outer
+            for var in merged:
+                left[var] = merged
+            if outer:
+                merged.add("")  # a mark: the group hangs on the outer rows
+        seen: list[set[str]] = []
+        for group in left.values():
+            if "" not in group and not any(group is other for other in seen):
+                seen.append(group)
+        return [sorted(group) for group in seen]
+
+    def _start(self, group: Iterable[str]) -> Relation:
+        """Scan the variable of the group that has the fewest candidates."""
+        var, estimate = min(
+            ((var, self._candidates[var].estimate()) for var in group), key=lambda pair: pair[1]
+        )
+        found = self._candidates[var]
+        detail = f"${var}: {found.binding.type_name} ({found.way})"
+        with self._run.trace.step("scan", detail, estimate) as step:
+            positions = found.positions()
+            step.rows = len(positions)
+        self._run.budget.reserve(len(positions))
+        return self._filtered(Relation.of(var, positions))
+
+    def _grow(self, relation: Relation) -> Relation:
+        """Walk every traversal that can be reached, the cheapest first."""
+        while True:
+            reachable = [
+                step for step in self._todo if step.src in relation or step.dst in relation
+            ]
+            if not reachable:
+                return relation
+            step = min(reachable, key=lambda one: self._cost(relation, one))
+            self._todo.remove(step)
+            relation = self._walked(relation, step)
+
+    def _cost(self, relation: Relation, step: ir.Traversal) -> float:
+        """Rows to expect; between two bound ends a walk only removes rows, so it goes first."""
+        if step.src in relation and step.dst in relation:
+            return 0.0
+        if len(self._todo) == 1:
+            return 1.0
+        near, far, _ = ends(relation, step)
+        edges = self._run.entry("edge", step.edge_type).row_count
+        nodes = max(1, self._run.entry_of(near).row_count)
+        growth = (edges / nodes) ** step.max_hops
+        share = 1.0
+        if far in self._candidates and self._candidates[far].binding.conditions:
+            total = max(1, self._run.entry_of(far).row_count)
+            share = self._candidates[far].estimate() / total
+        return relation.count * growth * share
+
+    def _walked(self, relation: Relation, step: ir.Traversal) -> Relation:
+        estimate = int(self._cost(relation, step)) if self._run.trace.recording else None
+        with self._run.trace.step("expand", _walk_text(step), estimate) as record:
+            known = set(relation.columns)
+            grown = expand(self._run, relation, step)
+            for var in (step.src, step.dst):
+                if var in self._candidates and var not in known:
+                    grown = grown.where(self._candidates[var].among(grown[var]))
+            if step.edge_conditions:
+                scope = RowScope(self._run, grown)
+                keep = np.ones(grown.count, dtype=np.bool_)
+                for condition in step.edge_conditions:
+                    keep &= scope.true_for(condition)
+                grown = grown.where(keep)
+            grown = self._filtered(grown)
+            record.rows = grown.count
+        return grown
+
+    # --- conditions over several variables ---
+
+    def _filtered(self, relation: Relation) -> Relation:
+        """Apply every waiting filter whose variables are all there."""
+        for one in [one for one in self._filters if one.variables <= relation.columns.keys()]:
+            self._filters.remove(one)
+            relation = self._where(relation, one)
+        return relation
+
+    def _where(self, relation: Relation, one: ir.Filter) -> Relation:
+        if not relation.count:
+            return relation
+        with self._run.trace.step("filter", " ".join(sorted(one.variables))) as record:
+            relation = relation.where(RowScope(self._run, relation).true_for(one.expr))
+            record.rows = relation.count
+        return relation
+
+    def _combined(self, pieces: Sequence[Relation], *, only_existence: bool) -> Relation:
+        """The pieces joined: by an equality between them if there is one, crossed otherwise."""
+        result, *rest = pieces
+        if only_existence:
+            used = self._used_later()
+            rest = [_at_most_one(piece, used) for piece in rest]
+        rest = sorted(rest, key=lambda piece: piece.count)
+        while rest:
+            piece, equality = self._next_piece(result, rest)
+            rest = [other for other in rest if other is not piece]
+            with self._run.trace.step("join", "by value" if equality else "all pairs") as record:
+                if equality is not None:
+                    self._filters.remove(equality)
+                    result = self._filtered(self._equal(result, piece, equality))
+                else:
+                    result = self._crossed(result, piece)
+                record.rows = result.count
+        return result
+
+    def _used_later(self) -> set[str]:
+        used: set[str] = set()
+        for one in (*self._filters, *self._block.late_filters):
+            used |= one.variables
+        for inner in (*self._block.optionals, *self._block.negations):
+            used |= inner.outer
+        return used
+
+    def _next_piece(
+        self, result: Relation, rest: Sequence[Relation]
+    ) -> tuple[Relation, ir.Filter | None]:
+        for piece in rest:
+            for one in self._filters:
+                if _sides(one, result, piece) is not None:
+                    return piece, one
+        return rest[0], None
+
+    def _equal(self, left: Relation, right: Relation, one: ir.Filter) -> Relation:
+        sides = _sides(one, left, right)
+        assert sides is not None, "the caller looked"
+        a = RowScope(self._run, left).values(sides[0])
+        b = RowScope(self._run, right).values(sides[1])
+        keys = pa.concat_arrays([a, b]).dictionary_encode().indices.fill_null(-1).to_numpy()
+        keys = keys.astype(np.int64)
+        known_a = np.flatnonzero(keys[: len(a)] >= 0)
+        known_b = np.flatnonzero(keys[len(a) :] >= 0)
+        rows_a, rows_b = joined_rows(keys[: len(a)][known_a], keys[len(a) :][known_b])
+        self._run.budget.reserve(len(rows_a), len(left.columns) + len(right.columns))
+        return left.take(known_a[rows_a]).beside(right.take(known_b[rows_b]))
+
+    def _crossed(self, left: Relation, right: Relation) -> Relation:
+        """All pairs; when filters wait for them, a chunk of pairs at a time."""
+        width = len(left.columns) + len(right.columns)
+        names = left.columns.keys() | right.columns.keys()
+        waiting = [one for one in self._filters if one.variables <= names]
+        if not waiting or left.count * right.count <= CROSS_CHUNK_ROWS:
+            self._run.budget.reserve(left.count * right.count, width)
+            return self._filtered(left.crossed(right))
+        step = max(1, CROSS_CHUNK_ROWS // max(1, right.count))
+        parts: list[Relation] = []
+        held = 0
+        for first in range(0, left.count, step):
+            rows = np.arange(first, min(first + step, left.count), dtype=np.int64)
+            part = left.take(rows).crossed(right)
+            for one in waiting:
+                part = part.where(RowScope(self._run, part).true_for(one.expr))
+            held += part.count
+            self._run.budget.reserve(held, width)
+            parts.append(part)
+        self._filters = [one for one in self._filters if one not in waiting]
+        columns = {
+            var: np.concatenate([part.columns[var] for part in parts]) for var in parts[0].columns
+        }
+        return Relation(held, columns)
+
+    # --- inner blocks ---
+
+    def _inner(
+        self, relation: Relation, block: ir.MatchBlock, outer: Iterable[str], *, exists: bool
+    ) -> tuple[Relation, str, Relation, Positions]:
+        """Run a block once per different outer row: its rows carry the number of that row."""
+        base, back = relation.only(sorted(outer)).distinct()
+        mark = f"#row{self._depth}"
+        numbered = base.with_column(mark, np.arange(base.count, dtype=np.int64))
+        inner = _Block(self._run, block, numbered, depth=self._depth + 1)
+        return inner.rows(only_existence=exists), mark, base, back
+
+    def _without(self, relation: Relation, negation: ir.Negation) -> Relation:
+        if not relation.count:
+            return relation
+        with self._run.trace.step("not", " ".join(sorted(negation.outer))) as record:
+            bare = _bare_walk(negation.block, relation)
+            if bare is not None:
+                relation = relation.where(~self._has_neighbour(relation, bare))
+            else:
+                found, mark, base, back = self._inner(
+                    relation, negation.block, negation.outer, exists=True
+                )
+                matched = np.zeros(base.count, dtype=np.bool_)
+                matched[found[mark]] = True
+                relation = relation.where(~matched[back])
+            record.rows = relation.count
+        return relation
+
+    def _has_neighbour(self, relation: Relation, step: ir.Traversal) -> Mask:
+        near, _, backwards = ends(relation, step)
+        topology = self._run.topology(step.edge_type)
+        nodes = relation[near]
+        there = nodes >= 0
+        has = topology.has_any(
+            np.where(there, nodes, 0),
+            "both" if step.undirected else ("in" if backwards else "out"),
+        )
+        return there & has
+
+    def _extended(self, relation: Relation, optional: ir.Optional) -> Relation:
+        with self._run.trace.step("optional", " ".join(optional.introduces)) as record:
+            found, mark, base, back = self._inner(
+                relation, optional.block, optional.outer, exists=False
+            )
+            rows, matches = joined_rows(back, found[mark])
+            self._run.budget.reserve(
+                len(rows) + relation.count, len(relation.columns) + len(optional.introduces)
+            )
+            matched = np.zeros(base.count, dtype=np.bool_)
+            matched[found[mark]] = True
+            alone = np.flatnonzero(~matched[back])
+            grown = {
+                var: np.concatenate([column[rows], column[alone]])
+                for var, column in relation.columns.items()
+            }
+            missing = np.full(len(alone), -1, dtype=np.int64)
+            for var in optional.introduces:
+                grown[var] = np.concatenate([found[var][matches], missing])
+            record.rows = len(rows) + len(alone)
+        return Relation(len(rows) + len(alone), grown)
+
+
+def _walk_text(step: ir.Traversal) -> str:
+    name = f"<{step.edge_type}>" if step.undirected else step.edge_type
+    hops = "" if step.max_hops == 1 else f"{{{step.min_hops},{step.max_hops}}}"
+    edge = f"${step.edge_var}:" if step.edge_var else ""
+    return f"${step.src} {edge}{name}{hops} ${step.dst}"
+
+
+def _at_most_one(piece: Relation, used: set[str]) -> Relation:
+    """For existence one row is enough, unless something still looks at the variables."""
+    if used & piece.columns.keys() or piece.count <= 1:
+        return piece
+    return piece.take(np.zeros(1, dtype=np.int64))
+
+
+def _sides(one: ir.Filter, left: Relation, right: Relation) -> tuple[ir.Expr, ir.Expr] | None:
+    """The two sides of an equality between the relations, the left one's first."""
+    match one.expr:
+        case ir.Compare(op=ir.CompareOp.EQ, left=a, right=b):
+            a_vars, b_vars = ir.variables_of(a), ir.variables_of(b)
+            if not a_vars or not b_vars or a.type.scalar is not b.type.scalar:
+                return None
+            if a_vars <= left.columns.keys() and b_vars <= right.columns.keys():
+                return a, b
+            if b_vars <= left.columns.keys() and a_vars <= right.columns.keys():
+                return b, a
+    return None
+
+
+def _bare_walk(block: ir.MatchBlock, outer: Relation) -> ir.Traversal | None:
+    """The traversal of a block that asks nothing but whether there is any neighbour."""
+    if block.filters or block.optionals or block.late_filters or block.negations:
+        return None
+    if len(block.traversals) != 1 or any(one.conditions for one in block.bindings):
+        return None
+    step = block.traversals[0]
+    inside = {one.var for one in block.bindings}
+    far = {step.src, step.dst} - outer.columns.keys()
+    if len(far) != 1 or not inside <= far or step.edge_conditions or step.min_hops != 1:
+        return None
+    return step

@@ -1,0 +1,133 @@
+"""The rows of a query: Arrow first, and every other form made from it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from omnigraph.engine.read.explain import Explanation
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
+BATCH_ROWS: Final = 65_536
+_SAFE_INTEGER: Final = (1 << 53) - 1
+
+
+class QueryResult:
+    """The answer to one query, on the snapshot whose commit it names.
+
+    Big answers are put together batch by batch as `batches()` is read; `to_arrow()` and the others
+    hold everything at once.
+    """
+
+    def __init__(
+        self,
+        *,
+        schema: pa.Schema,
+        row_count: int,
+        graph_commit_id: str,
+        make: Callable[[int, int], pa.Table],
+        explanation: Explanation | None = None,
+    ) -> None:
+        self._schema = schema
+        self._make = make
+        self._table: pa.Table | None = None
+        self.row_count = row_count
+        self.graph_commit_id = graph_commit_id
+        self.explanation = explanation
+
+    @property
+    def columns(self) -> list[str]:
+        """The column names, in the order written."""
+        return list(self._schema.names)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    def __len__(self) -> int:
+        return self.row_count
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.to_pylist())
+
+    def __repr__(self) -> str:
+        return f"QueryResult({self.row_count} rows, columns {self.columns})"
+
+    def to_arrow(self) -> pa.Table:
+        if self._table is None:
+            self._table = self._make(0, self.row_count)
+        return self._table
+
+    def batches(self, rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+        """The rows in order, at most `rows` at a time."""
+        for first in range(0, self.row_count, rows):
+            last = min(first + rows, self.row_count)
+            table = (
+                self._make(first, last)
+                if self._table is None
+                else self._table.slice(first, last - first)
+            )
+            yield from table.combine_chunks().to_batches()
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """Rows as dictionaries of Python values (dates and times as `datetime` objects)."""
+        return self.to_arrow().to_pylist()
+
+    def to_json_rows(self) -> list[dict[str, Any]]:
+        """Rows as JSON values: see `json_value`."""
+        return [
+            {name: json_value(value) for name, value in row.items()} for row in self.to_pylist()
+        ]
+
+    def to_pandas(self) -> pd.DataFrame:
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> pl.DataFrame:
+        import polars as pl  # noqa: PLC0415 - an optional package
+
+        frame = pl.from_arrow(self.to_arrow())
+        assert isinstance(frame, pl.DataFrame), "a table becomes a frame"
+        return frame
+
+
+def json_value(value: Any) -> Any:
+    """A value as JSON shows it: dates in ISO form, times in UTC with milliseconds, integers beyond
+    2^53 - 1 and non-finite floats as text."""
+    match value:
+        case bool() | None | str():
+            return value
+        case int():
+            return value if -_SAFE_INTEGER <= value <= _SAFE_INTEGER else str(value)
+        case float():
+            return value if math.isfinite(value) else _float_word(value)
+        case dt.datetime():
+            moment = value.astimezone(dt.UTC) if value.tzinfo else value
+            return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
+        case dt.date():
+            return value.isoformat()
+        case list() | tuple():
+            return [json_value(item) for item in value]
+        case _:
+            return value
+
+
+def _float_word(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
+
+
+def table_of(schema: pa.Schema, arrays: Sequence[pa.Array]) -> pa.Table:
+    """A table of these arrays, cast to the schema where an expression gave a narrower type."""
+    fitted = [
+        array if array.type == field.type else array.cast(field.type)
+        for array, field in zip(arrays, schema, strict=True)
+    ]
+    return pa.Table.from_arrays(fitted, schema=schema)

@@ -1,0 +1,69 @@
+"""The rows that an expression looks at: a relation with its frames."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from omnigraph.compiler.query import ir
+from omnigraph.engine.read import search
+from omnigraph.engine.read.column import Mask, truths
+from omnigraph.engine.read.context import Run
+from omnigraph.engine.read.evaluate import Constants, column_of, evaluate
+from omnigraph.engine.read.relation import Relation
+
+
+class RowScope:
+    """The scope of expressions over a relation; what was fetched is kept while it lives."""
+
+    def __init__(self, run: Run, relation: Relation) -> None:
+        self.run = run
+        self.relation = relation
+        self._fetched: dict[tuple[str, str], pa.Array] = {}
+        self._searched: dict[ir.Expr, pa.Array] = {}
+
+    @property
+    def count(self) -> int:
+        return self.relation.count
+
+    @property
+    def constants(self) -> Constants:
+        return self.run.constants
+
+    def value_of(self, var: str, name: str) -> pa.Array:
+        key = (var, name)
+        found = self._fetched.get(key)
+        if found is None:
+            found = self.run.frame_of(var).fetch(name, self.relation[var])
+            self._fetched[key] = found
+        return found
+
+    def id_of(self, var: str) -> pa.Array:
+        return self.value_of(var, "id")
+
+    def endpoint(self, var: str, side: str) -> pa.Array:
+        return self.run.endpoint(var, self.relation[var], side)
+
+    def search(self, expr: ir.TextMatch | ir.Bm25 | ir.Nearest | ir.Rrf) -> pa.Array:
+        found = self._searched.get(expr)
+        if found is None:
+            if isinstance(expr, ir.Rrf):
+                found = search.fused(self.run, expr, self.relation, self._values)
+            else:
+                positions = self.relation[expr.field.var]
+                found = search.answer(self.run, expr, positions, self._values)
+            self._searched[expr] = found
+        return found
+
+    def computed(self, expr: ir.KeyRef | ir.AggregateRef) -> pa.Array:
+        raise AssertionError(f"not a grouped row: {expr}")
+
+    def values(self, expr: ir.Expr) -> pa.Array:
+        """The expression for every row, as an array."""
+        return column_of(evaluate(expr, self), self.count)
+
+    def true_for(self, expr: ir.Expr) -> Mask:
+        """The rows for which a condition is true."""
+        return truths(evaluate(expr, self), self.count)
+
+    def _values(self, expr: ir.Expr) -> pa.Array | pa.Scalar:
+        return evaluate(expr, self)

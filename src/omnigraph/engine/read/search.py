@@ -1,0 +1,179 @@
+"""Search in rows: text predicates, relevance, vector distance and their fusion.
+
+Every answer is computed from the texts and vectors of the snapshot itself, never from a storage
+index, so it is the same whether an index is complete, partial or missing. The vector metric is
+cosine distance (0 = same direction, 2 = opposite); a vector of zeros is at distance 1 from all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.compiler.query import ir
+from omnigraph.engine.embed import check_same_space
+from omnigraph.engine.read.column import Positions
+from omnigraph.engine.read.context import Run
+from omnigraph.engine.read.relation import Relation
+from omnigraph.errors import InputError
+
+Floats = npt.NDArray[np.float64]
+Evaluate = Callable[[ir.Expr], Any]
+Searching = ir.TextMatch | ir.Bm25 | ir.Nearest
+
+
+def answer(run: Run, expr: Searching, positions: Positions, values: Evaluate) -> pa.Array:
+    """The predicate or score for the entity at each position; null at -1 and for a null query."""
+    query = values(expr.query)
+    if isinstance(query, pa.Scalar):
+        return _one_query(run, expr, positions, query.as_py(), values)
+    # The text or vector asked for differs from row to row: one search for each different one.
+    asked = query.to_pylist()
+    groups: dict[Any, list[int]] = {}
+    for row, one in enumerate(asked):
+        groups.setdefault(tuple(one) if isinstance(one, list) else one, []).append(row)
+    parts, order = [], []
+    for one, rows in groups.items():
+        at = np.asarray(rows, dtype=np.int64)
+        parts.append(_one_query(run, expr, positions[at], one, values))
+        order.append(at)
+    if not parts:
+        return pa.nulls(0, pa.bool_() if isinstance(expr, ir.TextMatch) else pa.float64())
+    return pa.concat_arrays(parts).take(pa.array(np.argsort(np.concatenate(order))))
+
+
+def _one_query(
+    run: Run, expr: Searching, positions: Positions, query: Any, values: Evaluate
+) -> pa.Array:
+    if isinstance(expr, ir.TextMatch):
+        return _text_match(run, expr, positions, query, values)
+    if query is None:
+        return pa.nulls(len(positions), pa.float64())
+    frame = run.frame_of(expr.field.var)
+    there = positions >= 0
+    if isinstance(expr, ir.Bm25):
+        scores = run.caches.text_index(frame, expr.field.prop).bm25(query, frame.length)
+        found = np.where(there, scores[positions] if frame.length else np.nan, np.nan)
+    else:
+        found = distances(run, expr, positions, query_vector(run, expr, query))
+    return pa.array(found, mask=np.isnan(found))
+
+
+def _text_match(
+    run: Run, expr: ir.TextMatch, positions: Positions, query: Any, values: Evaluate
+) -> pa.Array:
+    edits = values(expr.max_edits).as_py() if expr.max_edits is not None else 2
+    if query is None or edits is None:
+        return pa.nulls(len(positions), pa.bool_())
+    frame = run.frame_of(expr.field.var)
+    index = run.caches.text_index(frame, expr.field.prop)
+    match expr.kind:
+        case ir.TextMatchKind.SEARCH:
+            hit = index.any_word(query, frame.length)
+        case ir.TextMatchKind.PHRASE:
+            hit = index.phrase(query, frame.length)
+        case ir.TextMatchKind.FUZZY:
+            if edits < 0:
+                raise InputError(f"fuzzy: the number of edits must be 0 or more, got {edits}")
+            hit = index.close_word(query, edits, frame.length)
+    found = hit[positions] if frame.length else np.zeros(len(positions), dtype=np.bool_)
+    column = frame.column(expr.field.prop)
+    unknown = positions < 0
+    if column.base.null_count or column.patch.null_count:
+        unknown = unknown | column.take(positions).is_null().to_numpy(zero_copy_only=False)
+    return pa.array(found, mask=unknown if unknown.any() else None)
+
+
+# --- vectors ---------------------------------------------------------------------------------
+
+
+def query_vector(run: Run, expr: ir.Nearest, query: Any) -> Floats:
+    """The vector to look for; text is embedded first, by the model that the schema declares."""
+    if expr.embed_text:
+        name = f"{run.variables[expr.field.var].type_name}.{expr.field.prop}"
+        embedder = run.embedder()
+        check_same_space(declared=expr.embed_model, used=embedder.model, property_name=name)
+        query = embedder.embed(query, dimension=expr.dimension)
+    vector = np.asarray(query, dtype=np.float64)
+    if len(vector) != expr.dimension:
+        raise InputError(
+            f"nearest: the query vector has {len(vector)} numbers, "
+            f"'{expr.field.prop}' has {expr.dimension}"
+        )
+    return vector
+
+
+def distances(run: Run, expr: ir.Nearest, positions: Positions, query: Floats) -> Floats:
+    """Exact cosine distance at each position, NaN where there is no vector.
+
+    Each row is summed by itself and in double precision: the distance of an entity does not depend
+    on what it is compared beside.
+    """
+    frame = run.frame_of(expr.field.var)
+    found = np.empty(len(positions))
+    step = max(1, (1 << 22) // max(1, expr.dimension))
+    for first in range(0, len(positions), step):
+        run.budget.check_time()
+        some = frame.fetch(expr.field.prop, positions[first : first + step])
+        found[first : first + step] = cosine_distances(some, query)
+    return found
+
+
+def cosine_distances(vectors: pa.FixedSizeListArray, query: Floats) -> Floats:
+    dimension = len(query)
+    filled = vectors
+    missing = np.zeros(len(vectors), dtype=np.bool_)
+    if vectors.null_count:
+        missing = vectors.is_null().to_numpy(zero_copy_only=False)
+        filled = vectors.filter(pc.is_valid(vectors))
+    matrix = filled.flatten().to_numpy(zero_copy_only=False)
+    matrix = matrix.astype(np.float64).reshape(-1, dimension)
+    scale = np.sqrt((matrix * matrix).sum(axis=1)) * float(np.sqrt((query * query).sum()))
+    dots = (matrix * query).sum(axis=1)
+    cosine = np.divide(dots, scale, out=np.zeros_like(dots), where=scale > 0)
+    result = np.full(len(vectors), np.nan)
+    result[~missing] = np.clip(1.0 - cosine, 0.0, 2.0)
+    return result
+
+
+# --- fusion ----------------------------------------------------------------------------------
+
+
+def fused(run: Run, expr: ir.Rrf, relation: Relation, values: Evaluate) -> pa.Array:
+    """The sum of 1 / (k + rank + 1) over both ranks, among the entities that the rows hold."""
+    k = values(expr.k).as_py()
+    if k is None or k <= 0:
+        raise InputError(f"rrf: k must be a whole number above 0, got {k}")
+    total = np.zeros(relation.count)
+    ranked = np.zeros(relation.count, dtype=np.bool_)
+    for one in (expr.first, expr.second):
+        rank = _ranks(run, one, relation[one.field.var], values)
+        has = rank >= 0
+        total[has] += 1.0 / (k + rank[has] + 1.0)
+        ranked |= has
+    return pa.array(total, mask=~ranked)
+
+
+def _ranks(
+    run: Run, expr: ir.Nearest | ir.Bm25, positions: Positions, values: Evaluate
+) -> Positions:
+    """The place of each row's entity, from 0, best first and by id among equals; -1 for none."""
+    if not isinstance(values(expr.query), pa.Scalar):
+        raise InputError("rrf: what is searched for must be the same for every row")
+    entities, back = np.unique(positions, return_inverse=True)
+    scores = answer(run, expr, entities, values)
+    numbers = pc.fill_null(scores, np.nan).to_numpy(zero_copy_only=False)
+    if isinstance(expr, ir.Bm25):
+        numbers = -numbers
+    scored = np.flatnonzero(~np.isnan(numbers))
+    ids = run.frame_of(expr.field.var).fetch("id", entities[scored])
+    table = pa.table({"score": numbers[scored], "id": ids})
+    order = pc.sort_indices(table, sort_keys=[("score", "ascending"), ("id", "ascending")])
+    place = np.full(len(entities), -1, dtype=np.int64)
+    place[scored[order.to_numpy()]] = np.arange(len(scored), dtype=np.int64)
+    return place[back]

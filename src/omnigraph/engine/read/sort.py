@@ -1,0 +1,123 @@
+"""A total order of rows, and the first few of them without sorting the rest.
+
+Nulls come first ascending and last descending; NaN is above every number.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.engine.read.column import Positions
+
+TOP_ROWS_MIN: Final = 4096  # below this, sorting everything is as fast
+
+
+def sort_rows(keys: list[tuple[pa.Array, bool]], count: int) -> Positions:
+    """The row numbers in order; a key is (values, descending), the first one weighs most."""
+    if count < 2 or not keys:
+        return np.arange(count, dtype=np.int64)
+    columns: list[npt.NDArray[Any]] = []
+    for values, descending in keys:
+        columns.extend(_sortable(values, descending=descending))
+    return np.lexsort(columns[::-1])
+
+
+def first_rows(values: pa.Array, *, descending: bool, wanted: int) -> Positions:
+    """All rows that may be among the first `wanted` by this key, ties included, in row order."""
+    count = len(values)
+    if count < TOP_ROWS_MIN or wanted * 2 >= count:
+        return np.arange(count, dtype=np.int64)
+    missing = values.is_null().to_numpy(zero_copy_only=False)
+    nulls = np.flatnonzero(missing)
+    if not descending and len(nulls) >= wanted:
+        return nulls
+    left = wanted if descending else wanted - len(nulls)
+    there = np.flatnonzero(~missing)
+    if left >= len(there):
+        return np.arange(count, dtype=np.int64)
+    best = there[_best(values.filter(values.is_valid()), descending=descending, wanted=left)]
+    return best if descending or not len(nulls) else np.sort(np.concatenate([nulls, best]))
+
+
+def _best(values: pa.Array, *, descending: bool, wanted: int) -> Positions:
+    if wanted == 0:
+        return np.empty(0, dtype=np.int64)
+    if _is_number(values.type):
+        numbers = values.to_numpy(zero_copy_only=False)
+        if not (numbers.dtype.kind == "f" and np.isnan(numbers).any()):
+            place = len(numbers) - wanted if descending else wanted - 1
+            edge = np.partition(numbers, place)[place]
+            return np.flatnonzero(numbers >= edge if descending else numbers <= edge)
+        return np.arange(len(numbers), dtype=np.int64)
+    values = _comparable(values)
+    direction = "descending" if descending else "ascending"
+    table = pa.table({"key": values})
+    chosen = pc.select_k_unstable(table, k=wanted, sort_keys=[("key", direction)])
+    edge = values[chosen[-1].as_py()]
+    keep = pc.greater_equal(values, edge) if descending else pc.less_equal(values, edge)
+    return np.flatnonzero(keep.to_numpy(zero_copy_only=False))
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind)
+
+
+def _comparable(values: pa.Array) -> pa.Array:
+    return values.cast(pa.int8()) if pa.types.is_boolean(values.type) else values
+
+
+def _sortable(values: pa.Array, *, descending: bool) -> list[npt.NDArray[Any]]:
+    """Arrays that sort ascending as the key should, the weightier one first."""
+    if _is_number(values.type):
+        missing = None
+        if values.null_count:
+            missing = values.is_null().to_numpy(zero_copy_only=False)
+            values = values.fill_null(0)
+        numbers = values.to_numpy(zero_copy_only=False)
+        keys: list[npt.NDArray[Any]] = []
+        if missing is not None:
+            keys.append(missing if descending else ~missing)
+            numbers = np.where(missing, 0, numbers)
+        if numbers.dtype.kind == "f":
+            nan = np.isnan(numbers)
+            if nan.any():
+                keys.append(~nan if descending else nan)
+                numbers = np.where(nan, 0.0, numbers)
+            return [*keys, -numbers if descending else numbers]
+        return [*keys, ~numbers if descending else numbers]  # ~x turns integers round, all of them
+    ranks = ordered_codes(values)
+    return [~ranks if descending else ranks]
+
+
+def ordered_codes(values: pa.Array) -> Positions:
+    """Equal values have equal numbers, greater values greater ones, null the smallest."""
+    if _is_number(values.type):
+        numbers = values.fill_null(0).to_numpy(zero_copy_only=False)
+        _, codes = np.unique(numbers, return_inverse=True)
+        codes = np.asarray(codes, dtype=np.int64) + 1
+        if values.null_count:
+            codes[values.is_null().to_numpy(zero_copy_only=False)] = 0
+        return codes
+    ranks = pc.rank(
+        _comparable(values), sort_keys="ascending", null_placement="at_start", tiebreaker="dense"
+    )
+    return ranks.to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def equal_codes(values: pa.Array) -> Positions:
+    """Equal values have equal numbers; null is -1."""
+    if pa.types.is_nested(values.type):
+        seen: dict[str, int] = {}
+        texts = [None if one is None else repr(one) for one in values.to_pylist()]
+        return np.fromiter(
+            (-1 if one is None else seen.setdefault(one, len(seen)) for one in texts),
+            dtype=np.int64,
+            count=len(texts),
+        )
+    coded = values.dictionary_encode()
+    return coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
