@@ -24,7 +24,9 @@ def _selector(command: Any) -> Any:
             click.argument("entity_id", metavar="ID"),
             click.argument("property_name", metavar="PROPERTY"),
             click.option("--branch", metavar="NAME", help="the branch to read  [default: main]"),
-            click.option("--snapshot", metavar="COMMIT", help="an earlier commit to read"),
+            click.option(
+                "--snapshot", "--at", metavar="COMMIT|TIME", help="an earlier state to read"
+            ),
         )
     ):
         command = option(command)

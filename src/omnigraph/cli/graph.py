@@ -49,7 +49,7 @@ def _refuse_cluster_layout(uri: str) -> None:
 
 @verb("snapshot", positional="uri")
 @click.option("--branch", metavar="NAME", help="the branch to look at  [default: main]")
-@click.option("--at", "--snapshot", "at", metavar="COMMIT", help="an earlier commit")
+@click.option("--snapshot", "--at", "at", metavar="COMMIT|TIME", help="an earlier state")
 def snapshot(call: Call, branch: str | None, at: str | None) -> None:
     """Show which version of which dataset makes up the graph."""
     exclusive({"--branch": branch, "--at": at})

@@ -59,7 +59,7 @@ def load(
         raise click.UsageError("load needs data: pass --data <FILE> or --job <FILE>")
     if mode is None and job_path is None:
         raise click.UsageError(f"load needs --mode, one of: {', '.join(MODES)}")
-    target = call.target
+    call.require_target()
     needs_spark = any(
         value is not None for value in (job_path, type_name, quarantine, idempotency_key)
     )
@@ -79,16 +79,13 @@ def load(
             )
         call.emit(result.to_json(), human=_load_line(result))
         return
-    from omnigraph.cli.bulk import load_on_spark
+    from omnigraph.cli.bulk import load_on_spark, sources_of
 
     report = load_on_spark(
         call,
         spark_session(spark_master, spark_remote),
-        paths=paths,
-        job_path=job_path,
+        sources=sources_of(paths, type_name),
         options={
-            "uri": target.uri,
-            "type_name": type_name,
             "mode": mode,
             "branch": branch,
             "from_branch": from_branch,
@@ -203,7 +200,7 @@ def ingest(call: Call, *, path: str, branch: str, from_branch: str, mode: str) -
 
 @verb("export", positional="uri")
 @click.option("--branch", metavar="NAME", help="the branch to read  [default: main]")
-@click.option("--snapshot", metavar="COMMIT", help="an earlier commit to read")
+@click.option("--snapshot", "--at", metavar="COMMIT|TIME", help="an earlier state to read")
 @click.option("--type", "types", multiple=True, metavar="TYPE", help="only this type; repeatable")
 @click.option("--jsonl", is_flag=True, help="NDJSON on stdout, as without it")
 @click.option("--out", "out_path", metavar="PATH", help="a file, or with Spark a folder")

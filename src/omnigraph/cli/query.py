@@ -33,7 +33,7 @@ def source_options(command: Any) -> Any:
 @verb("query")
 @source_options
 @click.option("--branch", metavar="NAME", help="the branch to read  [default: main]")
-@click.option("--snapshot", metavar="COMMIT", help="an earlier commit to read")
+@click.option("--snapshot", "--at", metavar="COMMIT|TIME", help="an earlier state to read")
 @click.option("--format", "form", type=click.Choice(output.FORMATS), help="how to print the rows")
 def query(
     call: Call,

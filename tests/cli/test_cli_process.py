@@ -1,0 +1,79 @@
+"""The command as a process of its own: the script, the module, pipes and locales."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(sys.executable).with_name("omnigraph")
+SCHEMA = "node Person { name: String @key }\n"
+PEOPLE = 5000
+
+
+def run(*words, env=None, **options):
+    return subprocess.run(
+        [*map(str, words)],
+        capture_output=True,
+        check=False,
+        env={**os.environ, "OMNIGRAPH_HOME": "no-such-folder", **(env or {})},
+        **options,
+    )
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    """A graph with enough people that its export does not fit a pipe's buffer."""
+    folder = tmp_path_factory.mktemp("process")
+    schema, data, uri = folder / "s.pg", folder / "d.jsonl", folder / "g.omni"
+    schema.write_text(SCHEMA)
+    names = [f"Zoë {number:05}" for number in range(PEOPLE)]
+    records = [json.dumps({"type": "Person", "data": {"name": name}}) for name in names]
+    data.write_text("\n".join(records), encoding="utf-8")
+    for words in (
+        ("init", "--schema", schema, uri),
+        ("load", "--mode", "overwrite", "--data", data, uri),
+    ):
+        done = run(sys.executable, "-m", "omnigraph", *words)
+        assert done.returncode == 0, done.stderr
+    return uri
+
+
+def test_the_script_and_the_module_are_the_same_command():
+    script, module = (
+        run(*way, "version") for way in ((SCRIPT,), (sys.executable, "-m", "omnigraph"))
+    )
+    assert script.stdout == module.stdout == b"omnigraph 0.10.0\ninternal-schema 4\n"
+
+
+def test_exit_codes_reach_the_shell():
+    assert run(SCRIPT, "snapshot").returncode == 1
+    assert run(SCRIPT, "frobnicate").returncode == 2
+
+
+def test_data_is_utf8_whatever_the_locale(graph):
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = run(SCRIPT, "export", graph, env=plain)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.decode("utf-8").splitlines()
+    assert len(lines) == PEOPLE
+    assert json.loads(lines[0])["data"]["name"] == "Zoë 00000"
+
+
+def test_a_reader_that_leaves_early_is_no_error_to_shout_about(graph):
+    command = f'"{SCRIPT}" export "{graph}" | head -n 1'
+    done = run("bash", "-c", command)
+    assert json.loads(done.stdout)["data"]["id"] == "Zoë 00000"
+    assert done.stderr == b""
+
+
+def test_results_go_to_stdout_and_notes_to_stderr(graph):
+    done = run(SCRIPT, "branch", "create", "side", "--uri", graph, "--json")
+    assert json.loads(done.stdout)["name"] == "side"
+    assert "omnigraph branch create →".encode() in done.stderr
+    quiet = run(SCRIPT, "branch", "create", "other", "--uri", graph, "--json", "--quiet")
+    assert quiet.stderr == b""
