@@ -81,7 +81,7 @@ def changes(newer: Pinned, older: Pinned) -> Changes:
         went.extend(after - before)
         whole_new.remove(number)
         whole_old.remove(number)
-    return _compare(_side(newer.dataset, whole_new, came), _side(older.dataset, whole_old, went))
+    return _compare(_side(newer, whole_new, came), _side(older, whole_old, went))
 
 
 def _compare(new: _Side, old: _Side) -> Changes:
@@ -96,15 +96,14 @@ def _compare(new: _Side, old: _Side) -> Changes:
     )
 
 
-def _side(dataset: Any, fragments: list[int], addresses: list[int]) -> _Side:
+def _side(pinned: Pinned, fragments: list[int], addresses: list[int]) -> _Side:
     parts: list[pa.Table] = []
-    columns = [_ROW_ID, _STAMP]
     if fragments:
-        chosen = [dataset.get_fragment(number) for number in fragments]
-        parts.append(dataset.scanner(columns=columns, fragments=chosen).to_table())
+        chosen = [pinned.dataset.get_fragment(number) for number in fragments]
+        parts.append(_hidden_columns(pinned, fragments=chosen))
     if addresses:
         listed = ", ".join(str(address) for address in sorted(addresses))
-        parts.append(dataset.scanner(columns=columns, filter=f"_rowaddr IN ({listed})").to_table())
+        parts.append(_hidden_columns(pinned, filter=f"_rowaddr IN ({listed})"))
     ids = [part[_ROW_ID].to_numpy() for part in parts]
     stamps = [part[_STAMP].to_numpy() for part in parts]
     empty = np.empty(0, np.uint64)
@@ -114,6 +113,13 @@ def _side(dataset: Any, fragments: list[int], addresses: list[int]) -> _Side:
         ids=all_ids[order],
         stamps=np.concatenate([empty, *stamps]).astype(np.uint64)[order],
     )
+
+
+def _hidden_columns(pinned: Pinned, **chosen: Any) -> pa.Table:
+    found: pa.Table = pinned.dataset.scanner(
+        columns=[_ROW_ID, _STAMP], scan_stats_callback=pinned.meter.add, **chosen
+    ).to_table()
+    return found
 
 
 def _deleted_addresses(pinned: Pinned, number: int) -> frozenset[int] | None:

@@ -1,0 +1,182 @@
+"""The difference between two versions is exact and costs what changed."""
+
+from __future__ import annotations
+
+import pytest
+from ground_bench import PLACE, Bench, people
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+@pytest.fixture
+def bench(local_root):
+    return Bench(local_root)
+
+
+def delta(bench, since):
+    """(inserted, updated, deleted) as ids."""
+    older = bench.now(since)
+    found = bench.now().changes_since(older)
+    gone = older.take(found.deleted_row_ids, ["id"])
+    return (
+        sorted(found.inserted["id"].to_pylist()),
+        sorted(found.updated["id"].to_pylist()),
+        sorted(gone["id"].to_pylist()),
+    )
+
+
+def compact(bench, **options):
+    table = bench.now()
+    results = [table.run_compaction_task(task) for task in table.compaction_tasks(**options)]
+    bench.land(table.stage_compaction(results))
+
+
+def test_each_kind_of_change_is_told(bench):
+    bench.append("a", "b", "c", "d")
+    since = bench.version
+    bench.append("e")
+    bench.land(bench.now().stage_upsert(people("b", "f", age=2)))
+    bench.land(bench.now().stage_delete_ids(["c"]))
+    assert delta(bench, since) == (["e", "f"], ["b"], ["c"])
+
+
+def test_nothing_changed_is_an_empty_difference(bench):
+    bench.append("a")
+    assert bench.now().changes_since(bench.now()).is_empty
+
+
+def test_a_row_that_came_and_went_is_no_change(bench):
+    bench.append("a")
+    since = bench.version
+    bench.append("b")
+    bench.land(bench.now().stage_delete_ids(["b"]))
+    assert delta(bench, since) == ([], [], [])
+
+
+def test_compaction_is_no_change(bench):
+    bench.append("a", "b")
+    bench.append("c", "d")
+    bench.land(bench.now().stage_delete_ids(["d"]))
+    since = bench.version
+    compact(bench)
+    assert delta(bench, since) == ([], [], [])
+    bench.land(bench.now().stage_upsert(people("a", "e", age=3)))
+    compact(bench)
+    assert delta(bench, since) == (["e"], ["a"], [])
+
+
+def test_a_restored_table_does_not_differ_from_what_it_was_restored_to(bench):
+    bench.append("a", "b")
+    since = bench.version
+    bench.land(bench.now().stage_upsert(people("a", age=5)))
+    bench.version = bench.tables.restore(PLACE, None, since)
+    assert delta(bench, since) == ([], [], [])
+
+
+def test_overwriting_deletes_all_and_inserts_all(bench):
+    bench.append("a", "b")
+    since = bench.version
+    bench.land(bench.now().stage_overwrite(people("b", "c")))
+    assert delta(bench, since) == (["b", "c"], [], ["a", "b"])
+
+
+def test_a_fork_is_compared_with_the_line_it_came_from(bench):
+    bench.append("a", "b", "c")
+    base = bench.now()
+    bench.tables.fork(PLACE, source_branch=None, version=bench.version, branch_id="01BRANCH")
+    bench.append("main-only")
+    bench.branch, bench.version = "01BRANCH", base.version
+    bench.land(bench.now().stage_delete_ids(["b"]))
+    bench.land(bench.now().stage_upsert(people("a", "x", age=2)))
+    found = bench.now().changes_since(base)
+    assert found.inserted["id"].to_pylist() == ["x"]
+    assert found.updated["id"].to_pylist() == ["a"]
+    assert base.take(found.deleted_row_ids, ["id"])["id"].to_pylist() == ["b"]
+
+
+def test_many_deletions_are_told_as_well_as_few(bench):
+    names = [f"p{n:05}" for n in range(4000)]
+    bench.append(*names)
+    since = bench.version
+    bench.land(bench.now().stage_delete_where("id < 'p02000'"))
+    assert delta(bench, since) == ([], [], names[:2000])
+    since = bench.version
+    bench.land(bench.now().stage_delete_ids(["p03000"]))
+    assert delta(bench, since) == ([], [], ["p03000"])
+
+
+def test_a_small_difference_of_a_big_table_reads_little(bench):
+    for part in range(4):
+        bench.append(*(f"p{part}-{n}" for n in range(5000)))
+    since = bench.version
+    bench.land(bench.now().stage_upsert(people("p1-7", "new", age=2)))
+    meter = bench.tables.meter
+    before = meter.total.rows
+    assert delta(bench, since) == (["new"], ["p1-7"], [])
+    assert meter.total.rows - before < 100
+
+
+def test_fragments_that_two_versions_share_are_told_apart(bench):
+    bench.append("a")
+    older = bench.now()
+    bench.append("b")
+    assert len(bench.now().unshared_fragments(older)) == 1
+    assert older.unshared_fragments(bench.now()) == ()
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["append", "upsert", "delete", "overwrite", "compact"]),
+        st.sets(st.integers(0, 9), min_size=1, max_size=4),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(before=STEPS, after=STEPS)
+def test_applying_the_difference_to_the_old_rows_gives_the_new_rows(
+    tmp_path_factory, before, after
+):
+    class Here:
+        uri, environ = str(tmp_path_factory.mktemp("delta") / "g"), {}
+
+    bench = Bench(Here)
+    walk(bench, before, age=1)
+    since = bench.version
+    walk(bench, after, age=2)
+    older = bench.now(since)
+    found = bench.now().changes_since(older)
+    rows = {row["_rowid"]: row for row in older.read(with_row_id=True).to_pylist()}
+    for gone in found.deleted_row_ids.to_pylist():
+        del rows[gone]
+    for row in found.updated.to_pylist():
+        assert row["_rowid"] in rows
+        rows[row["_rowid"]] = row
+    for row in found.inserted.to_pylist():
+        assert row["_rowid"] not in rows
+        rows[row["_rowid"]] = row
+    newer = {row["_rowid"]: row for row in bench.now().read(with_row_id=True).to_pylist()}
+    assert rows == newer
+
+
+def walk(bench, steps, *, age):
+    for number, (kind, numbers) in enumerate(steps):
+        ids = [f"n{one}" for one in sorted(numbers)]
+        table = bench.now()
+        present = set(table.read(columns=["id"])["id"].to_pylist())
+        data = people(*ids, age=age * 100 + number)
+        match kind:
+            case "append":
+                write = table.stage_append(people(*(i for i in ids if i not in present)))
+            case "upsert":
+                write = table.stage_upsert(data)
+            case "delete":
+                write = table.stage_delete_ids(ids)
+            case "overwrite":
+                write = table.stage_overwrite(data)
+            case _:
+                results = [table.run_compaction_task(one) for one in table.compaction_tasks()]
+                write = table.stage_compaction(results)
+        if write is not None:
+            bench.land(write)

@@ -1,0 +1,128 @@
+"""Branches of tables: made once, made again, half-made, dropped."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from ground_bench import PLACE, Bench, people
+
+from omnigraph.errors import AlreadyExistsError, NotFoundError
+
+BRANCH = "01JD3Z0000000000000000FORK"
+
+
+@pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.s3)])
+def bench(request):
+    return Bench(request.getfixturevalue(f"{request.param}_root"))
+
+
+def fork(bench, *, source=None, version=None, branch=BRANCH):
+    bench.tables.fork(
+        PLACE, source_branch=source, version=version or bench.version, branch_id=branch
+    )
+
+
+def on_branch(bench, branch, version):
+    bench.branch, bench.version = branch, version
+
+
+def test_writes_on_a_fork_and_on_its_origin_do_not_meet(bench):
+    bench.append("a", "b")
+    base = bench.version
+    fork(bench)
+    bench.append("main")
+    on_branch(bench, BRANCH, base)
+    bench.land(bench.now().stage_upsert(people("a", "mine", age=2)))
+    assert bench.ids() == ["a", "b", "mine"]
+    on_branch(bench, None, base + 1)
+    assert bench.ids() == ["a", "b", "main"]
+
+
+def test_a_fork_starts_where_it_is_told_not_at_the_head(bench):
+    bench.append("a")
+    base = bench.version
+    bench.append("b")
+    fork(bench, version=base)
+    on_branch(bench, BRANCH, base)
+    assert bench.ids() == ["a"]
+
+
+def test_a_fork_of_a_fork_sees_what_the_first_one_wrote(bench):
+    bench.append("a")
+    fork(bench)
+    on_branch(bench, BRANCH, bench.version)
+    bench.append("b")
+    fork(bench, source=BRANCH, branch="01SECOND")
+    on_branch(bench, "01SECOND", bench.version)
+    bench.append("c")
+    assert bench.ids() == ["a", "b", "c"]
+
+
+def test_forking_twice_is_fine_until_the_fork_has_moved(bench):
+    bench.append("a")
+    base = bench.version
+    fork(bench)
+    fork(bench)
+    on_branch(bench, BRANCH, base)
+    bench.append("b")
+    with pytest.raises(AlreadyExistsError):
+        fork(bench, version=base)
+    assert bench.ids() == ["a", "b"]
+
+
+def test_a_fork_of_another_base_is_not_taken_for_ours(bench):
+    bench.append("a")
+    fork(bench, version=bench.version)
+    bench.append("b")
+    with pytest.raises(AlreadyExistsError):
+        fork(bench, version=bench.version)
+
+
+def test_a_dropped_fork_can_be_made_again(bench):
+    bench.append("a")
+    base = bench.version
+    fork(bench)
+    on_branch(bench, BRANCH, base)
+    bench.append("b")
+    assert bench.tables.drop_branch(PLACE, BRANCH) is True
+    assert bench.tables.drop_branch(PLACE, BRANCH) is False
+    with pytest.raises(NotFoundError):
+        bench.tables.head_version(PLACE, BRANCH)
+    fork(bench, version=base)
+    on_branch(bench, BRANCH, base)
+    assert bench.ids() == ["a"]
+
+
+def test_a_half_made_fork_is_seen_swept_and_made_anew(local_root):
+    bench = Bench(local_root)
+    bench.append("a")
+    fork(bench)
+    (Path(bench.folder) / "_refs" / "branches" / f"{BRANCH}.json").unlink()
+    assert bench.tables.branches(PLACE) == [BRANCH]
+    fork(bench)
+    on_branch(bench, BRANCH, bench.version)
+    bench.append("b")
+    assert bench.ids() == ["a", "b"]
+
+
+def test_a_half_made_fork_can_be_dropped(local_root):
+    bench = Bench(local_root)
+    fork(bench)
+    (Path(bench.folder) / "_refs" / "branches" / f"{BRANCH}.json").unlink()
+    assert bench.tables.drop_branch(PLACE, BRANCH) is True
+    assert bench.tables.branches(PLACE) == []
+
+
+def test_a_fork_whose_files_are_gone_can_be_dropped(local_root):
+    bench = Bench(local_root)
+    fork(bench)
+    shutil.rmtree(Path(bench.folder) / "tree" / BRANCH)
+    assert bench.tables.drop_branch(PLACE, BRANCH) is True
+    assert bench.tables.branches(PLACE) == []
+
+
+def test_a_fork_of_a_missing_version_is_not_found(bench):
+    with pytest.raises(NotFoundError):
+        fork(bench, version=77)
