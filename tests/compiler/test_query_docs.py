@@ -12,7 +12,7 @@ from omnigraph.compiler.schema import compile_schema
 from omnigraph.errors import OmnigraphError
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "query-language.md"
-BLOCKS = re.findall(r"^```(\S+)(?: (\S+))?\n(.*?)^```$", PAGE.read_text("utf-8"), re.M | re.S)
+BLOCKS = re.findall(r"(?ms)^```(\S+)(?: (\S+))?\n(.*?)^```$", PAGE.read_text("utf-8"))
 CATALOG = compile_schema(next(body for kind, _, body in BLOCKS if kind == "pg"))
 EXAMPLES = [(code, body) for kind, code, body in BLOCKS if kind == "gq"]
 CODES = [f"T{number}" for number in range(1, 25)] + ["Q000", "L201", "L202"]
