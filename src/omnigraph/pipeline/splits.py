@@ -1,0 +1,149 @@
+"""Cutting line files into byte ranges and reading the lines of one, without missing any.
+
+A line belongs to the split in which it starts. Compressed files cannot be entered in the middle:
+they are one split each.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from omnigraph.model.limits import LOAD_LINE_BYTES_MAX, SPLIT_BYTES, SPLIT_CHUNK_BYTES
+from omnigraph.pipeline.files import FileAccess, InputFile
+
+_SEEK_BYTES: Final = 1 << 16
+_GZIP_WINDOW: Final = 31  # zlib's word for "gzip, largest window"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """A byte range of a line file; `end=None` means to the end (compressed files)."""
+
+    address: str
+    start: int
+    end: int | None
+
+    @property
+    def is_gzip(self) -> bool:
+        return self.address.endswith(".gz")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineChunk:
+    """Whole lines of a split, without their ends; `first` counts from 0 within the split."""
+
+    first: int
+    lines: Sequence[bytes]
+
+
+class BrokenInputError(Exception):
+    """The bytes end early or cannot be unpacked; carries how many whole lines came before."""
+
+    def __init__(self, message: str, lines_before: int) -> None:
+        super().__init__(message)
+        self.lines_before = lines_before
+
+
+def plan_splits(files: Sequence[InputFile], *, split_bytes: int = SPLIT_BYTES) -> list[Split]:
+    """Splits in file order; empty files have none."""
+    splits: list[Split] = []
+    for file in files:
+        if file.is_gzip:
+            splits.append(Split(address=file.address, start=0, end=None))
+            continue
+        for start in range(0, file.size, split_bytes):
+            end = min(start + split_bytes, file.size)
+            splits.append(Split(address=file.address, start=start, end=end))
+    return splits
+
+
+def read_chunks(split: Split, access: FileAccess) -> Iterator[LineChunk]:
+    """The lines that start in the split, in chunks of bounded size."""
+    with access.open(split.address) as file:
+        blocks = _unpacked(file) if split.is_gzip else _range_blocks(file, split)
+        first = 0
+        carried = b""
+        try:
+            for block in blocks:
+                text = carried + block
+                cut = text.rfind(b"\n") + 1
+                if not cut:
+                    carried = text
+                    if len(carried) > LOAD_LINE_BYTES_MAX + _SEEK_BYTES:
+                        # Longer than any line may be: hand it over to be refused, skip the rest.
+                        carried = carried[: LOAD_LINE_BYTES_MAX + 1]
+                    continue
+                carried = text[cut:]
+                lines = text[: cut - 1].split(b"\n")
+                yield LineChunk(first=first, lines=lines)
+                first += len(lines)
+        except (zlib.error, EOFError) as cause:
+            raise BrokenInputError(f"broken gzip data: {cause}", first) from cause
+        if carried:
+            yield LineChunk(first=first, lines=[carried])
+
+
+def _range_blocks(file: Any, split: Split) -> Iterator[bytes]:
+    assert split.end is not None, "only compressed files have open ends"
+    position = split.start
+    if position > 0:
+        position = _next_line(file, position - 1)
+    while position < split.end:
+        file.seek(position)
+        block = file.read(min(SPLIT_CHUNK_BYTES, split.end - position))
+        if not block:
+            return
+        position += len(block)
+        yield block
+        if position >= split.end and not block.endswith(b"\n"):
+            # The last line runs over the end of the split: it is ours to the end of the line.
+            yield from _rest_of_line(file, position)
+
+
+def _rest_of_line(file: Any, position: int) -> Iterator[bytes]:
+    file.seek(position)
+    while True:
+        block = file.read(_SEEK_BYTES)
+        if not block:
+            return
+        cut = block.find(b"\n")
+        if cut >= 0:
+            yield block[: cut + 1]
+            return
+        yield block
+
+
+def _next_line(file: Any, position: int) -> int:
+    """Where the first line after the position starts."""
+    file.seek(position)
+    while True:
+        block = file.read(_SEEK_BYTES)
+        if not block:
+            return position
+        cut = block.find(b"\n")
+        if cut >= 0:
+            return position + cut + 1
+        position += len(block)
+
+
+def _unpacked(file: Any) -> Iterator[bytes]:
+    """The content of a gzip file, also of several members in a row."""
+    unpacker = zlib.decompressobj(_GZIP_WINDOW)
+    fed = False
+    while block := file.read(SPLIT_CHUNK_BYTES // 4):
+        fed = True
+        while block:
+            if unpacker.eof:
+                unpacker = zlib.decompressobj(_GZIP_WINDOW)
+            out = unpacker.decompress(block, SPLIT_CHUNK_BYTES)
+            if out:
+                yield out
+            block = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail
+    rest = unpacker.flush()
+    if rest:
+        yield rest
+    if fed and not unpacker.eof:
+        raise EOFError("the file ends in the middle")

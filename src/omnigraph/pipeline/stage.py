@@ -1,0 +1,173 @@
+"""Staging: one task's input becomes uncommitted fragments in the tables' folders, and receipts.
+
+Nothing that is written here is visible, and nothing is lost if the task runs twice: only the
+receipts of the attempt that Spark kept are ever used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.engine.write.constraints import rules_of
+from omnigraph.model.graph import TableEntry
+from omnigraph.model.limits import SAMPLES_PER_CHUNK, STAGE_FLUSH_BYTES
+from omnigraph.model.schema import Catalog, EdgeType, NodeType
+from omnigraph.pipeline.arrow import flat
+from omnigraph.pipeline.files import FileAccess
+from omnigraph.pipeline.linestage import LineCount, shaped_lines, unhurried_collector
+from omnigraph.pipeline.parts import GraphAccess, Part, packed
+from omnigraph.pipeline.shape import Problem, Problems, ShapedRows
+from omnigraph.pipeline.splits import Split
+from omnigraph.pipeline.tablestage import TablePiece, shaped_pieces
+from omnigraph.pipeline.uniquechecks import unique_keys
+from omnigraph.storage.arrow_schema import arrow_schema
+from omnigraph.storage.blobs import seal
+from omnigraph.storage.fragments import delete_files, row_count, write_fragments
+
+PlaceWord = Literal["line", "row"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageJob:
+    """What all tasks of one staging share."""
+
+    graph: GraphAccess
+    files: FileAccess
+    catalog: Catalog
+    entries: Mapping[str, TableEntry]  # by table key, on the lines that will be written
+    keep_all: bool  # every problem with its text, for a quarantine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageTask:
+    """One task: a split of graph NDJSON, or a piece of a typed source."""
+
+    number: int
+    source: Split | TablePiece
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageAnswer:
+    """What a task did. `lines` is how many lines its split has (None: it has rows, not lines)."""
+
+    number: int
+    address: str
+    word: PlaceWord
+    first: int  # of the numbers in problems: 0 for splits, which the driver counts up
+    lines: int | None
+    records: int
+    parts: tuple[Part, ...]
+    problems: tuple[Problem, ...]
+    by_kind: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def bad(self) -> int:
+        return sum(self.by_kind.values())
+
+
+def run_stage(job: StageJob, task: StageTask) -> StageAnswer:
+    """Read, shape, check and write one task's input."""
+    problems = Problems(keep_all=job.keep_all)
+    count = LineCount()
+    with unhurried_collector():
+        if isinstance(task.source, Split):
+            shaped = shaped_lines(task.source, job.files, job.catalog, problems, count)
+        else:
+            shaped = shaped_pieces(task.source, job.files, job.catalog, problems, count)
+        parts = write_parts(job, task.number, shaped, problems)
+    by_line = isinstance(task.source, Split) or task.source.by_line
+    return StageAnswer(
+        number=task.number,
+        address=task.source.address,
+        word="line" if by_line else "row",
+        first=0 if isinstance(task.source, Split) else task.source.first_row,
+        lines=count.lines if by_line else None,
+        records=count.records,
+        parts=parts,
+        problems=tuple(problems.listed),
+        by_kind=dict(problems.by_kind),
+    )
+
+
+def write_parts(
+    job: StageJob, number: int, shaped: Iterable[tuple[str, ShapedRows]], problems: Problems
+) -> tuple[Part, ...]:
+    """Write the rows by table; a load that has failed already is read on but not written."""
+    parts: dict[str, Part] = {}
+    waiting: dict[str, list[pa.Table]] = {}
+    size = 0
+    for key, rows in shaped:
+        part = parts.get(key)
+        if part is None:
+            part = Part(
+                number=number,
+                table_key=key,
+                entry=job.entries[key],
+                receipts=(),
+                rows=0,
+                fresh_ids=True,
+            )
+        parts[key] = replace(
+            part,
+            fresh_ids=part.fresh_ids and rows.fresh_ids,
+            numbers=(*part.numbers, packed(rows.numbers)),
+            samples=_sampled(job.catalog.type_of(key), part.samples, rows.rows),
+        )
+        if problems.total and not job.keep_all:
+            waiting.clear()
+            continue
+        waiting.setdefault(key, []).append(rows.rows)
+        size += rows.rows.nbytes
+        if size >= STAGE_FLUSH_BYTES:
+            parts.update(_flushed(job, parts, waiting))
+            waiting, size = {}, 0
+    if not problems.total or job.keep_all:
+        parts.update(_flushed(job, parts, waiting))
+    return tuple(part for _, part in sorted(parts.items()))
+
+
+def _sampled(
+    entity: NodeType | EdgeType, known: Mapping[str, tuple[str, ...]], rows: pa.Table
+) -> dict[str, tuple[str, ...]]:
+    """Some keys of every key space that the rows belong to, from which ranges are cut."""
+    at = pa.array(np.unique(np.linspace(0, rows.num_rows - 1, SAMPLES_PER_CHUNK).astype(int)))
+    some = rows.take(at)
+    keys = {"id": flat(some["id"])}
+    for rule in rules_of(entity).unique:
+        keys[rule.label] = unique_keys(some, rule.columns)
+    return {
+        label: (*known.get(label, ()), *(text for text in column.to_pylist() if text is not None))
+        for label, column in keys.items()
+    }
+
+
+def _flushed(
+    job: StageJob, parts: Mapping[str, Part], waiting: Mapping[str, list[pa.Table]]
+) -> Iterator[tuple[str, Part]]:
+    for key, tables in waiting.items():
+        part = parts[key]
+        schema = arrow_schema(job.catalog.type_of(key))
+        rows = seal(pa.concat_tables(tables), schema)
+        receipts = write_fragments(job.graph.folder(part.entry), job.graph.options, rows, schema)
+        yield (
+            key,
+            replace(
+                part,
+                receipts=(*part.receipts, *receipts),
+                rows=part.rows + sum(row_count(receipt) for receipt in receipts),
+            ),
+        )
+
+
+def discard(graph: GraphAccess, parts: Iterable[Part]) -> int:
+    """Delete staged files of a load that will not land; how many there were."""
+    return sum(
+        delete_files(graph.folder(part.entry), graph.options, part.receipts)
+        for part in parts
+        if part.receipts
+    )

@@ -1,0 +1,406 @@
+"""Pieces of Parquet, ORC, CSV and JSON files to shaped rows of one type."""
+
+from __future__ import annotations
+
+import csv as textcsv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+from pyarrow import csv, orc, parquet
+
+from omnigraph.engine.write.columns import batch_schema, column
+from omnigraph.engine.write.constraints import Entity, misfit, missing
+from omnigraph.engine.write.violations import Violation
+from omnigraph.errors import InputError
+from omnigraph.model.limits import PIECE_ROWS
+from omnigraph.model.schema import Catalog, PropertyType, Scalar
+from omnigraph.pipeline.arrow import Column, Ints, nulls, pc
+from omnigraph.pipeline.files import FileAccess, InputFile
+from omnigraph.pipeline.linestage import LineCount
+from omnigraph.pipeline.mapping import plan_columns
+from omnigraph.pipeline.shape import Problem, Problems, RawRows, ShapedRows, shape
+from omnigraph.pipeline.sources import Mapped, Source
+from omnigraph.pipeline.splits import BrokenInputError, Split, plan_splits, read_chunks
+from omnigraph.pipeline.tabular import fitted_column, identity_column
+
+_IDENTITY = ("id", "src", "dst")
+_HEADER_SEPARATOR = "\x1f"
+_CSV_BLOCK_BYTES = 8 << 20
+_JSON_ROWS = 16_384
+_TEXT = PropertyType(scalar=Scalar.STRING, nullable=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablePiece:
+    """A part of one file: row groups, stripes, a byte range of lines, or all of it."""
+
+    table_key: str
+    format: str
+    address: str
+    mapped: Mapped
+    options: Mapping[str, str] = field(default_factory=dict)
+    groups: tuple[int, ...] = ()
+    first_row: int = 0
+    split: Split | None = None
+
+    @property
+    def by_line(self) -> bool:
+        return self.split is not None
+
+
+def plan_pieces(table_key: str, source: Source, files: FileAccess) -> list[TablePiece]:
+    """The pieces of a file source, in order; reads no more than the files' own footers."""
+    found = [file for path in source.paths for file in files.found(path)]
+    pieces: list[TablePiece] = []
+    for file in found:
+        common: dict[str, Any] = {
+            "table_key": table_key,
+            "format": source.format,
+            "address": file.address,
+            "mapped": source.mapped,
+            "options": source.options,
+        }
+        if source.format == "json":
+            pieces += [TablePiece(split=split, **common) for split in plan_splits([file])]
+        elif source.format in ("parquet", "orc"):
+            pieces += [
+                TablePiece(groups=groups, first_row=first, **common)
+                for groups, first in _groups(file, source.format, files)
+            ]
+        elif file.size:
+            pieces.append(TablePiece(**common))
+    return pieces
+
+
+def _groups(file: InputFile, kind: str, files: FileAccess) -> Iterator[tuple[tuple[int, ...], int]]:
+    """Row groups or stripes, gathered until a piece has enough rows."""
+    with files.open(file.address) as opened:
+        try:
+            if kind == "parquet":
+                meta = parquet.read_metadata(opened)
+                sizes = [meta.row_group(i).num_rows for i in range(meta.num_row_groups)]
+            else:
+                stripes = orc.ORCFile(opened)
+                rows, count = stripes.nrows, stripes.nstripes
+                # ORC's reader does not tell the length of a stripe: one piece for the whole file.
+                yield (tuple(range(count)), 0) if rows else ((), 0)
+                return
+        except (pa.ArrowInvalid, OSError) as cause:
+            raise InputError(
+                f"{file.address}: not a readable {kind} file: {cause}", uri=file.address
+            ) from cause
+    taken: list[int] = []
+    first = seen = 0
+    for number, size in enumerate(sizes):
+        taken.append(number)
+        seen += size
+        if seen - first >= PIECE_ROWS:
+            yield tuple(taken), first
+            taken, first = [], seen
+    if taken:
+        yield tuple(taken), first
+
+
+def shaped_pieces(
+    piece: TablePiece,
+    files: FileAccess,
+    catalog: Catalog,
+    problems: Problems,
+    count: LineCount,
+) -> Iterator[tuple[str, ShapedRows]]:
+    """The good rows of the piece, batch after batch."""
+    entity = catalog.type_of(piece.table_key)
+    try:
+        if piece.split is not None:
+            yield from _shaped_json(piece, piece.split, entity, files, problems, count)
+            return
+        skipped: list[csv.InvalidRow] = []
+        for table in _tables(piece, files, skipped):
+            numbers = _numbers(table.num_rows, count, skipped, problems)
+            raw = raw_rows(entity, table, piece.mapped, numbers=numbers, place=piece.address)
+            shaped = shape(raw, problems, RowTexts(table, numbers))
+            if shaped.rows.num_rows:
+                yield piece.table_key, shaped
+    except (pa.ArrowInvalid, BrokenInputError, OSError) as cause:
+        text = f"cannot read on: {str(cause).splitlines()[0]}"
+        problems.add([Problem(number=count.records, kind="file", text=text)])
+
+
+def _numbers(
+    rows: int, count: LineCount, skipped: list[csv.InvalidRow], problems: Problems
+) -> Ints:
+    """The numbers of the next rows; rows that the CSV reader could not split are told here."""
+    header = 2  # rows of the file count from 1, and the first one holds the names
+    holes = [row.number - header for row in skipped if row.number is not None]
+    problems.add(
+        [
+            Problem(
+                number=max(0, (row.number or header) - header),
+                kind="record",
+                text=f"expected {row.expected_columns} columns, got {row.actual_columns}",
+                raw=row.text,
+            )
+            for row in skipped
+        ]
+    )
+    first = count.records
+    count.records += rows + len(skipped)
+    skipped.clear()
+    every = np.arange(first, first + rows + len(holes), dtype=np.int64)
+    return np.setdiff1d(every, np.array(holes, dtype=np.int64))[:rows]
+
+
+def _tables(
+    piece: TablePiece, files: FileAccess, skipped: list[csv.InvalidRow]
+) -> Iterator[pa.Table]:
+    with files.open(piece.address) as opened:
+        match piece.format:
+            case "parquet":
+                reader = parquet.ParquetFile(opened)
+                for batch in reader.iter_batches(PIECE_ROWS // 4, row_groups=list(piece.groups)):
+                    yield pa.Table.from_batches([batch])
+            case "orc":
+                stripes = orc.ORCFile(opened)
+                for number in piece.groups:
+                    yield pa.Table.from_batches([stripes.read_stripe(number)])
+            case "csv":
+                yield from _csv_tables(piece, opened, skipped)
+            case other:
+                raise AssertionError(f"no reader for {other}")
+
+
+def _csv_tables(
+    piece: TablePiece, opened: Any, skipped: list[csv.InvalidRow]
+) -> Iterator[pa.Table]:
+    packed = piece.address.endswith(".gz")
+    names = _csv_names(piece, opened)
+    opened.seek(0)
+    delimiter = piece.options.get("delimiter", ",")
+
+    def skip(row: csv.InvalidRow) -> str:
+        skipped.append(row)
+        return "skip"
+
+    header = piece.options.get("header")
+    batches = csv.open_csv(
+        pa.CompressedInputStream(opened, "gzip") if packed else opened,
+        read_options=csv.ReadOptions(
+            column_names=names if header else None, use_threads=False, block_size=_CSV_BLOCK_BYTES
+        ),
+        parse_options=csv.ParseOptions(
+            delimiter=delimiter, newlines_in_values=True, invalid_row_handler=skip
+        ),
+        convert_options=csv.ConvertOptions(
+            null_values=[piece.options.get("null", "")],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+            # Everything is text until the schema says what it is.
+            column_types=dict.fromkeys(names, pa.string()),
+        ),
+    )
+    for batch in batches:
+        yield pa.Table.from_batches([batch])
+
+
+def _csv_names(piece: TablePiece, opened: Any) -> list[str]:
+    header = piece.options.get("header")
+    if header:
+        return header.split(_HEADER_SEPARATOR)
+    raw = pa.CompressedInputStream(opened, "gzip") if piece.address.endswith(".gz") else opened
+    text = raw.read(_CSV_BLOCK_BYTES).decode("utf-8-sig", errors="replace")
+    rows = textcsv.reader(io.StringIO(text), delimiter=piece.options.get("delimiter", ","))
+    return next(rows, [])
+
+
+class RowTexts(Mapping[int, str]):
+    """The rows of a table as JSON text, made only when it is asked for."""
+
+    def __init__(self, table: pa.Table, numbers: Ints) -> None:
+        self._table, self._numbers = table, numbers
+
+    def __getitem__(self, number: int) -> str:
+        at = int(np.searchsorted(self._numbers, number))
+        if at >= len(self._numbers) or self._numbers[at] != number:
+            raise KeyError(number)
+        row = self._table.slice(at, 1).to_pylist()[0]
+        return orjson.dumps(row, default=str).decode()
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._numbers.tolist())
+
+    def __len__(self) -> int:
+        return self._table.num_rows
+
+
+def raw_rows(
+    entity: Entity, table: pa.Table, mapped: Mapped, *, numbers: Ints, place: str
+) -> RawRows:
+    """The source's columns as the type's columns, with what does not fit."""
+    plan = plan_columns(entity, table.column_names, mapped, place=place)
+    columns: dict[str, Column] = {}
+    violations: list[Violation] = []
+    misfits: set[tuple[int, str]] = set()
+    for target, name in plan.takes.items():
+        cast = plan.casts.get(target)
+        values = table.column(name)
+        if target in _IDENTITY:
+            fitted, problems = identity_column(values, cast)
+        else:
+            fitted, problems = fitted_column(values, entity.by_name[target].type, cast)
+        columns[target] = fitted
+        misfits |= {(problem.row, target) for problem in problems}
+        violations += [
+            misfit(entity, target, problem, f"line {numbers[problem.row]}") for problem in problems
+        ]
+    violations += _open_ends(entity, columns, misfits, numbers)
+    return RawRows(
+        entity=entity,
+        rows=completed(entity, columns, table.num_rows),
+        numbers=numbers,
+        misfits=frozenset(misfits),
+        violations=tuple(violations),
+    )
+
+
+def _open_ends(
+    entity: Entity,
+    columns: Mapping[str, Column],
+    misfits: set[tuple[int, str]],
+    numbers: Ints,
+) -> list[Violation]:
+    """Edges that do not say where they start or end."""
+    return [
+        missing(entity, word, f"line {numbers[row]}", absent=False)
+        for target, word in (("src", "from"), ("dst", "to"))
+        if target in columns and columns[target].null_count
+        for row in np.flatnonzero(np.asarray(pc.is_null(columns[target])))
+        if (int(row), target) not in misfits
+    ]
+
+
+def completed(entity: Entity, columns: Mapping[str, Column], rows: int) -> pa.Table:
+    """All columns of the type: missing ones are null or the default, and so are null cells of a
+    property that has a default and may not be null."""
+    filled: list[Column] = []
+    for field_ in batch_schema(entity):
+        prop = entity.by_name.get(field_.name)
+        values = columns.get(field_.name)
+        given = values is not None
+        if values is None:
+            values = nulls(rows, field_.type)
+        if prop is None or prop.default is None or not values.null_count:
+            filled.append(values)
+            continue
+        if not given or not prop.type.nullable:
+            values = pc.fill_null(values, column([prop.default], prop.type, strict=True)[0][0])
+        filled.append(values)
+    return pa.Table.from_arrays(filled, schema=batch_schema(entity))
+
+
+# --- JSON: one flat object a line -------------------------------------------------------------
+
+
+def _shaped_json(
+    piece: TablePiece,
+    split: Split,
+    entity: Entity,
+    files: FileAccess,
+    problems: Problems,
+    count: LineCount,
+) -> Iterator[tuple[str, ShapedRows]]:
+    for chunk in read_chunks(split, files):
+        objects: list[dict[str, Any]] = []
+        numbers: list[int] = []
+        for number, line in enumerate(chunk.lines, chunk.first):
+            if line.strip():
+                found = _json_object(number, line, problems)
+                if found is not None:
+                    objects.append(found)
+                    numbers.append(number)
+                count.records += 1
+        count.lines = chunk.first + len(chunk.lines)
+        for start in range(0, len(objects), _JSON_ROWS):
+            some = objects[start : start + _JSON_ROWS]
+            at = np.array(numbers[start : start + _JSON_ROWS], dtype=np.int64)
+            raw = _json_rows(entity, some, piece, numbers=at)
+            shaped = shape(raw, problems, _ObjectTexts(at, some))
+            if shaped.rows.num_rows:
+                yield piece.table_key, shaped
+
+
+class _ObjectTexts(Mapping[int, str]):
+    """JSON objects as text by their line numbers."""
+
+    def __init__(self, numbers: Ints, objects: Sequence[dict[str, Any]]) -> None:
+        self._objects = dict(zip(numbers.tolist(), objects, strict=True))
+
+    def __getitem__(self, number: int) -> str:
+        return orjson.dumps(self._objects[number]).decode()
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._objects)
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+
+def _json_object(number: int, line: bytes, problems: Problems) -> dict[str, Any] | None:
+    try:
+        value = orjson.loads(line)
+        text = None if isinstance(value, dict) else "expected a JSON object"
+    except orjson.JSONDecodeError as cause:
+        value, text = None, f"invalid strict JSON: {cause}"
+    if text is None:
+        return dict(value)
+    raw = line.decode(errors="replace")
+    problems.add([Problem(number=number, kind="record", text=text, raw=raw)])
+    return None
+
+
+def _json_rows(
+    entity: Entity, objects: Sequence[dict[str, Any]], piece: TablePiece, *, numbers: Ints
+) -> RawRows:
+    names: dict[str, None] = {}
+    for one in objects:
+        names.update(dict.fromkeys(one))
+    plan = plan_columns(entity, list(names), piece.mapped, place=piece.address)
+    columns: dict[str, Column] = {}
+    violations: list[Violation] = []
+    misfits: set[tuple[int, str]] = set()
+    for target, name in plan.takes.items():
+        values = [one.get(name) for one in objects]
+        if target in _IDENTITY:
+            kind = _TEXT
+            values = [str(v) if isinstance(v, int) and not isinstance(v, bool) else v
+                      for v in values]  # fmt: skip
+        else:
+            kind = entity.by_name[target].type
+        cast = plan.casts.get(target)
+        if cast is not None:
+            values = [_cast_cell(value, cast) for value in values]
+        columns[target], problems = column(values, kind, strict=True)
+        misfits |= {(problem.row, target) for problem in problems}
+        violations += [
+            misfit(entity, target, problem, f"line {numbers[problem.row]}") for problem in problems
+        ]
+    violations += _open_ends(entity, columns, misfits, numbers)
+    return RawRows(
+        entity=entity,
+        rows=completed(entity, columns, len(objects)),
+        numbers=numbers,
+        misfits=frozenset(misfits),
+        violations=tuple(violations),
+    )
+
+
+def _cast_cell(value: Any, cast: PropertyType) -> Any:
+    if value is None:
+        return None
+    text = value if isinstance(value, str) else orjson.dumps(value).decode()
+    fitted, problems = fitted_column(pa.array([text]), cast)
+    return value if problems else fitted[0].as_py()
