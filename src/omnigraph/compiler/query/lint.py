@@ -122,8 +122,10 @@ def lint_source(
     except InputError as error:
         return _report((), (_unparsed(error),), query_path, schema_source)
     results = [_checked(query, source, catalog) for query in queries]
+    # What a broken update leaves unset says nothing about what its author meant to set.
+    sound = [query for query, result in zip(queries, results, strict=True) if result.status == "ok"]
     findings = sorted(
-        (*_unset_properties(queries, catalog), *_repeated_names(queries)), key=_sort_key
+        (*_unset_properties(sound, catalog), *_repeated_names(queries)), key=_sort_key
     )
     return _report(results, findings, query_path, schema_source)
 
