@@ -1,4 +1,4 @@
-"""Values, columns and canonical ids: what goes into a column, and what is refused with which words."""
+"""Values, columns and canonical ids: what fits into a column, and what is refused and why."""
 
 import datetime as dt
 import math
@@ -202,7 +202,9 @@ def test_one_key_value_is_the_id_as_text(scalar, value, expected):
 
 
 def test_several_key_values_are_a_json_array_in_identity_order():
-    keyed = node(("tenant", kind(Scalar.STRING)), ("slot", kind(Scalar.U32)), key=("slot", "tenant"))
+    keyed = node(
+        ("tenant", kind(Scalar.STRING)), ("slot", kind(Scalar.U32)), key=("slot", "tenant")
+    )
     expected = '["7","ac\\"me"]'
     assert canonical_id(keyed, {"tenant": 'ac"me', "slot": 7}) == expected
     table = pa.table({"tenant": ['ac"me', None], "slot": pa.array([7, 8], pa.uint32())})

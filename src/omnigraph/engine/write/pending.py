@@ -108,7 +108,7 @@ class PendingTable:
             entity=self.entity,
             rows=pa.Table.from_arrays(columns, schema=schema),
             deleted=frozenset(self._deleted),
-            fresh=self._fresh.issuperset(self._rows),
+            fresh=bool(rows) and not self._deleted and self._fresh.issuperset(self._rows),
             touched=None if self._touched is None else frozenset(self._touched),
         )
 
