@@ -124,6 +124,8 @@ class Growable:
     def extended(self, values: Sequence[Any] | npt.NDArray[Any]) -> Growable:
         """A longer array; this one keeps its length and content."""
         added = np.asarray(values, dtype=self._shared.data.dtype)
+        if not len(added):
+            return self
         end = self.length + len(added)
         shared = self._shared
         # The slot is claimed before it is filled, so that of two children only one shares.

@@ -103,10 +103,12 @@ def ordered_codes(values: pa.Array) -> Positions:
         if values.null_count:
             codes[values.is_null().to_numpy(zero_copy_only=False)] = 0
         return codes
-    ranks = pc.rank(
-        _comparable(values), sort_keys="ascending", null_placement="at_start", tiebreaker="dense"
-    )
-    return ranks.to_numpy(zero_copy_only=False).astype(np.int64)
+    coded = _comparable(values).dictionary_encode()
+    order = pc.sort_indices(coded.dictionary).to_numpy()
+    ranks = np.empty(len(order) + 1, dtype=np.int64)
+    ranks[order] = np.arange(1, len(order) + 1, dtype=np.int64)
+    ranks[-1] = 0  # a null has no code of its own and looks here
+    return ranks[coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
 
 
 def equal_codes(values: pa.Array) -> Positions:

@@ -47,6 +47,7 @@ class Topology:
     _rows: dict[str, Csr] = field(default_factory=dict)
     _new: dict[str, Sparse] = field(default_factory=dict)
     _loops: Mask | None = None
+    _bound: int | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
@@ -94,8 +95,12 @@ class Topology:
         return total + (0 if self.gone is None else self.gone.nbytes)
 
     @property
-    def edge_count(self) -> int:
-        return self.src.length
+    def node_bound(self) -> int:
+        """A number above every node position that an edge can lead to."""
+        if self._bound is None:
+            tops = (int(ends.view.max(initial=0)) + 1 for ends in (self.src, self.dst))
+            self._bound = max(self.nodes_from, self.nodes_to, *tops)
+        return self._bound
 
     # --- asking ---
 

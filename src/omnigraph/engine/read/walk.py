@@ -38,7 +38,7 @@ def reach(
     `starts` are distinct. With `backwards` they are the far ends, and the nodes found are sources.
     """
     side: Direction = _REVERSED[direction] if backwards else direction
-    size = _node_bound(topology, starts)
+    size = max(topology.node_bound, int(starts.max(initial=0)) + 1)
     seen = _Seen(len(starts), size)
 
     def looped(keys: Positions) -> Positions:
@@ -64,12 +64,6 @@ def reach(
             found.append(looped(keys))
     pairs = np.divmod(np.sort(np.concatenate([_NOTHING, *found])), size)
     return pairs[0], pairs[1]
-
-
-def _node_bound(topology: Topology, starts: Positions) -> int:
-    """A number above every node position that a walk can meet."""
-    tops = (starts, topology.src.view, topology.dst.view)
-    return max(topology.nodes_from, topology.nodes_to, *(int(a.max(initial=0)) + 1 for a in tops))
 
 
 class _Seen:
