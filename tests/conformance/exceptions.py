@@ -14,6 +14,19 @@ EXCEPTIONS: dict[str, str] = {
         "branch names never meet Lance's naming rules, so feature and feature/child can coexist"
     ),
     "e2e_update_edge_type_is_an_error": "edges can be updated (issue 3, so T16 guards endpoints)",
+    "search_phrase_search_is_documented_fts_fallback": (
+        "match_text is a phrase match (design, section 6): 'networks layers' is no phrase of it"
+    ),
+    "search_fuzzy_does_not_match_under_default_tokenizer": (
+        "fuzzy respects edit distance (design, section 6): one letter more is a match"
+    ),
+    "search_bm25_full_rank_order": (
+        "the three titles score the same, and ties are broken by id (design, section 6)"
+    ),
+    "search_rrf_fuses_two_fts_fields": "ranks among equal scores are by id (design, section 6)",
+    "search_rrf_fuses_two_vector_queries": (
+        "vectors are compared by cosine distance (issue 5), and ranks are not cut off at the limit"
+    ),
     # --- query_check.jsonl ---
     "mutation_update_edge_not_supported": "edges can be updated (issue 3)",
     "grammar_negative_integer_literal": "negative numbers are in the language (issue 3)",
