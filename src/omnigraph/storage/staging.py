@@ -79,6 +79,20 @@ def upsert(pinned: Pinned, rows: pa.Table, existing: pa.Table) -> StagedWrite | 
     return staged(pinned, "upsert", operation, inserted=len(new), updated=len(old))
 
 
+def upsert_fragments(
+    pinned: Pinned,
+    added: Sequence[FragmentMetadata],
+    *,
+    reduced: Sequence[FragmentMetadata],
+    removed: Sequence[int],
+    updated: int,
+) -> StagedWrite:
+    """Replace and add rows that are written already; `updated` of the added ones replace others."""
+    inserted = sum(fragment.physical_rows for fragment in added) - updated
+    operation = change(pinned, updated=reduced, removed=removed, added=added)
+    return staged(pinned, "upsert", operation, inserted=inserted, updated=updated)
+
+
 def delete(pinned: Pinned, addresses: Sequence[int]) -> StagedWrite | None:
     """Remove the rows at these addresses; None if there are none."""
     if not addresses:

@@ -254,6 +254,24 @@ class Table:
         """Replace all rows by what executors wrote."""
         return staging.overwrite_fragments(self._pinned, [decode_receipt(one) for one in receipts])
 
+    def stage_upsert_fragments(
+        self,
+        added: Sequence[str],
+        *,
+        reduced: Sequence[str],
+        removed: Sequence[int],
+        rows_updated: int,
+    ) -> StagedWrite:
+        """Add and replace rows as executors prepared it (`rewriting`): new fragments, fragments
+        that lost rows, and the numbers of those that lost all."""
+        return staging.upsert_fragments(
+            self._pinned,
+            [decode_receipt(one) for one in added],
+            reduced=[decode_receipt(one) for one in reduced],
+            removed=removed,
+            updated=rows_updated,
+        )
+
     def _reading(self) -> Any:
         return translated(self._pinned.folder, doing="read table")
 
