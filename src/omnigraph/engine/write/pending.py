@@ -52,6 +52,7 @@ class PendingTable:
         """Remove rows; those of them that were not removed before."""
         new = [one for one in ids if one not in self._deleted]
         self._deleted.update(new)
+        self._touched = None
         for one in new:
             self._rows.pop(one, None)
         return new
