@@ -10,7 +10,14 @@ import pyarrow as pa
 
 from omnigraph.errors import NotFoundError, OmnigraphError, StorageUnavailableError
 
-_MISSING: Final = ("not found", "does not exist", "no such file", "was not found")
+# A file where a folder should be means that what is asked for below it is not there either.
+_MISSING: Final = (
+    "not found",
+    "does not exist",
+    "no such file",
+    "was not found",
+    "not a directory",
+)
 
 
 def is_missing(cause: BaseException) -> bool:
