@@ -58,9 +58,12 @@ def test_threads_take_turns(place):
 
 
 def test_waiting_ends_with_a_typed_error(place):
-    with leases(place).hold(None, wait_ms=0), pytest.raises(LeaseUnavailableError) as raised:
-        with leases(place).hold(None, wait_ms=30):
-            pass
+    with (
+        leases(place).hold(None, wait_ms=0),
+        pytest.raises(LeaseUnavailableError) as raised,
+        leases(place).hold(None, wait_ms=30),
+    ):
+        pass
     assert raised.value.branch == "main"
     with leases(place).hold(None, wait_ms=0):
         pass

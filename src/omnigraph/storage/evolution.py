@@ -52,7 +52,7 @@ def stage(pinned: Pinned, changes: ColumnChanges) -> StagedWrite | None:
     with translated(pinned.folder, doing="change columns of table"):
         filled = {one.field.name: one.value for one in changes.added if one.value is not None}
         schema, fragments = _fill(pinned, filled)
-        schema = _evolved(schema, fragments, changes)
+        schema = _evolved(schema, fragments, changes, highest=pinned.dataset.max_field_id)
         operation = Op.Merge(fragments, schema, preserves_nullability=True)
     return staged(pinned, "schema", operation)
 
@@ -73,10 +73,17 @@ def _fill(pinned: Pinned, values: Mapping[str, str]) -> tuple[Any, list[Fragment
     return schema, fragments
 
 
-def _evolved(schema: Any, fragments: list[FragmentMetadata], changes: ColumnChanges) -> Any:
-    """The schema after the changes, with numbers that no file of the table uses otherwise."""
+def _evolved(
+    schema: Any, fragments: list[FragmentMetadata], changes: ColumnChanges, *, highest: int
+) -> Any:
+    """The schema after the changes; new columns have numbers beyond the highest ever used."""
+    # Only the numbers that the files use matter; whose rows they are does not.
+    bare = [
+        FragmentMetadata(id=one.id, files=one.files, physical_rows=one.physical_rows)
+        for one in fragments
+    ]
     scratch = lance.LanceDataset.commit(
-        f"memory://{secrets.token_hex(8)}", Op.Overwrite(schema, fragments)
+        f"memory://{secrets.token_hex(8)}", Op.Overwrite(schema, bare)
     )
     # Creating a dataset numbers its columns anew; this puts the table's own numbers back.
     scratch = lance.LanceDataset.commit(
@@ -88,10 +95,15 @@ def _evolved(schema: Any, fragments: list[FragmentMetadata], changes: ColumnChan
         scratch.alter_columns(*alterations)
     if changes.dropped:
         scratch.drop_columns(list(changes.dropped))
+    padding = [f"padding {n}" for n in range(highest - int(scratch.max_field_id))]
+    if padding:
+        scratch.add_columns([pa.field(name, pa.bool_()) for name in padding])
     present = set(scratch.schema.names)
     empty = [_nullable(one.field) for one in changes.added if one.field.name not in present]
     if empty:
         scratch.add_columns(empty)
+    if padding:
+        scratch.drop_columns(padding)
     return scratch.lance_schema
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from glob import glob
+from glob import escape, glob
 from typing import Any, Final
 
 import lance
@@ -41,6 +41,7 @@ class VersionTransaction:
     version: int
     uuid: str | None
     operation: str
+    read_version: int | None = None  # the version it was made on
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -116,9 +117,10 @@ def _settle(handles: Handles, location: str, branch: str | None, span: tuple[int
         paths: list[str] = []
         for version in range(since + 1, int(dataset.version) + 1):
             paths.append(f"{folder}/_versions/{_U64_MAX - version}.manifest")
-            # Without its name only a listing finds the file, and that is a compaction's affair.
-            uuid = _transaction(dataset, version).uuid or "*"
-            paths.extend(glob(f"{folder}/_transactions/{version - 1}-{uuid}.txn"))
+            made = _transaction(dataset, version)
+            # A compaction that moved indexes does not tell its name.
+            name = f"{made.read_version}-{made.uuid}" if made.uuid else f"{since}-*"
+            paths.extend(glob(f"{escape(folder)}/_transactions/{name}.txn"))
         handles.flusher.flush(paths)
     handles.remember(location, branch, dataset)
 
@@ -222,5 +224,6 @@ def _transaction(dataset: Any, version: int) -> VersionTransaction:
         version=version,
         uuid=made.uuid,
         operation="ReserveFragments" if name == "BaseOperation" else name,
+        read_version=int(made.read_version),
         properties=dict(made.transaction_properties or {}),
     )
