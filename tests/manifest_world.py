@@ -1,4 +1,4 @@
-"""A graph that is a manifest alone: tables are only named, so that tests of the authority are fast."""
+"""A graph that is a manifest alone: its tables are only named, which keeps the tests fast."""
 
 from __future__ import annotations
 
