@@ -141,8 +141,11 @@ def _moment(text: str) -> datetime | None:
 # --- opening and making ----------------------------------------------------------------------
 
 
-def assemble(root: Root, world: World, mode: OpenMode) -> Core:
-    store = open_store(root, world)
+def assemble(
+    root: Root, world: World, mode: OpenMode, *, store: ObjectStore | None = None
+) -> Core:
+    """Put the parts together; a `store` of one's own is how tests make control objects fail."""
+    store = store or open_store(root, world)
     tables = Tables(root, world)
     manifests = ManifestStore(root, world, store)
     refs = Refs(manifests, tables, store, world)
