@@ -1,0 +1,273 @@
+"""A slow and obvious evaluator of read plans: loops over everything, no arrays, no joins.
+
+It shares the IR with the engine and nothing else.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import Any
+
+from omnigraph.compiler.query import ir
+
+Entity = dict[str, Any]
+
+
+class Naive:
+    """`nodes[T]` and `edges[E]` are lists of dictionaries with `id` (and `src`, `dst`)."""
+
+    def __init__(self, nodes, edges, params, now_ms=0):
+        self.nodes, self.edges = nodes, edges
+        self.params, self.now_ms = params, now_ms
+
+    # --- match ---
+
+    def block(self, block: ir.MatchBlock, env):
+        for found in self._bound(list(block.bindings), dict(env)):
+            for walked in self._walked(list(block.traversals), found):
+                if all(self.value(f.expr, walked) is True for f in block.filters):
+                    yield from self._optional(block, list(block.optionals), walked)
+
+    def _bound(self, bindings, env):
+        if not bindings:
+            yield env
+            return
+        first, *rest = bindings
+        for node in self.nodes[first.type_name]:
+            with_it = {**env, first.var: node}
+            if all(self.value(c, with_it) is True for c in first.conditions):
+                yield from self._bound(rest, with_it)
+
+    def _walked(self, steps, env):
+        if not steps:
+            yield env
+            return
+        first, *rest = steps
+        if first.src not in env or first.dst not in env:  # wildcards that have no binding
+            missing = first.src if first.src not in env else first.dst
+            kind = first.from_type if missing == first.src else first.to_type
+            for node in self.nodes[kind]:
+                yield from self._walked(steps, {**env, missing: node})
+            return
+        a, b = env[first.src], env[first.dst]
+        if a is None or b is None:
+            return
+        if first.edge_var is not None:
+            for edge in self.edges[first.edge_type]:
+                ends = (edge["src"], edge["dst"])
+                if ends == (a["id"], b["id"]) or (first.undirected and ends == (b["id"], a["id"])):
+                    with_it = {**env, first.edge_var: edge}
+                    if all(self.value(c, with_it) is True for c in first.edge_conditions):
+                        yield from self._walked(rest, with_it)
+        elif b["id"] in self._reach(first, a["id"]):
+            yield from self._walked(rest, env)
+
+    def _reach(self, step: ir.Traversal, start: str) -> set[str]:
+        if step.min_hops > step.max_hops:
+            return set()
+        next_to: dict[str, set[str]] = {}
+        for edge in self.edges[step.edge_type]:
+            next_to.setdefault(edge["src"], set()).add(edge["dst"])
+            if step.undirected:
+                next_to.setdefault(edge["dst"], set()).add(edge["src"])
+        if step.from_type != step.to_type:
+            return next_to.get(start, set()) if step.min_hops == 1 else set()
+        found: set[str] = set()
+        visited, frontier = {start}, {start}
+        for hop in range(1, step.max_hops + 1):
+            following: set[str] = set()
+            for node in frontier:
+                for other in next_to.get(node, ()):
+                    if other == node:
+                        if hop >= step.min_hops:
+                            found.add(node)
+                    elif other not in visited:
+                        following.add(other)
+            visited |= following
+            if hop >= step.min_hops:
+                found |= following
+            frontier = following
+        return found
+
+    def _optional(self, block, optionals, env):
+        if not optionals:
+            if all(self.value(f.expr, env) is True for f in block.late_filters) and all(
+                not any(True for _ in self.block(n.block, env)) for n in block.negations
+            ):
+                yield env
+            return
+        first, *rest = optionals
+        matches = list(self.block(first.block, env))
+        for found in matches or [{**env, **dict.fromkeys(first.introduces)}]:
+            yield from self._optional(block, rest, found)
+
+    # --- expressions ---
+
+    def value(self, expr, env) -> Any:
+        match expr:
+            case ir.Literal():
+                return expr.value
+            case ir.Param():
+                return self.params[expr.name]
+            case ir.Now():
+                return self.now_ms
+            case ir.PropertyRef():
+                return None if env[expr.var] is None else env[expr.var].get(expr.prop)
+            case ir.IdRef():
+                return None if env[expr.var] is None else env[expr.var]["id"]
+            case ir.EndpointRef():
+                return None if env[expr.var] is None else env[expr.var][expr.side]
+            case ir.Compare():
+                return _compared(expr.op, self.value(expr.left, env), self.value(expr.right, env))
+            case ir.And():
+                parts = [self.value(item, env) for item in expr.items]
+                return False if False in parts else (None if None in parts else True)
+            case ir.Or():
+                parts = [self.value(item, env) for item in expr.items]
+                return True if True in parts else (None if None in parts else False)
+            case ir.Not():
+                inner = self.value(expr.item, env)
+                return None if inner is None else not inner
+            case ir.IsNull():
+                return (self.value(expr.item, env) is None) != expr.negated
+            case ir.InList():
+                needle, options = self.value(expr.needle, env), self.value(expr.options, env)
+                return None if needle is None or options is None else needle in options
+            case ir.ListContains():
+                items, needle = self.value(expr.items, env), self.value(expr.needle, env)
+                return None if items is None or needle is None else needle in items
+            case ir.TextContains():
+                text, part = self.value(expr.text, env), self.value(expr.part, env)
+                return None if text is None or part is None else part in text
+            case ir.StartsWith():
+                text, part = self.value(expr.text, env), self.value(expr.prefix, env)
+                return None if text is None or part is None else text.startswith(part)
+            case ir.Arithmetic():
+                return _calculated(expr.op, self.value(expr.left, env), self.value(expr.right, env))
+            case _:
+                raise AssertionError(f"the naive reader does not search: {expr}")
+
+    # --- the rest of a plan ---
+
+    def run(self, plan: ir.ReadPlan) -> list[tuple[Any, ...]]:
+        """Rows as tuples. Ordered plans come in order, others in any."""
+        envs = list(self.block(plan.match, {}))
+        if plan.grouping is not None:
+            rows = self._grouped(plan, envs)
+        else:
+            rows = [
+                (
+                    tuple(self.value(p.expr, env) for p in plan.projections),
+                    [self.value(o.expr, env) for o in plan.orderings],
+                    [self.value(t, env) for t in plan.tie_break],
+                )
+                for env in envs
+            ]
+        if plan.distinct:
+            seen: dict[Any, Any] = {}
+            for shown, order, _ in rows:
+                seen.setdefault(repr(shown), (shown, order, list(shown)))
+            rows = list(seen.values())
+        downs = [o.descending for o in plan.orderings]
+        rows.sort(key=functools.cmp_to_key(lambda a, b: _order(a, b, downs)))
+        offset = self.value(plan.offset, {}) if plan.offset is not None else 0
+        limit = self.value(plan.limit, {}) if plan.limit is not None else None
+        last = None if limit is None else offset + limit
+        return [row[0] for row in rows[offset:last]]
+
+    def _grouped(self, plan, envs):
+        groups: dict[str, Any] = {}
+        for env in envs:
+            keys = [self.value(k, env) for k in plan.grouping.keys]
+            groups.setdefault(repr(keys), (keys, []))[1].append(env)
+        if not plan.grouping.keys and not groups:
+            groups[""] = ([], [])
+        rows = []
+        for keys, members in groups.values():
+            made = [self._aggregate(call, members) for call in plan.grouping.aggregates]
+
+            def of(expr, keys=keys, made=made):
+                match expr:
+                    case ir.KeyRef():
+                        return keys[expr.index]
+                    case ir.AggregateRef():
+                        return made[expr.index]
+                    case _:
+                        return self.value(expr, {})
+
+            rows.append(
+                (
+                    tuple(of(p.expr) for p in plan.projections),
+                    [of(o.expr) for o in plan.orderings],
+                    [of(t) for t in plan.tie_break],
+                )
+            )
+        return rows
+
+    def _aggregate(self, call, envs):
+        if call.arg is None:
+            return len(envs)
+        values = [v for v in (self.value(call.arg, env) for env in envs) if v is not None]
+        if call.distinct:
+            values = list(dict.fromkeys(values))
+        match call.fn:
+            case ir.AggregateFn.COUNT:
+                return len(values)
+            case _ if not values:
+                return None
+            case ir.AggregateFn.SUM:
+                return sum(values)
+            case ir.AggregateFn.AVG:
+                return sum(values) / len(values)
+            case ir.AggregateFn.MIN:
+                return min(values)
+            case ir.AggregateFn.MAX:
+                return max(values)
+
+
+def _compared(op, a, b):
+    if a is None or b is None:
+        return None
+    return {
+        ir.CompareOp.EQ: a == b,
+        ir.CompareOp.NE: a != b,
+        ir.CompareOp.LT: a < b,
+        ir.CompareOp.LE: a <= b,
+        ir.CompareOp.GT: a > b,
+        ir.CompareOp.GE: a >= b,
+    }[op]
+
+
+def _calculated(op, a, b):
+    if a is None or b is None:
+        return None
+    match op:
+        case ir.ArithmeticOp.ADD:
+            return a + b
+        case ir.ArithmeticOp.SUB:
+            return a - b
+        case ir.ArithmeticOp.MUL:
+            return a * b
+        case ir.ArithmeticOp.DIV:
+            return None if b == 0 else a / b
+        case ir.ArithmeticOp.MOD:
+            if b == 0:
+                return None
+            rest = abs(a) % abs(b)
+            return -rest if a < 0 else rest
+
+
+def _order(one, two, downs):
+    for a, b, down in itertools.chain(
+        zip(one[1], two[1], downs, strict=True),
+        zip(one[2], two[2], itertools.repeat(False), strict=False),
+    ):
+        if a == b:
+            continue
+        if a is None or b is None:
+            less = a is None
+        else:
+            less = a < b
+        return (1 if less else -1) if down else (-1 if less else 1)
+    return 0
