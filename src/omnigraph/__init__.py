@@ -11,16 +11,58 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from omnigraph import errors, pipeline
+    from omnigraph.compiler.query import LintReport
     from omnigraph.engine.graph import Graph, OpenMode
+    from omnigraph.engine.read.result import QueryResult
+    from omnigraph.engine.results import LoadResult, MutationResult
+    from omnigraph.engine.write.blobs import BlobReader
+    from omnigraph.model.graph import Branch, Commit, Snapshot
+    from omnigraph.model.plan import SchemaPlan
+    from omnigraph.pipeline.report import PipelineReport
+    from omnigraph.pipeline.sources import Source
+    from omnigraph.storage.audit import RecoveryRecord
+    from omnigraph.storage.sidecar import Sidecar
 
 __version__ = "0.10.0"
 
-__all__ = ["Graph", "OpenMode", "__version__", "errors", "pipeline"]
+__all__ = [
+    "BlobReader",
+    "Branch",
+    "Commit",
+    "Graph",
+    "LintReport",
+    "LoadResult",
+    "MutationResult",
+    "OpenMode",
+    "PipelineReport",
+    "QueryResult",
+    "RecoveryRecord",
+    "SchemaPlan",
+    "Sidecar",
+    "Snapshot",
+    "Source",
+    "__version__",
+    "errors",
+    "pipeline",
+]
 
 _ROOMS = frozenset({"errors", "pipeline"})
 _HOMES = {
+    "BlobReader": "omnigraph.engine.write.blobs",
+    "Branch": "omnigraph.model.graph",
+    "Commit": "omnigraph.model.graph",
     "Graph": "omnigraph.engine.graph",
+    "LintReport": "omnigraph.compiler.query",
+    "LoadResult": "omnigraph.engine.results",
+    "MutationResult": "omnigraph.engine.results",
     "OpenMode": "omnigraph.engine.graph",
+    "PipelineReport": "omnigraph.pipeline.report",
+    "QueryResult": "omnigraph.engine.read.result",
+    "RecoveryRecord": "omnigraph.storage.audit",
+    "SchemaPlan": "omnigraph.model.plan",
+    "Sidecar": "omnigraph.storage.sidecar",
+    "Snapshot": "omnigraph.model.graph",
+    "Source": "omnigraph.pipeline.sources",
 }
 
 

@@ -93,7 +93,7 @@ def load(
             "idempotency_key": idempotency_key,
         },
     )
-    call.emit(report.to_json(), human=str(report).splitlines())
+    call.emit(report.to_json(), human=report.to_text().splitlines())
 
 
 def choose_engine(engine: str, paths: tuple[str, ...], *, needs_spark: bool) -> str:
@@ -244,7 +244,7 @@ def export(
             snapshot=snapshot,
             types=types or None,
         )
-        call.emit(report.to_json(), human=str(report).splitlines())
+        call.emit(report.to_json(), human=report.to_text().splitlines())
         return
     if form != "ndjson":
         raise click.UsageError(f"the format '{form}' needs Spark: leave out --engine local")
