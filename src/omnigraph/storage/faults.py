@@ -12,10 +12,10 @@ from omnigraph.errors import NotFoundError, OmnigraphError, StorageUnavailableEr
 
 # A file where a folder should be means that what is asked for below it is not there either.
 _MISSING: Final = (
-    "not found",
+    "not found: ",  # a path follows; a missing column is told in other words
+    "was not found",
     "does not exist",
     "no such file",
-    "was not found",
     "not a directory",
 )
 

@@ -55,9 +55,11 @@ def all_of(*conditions: str | None) -> str | None:
 
 
 def _integer(value: int) -> str:
-    if _INT_MIN <= value <= _INT_MAX:
+    if _INT_MIN < value <= _INT_MAX:
         return str(value)
-    # Beyond 64 signed bits the parser would fall back to a float and lose digits.
+    # The parser reads anything bigger, and the number behind a minus, as a float and loses digits.
+    if value == _INT_MIN:
+        return f"CAST('{value}' AS BIGINT)"
     return f"CAST('{value}' AS BIGINT UNSIGNED)"
 
 
