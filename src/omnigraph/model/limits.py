@@ -26,6 +26,9 @@ MAINTENANCE_CONCURRENCY: Final = 8
 INDEX_SEGMENTS_MAX: Final = 8  # then the index is built anew
 VECTOR_PARTITIONS_MAX: Final = 4_096
 TABLE_HANDLES_MAX: Final = 256  # open table versions kept per graph handle
+NARROW_FRAGMENTS_MIN: Final = 8  # fewer fragments are scanned as they are
+NARROW_ROWS_MAX: Final = 1_024  # rows of a fragment whose values are worth remembering
+NARROW_VALUES_MAX: Final = 2_000_000  # values remembered per graph handle
 STORE_CONNECT_MS_MAX: Final = 2_000  # an object store that does not answer must not hang a command
 STORE_REQUEST_MS_MAX: Final = 30_000
 STORE_RETRIES_MAX: Final = 3
@@ -37,7 +40,6 @@ LOAD_LINE_BYTES_MAX: Final = 32 * 1024 * 1024
 VIOLATIONS_LISTED_MAX: Final = 100
 LOAD_CHUNK_ROWS: Final = 16_384  # parsed records of one type kept as Python values
 BLOB_URI_BYTES_MAX: Final = 64 * 1024
-LOOKUP_VALUES_MAX: Final = 2_048  # beyond this a lookup reads the whole column instead
 
 # The query language.
 QUERY_SOURCE_BYTES_MAX: Final = 1024 * 1024
@@ -69,6 +71,10 @@ CHECK_GROUP_KEYS: Final = 8_000_000  # endpoints looked up at once by one check 
 CHECK_RANGE_KEYS: Final = 4_000_000  # ids that one check task holds
 STAGE_FLUSH_BYTES: Final = 256 * 1024 * 1024  # of shaped rows that one task holds before writing
 PIECE_ROWS: Final = 1_000_000  # of a columnar file, one task each
+SAMPLES_PER_CHUNK: Final = 16  # keys kept to cut key spaces into even ranges
+CHECK_LOOKUP_KEYS_MAX: Final = 10_000  # a load this small looks stored ids up instead of reading all
+CHECK_ROUNDS_MAX: Final = 16  # of taking out bad rows until the rest is clean
+OFFENDERS_SHOWN_MAX: Final = 20  # bad records that an error or report describes
 
 # Reading.
 READ_CACHE_BYTES_MAX: Final = 1024 * 1024 * 1024  # frames, adjacency and words kept per open graph

@@ -16,6 +16,7 @@ from omnigraph.model.ports import ObjectStore, World
 from omnigraph.storage.durable import Flusher
 from omnigraph.storage.faults import is_missing, reason_of, translated
 from omnigraph.storage.layout import branch_folder
+from omnigraph.storage.narrow import Narrowing
 from omnigraph.storage.objects import Root, open_store
 
 Pin = tuple[str, str | None, int]
@@ -64,6 +65,7 @@ class Pinned:
     flusher: Flusher
     meter: Meter
     store: ObjectStore
+    narrowing: Narrowing
 
     def read_file(self, path: str) -> bytes | None:
         """A file of the table's own folder; None if it is not there."""
@@ -81,6 +83,7 @@ class Handles:
         self.store = open_store(root, world)
         self.session: Any = lance.Session()  # type: ignore[attr-defined]  # exported, but not in __all__
         self.meter = Meter()
+        self.narrowing = Narrowing()
         self.flusher = Flusher(root, world)
         self._options = root.storage_options or None
         self._lock = threading.Lock()
@@ -99,6 +102,7 @@ class Handles:
             flusher=self.flusher,
             meter=self.meter,
             store=self.store,
+            narrowing=self.narrowing,
         )
 
     def at(self, location: str, branch: str | None, version: int) -> Any:

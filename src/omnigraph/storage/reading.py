@@ -19,7 +19,7 @@ ROW_ADDRESS: Final = "_rowaddr"
 BlobForm = Literal["descriptors", "bytes"]
 
 _BLOBS: Final = {"descriptors": "blobs_descriptions", "bytes": "all_binary"}
-_ID_LIST_MAX: Final = 10_000  # longer lists of ids are cheaper as one scan of the id column
+_VALUE_LIST_MAX: Final = 2_048  # longer lists are cheaper as one scan of the column
 _LOCATED_FIELDS: Final[list[tuple[str, pa.DataType]]] = [
     ("id", pa.string()),
     (ROW_ID, pa.uint64()),
@@ -76,13 +76,26 @@ def locate(pinned: Pinned, ids: Sequence[str]) -> pa.Table:
     """`id`, `_rowid` and `_rowaddr` of the rows with these ids; missing ones are left out."""
     if not ids or not pinned.dataset.count_rows():
         return _LOCATED.empty_table()
-    where = sql.in_list("id", ids) if len(ids) <= _ID_LIST_MAX else None
-    request = Scan(columns=["id"], where=where, with_row_id=True, with_row_address=True)
-    found: pa.Table = scanner(pinned, request).to_table()
-    if where is None:
-        wanted = pa.array(ids, pa.string())
-        found = found.filter(pc.is_in(found["id"], value_set=wanted))
+    found = lookup(pinned, "id", ids, _LOCATED.names)
     return found.select(_LOCATED.names)
+
+
+def lookup(pinned: Pinned, column: str, values: Sequence[Any], columns: Sequence[str]) -> pa.Table:
+    """The columns of the rows whose `column` holds one of the values."""
+    few = len(values) <= _VALUE_LIST_MAX
+    names = list(columns) if few or column in columns else [*columns, column]
+    request = Scan(
+        columns=names,
+        where=sql.in_list(column, values) if few else None,
+        fragments=pinned.narrowing.fragments(pinned.dataset, column, values) if few else None,
+    )
+    if request.fragments is not None and not request.fragments:
+        request = Scan(columns=names, limit=0)
+    found: pa.Table = scanner(pinned, request).to_table()
+    if not few:
+        wanted = pa.array(values, found.schema.field(column).type)
+        found = found.filter(pc.is_in(found[column], value_set=wanted))
+    return found.select(list(columns))
 
 
 def take(pinned: Pinned, row_ids: Any, columns: Sequence[str] | None) -> pa.Table:

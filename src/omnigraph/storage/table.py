@@ -142,6 +142,12 @@ class Table:
         with self._reading():
             return reading.locate(self._pinned, ids)
 
+    def lookup(self, column: str, values: Sequence[Any], columns: Sequence[str]) -> pa.Table:
+        """The columns of the rows whose `column` holds one of the values; `_rowid` and `_rowaddr`
+        may be among them. The cost does not grow with the number of small commits."""
+        with self._reading():
+            return reading.lookup(self._pinned, column, values, columns)
+
     def take(self, row_ids: Any, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows with these `_rowid`s, in the order given; ids that are gone are left out."""
         with self._reading():

@@ -10,14 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from omnigraph.model.limits import LOOKUP_VALUES_MAX
-from omnigraph.storage import sql
 from omnigraph.storage.table import Table
 from omnigraph.storage.writer import WriteContext
-
-Strings = Sequence[str]
 
 
 class Stored:
@@ -48,12 +43,7 @@ class Stored:
         """The columns of the rows whose `column` is one of the values."""
         if len(values) == 0 or self.is_empty(table_key):
             return _only(self.table(table_key).schema, columns).empty_table()
-        if len(values) <= LOOKUP_VALUES_MAX:
-            return self.rows(table_key, columns, where=sql.in_list(column, values.to_pylist()))
-        wanted = list(columns) if column in columns else [*columns, column]
-        everything = self.rows(table_key, wanted)
-        wanted_rows: Any = pc.is_in(everything[column], value_set=values)
-        return everything.filter(wanted_rows).select(list(columns))
+        return self.table(table_key).lookup(column, values.to_pylist(), columns)
 
     def present(self, table_key: str, ids: pa.Array[Any]) -> pa.Array[Any]:
         """Those of the ids that are stored."""
