@@ -151,6 +151,7 @@ def _id_tasks(plan: CheckPlan) -> Iterator[IdTask]:
             ends=ends,
             degrees=degrees,
             list_all=plan.list_all,
+            locate=plan.staged.mode == "merge" and stored is not None,
             lookup=incoming <= CHECK_LOOKUP_KEYS_MAX and not any(end.kept for end in ends),
         )
         held = sum(part.rows for part in parts)

@@ -71,6 +71,7 @@ class IdTask:
     degrees: tuple[Degree, ...] = ()
     list_all: bool = False
     lookup: bool = False  # few keys come in: ask the stored table for those instead of for all
+    locate: bool = False  # say where the stored rows of staged ids are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +103,16 @@ class Offences:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """Staged rows of one part that are new images of stored rows: where each of those is."""
+
+    part: int
+    ordinals: Ints
+    row_ids: Ints
+    addresses: Ints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IdAnswer:
     """What a range holds, and what is wrong in it."""
 
@@ -109,6 +120,7 @@ class IdAnswer:
     matched: int  # staged ids that are stored too
     offences: tuple[Offences, ...] = ()
     losers: tuple[tuple[int, Ints], ...] = ()  # part number, ordinals of overruled rows
+    matches: tuple[Match, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +135,8 @@ class _Held:
 def check_ids(task: IdTask) -> IdAnswer:
     """Everything about one range of ids."""
     held = _held(task)
-    stored = _stored_ids(task, held)
+    found = _stored_rows(task, held)
+    stored = flat(found["id"])
     offences: list[Offences] = []
     doubles, losers = _doubles(task, held)
     if doubles is not None:
@@ -138,7 +151,13 @@ def check_ids(task: IdTask) -> IdAnswer:
     known = pa.concat_arrays([held.ids, stored]) if len(stored) else held.ids
     offences += _dangling(task, known)
     offences += [found for rule in task.degrees if (found := _degrees(task, rule, known))]
-    return IdAnswer(staged=len(held.ids), matched=matched, offences=tuple(offences), losers=losers)
+    return IdAnswer(
+        staged=len(held.ids),
+        matched=matched,
+        offences=tuple(offences),
+        losers=losers,
+        matches=tuple(_matches(held, found)) if task.locate and matched else (),
+    )
 
 
 # --- the ids themselves -----------------------------------------------------------------------
@@ -169,26 +188,45 @@ def _in_range(keys: Column, within: KeyRange) -> tuple[Column, Ints]:
     return keys.filter(mask), np.flatnonzero(as_mask(mask))
 
 
-def _stored_ids(task: IdTask, held: _Held) -> Column:
+def _stored_rows(task: IdTask, held: _Held) -> pa.Table:
+    """The stored ids of the range, with row ids and addresses if those are wanted."""
     if task.stored is None or task.stored.row_count == 0:
-        return _NO_KEYS
+        return pa.table({"id": _NO_KEYS})
     table = task.access.table(task.stored)
+    wanted: dict[str, Any] = {
+        "columns": ["id"],
+        "with_row_id": task.locate,
+        "with_row_address": task.locate,
+    }
     if not task.lookup:
-        return flat(table.read(columns=["id"], where=task.within.where("id"))["id"])
+        return table.read(where=task.within.where("id"), **wanted)
     asked = [held.ids]
     for end in task.ends:
         for keys, _, _ in _groups(task.access, end.parts, end.column, task.within):
             asked += keys.chunks
-    wanted = pc.unique(pa.chunked_array(asked, pa.string())).to_pylist()
+    ids = pc.unique(pa.chunked_array(asked, pa.string())).to_pylist()
     found = [
-        flat(
-            table.read(columns=["id"], where=sql.in_list("id", wanted[at : at + _ASKED_AT_ONCE]))[
-                "id"
-            ]
-        )
-        for at in range(0, len(wanted), _ASKED_AT_ONCE)
+        table.read(where=sql.in_list("id", ids[at : at + _ASKED_AT_ONCE]), **wanted)
+        for at in range(0, len(ids), _ASKED_AT_ONCE)
     ]
-    return pa.concat_arrays([_NO_KEYS, *found])
+    return pa.concat_tables(found) if found else pa.table({"id": _NO_KEYS})
+
+
+def _matches(held: _Held, found: pa.Table) -> Iterator[Match]:
+    at = pc.index_in(held.ids, value_set=flat(found["id"]))
+    mine = np.flatnonzero(as_mask(pc.is_valid(at)))
+    theirs = np.asarray(flat(at.drop_null()))
+    row_ids = np.asarray(flat(found["_rowid"])).astype(np.int64)[theirs]
+    addresses = np.asarray(flat(found["_rowaddr"])).astype(np.int64)[theirs]
+    parts, ordinals = held.parts[mine], held.ordinals[mine]
+    for number in np.unique(parts):
+        here = parts == number
+        yield Match(
+            part=int(number),
+            ordinals=ordinals[here],
+            row_ids=row_ids[here],
+            addresses=addresses[here],
+        )
 
 
 def _doubles(task: IdTask, held: _Held) -> tuple[Offences | None, tuple[tuple[int, Ints], ...]]:

@@ -20,6 +20,7 @@ import pyarrow as pa
 from omnigraph.model.graph import TableEntry
 from omnigraph.model.ports import World
 from omnigraph.pipeline.arrow import Ints, pc
+from omnigraph.pipeline.files import FileAccess
 from omnigraph.storage import sql
 from omnigraph.storage.fragments import read_columns
 from omnigraph.storage.layout import branch_folder
@@ -77,11 +78,23 @@ class Part:
     fresh_ids: bool = False
     numbers: tuple[bytes, ...] = ()  # which record each row was, packed
     samples: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # keys by rule label
+    spills: tuple[str, ...] = ()  # files with the rows, where the fragments cannot be read back
 
     def record_numbers(self) -> Ints:
         """Which record of the part's input each row was."""
         none = np.empty(0, dtype=np.int64)
         return np.concatenate([none, *(unpacked(one) for one in self.numbers)])
+
+    def all_rows(self, access: GraphAccess, names: Sequence[str]) -> pa.Table:
+        """Every row with these columns, for being written again."""
+        if not self.spills:
+            return self.columns(access, names)
+        files = FileAccess(environ=access.environ)
+        tables = []
+        for spill in self.spills:
+            with files.open(spill) as file, pa.ipc.open_file(file) as reader:
+                tables.append(reader.read_all().select(list(names)))
+        return pa.concat_tables(tables)
 
     def columns(self, access: GraphAccess, names: Sequence[str]) -> pa.Table:
         """These columns of all rows, in order."""

@@ -6,6 +6,7 @@ receipts of the attempt that Spark kept are ever used.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -16,7 +17,7 @@ import pyarrow as pa
 from omnigraph.engine.write.constraints import rules_of
 from omnigraph.model.graph import TableEntry
 from omnigraph.model.limits import SAMPLES_PER_CHUNK, STAGE_FLUSH_BYTES
-from omnigraph.model.schema import Catalog, EdgeType, NodeType
+from omnigraph.model.schema import Catalog, EdgeType, NodeType, Scalar
 from omnigraph.pipeline.arrow import flat
 from omnigraph.pipeline.files import FileAccess
 from omnigraph.pipeline.linestage import LineCount, shaped_lines, unhurried_collector
@@ -41,6 +42,7 @@ class StageJob:
     catalog: Catalog
     entries: Mapping[str, TableEntry]  # by table key, on the lines that will be written
     keep_all: bool  # every problem with its text, for a quarantine
+    spill: str | None = None  # folder for rows with blobs, which cannot be read back from fragments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +155,7 @@ def _flushed(
         part = parts[key]
         schema = arrow_schema(job.catalog.type_of(key))
         rows = seal(pa.concat_tables(tables), schema)
+        spill = _spilled(job, key, tables)
         receipts = write_fragments(job.graph.folder(part.entry), job.graph.options, rows, schema)
         yield (
             key,
@@ -160,8 +163,23 @@ def _flushed(
                 part,
                 receipts=(*part.receipts, *receipts),
                 rows=part.rows + sum(row_count(receipt) for receipt in receipts),
+                spills=(*part.spills, *spill),
             ),
         )
+
+
+def _spilled(job: StageJob, key: str, tables: list[pa.Table]) -> list[str]:
+    entity = job.catalog.type_of(key)
+    blobs = any(prop.type.scalar is Scalar.BLOB for prop in entity.properties)
+    if job.spill is None or not blobs:
+        return []
+    address = f"{job.spill}/{uuid.uuid4().hex}.arrow"
+    sink = pa.BufferOutputStream()
+    rows = pa.concat_tables(tables)
+    with pa.ipc.new_file(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    job.files.write(address, sink.getvalue().to_pybytes())
+    return [address]
 
 
 def discard(graph: GraphAccess, parts: Iterable[Part]) -> int:

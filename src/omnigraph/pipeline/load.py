@@ -1,0 +1,398 @@
+"""The bulk load: stage → validate → publish, as one commit of kind Load.
+
+Staging writes fragments that nobody sees; checks run over key columns; then the one writer commits
+everything at once. If the graph moved on meanwhile, the checks run again on what is staged already:
+the input is read once.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from pyspark.sql import SparkSession
+
+from omnigraph.engine.core import Core, OpenMode, open_core
+from omnigraph.errors import ConflictError, InputError, NotFoundError
+from omnigraph.model.changeset import WriterKind
+from omnigraph.model.graph import MAIN, Branch, Commit, Snapshot
+from omnigraph.model.limits import CHECK_ROUNDS_MAX, OFFENDERS_SHOWN_MAX
+from omnigraph.model.ports import World
+from omnigraph.model.schema import Catalog
+from omnigraph.pipeline.checks import CheckAnswers, CheckPlan, Staged, run_checks
+from omnigraph.pipeline.findings import Places, Reader, refuse_bad_input
+from omnigraph.pipeline.intake import Intake, take_in
+from omnigraph.pipeline.parts import GraphAccess, Part
+from omnigraph.pipeline.progress import Listener, RichListener
+from omnigraph.pipeline.quarantine import Quarantine, bad_rows
+from omnigraph.pipeline.report import PipelineReport
+from omnigraph.pipeline.restage import replacing, without_rows
+from omnigraph.pipeline.stage import discard
+from omnigraph.pipeline.stopwatch import Stopwatch
+from omnigraph.storage.objects import aws_environment
+from omnigraph.storage.staged import StagedWrite
+from omnigraph.storage.writer import Intent, Prepared, WriteContext
+
+logger = logging.getLogger(__name__)
+
+LOAD_MODES = ("append", "merge", "overwrite")
+OnError = Literal["fail", "quarantine"]
+LOAD_ID_PROPERTY = "load_id"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadOrder:
+    """What was asked for, checked."""
+
+    uri: str
+    sources: Any
+    mode: str
+    branch: str = MAIN
+    from_branch: str | None = None
+    actor: str | None = None
+    quarantine: str | None = None  # None: fail on the first kind of badness
+    idempotency_key: str | None = None
+    message: str | None = None
+    properties: Mapping[str, str] | None = None
+
+
+def load(  # noqa: PLR0913  (the names are fixed by the API)
+    spark: SparkSession,
+    uri: str | os.PathLike[str],
+    sources: Any,
+    *,
+    mode: str,
+    branch: str = MAIN,
+    from_branch: str | None = None,
+    actor: str | None = None,
+    on_error: OnError = "fail",
+    quarantine: str | os.PathLike[str] | None = None,
+    progress: Listener | bool | None = None,
+    idempotency_key: str | None = None,
+    message: str | None = None,
+    durability: Literal["power", "process"] = "power",
+) -> PipelineReport:
+    """Load any amount of data as one commit, or change nothing.
+
+    `sources` is graph NDJSON (paths, folders, patterns) or a mapping from type names to paths,
+    `Source`s or DataFrames. `on_error="quarantine"` writes bad records to the folder `quarantine`
+    and loads the rest. A load whose `idempotency_key` the branch has seen is not repeated.
+    `progress` is a listener, or True for bars on the terminal.
+    """
+    order = _order(
+        uri=os.fspath(uri),
+        sources=sources,
+        mode=mode,
+        branch=branch,
+        from_branch=from_branch,
+        actor=actor,
+        on_error=on_error,
+        quarantine=quarantine,
+        idempotency_key=idempotency_key,
+        message=message,
+    )
+    if progress is True:
+        with RichListener() as bars:
+            return run_load(spark, order, listener=bars, world=World(durability=durability))
+    return run_load(spark, order, listener=progress or None, world=World(durability=durability))
+
+
+def _order(*, on_error: str, quarantine: Any, **facts: Any) -> LoadOrder:
+    if facts["mode"] not in LOAD_MODES:
+        raise InputError(
+            f"unknown load mode '{facts['mode']}'", hint=f"use {', '.join(LOAD_MODES)}"
+        )
+    if on_error not in ("fail", "quarantine"):
+        raise InputError(f"unknown on_error '{on_error}'", hint="use fail or quarantine")
+    if (on_error == "quarantine") != (quarantine is not None):
+        raise InputError(
+            'on_error="quarantine" and a quarantine folder go together',
+            hint='pass quarantine="<folder>" with on_error="quarantine"',
+        )
+    return LoadOrder(quarantine=os.fspath(quarantine) if quarantine else None, **facts)
+
+
+def run_load(
+    spark: SparkSession, order: LoadOrder, *, listener: Listener | None, world: World
+) -> PipelineReport:
+    """Carry out an order in a world."""
+    core = open_core(order.uri, mode=OpenMode.READ_WRITE, world=world)
+    try:
+        target, created = _target(core, order)
+        try:
+            report = _LoadRun(spark, core, order, target, listener).run()
+        except BaseException:
+            if created:
+                core.delete_branch(order.branch)
+            raise
+        return replace(report, base_branch=order.from_branch, branch_created=created)
+    finally:
+        core.close()
+
+
+def _target(core: Core, order: LoadOrder) -> tuple[Branch, bool]:
+    try:
+        return core.branch(order.branch), False
+    except NotFoundError:
+        if order.from_branch is None:
+            raise
+    made = core.rooms.refs.create(order.branch, order.from_branch, actor_id=order.actor)
+    return made, True
+
+
+class _LoadRun:
+    """One load from staging to commit. Staging happens once, preparing as often as it must."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        core: Core,
+        order: LoadOrder,
+        target: Branch,
+        listener: Listener | None,
+    ) -> None:
+        self._spark, self._core, self._order = spark, core, order
+        self._target, self._listener = target, listener
+        self._watch = Stopwatch(listener)
+        self._access = GraphAccess(uri=core.root.uri, environ=dict(aws_environment()))
+        self._intake: Intake | None = None
+        self._parts: dict[str, tuple[Part, ...]] = {}
+        self._replaced: list[Part] = []  # superseded by a rewrite: deleted when all is over
+        self._temporary: list[Part] = []  # made for one preparation only
+        self._quarantine = Quarantine(order.quarantine, self._access) if order.quarantine else None
+        self._updated: dict[str, int] = {}
+        self._handed_over = False
+
+    def run(self) -> PipelineReport:
+        order = self._order
+        if order.idempotency_key is not None:
+            seen = self._seen(order.idempotency_key)
+            if seen is not None:
+                return self._report("already_loaded", seen)
+        intent = Intent(branch=self._target, kind=WriterKind.LOAD, actor_id=order.actor)
+        try:
+            after = self._core.write(intent, self._prepare)
+        except BaseException:
+            # Once a write was handed over, recovery may still finish it: its files stay.
+            if not self._handed_over:
+                self._discard([*self._all_parts(), *self._temporary, *self._replaced])
+            raise
+        finally:
+            if self._intake is not None:
+                self._intake.clear()
+        self._discard(self._replaced if after is not None else [*self._all_parts()])
+        return self._report("loaded" if after else "unchanged", after.head if after else None)
+
+    def _seen(self, key: str) -> Commit | None:
+        """The commit of an earlier run of the same load, if the branch has one."""
+        for commit in self._core.history.commits(self._target):
+            if commit.properties.get(LOAD_ID_PROPERTY) == key:
+                return commit
+        return None
+
+    # --- preparing ---------------------------------------------------------------------------
+
+    def _prepare(self, context: WriteContext) -> Prepared | None:
+        self._handed_over = False
+        catalog = self._core.catalog(context.snapshot)
+        if self._intake is None:
+            self._stage(context, catalog)
+        elif self._intake.schema_hash != context.snapshot.schema.hash:
+            raise ConflictError("the schema changed during the load", hint="load again")
+        self._discard(self._temporary)
+        self._temporary = []
+        plan, answers = self._checked(context.snapshot, catalog)
+        with self._watch.step("stage writes"):
+            staged = tuple(self._staged_writes(context, plan, answers))
+        prepared = Prepared(
+            staged=staged,
+            relied_on=_relied_on(plan),
+            strict=self._order.mode == "overwrite",
+            properties=self._properties(),
+        )
+        self._watch.start("commit")
+        self._handed_over = not prepared.is_empty
+        return prepared
+
+    def _stage(self, context: WriteContext, catalog: Catalog) -> None:
+        with self._watch.step("stage") as step:
+            self._intake = take_in(
+                self._spark,
+                sources=self._order.sources,
+                catalog=catalog,
+                context=context,
+                access=self._access,
+                keep_all=self._quarantine is not None,
+                rewrites=self._quarantine is not None or self._order.mode == "merge",
+                listener=self._listener,
+            )
+            step.tasks, step.records = len(self._intake.answers), self._intake.records
+        self._parts = self._intake.parts
+        places = Places(answers=self._intake.answers)
+        if self._quarantine is None:
+            refuse_bad_input(self._intake.answers, places)
+        else:
+            self._quarantine.take_problems(self._intake.answers, places)
+
+    def _checked(self, snapshot: Snapshot, catalog: Catalog) -> tuple[CheckPlan, CheckAnswers]:
+        """Checks until nothing has to be taken out any more; raises if something may not be."""
+        assert self._intake is not None, "staging comes first"
+        places = Places(answers=self._intake.answers)
+        for _ in range(CHECK_ROUNDS_MAX):
+            plan = self._plan(snapshot, catalog)
+            with self._watch.step("check") as step:
+                answers = run_checks(self._spark, plan, self._listener)
+                step.tasks = answers.tasks
+            dropped = answers.losers
+            if not dropped and self._quarantine is not None:
+                dropped = bad_rows(answers)
+                self._quarantine.take_rows(plan, answers, dropped, places)
+            if not dropped:
+                Reader(plan, answers, places).raise_if_bad()
+                return plan, answers
+            with self._watch.step("rewrite"):
+                self._without(catalog, dropped)
+        raise ConflictError(f"still bad rows after {CHECK_ROUNDS_MAX} rounds of taking them out")
+
+    def _plan(self, snapshot: Snapshot, catalog: Catalog) -> CheckPlan:
+        assert self._intake is not None, "staging comes first"
+        parts = {
+            key: tuple(part for part in some if part.rows) for key, some in self._parts.items()
+        }
+        return CheckPlan(
+            access=self._access,
+            catalog=catalog,
+            snapshot=snapshot,
+            staged=Staged(
+                mode=self._order.mode,
+                parts={key: some for key, some in parts.items() if some},
+                mentioned=self._intake.mentioned,
+            ),
+            parallelism=_parallelism(self._spark),
+            list_all=self._quarantine is not None,
+        )
+
+    def _without(self, catalog: Catalog, dropped: Mapping[str, Mapping[int, Any]]) -> None:
+        entities = {entity.table_key: entity for entity in catalog.types()}
+        before = self._parts
+        self._parts = without_rows(self._spark, self._access, entities, before, dropped)
+        self._replaced += [
+            part
+            for key, some in before.items()
+            for part in some
+            if part.number in dropped.get(key, {})
+        ]
+
+    def _staged_writes(
+        self, context: WriteContext, plan: CheckPlan, answers: CheckAnswers
+    ) -> list[StagedWrite]:
+        writes: list[StagedWrite | None] = []
+        for key in sorted(plan.staged.mentioned | plan.staged.parts.keys()):
+            parts = plan.staged.of(key)
+            receipts = [receipt for part in parts for receipt in part.receipts]
+            if plan.staged.mode == "overwrite":
+                writes.append(context.writable(key).stage_overwrite_fragments(receipts))
+            elif not parts:
+                continue
+            elif plan.staged.mode == "merge" and answers.matched(key):
+                writes.append(self._merged(context, plan, answers, key))
+            else:
+                writes.append(context.writable(key).stage_append_fragments(receipts))
+        return [write for write in writes if write is not None]
+
+    def _merged(
+        self, context: WriteContext, plan: CheckPlan, answers: CheckAnswers, key: str
+    ) -> StagedWrite:
+        table = context.writable(key)
+        replacement = replacing(
+            self._spark,
+            self._access,
+            plan.catalog.type_of(key),
+            table.entry,
+            plan.staged.of(key),
+            [match for k, answer in answers.ids if k == key for match in answer.matches],
+        )
+        self._temporary += replacement.temporary
+        rewritten = {part.number for part in replacement.temporary}
+        self._replaced += [p for p in plan.staged.of(key) if p.number in rewritten]
+        self._updated[plan.catalog.type_of(key).name] = replacement.rows_updated
+        return table.stage_upsert_fragments(
+            replacement.added,
+            reduced=replacement.reduced,
+            removed=replacement.removed,
+            rows_updated=replacement.rows_updated,
+        )
+
+    def _properties(self) -> dict[str, str]:
+        facts = dict(self._order.properties or {})
+        if self._order.idempotency_key is not None:
+            facts[LOAD_ID_PROPERTY] = self._order.idempotency_key
+        message = self._order.message
+        if self._quarantine is not None and self._quarantine.total:
+            note = f"{self._quarantine.total} records quarantined"
+            message = f"{message}; {note}" if message else note
+        if message:
+            facts["message"] = message
+        return facts
+
+    # --- afterwards --------------------------------------------------------------------------
+
+    def _all_parts(self) -> list[Part]:
+        return [part for some in self._parts.values() for part in some]
+
+    def _discard(self, parts: list[Part]) -> None:
+        if parts:
+            discard(self._access, parts)
+
+    def _report(self, status: Any, commit: Commit | None) -> PipelineReport:
+        self._watch.finish()
+        order, intake, quarantine = self._order, self._intake, self._quarantine
+        counts = {key: sum(part.rows for part in some) for key, some in self._parts.items()}
+        return PipelineReport(
+            status=status,
+            uri=self._core.root.uri,
+            branch=self._target.name,
+            mode=order.mode,
+            nodes=_named(counts, "node"),
+            edges=_named(counts, "edge"),
+            updated=self._updated,
+            rejected=dict(quarantine.by_kind) if quarantine else {},
+            offenders=tuple(quarantine.offenders[:OFFENDERS_SHOWN_MAX]) if quarantine else (),
+            quarantine=quarantine.address if quarantine and quarantine.total else None,
+            files=intake.files if intake else 0,
+            records=intake.records if intake else 0,
+            bytes_read=intake.bytes_read if intake else 0,
+            fragments=sum(len(part.receipts) for part in self._all_parts()),
+            steps=self._watch.steps,
+            actor_id=order.actor,
+            commit=commit,
+        )
+
+
+def _relied_on(plan: CheckPlan) -> frozenset[str]:
+    """Every table whose content the checks relied upon."""
+    keys = set(plan.staged.mentioned) | set(plan.staged.parts)
+    for key in tuple(keys):
+        entity = plan.catalog.type_of(key)
+        if entity.kind == "edge":
+            edge = plan.catalog.edges[entity.name]
+            keys |= {f"node:{edge.from_type}", f"node:{edge.to_type}"}
+        elif plan.staged.replaces(key):
+            keys |= {edge.table_key for edge in plan.catalog.edges_touching(entity.name)}
+    return frozenset(keys)
+
+
+def _named(counts: Mapping[str, int], kind: str) -> dict[str, int]:
+    return {
+        key.partition(":")[2]: count
+        for key, count in sorted(counts.items())
+        if key.partition(":")[0] == kind
+    }
+
+
+def _parallelism(spark: SparkSession) -> int:
+    context = getattr(spark, "sparkContext", None)
+    return int(context.defaultParallelism) if context is not None else 4

@@ -1,0 +1,175 @@
+"""What a pipeline run did, as a value: JSON for programs, text for people, HTML for a page."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from omnigraph.model.graph import Commit
+from omnigraph.pipeline.findings import Offender
+
+_STYLE = (
+    "body{font:15px sans-serif;margin:2em}"
+    "td,th{padding:.2em .8em;text-align:left;border-bottom:1px solid #ddd}"
+)
+
+Status = Literal["loaded", "already_loaded", "unchanged", "exported"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTime:
+    """One step of a run: how long it took, in how many tasks, over how many records."""
+
+    name: str
+    seconds: float
+    tasks: int = 0
+    records: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "seconds": round(self.seconds, 3),
+            "tasks": self.tasks,
+            **({} if self.records is None else {"records": self.records}),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineReport:
+    """The outcome of a load or an export. `commit` is None when nothing changed.
+
+    `nodes` and `edges` count entities by type name; `rejected` counts records that a quarantine
+    took out, by what was wrong with them, and `offenders` shows the first of those.
+    """
+
+    status: Status
+    uri: str
+    branch: str
+    mode: str | None = None
+    base_branch: str | None = None
+    branch_created: bool = False
+    nodes: Mapping[str, int] = field(default_factory=dict)
+    edges: Mapping[str, int] = field(default_factory=dict)
+    updated: Mapping[str, int] = field(default_factory=dict)  # of those, replaced by a merge
+    rejected: Mapping[str, int] = field(default_factory=dict)
+    offenders: tuple[Offender, ...] = ()
+    quarantine: str | None = None
+    files: int = 0
+    records: int = 0
+    bytes_read: int = 0
+    fragments: int = 0
+    steps: tuple[StepTime, ...] = ()
+    actor_id: str | None = None
+    commit: Commit | None = None
+    output: tuple[str, ...] = ()
+
+    @property
+    def total_entities(self) -> int:
+        return sum(self.nodes.values()) + sum(self.edges.values())
+
+    @property
+    def rejected_total(self) -> int:
+        return sum(self.rejected.values())
+
+    @property
+    def seconds(self) -> float:
+        return sum(step.seconds for step in self.steps)
+
+    @property
+    def records_per_second(self) -> float:
+        return self.records / self.seconds if self.seconds else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """The names of the in-process load, and what only a pipeline knows."""
+        return {
+            "status": self.status,
+            "uri": self.uri,
+            "branch": self.branch,
+            **({"mode": self.mode} if self.mode else {}),
+            **({"base_branch": self.base_branch} if self.base_branch else {}),
+            "branch_created": self.branch_created,
+            "nodes": _counts(self.nodes),
+            "edges": _counts(self.edges),
+            "total_entities": self.total_entities,
+            "updated": dict(self.updated),
+            "rejected": dict(self.rejected),
+            "rejected_total": self.rejected_total,
+            "offenders": [offender.to_json() for offender in self.offenders],
+            **({"quarantine": self.quarantine} if self.quarantine else {}),
+            "files": self.files,
+            "records": self.records,
+            "bytes_read": self.bytes_read,
+            "fragments": self.fragments,
+            "seconds": round(self.seconds, 3),
+            "steps": [step.to_json() for step in self.steps],
+            **({"output": list(self.output)} if self.output else {}),
+            **({"actor_id": self.actor_id} if self.actor_id else {}),
+            "commit": None if self.commit is None else self.commit.to_json(),
+        }
+
+    def to_text(self) -> str:
+        """A few lines for a terminal."""
+        lines = [f"{self.status} {self.total_entities:,} entities, branch {self.branch}"]
+        for name, count in [*sorted(self.nodes.items()), *sorted(self.edges.items())]:
+            updated = self.updated.get(name, 0)
+            note = f"  ({updated:,} updated)" if updated else ""
+            lines.append(f"  {name:<24} {count:>14,}{note}")
+        if self.rejected_total:
+            kinds = ", ".join(f"{kind} {count:,}" for kind, count in sorted(self.rejected.items()))
+            lines.append(f"rejected {self.rejected_total:,} records: {kinds}")
+            lines += [f"  {one.place}: {one.message}" for one in self.offenders]
+            if self.quarantine:
+                lines.append(f"  written to {self.quarantine}")
+        rate = f", {self.records_per_second:,.0f} records/s" if self.records else ""
+        lines.append(
+            f"{self.files} files, {self.bytes_read:,} bytes, {self.fragments} fragments, "
+            f"{self.seconds:.1f} s{rate}"
+        )
+        lines += [f"  {step.name:<24} {step.seconds:>10.2f} s" for step in self.steps]
+        if self.commit is not None:
+            lines.append(f"commit {self.commit.graph_commit_id}")
+        return "\n".join(lines)
+
+    def to_html(self) -> str:
+        """The same as one small page without scripts."""
+        facts = {
+            "graph": self.uri,
+            "branch": self.branch,
+            "mode": self.mode or "",
+            "commit": self.commit.graph_commit_id if self.commit else "none",
+            "records": f"{self.records:,}",
+            "bytes": f"{self.bytes_read:,}",
+            "fragments": str(self.fragments),
+            "seconds": f"{self.seconds:.2f}",
+        }
+        types = {**self.nodes, **self.edges}
+        return "\n".join(
+            [
+                "<!doctype html>",
+                '<html lang="en"><head><meta charset="utf-8"><title>OmniGraph report</title>',
+                f"<style>{_STYLE}</style></head><body>",
+                f"<h1>{html.escape(self.status)}: {self.total_entities:,} entities</h1>",
+                _rows("Run", facts),
+                _rows("Entities", {name: f"{count:,}" for name, count in sorted(types.items())}),
+                _rows("Steps", {step.name: f"{step.seconds:.2f} s" for step in self.steps}),
+                _rows("Rejected", {kind: f"{n:,}" for kind, n in sorted(self.rejected.items())}),
+                _rows("First offenders", {one.place: one.message for one in self.offenders}),
+                "</body></html>",
+            ]
+        )
+
+
+def _counts(counts: Mapping[str, int]) -> list[dict[str, Any]]:
+    return [{"name": name, "entities_loaded": n} for name, n in sorted(counts.items())]
+
+
+def _rows(title: str, rows: Mapping[str, str]) -> str:
+    if not rows:
+        return ""
+    cells = "".join(
+        f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>"
+        for name, value in rows.items()
+    )
+    return f"<h2>{html.escape(title)}</h2><table>{cells}</table>"
