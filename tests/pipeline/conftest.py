@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.pipeline.session import session
+from omnigraph.pipeline.sessions import session
 
 
 @pytest.fixture(scope="session")

