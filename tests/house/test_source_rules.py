@@ -55,7 +55,7 @@ LANCE_CLASSES = frozenset({"LanceDataset", "Compaction"})
 # Storage takes the AWS_* names, the pipeline what it needs to find and start a JVM, the embedders
 # the OMNIGRAPH_EMBED* names and the providers' keys; all hand on
 # values, so that everything behind the door can be told another environment.
-ENVIRONMENT_DOORS = frozenset({"storage/objects.py", "pipeline/session.py", "engine/embed.py"})
+ENVIRONMENT_DOORS = frozenset({"storage/objects.py", "pipeline/sessions.py", "engine/embed.py"})
 
 
 def relative(path: Path) -> str:
