@@ -77,3 +77,23 @@ def test_results_go_to_stdout_and_notes_to_stderr(graph):
     assert "omnigraph branch create →".encode() in done.stderr
     quiet = run(SCRIPT, "branch", "create", "other", "--uri", graph, "--json", "--quiet")
     assert quiet.stderr == b""
+
+
+def test_a_small_query_does_not_wait_for_pandas(graph):
+    # Loading pandas would cost more than everything else such a query does.
+    words = [
+        "query",
+        "--store",
+        str(graph),
+        "-e",
+        "query q() { match { $p: Person } return { $p.name } limit 1 }",
+    ]
+    program = (
+        "import sys; from omnigraph.cli.main import entry; "
+        f"sys.argv = ['omnigraph', *{words!r}]; "
+        "assert entry() == 0; "
+        "import pyarrow; "
+        "print('pandas' in sys.modules, len(pyarrow.table({'a': [1]}).to_pandas()))"
+    )
+    done = run(sys.executable, "-c", program)
+    assert done.stdout.decode().splitlines()[-1] == "False 1", done.stderr

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +15,7 @@ import click
 from omnigraph.cli import output
 from omnigraph.cli.config import OperatorConfig, load_config
 from omnigraph.cli.scope import Capability, ScopeFlags, Target, is_served, resolve
+from omnigraph.cli.startup import without_pandas
 from omnigraph.errors import InputError, NotFoundError
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Call:
     quiet: bool = False
     yes: bool = False
     acting_as: str | None = None
+    own_process: bool = False  # the command is all that this process does
 
     @cached_property
     def config(self) -> OperatorConfig:
@@ -71,7 +73,8 @@ class Call:
     @contextmanager
     def graph(self, *, write: bool = False) -> Iterator[Graph]:
         """The graph, open for as long as the block runs; read-only unless it is to be written."""
-        from omnigraph import Graph, OpenMode
+        with without_pandas() if self.own_process else nullcontext():
+            from omnigraph import Graph, OpenMode
 
         mode = OpenMode.READ_WRITE if write else OpenMode.READ_ONLY
         with Graph.open(self.target.uri, mode=mode) as graph:

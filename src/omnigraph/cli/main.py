@@ -14,7 +14,7 @@ import click
 from omnigraph import __version__
 from omnigraph.cli import failure
 from omnigraph.cli.scope import Capability
-from omnigraph.cli.verbs import VALUE_FLAG_NAMES, scope_options
+from omnigraph.cli.verbs import OWN_PROCESS, VALUE_FLAG_NAMES, scope_options
 from omnigraph.errors import OmnigraphError
 
 
@@ -134,17 +134,22 @@ def entry(argv: Sequence[str] | None = None) -> int:
     _speak_utf8()
     words = _with_current_names(words)
     try:
-        return _run(words)
+        return _run(words, own_process=argv is None)
     except BrokenPipeError:
         # The reader of our output has gone; that is its right, and nobody is left to tell.
         sys.stdout = io.TextIOWrapper(open(os.devnull, "wb"))  # noqa: SIM115
         return failure.EXIT_ERROR
 
 
-def _run(words: list[str]) -> int:
+def _run(words: list[str], *, own_process: bool) -> int:
     as_json = "--json" in words
     try:
-        result = root.main(args=words, prog_name="omnigraph", standalone_mode=False)
+        result = root.main(
+            args=words,
+            prog_name="omnigraph",
+            standalone_mode=False,
+            obj=OWN_PROCESS if own_process else None,
+        )
     except click.exceptions.NoArgsIsHelpError as problem:
         problem.show()
         return failure.EXIT_USAGE

@@ -12,6 +12,8 @@ from omnigraph.cli.call import Call
 from omnigraph.cli.scope import Capability, ScopeFlags
 
 Body = Callable[..., None]
+# The object of the root context when the command line is what the whole process is for.
+OWN_PROCESS = object()
 Positional = Literal["uri", "none"]
 
 _VALUE_FLAGS = (
@@ -100,9 +102,9 @@ def _callback(body: Body, *, name: str, capability: Capability, writes: bool) ->
             quiet=bool(shared.pop("quiet")),
             yes=bool(shared.pop("yes")),
             acting_as=shared.pop("acting_as"),
+            own_process=context.find_root().obj is OWN_PROCESS,
             flags=ScopeFlags(uri=uri if uri is not None else other, **shared),
         )
-        context.find_root().meta["as_json"] = call.as_json
         body(call, **values)
 
     return run
