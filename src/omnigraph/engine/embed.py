@@ -72,7 +72,7 @@ class EmbedConfig:
         mock = names.get("OMNIGRAPH_EMBEDDINGS_MOCK", "").strip().lower() in _TRUE_WORDS
         named = names.get("OMNIGRAPH_EMBED_PROVIDER", "").strip().lower() or "openai-compatible"
         model = names.get("OMNIGRAPH_EMBED_MODEL", "").strip() or None
-        patience = {
+        patience: dict[str, Any] = {
             "timeout_ms": _whole(names, "OMNIGRAPH_EMBED_TIMEOUT_MS", 30_000),
             "retry_attempts": max(1, _whole(names, "OMNIGRAPH_EMBED_RETRY_ATTEMPTS", 4)),
             "retry_backoff_ms": _whole(names, "OMNIGRAPH_EMBED_RETRY_BACKOFF_MS", 200),

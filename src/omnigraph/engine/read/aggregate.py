@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from omnigraph.compiler.query import ir
+from omnigraph.engine.read.arrow import Array, pa
 from omnigraph.engine.read.column import Positions
 from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.evaluate import Constants, column_of, evaluate
@@ -30,29 +30,29 @@ class GroupScope:
     """Groups as rows: expressions read keys and aggregates only."""
 
     def __init__(
-        self, constants: Constants, count: int, keys: list[pa.Array], aggregates: list[pa.Array]
+        self, constants: Constants, count: int, keys: list[Array], aggregates: list[Array]
     ) -> None:
         self.constants = constants
         self.count = count
         self._keys = keys
         self._aggregates = aggregates
 
-    def computed(self, expr: ir.KeyRef | ir.AggregateRef) -> pa.Array:
+    def computed(self, expr: ir.KeyRef | ir.AggregateRef) -> Array:
         return (self._keys if isinstance(expr, ir.KeyRef) else self._aggregates)[expr.index]
 
-    def values(self, expr: ir.Expr) -> pa.Array:
+    def values(self, expr: ir.Expr) -> Array:
         return column_of(evaluate(expr, self), self.count)
 
-    def value_of(self, var: str, name: str) -> pa.Array:
+    def value_of(self, var: str, name: str) -> Array:
         raise AssertionError(f"a group has no ${var}.{name}")
 
-    def id_of(self, var: str) -> pa.Array:
+    def id_of(self, var: str) -> Array:
         raise AssertionError(f"a group has no ${var}")
 
-    def endpoint(self, var: str, side: str) -> pa.Array:
+    def endpoint(self, var: str, side: str) -> Array:
         raise AssertionError(f"a group has no ${var}.{side}")
 
-    def search(self, expr: ir.TextMatch | ir.Bm25 | ir.Nearest | ir.Rrf) -> pa.Array:
+    def search(self, expr: ir.TextMatch | ir.Bm25 | ir.Nearest | ir.Rrf) -> Array:
         raise AssertionError(f"a group has no {expr}")
 
 
@@ -104,7 +104,7 @@ def _key_codes(run: Run, key: ir.Expr, scope: RowScope) -> Positions:
     return by_position[positions]
 
 
-def _aggregate(call: ir.AggregateCall, scope: RowScope, codes: Positions, groups: int) -> pa.Array:
+def _aggregate(call: ir.AggregateCall, scope: RowScope, codes: Positions, groups: int) -> Array:
     target = value_type(call.type)
     if call.fn is ir.AggregateFn.COUNT and not call.distinct:
         counted = codes if call.arg is None else codes[_present(call.arg, scope)]
@@ -138,7 +138,7 @@ def _present(arg: ir.Expr, scope: RowScope) -> npt.NDArray[np.bool_]:
     return np.asarray(scope.values(arg).is_valid().to_numpy(zero_copy_only=False))
 
 
-def _extreme(fn: ir.AggregateFn, values: pa.Array, codes: Positions, counts: Positions) -> pa.Array:
+def _extreme(fn: ir.AggregateFn, values: Array, codes: Positions, counts: Positions) -> Array:
     """The value at the first or last place of each group, sorted by value."""
     order = np.lexsort((ordered_codes(values), codes))
     ends = np.cumsum(counts)
@@ -149,7 +149,7 @@ def _extreme(fn: ir.AggregateFn, values: pa.Array, codes: Positions, counts: Pos
     return values.take(pa.array(rows, mask=empty))
 
 
-def _sums(values: pa.Array, codes: Positions, groups: int) -> npt.NDArray[Any]:
+def _sums(values: Array, codes: Positions, groups: int) -> npt.NDArray[Any]:
     numbers = values.to_numpy(zero_copy_only=False)
     if numbers.dtype.kind == "f":
         wide = numbers.astype(np.float64)
@@ -168,7 +168,7 @@ def _sums(values: pa.Array, codes: Positions, groups: int) -> npt.NDArray[Any]:
     return np.asarray(totals, dtype=np.int64)
 
 
-def distinct_rows(columns: list[pa.Array], count: int) -> Positions:
+def distinct_rows(columns: list[Array], count: int) -> Positions:
     """The first row of every different one, in row order."""
     if not columns or count < 2:
         return np.arange(count, dtype=np.int64)

@@ -12,8 +12,8 @@ from collections.abc import Callable, Hashable
 from typing import Protocol, TypeVar
 
 import numpy as np
-import pyarrow as pa
 
+from omnigraph.engine.read.arrow import pa
 from omnigraph.engine.read.column import one_array
 from omnigraph.engine.read.counters import Counters
 from omnigraph.engine.read.frame import Change, Frame
@@ -90,6 +90,7 @@ class Caches:
         self._tables = tables
         self._store = Store(budget_bytes)
         self._building = threading.RLock()
+        self._reads_at_trim = 0
 
     def source(self, entry: TableEntry) -> Source:
         return Source(self._tables.open(entry), self.counters)
@@ -196,8 +197,12 @@ class Caches:
             positions=changed_at,
         )
 
-    def trim(self) -> None:
-        self._store.trim()
+    def trim_if_grown(self) -> None:
+        """Keep the budget; kept values grow only when something was read."""
+        reads = self.counters.reads
+        if reads != self._reads_at_trim:
+            self._reads_at_trim = reads
+            self._store.trim()
 
     @property
     def nbytes(self) -> int:

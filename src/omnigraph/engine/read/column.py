@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
+
+from omnigraph.engine.read.arrow import Array, Values, pa, pc
 
 Positions = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -26,24 +26,20 @@ PATCH_ROWS_MAX: Final = 8192  # a longer patch is folded into a new base
 class Column:
     """Values at positions 0 to `length` - 1. `patch_at` is sorted and wins over `base`."""
 
-    base: pa.Array
+    base: Array
     length: int
     patch_at: Positions
-    patch: pa.Array
+    patch: Array
 
     @classmethod
-    def of(cls, values: pa.Array) -> Column:
+    def of(cls, values: Array) -> Column:
         return cls(values, len(values), _NO_POSITIONS, values.slice(0, 0))
-
-    @property
-    def type(self) -> pa.DataType:
-        return self.base.type
 
     @property
     def nbytes(self) -> int:
         return int(self.base.nbytes + self.patch.nbytes)
 
-    def take(self, positions: Positions) -> pa.Array:
+    def take(self, positions: Positions) -> Array:
         """The values at the positions, in their order; -1 gives null."""
         if len(self.patch_at) == 0:
             return _take(self.base, positions)
@@ -63,13 +59,13 @@ class Column:
         )
         return both.take(pa.array(place))
 
-    def whole(self) -> pa.Array:
+    def whole(self) -> Array:
         """All values, by position."""
         if len(self.patch_at) == 0:
             return self.base
         return self.take(np.arange(self.length, dtype=np.int64))
 
-    def patched(self, at: Positions, values: pa.Array, length: int) -> Column:
+    def patched(self, at: Positions, values: Array, length: int) -> Column:
         """The same column with other values at these positions, some of them perhaps new."""
         order = np.argsort(at, kind="stable")
         at, values = at[order], values.take(pa.array(order))
@@ -83,20 +79,20 @@ class Column:
         return Column.of(column.whole())
 
 
-def _take(values: pa.Array, positions: Positions) -> pa.Array:
+def _take(values: Array, positions: Positions) -> Array:
     if len(positions) and positions.min() < 0:
         return values.take(pa.array(positions, mask=positions < 0))
     return values.take(pa.array(positions))
 
 
-def one_array(values: Any) -> pa.Array:
+def one_array(values: Any) -> Array:
     """A column of an Arrow table as a single array."""
     if isinstance(values, pa.ChunkedArray):
         return values.chunk(0) if values.num_chunks == 1 else values.combine_chunks()
     return values
 
 
-def truths(values: pa.Array | pa.Scalar, count: int) -> Mask:
+def truths(values: Values, count: int) -> Mask:
     """Where a three-valued answer is true: null counts as not true."""
     if isinstance(values, pa.Scalar):
         return np.full(count, values.as_py() is True)

@@ -8,12 +8,9 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from omnigraph.compiler.query.ir import CompareOp
-
-Values = pa.Array | pa.Scalar
+from omnigraph.engine.read.arrow import DataType, Values, pa, pc
 
 _FUNCTIONS: Final[Mapping[CompareOp, str]] = {
     CompareOp.EQ: "equal",
@@ -52,13 +49,11 @@ def compare(op: CompareOp, left: Values, right: Values) -> Values:
     return pc.call_function(_FUNCTIONS[op], [left, right])
 
 
-def _mixed_signs(left: pa.DataType, right: pa.DataType) -> bool:
+def _mixed_signs(left: DataType, right: DataType) -> bool:
     """Whether Arrow would have to squeeze an unsigned 64-bit number into a signed one."""
-    return (
-        pa.types.is_integer(left)
-        and pa.types.is_integer(right)
-        and pa.types.is_uint64(left) != pa.types.is_uint64(right)
-    )
+    if not (pa.types.is_integer(left) and pa.types.is_integer(right)):
+        return False
+    return bool(pa.types.is_uint64(left) != pa.types.is_uint64(right))
 
 
 Sign = Callable[[npt.NDArray[Any], npt.NDArray[Any]], npt.NDArray[np.int8]]

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import pyarrow as pa
 
 from omnigraph.compiler.query import ir
 from omnigraph.engine.embed import Embedder
+from omnigraph.engine.read.arrow import Array
 from omnigraph.engine.read.cache import Caches
 from omnigraph.engine.read.column import Positions
 from omnigraph.engine.read.evaluate import Constants
@@ -113,7 +113,7 @@ class Run:
             self._topologies[edge_type] = found
         return found
 
-    def endpoint(self, var: str, positions: Positions, side: str) -> pa.Array:
+    def endpoint(self, var: str, positions: Positions, side: str) -> Array:
         """The node ids at one end of the edges at these positions."""
         edge = self.catalog.edges[self.variables[var].type_name]
         topology = self.topology(edge.name)

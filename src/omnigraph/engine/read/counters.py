@@ -43,6 +43,10 @@ class Counters:
             self._rows += rows
             self._columns.setdefault(table_key, set()).update(columns)
 
+    @property
+    def reads(self) -> int:
+        return self._reads
+
     def total(self) -> ReadCost:
         with self._lock:
             return ReadCost(

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from omnigraph.compiler.query import ir
-from omnigraph.engine.read.compare import Values, compare
+from omnigraph.engine.read.arrow import Array, DataType, Values, pa, pc
+from omnigraph.engine.read.compare import compare
 from omnigraph.errors import InputError
 from omnigraph.model.schema import PropertyType, Scalar
 from omnigraph.storage.arrow_schema import value_type
@@ -30,15 +29,15 @@ class Scope(Protocol):
     @property
     def count(self) -> int: ...
 
-    def value_of(self, var: str, name: str) -> pa.Array: ...
+    def value_of(self, var: str, name: str) -> Array: ...
 
-    def id_of(self, var: str) -> pa.Array: ...
+    def id_of(self, var: str) -> Array: ...
 
-    def endpoint(self, var: str, side: str) -> pa.Array: ...
+    def endpoint(self, var: str, side: str) -> Array: ...
 
-    def search(self, expr: ir.TextMatch | ir.Bm25 | ir.Nearest | ir.Rrf) -> pa.Array: ...
+    def search(self, expr: ir.TextMatch | ir.Bm25 | ir.Nearest | ir.Rrf) -> Array: ...
 
-    def computed(self, expr: ir.KeyRef | ir.AggregateRef) -> pa.Array: ...
+    def computed(self, expr: ir.KeyRef | ir.AggregateRef) -> Array: ...
 
     @property
     def constants(self) -> Constants: ...
@@ -68,7 +67,7 @@ def is_constant(expr: ir.Expr) -> bool:
     return isinstance(expr, ir.Literal | ir.Param | ir.Now)
 
 
-def scalar_of(value: Any, kind: PropertyType) -> pa.Scalar:
+def scalar_of(value: Any, kind: PropertyType) -> Values:
     """A Python value of the IR as an Arrow scalar of its type."""
     arrow = value_type(kind)
     if value is None:
@@ -112,7 +111,7 @@ def evaluate(expr: ir.Expr, scope: Scope) -> Values:
             raise AssertionError("aggregates are computed by the grouping")
 
 
-def column_of(values: Values, count: int) -> pa.Array:
+def column_of(values: Values, count: int) -> Array:
     """The values as an array of `count` rows, constants repeated."""
     if not isinstance(values, pa.Scalar):
         return values
@@ -223,7 +222,7 @@ def _arithmetic(expr: ir.Arithmetic, left: Values, right: Values) -> Values:
         ) from cause
 
 
-def _remainder(left: Values, right: Values, target: pa.DataType) -> Values:
+def _remainder(left: Values, right: Values, target: DataType) -> Values:
     """left - trunc(left / right) * right: the sign of the left side, as in SQL."""
     if pa.types.is_integer(target):
         safe = pc.if_else(pc.equal(right, pa.scalar(-1, target)), pa.scalar(1, target), right)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import orjson
-import pyarrow as pa
 
+from omnigraph.engine.read.arrow import Array, pa
 from omnigraph.engine.read.result import json_value
 from omnigraph.errors import InputError
 from omnigraph.model.graph import Snapshot
@@ -63,7 +63,7 @@ def _table_lines(table: Table, entity: NodeType | EdgeType) -> Iterator[str]:
     for batch in reader:
         columns = {name: _values(batch.column(name), entity, name) for name in plain}
         if blobs:
-            row_ids = batch.column(ROW_ID).to_pylist()
+            row_ids: list[Any] = batch.column(ROW_ID).to_pylist()
             for name in blobs:
                 columns[name] = _blob_texts(table, name, row_ids)
         ids = batch.column("id").to_pylist()
@@ -85,7 +85,7 @@ def _head_of(entity: NodeType | EdgeType) -> Callable[[Any, Any], dict[str, Any]
     return lambda data, _: {"type": entity.name, "data": data}
 
 
-def _values(column: pa.Array, entity: NodeType | EdgeType, name: str) -> list[Any]:
+def _values(column: Array, entity: NodeType | EdgeType, name: str) -> list[Any]:
     kind = entity.by_name[name].type
     whole = _EPOCH_INTEGERS.get(kind.scalar)
     if whole is not None:

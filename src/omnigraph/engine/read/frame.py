@@ -11,12 +11,11 @@ import itertools
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from omnigraph.engine.read.arrow import Array, ArrowTable, pa, pc
 from omnigraph.engine.read.column import Column, Growable, Mask, Positions, one_array
 from omnigraph.engine.read.source import ROW_ID, RowIds, Source
 
@@ -33,9 +32,9 @@ class Change:
     """How a frame came from an older one: what a topology needs to follow it."""
 
     origin: tuple[str, str | None, int]
-    added: pa.Table  # rows at the new positions, in their order
+    added: ArrowTable  # rows at the new positions, in their order
     updated_at: Positions
-    updated: pa.Table
+    updated: ArrowTable
     deleted_at: Positions
 
 
@@ -107,7 +106,7 @@ class Frame:
         found = np.fromiter((known.get(one) for one in ids), dtype=np.int64, count=len(ids))
         return self._only_living(found)
 
-    def lookup_all(self, ids: pa.Array) -> Positions:
+    def lookup_all(self, ids: Array) -> Positions:
         """The same for a long column of ids."""
         if len(ids) <= ADDED_IDS_MAX and self._ids is not None:
             return self.lookup(ids.to_pylist())
@@ -153,7 +152,7 @@ class Frame:
                 self._columns[name] = known
             return known
 
-    def load(self, names: Sequence[str]) -> list[pa.Array]:
+    def load(self, names: Sequence[str]) -> list[Array]:
         """Whole columns by position, read from storage and not kept."""
         table = self.source.read(names)
         row_ids = one_array(table[ROW_ID]).to_numpy(zero_copy_only=False)
@@ -166,7 +165,7 @@ class Frame:
         indices = pa.array(place, mask=place < 0)
         return [array.take(indices) for array in arrays]
 
-    def fetch(self, name: str, positions: Positions) -> pa.Array:
+    def fetch(self, name: str, positions: Positions) -> Array:
         """The values at the positions (null at -1): from memory, or only these rows' from storage.
 
         A column that is asked for again and again is read whole and kept.
@@ -245,14 +244,15 @@ class Frame:
         frame._fetches = dict(self._fetches)
         return frame
 
-    def _moved_ids(self, added: pa.Table) -> IdMap | None:
+    def _moved_ids(self, added: ArrowTable) -> IdMap | None:
         if self._ids is None or "id" not in added.column_names:
             return None
         # An id that comes back has a new row. Edges of other tables still mean the old position,
         # so the lineage ends here.
-        return self._ids.extended(added["id"].to_pylist(), self.length)
+        ids: list[Any] = added["id"].to_pylist()
+        return self._ids.extended(ids, self.length)
 
-    def _returns(self, added: pa.Table) -> bool:
+    def _returns(self, added: ArrowTable) -> bool:
         """Whether a new row has an id that an older row of this lineage had."""
         if not added.num_rows:
             return False
@@ -268,7 +268,7 @@ class Frame:
         return alive
 
 
-def _by_row_id(table: pa.Table) -> pa.Table:
+def _by_row_id(table: ArrowTable) -> ArrowTable:
     row_ids = one_array(table[ROW_ID]).to_numpy(zero_copy_only=False)
     if len(row_ids) < 2 or (row_ids[1:] > row_ids[:-1]).all():
         return table
@@ -285,7 +285,7 @@ class IdMap:
         self._added = added
 
     @classmethod
-    def of(cls, ids: pa.Array) -> IdMap:
+    def of(cls, ids: Array) -> IdMap:
         names = ids.to_pylist()
         return cls(dict(zip(names, range(len(names)), strict=True)), {})
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 import numpy as np
-import pyarrow as pa
 
 from omnigraph.compiler.query import ir
+from omnigraph.engine.read.arrow import pa
 from omnigraph.engine.read.candidates import Candidates
 from omnigraph.engine.read.column import Mask, Positions
 from omnigraph.engine.read.context import Run
@@ -168,8 +168,10 @@ class _Block:
         used: set[str] = set()
         for one in (*self._filters, *self._block.late_filters):
             used |= one.variables
-        for inner in (*self._block.optionals, *self._block.negations):
-            used |= inner.outer
+        for optional in self._block.optionals:
+            used |= optional.outer
+        for negation in self._block.negations:
+            used |= negation.outer
         return used
 
     def _next_piece(
@@ -307,6 +309,8 @@ def _sides(one: ir.Filter, left: Relation, right: Relation) -> tuple[ir.Expr, ir
                 return a, b
             if b_vars <= left.columns.keys() and a_vars <= right.columns.keys():
                 return b, a
+        case _:
+            pass
     return None
 
 

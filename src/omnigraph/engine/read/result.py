@@ -7,8 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-
+from omnigraph.engine.read.arrow import Array, ArrowTable, RecordBatch, Schema
 from omnigraph.engine.read.explain import Explanation
 
 if TYPE_CHECKING:
@@ -29,15 +28,15 @@ class QueryResult:
     def __init__(
         self,
         *,
-        schema: pa.Schema,
+        schema: Schema,
         row_count: int,
         graph_commit_id: str,
-        make: Callable[[int, int], pa.Table],
+        make: Callable[[int, int], ArrowTable],
         explanation: Explanation | None = None,
     ) -> None:
         self._schema = schema
         self._make = make
-        self._table: pa.Table | None = None
+        self._table: ArrowTable | None = None
         self.row_count = row_count
         self.graph_commit_id = graph_commit_id
         self.explanation = explanation
@@ -48,7 +47,7 @@ class QueryResult:
         return list(self._schema.names)
 
     @property
-    def schema(self) -> pa.Schema:
+    def schema(self) -> Schema:
         return self._schema
 
     def __len__(self) -> int:
@@ -60,12 +59,12 @@ class QueryResult:
     def __repr__(self) -> str:
         return f"QueryResult({self.row_count} rows, columns {self.columns})"
 
-    def to_arrow(self) -> pa.Table:
+    def to_arrow(self) -> ArrowTable:
         if self._table is None:
             self._table = self._make(0, self.row_count)
         return self._table
 
-    def batches(self, rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+    def batches(self, rows: int = BATCH_ROWS) -> Iterator[RecordBatch]:
         """The rows in order, at most `rows` at a time."""
         for first in range(0, self.row_count, rows):
             last = min(first + rows, self.row_count)
@@ -124,10 +123,10 @@ def _float_word(value: float) -> str:
     return "Infinity" if value > 0 else "-Infinity"
 
 
-def table_of(schema: pa.Schema, arrays: Sequence[pa.Array]) -> pa.Table:
+def table_of(schema: Schema, arrays: Sequence[Array]) -> ArrowTable:
     """A table of these arrays, cast to the schema where an expression gave a narrower type."""
     fitted = [
         array if array.type == field.type else array.cast(field.type)
         for array, field in zip(arrays, schema, strict=True)
     ]
-    return pa.Table.from_arrays(fitted, schema=schema)
+    return ArrowTable.from_arrays(fitted, schema=schema)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from omnigraph.compiler.query import CompiledQuery, ir
 from omnigraph.engine.embed import Embedder, environment_embedder
 from omnigraph.engine.read.aggregate import GroupScope, distinct_rows, grouped
+from omnigraph.engine.read.arrow import Array, ArrowTable, pa
 from omnigraph.engine.read.cache import Caches
 from omnigraph.engine.read.column import Positions
 from omnigraph.engine.read.context import Budget, ReadLimits, Run
@@ -85,7 +85,7 @@ class Reader:
             trace.root.rows = result.row_count
             cost = self.counters.total().since(before)
             result.explanation = Explanation(root=trace.root, rows_read=cost.rows, reads=cost.reads)
-        self._caches.trim()
+        self._caches.trim_if_grown()
         return result
 
 
@@ -163,7 +163,7 @@ class _Answer:
         """Projections are made when they are asked for, unless a rank needs to see all rows."""
         run, plan, schema = self._run, self._plan, self._schema
 
-        def make(first: int, last: int) -> pa.Table:
+        def make(first: int, last: int) -> ArrowTable:
             rows = relation
             if last - first != relation.count:
                 rows = relation.take(np.arange(first, last, dtype=np.int64))
@@ -182,7 +182,7 @@ class _Answer:
             make=make,
         )
 
-    def _projected(self, relation: Relation) -> pa.Table:
+    def _projected(self, relation: Relation) -> ArrowTable:
         scope = RowScope(self._run, relation)
         return table_of(self._schema, [scope.values(one.expr) for one in self._plan.projections])
 
@@ -202,7 +202,7 @@ class _Answer:
             step.rows = len(shown)
         return shown
 
-    def _finished(self, rows: Positions, values: Callable[[ir.Expr], pa.Array]) -> QueryResult:
+    def _finished(self, rows: Positions, values: Callable[[ir.Expr], Array]) -> QueryResult:
         chosen = pa.array(rows)
         arrays = [values(one.expr).take(chosen) for one in self._plan.projections]
         return self._made(table_of(self._schema, arrays))
@@ -221,7 +221,7 @@ class _Answer:
             table_of(self._schema, [column.take(pa.array(order)) for column in columns])
         )
 
-    def _made(self, table: pa.Table) -> QueryResult:
+    def _made(self, table: ArrowTable) -> QueryResult:
         return QueryResult(
             schema=self._schema,
             row_count=table.num_rows,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
-
 from omnigraph.compiler.query import ir
 from omnigraph.engine.read import search
+from omnigraph.engine.read.arrow import Array, Values
 from omnigraph.engine.read.column import Mask, truths
 from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.evaluate import Constants, column_of, evaluate
@@ -18,8 +17,8 @@ class RowScope:
     def __init__(self, run: Run, relation: Relation) -> None:
         self.run = run
         self.relation = relation
-        self._fetched: dict[tuple[str, str], pa.Array] = {}
-        self._searched: dict[ir.Expr, pa.Array] = {}
+        self._fetched: dict[tuple[str, str], Array] = {}
+        self._searched: dict[ir.Expr, Array] = {}
 
     @property
     def count(self) -> int:
@@ -29,7 +28,7 @@ class RowScope:
     def constants(self) -> Constants:
         return self.run.constants
 
-    def value_of(self, var: str, name: str) -> pa.Array:
+    def value_of(self, var: str, name: str) -> Array:
         key = (var, name)
         found = self._fetched.get(key)
         if found is None:
@@ -37,13 +36,13 @@ class RowScope:
             self._fetched[key] = found
         return found
 
-    def id_of(self, var: str) -> pa.Array:
+    def id_of(self, var: str) -> Array:
         return self.value_of(var, "id")
 
-    def endpoint(self, var: str, side: str) -> pa.Array:
+    def endpoint(self, var: str, side: str) -> Array:
         return self.run.endpoint(var, self.relation[var], side)
 
-    def search(self, expr: ir.TextMatch | ir.Bm25 | ir.Nearest | ir.Rrf) -> pa.Array:
+    def search(self, expr: ir.TextMatch | ir.Bm25 | ir.Nearest | ir.Rrf) -> Array:
         found = self._searched.get(expr)
         if found is None:
             if isinstance(expr, ir.Rrf):
@@ -54,10 +53,10 @@ class RowScope:
             self._searched[expr] = found
         return found
 
-    def computed(self, expr: ir.KeyRef | ir.AggregateRef) -> pa.Array:
+    def computed(self, expr: ir.KeyRef | ir.AggregateRef) -> Array:
         raise AssertionError(f"not a grouped row: {expr}")
 
-    def values(self, expr: ir.Expr) -> pa.Array:
+    def values(self, expr: ir.Expr) -> Array:
         """The expression for every row, as an array."""
         return column_of(evaluate(expr, self), self.count)
 
@@ -65,5 +64,5 @@ class RowScope:
         """The rows for which a condition is true."""
         return truths(evaluate(expr, self), self.count)
 
-    def _values(self, expr: ir.Expr) -> pa.Array | pa.Scalar:
+    def _values(self, expr: ir.Expr) -> Values:
         return evaluate(expr, self)

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from omnigraph.compiler.query import ir
 from omnigraph.engine.embed import check_same_space
+from omnigraph.engine.read.arrow import Array, pa, pc
 from omnigraph.engine.read.column import Positions
 from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.relation import Relation
@@ -27,7 +26,7 @@ Evaluate = Callable[[ir.Expr], Any]
 Searching = ir.TextMatch | ir.Bm25 | ir.Nearest
 
 
-def answer(run: Run, expr: Searching, positions: Positions, values: Evaluate) -> pa.Array:
+def answer(run: Run, expr: Searching, positions: Positions, values: Evaluate) -> Array:
     """The predicate or score for the entity at each position; null at -1 and for a null query."""
     query = values(expr.query)
     if isinstance(query, pa.Scalar):
@@ -49,7 +48,7 @@ def answer(run: Run, expr: Searching, positions: Positions, values: Evaluate) ->
 
 def _one_query(
     run: Run, expr: Searching, positions: Positions, query: Any, values: Evaluate
-) -> pa.Array:
+) -> Array:
     if isinstance(expr, ir.TextMatch):
         return _text_match(run, expr, positions, query, values)
     if query is None:
@@ -66,20 +65,20 @@ def _one_query(
 
 def _text_match(
     run: Run, expr: ir.TextMatch, positions: Positions, query: Any, values: Evaluate
-) -> pa.Array:
+) -> Array:
     edits = values(expr.max_edits).as_py() if expr.max_edits is not None else 2
     if query is None or edits is None:
         return pa.nulls(len(positions), pa.bool_())
     frame = run.frame_of(expr.field.var)
     index = run.caches.text_index(frame, expr.field.prop)
+    if edits < 0:
+        raise InputError(f"fuzzy: the number of edits must be 0 or more, got {edits}")
     match expr.kind:
         case ir.TextMatchKind.SEARCH:
             hit = index.any_word(query, frame.length)
         case ir.TextMatchKind.PHRASE:
             hit = index.phrase(query, frame.length)
-        case ir.TextMatchKind.FUZZY:
-            if edits < 0:
-                raise InputError(f"fuzzy: the number of edits must be 0 or more, got {edits}")
+        case _:
             hit = index.close_word(query, edits, frame.length)
     found = hit[positions] if frame.length else np.zeros(len(positions), dtype=np.bool_)
     column = frame.column(expr.field.prop)
@@ -124,7 +123,7 @@ def distances(run: Run, expr: ir.Nearest, positions: Positions, query: Floats) -
     return found
 
 
-def cosine_distances(vectors: pa.FixedSizeListArray, query: Floats) -> Floats:
+def cosine_distances(vectors: Array, query: Floats) -> Floats:
     dimension = len(query)
     filled = vectors
     missing = np.zeros(len(vectors), dtype=np.bool_)
@@ -144,7 +143,7 @@ def cosine_distances(vectors: pa.FixedSizeListArray, query: Floats) -> Floats:
 # --- fusion ----------------------------------------------------------------------------------
 
 
-def fused(run: Run, expr: ir.Rrf, relation: Relation, values: Evaluate) -> pa.Array:
+def fused(run: Run, expr: ir.Rrf, relation: Relation, values: Evaluate) -> Array:
     """The sum of 1 / (k + rank + 1) over both ranks, among the entities that the rows hold."""
     k = values(expr.k).as_py()
     if k is None or k <= 0:

@@ -9,15 +9,14 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from omnigraph.engine.read.arrow import Array, DataType, pa, pc
 from omnigraph.engine.read.column import Positions
 
 TOP_ROWS_MIN: Final = 4096  # below this, sorting everything is as fast
 
 
-def sort_rows(keys: list[tuple[pa.Array, bool]], count: int) -> Positions:
+def sort_rows(keys: list[tuple[Array, bool]], count: int) -> Positions:
     """The row numbers in order; a key is (values, descending), the first one weighs most."""
     if count < 2 or not keys:
         return np.arange(count, dtype=np.int64)
@@ -27,7 +26,7 @@ def sort_rows(keys: list[tuple[pa.Array, bool]], count: int) -> Positions:
     return np.lexsort(columns[::-1])
 
 
-def first_rows(values: pa.Array, *, descending: bool, wanted: int) -> Positions:
+def first_rows(values: Array, *, descending: bool, wanted: int) -> Positions:
     """All rows that may be among the first `wanted` by this key, ties included, in row order."""
     count = len(values)
     if count < TOP_ROWS_MIN or wanted * 2 >= count:
@@ -44,7 +43,7 @@ def first_rows(values: pa.Array, *, descending: bool, wanted: int) -> Positions:
     return best if descending or not len(nulls) else np.sort(np.concatenate([nulls, best]))
 
 
-def _best(values: pa.Array, *, descending: bool, wanted: int) -> Positions:
+def _best(values: Array, *, descending: bool, wanted: int) -> Positions:
     if wanted == 0:
         return np.empty(0, dtype=np.int64)
     if _is_number(values.type):
@@ -63,15 +62,15 @@ def _best(values: pa.Array, *, descending: bool, wanted: int) -> Positions:
     return np.flatnonzero(keep.to_numpy(zero_copy_only=False))
 
 
-def _is_number(kind: pa.DataType) -> bool:
-    return pa.types.is_integer(kind) or pa.types.is_floating(kind)
+def _is_number(kind: DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
-def _comparable(values: pa.Array) -> pa.Array:
+def _comparable(values: Array) -> Array:
     return values.cast(pa.int8()) if pa.types.is_boolean(values.type) else values
 
 
-def _sortable(values: pa.Array, *, descending: bool) -> list[npt.NDArray[Any]]:
+def _sortable(values: Array, *, descending: bool) -> list[npt.NDArray[Any]]:
     """Arrays that sort ascending as the key should, the weightier one first."""
     if _is_number(values.type):
         missing = None
@@ -94,7 +93,7 @@ def _sortable(values: pa.Array, *, descending: bool) -> list[npt.NDArray[Any]]:
     return [~ranks if descending else ranks]
 
 
-def ordered_codes(values: pa.Array) -> Positions:
+def ordered_codes(values: Array) -> Positions:
     """Equal values have equal numbers, greater values greater ones, null the smallest."""
     if _is_number(values.type):
         numbers = values.fill_null(0).to_numpy(zero_copy_only=False)
@@ -108,10 +107,10 @@ def ordered_codes(values: pa.Array) -> Positions:
     ranks = np.empty(len(order) + 1, dtype=np.int64)
     ranks[order] = np.arange(1, len(order) + 1, dtype=np.int64)
     ranks[-1] = 0  # a null has no code of its own and looks here
-    return ranks[coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
+    return np.asarray(ranks[coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)])
 
 
-def equal_codes(values: pa.Array) -> Positions:
+def equal_codes(values: Array) -> Positions:
     """Equal values have equal numbers; null is -1."""
     if pa.types.is_nested(values.type):
         seen: dict[str, int] = {}
@@ -122,4 +121,5 @@ def equal_codes(values: pa.Array) -> Positions:
             count=len(texts),
         )
     coded = values.dictionary_encode()
-    return coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    return np.asarray(codes, dtype=np.int64)

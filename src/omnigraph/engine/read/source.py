@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
+from omnigraph.engine.read.arrow import ArrowTable, RecordBatch, Schema
 from omnigraph.engine.read.counters import Counters
 from omnigraph.model.graph import TableEntry
 from omnigraph.storage.table import Table, TableDelta
@@ -28,7 +28,7 @@ class Source:
         return self._table.entry
 
     @property
-    def schema(self) -> pa.Schema:
+    def schema(self) -> Schema:
         return self._table.schema
 
     @property
@@ -42,20 +42,20 @@ class Source:
         *,
         where: str | None = None,
         limit: int | None = None,
-    ) -> pa.Table:
+    ) -> ArrowTable:
         """The named columns and `_rowid` of the rows that satisfy the SQL condition."""
         found = self._table.read(columns=list(columns), where=where, limit=limit, with_row_id=True)
         self._counters.add(self.entry.table_key, columns, found.num_rows)
         return found
 
-    def batches(self, columns: Sequence[str], *, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    def batches(self, columns: Sequence[str], *, batch_rows: int) -> Iterator[RecordBatch]:
         """The whole table, a batch at a time."""
         reader = self._table.scan(columns=list(columns), with_row_id=True, batch_rows=batch_rows)
         for batch in reader:
             self._counters.add(self.entry.table_key, columns, batch.num_rows)
             yield batch
 
-    def take(self, row_ids: RowIds, columns: Sequence[str]) -> pa.Table:
+    def take(self, row_ids: RowIds, columns: Sequence[str]) -> ArrowTable:
         """The named columns of these rows, in this order."""
         found = self._table.take(row_ids, list(columns))
         self._counters.add(self.entry.table_key, columns, found.num_rows)

@@ -10,9 +10,8 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from omnigraph.engine.read.arrow import Array, pa, pc
 from omnigraph.engine.read.column import Mask, Positions
 
 _COMMON: Final = (
@@ -24,7 +23,7 @@ _NOT_WORD: Final = r"[^\p{L}\p{N}]+"
 _MARKS: Final = r"\p{M}+"
 
 
-def cut(texts: pa.Array) -> pa.ListArray:
+def cut(texts: Array) -> Array:
     """Every text as the list of its words; null stays null."""
     plain = pc.utf8_normalize(texts, form="NFKD")
     plain = pc.utf8_lower(pc.replace_substring_regex(plain, pattern=_MARKS, replacement=""))
@@ -66,7 +65,7 @@ def _undoubled(word: str) -> str:
     return word
 
 
-def within_edits(vocabulary: pa.Array, word: str, edits: int) -> Mask:
+def within_edits(vocabulary: Array, word: str, edits: int) -> Mask:
     """Which words can be made from `word` by at most `edits` single-letter changes.
 
     A change puts in, takes out or replaces one letter. One dynamic programme runs over all words of
@@ -85,7 +84,7 @@ def within_edits(vocabulary: pa.Array, word: str, edits: int) -> Mask:
     return found
 
 
-def _letters(some: pa.Array, width: int) -> np.ndarray[tuple[int, int], np.dtype[np.uint32]]:
+def _letters(some: Array, width: int) -> np.ndarray[tuple[int, int], np.dtype[np.uint32]]:
     """Code points, a row per word, padded with zeros."""
     if width == 0:
         return np.zeros((len(some), 0), dtype=np.uint32)

@@ -12,9 +12,8 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from omnigraph.engine.read.arrow import Array, pa, pc
 from omnigraph.engine.read.column import Mask, Positions
 from omnigraph.engine.read.text import STOP_WORDS, cut, stem, within_edits, words
 
@@ -29,7 +28,7 @@ Scores = npt.NDArray[np.float64]
 class Postings:
     """Occurrences sorted by (word, text, place): `starts[w]` to `starts[w + 1]` are word w's."""
 
-    vocabulary: pa.Array
+    vocabulary: Array
     positions: Positions  # of the texts, ascending
     starts: Positions
     texts: npt.NDArray[np.int32]  # index into `positions`, by occurrence
@@ -39,7 +38,7 @@ class Postings:
     _stems: dict[str, list[int]] = field(default_factory=dict)
 
     @classmethod
-    def build(cls, values: pa.Array, positions: Positions) -> Postings:
+    def build(cls, values: Array, positions: Positions) -> Postings:
         """From the texts at these positions (values in the same order; nulls have no words)."""
         lists = cut(values)
         lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
@@ -94,13 +93,13 @@ class TextIndex:
     gone: tuple[Mask | None, ...]  # per part, by text: no longer in the table, or changed since
 
     @classmethod
-    def build(cls, values: pa.Array, positions: Positions) -> TextIndex:
+    def build(cls, values: Array, positions: Positions) -> TextIndex:
         """From a whole column; only the living positions count."""
         if len(positions) != len(values):
             values = values.take(pa.array(positions))
         return cls((Postings.build(values, positions),), (None,))
 
-    def moved(self, *, gone: Positions, values: pa.Array, positions: Positions) -> TextIndex | None:
+    def moved(self, *, gone: Positions, values: Array, positions: Positions) -> TextIndex | None:
         """The next version: texts at `gone` are out, `values` are in. None: build anew."""
         newer = sum(len(part.positions) for part in self.parts[1:])
         if newer + len(positions) > NEWER_TEXTS_MAX or len(self.parts) > 64:
