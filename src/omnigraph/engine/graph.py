@@ -18,6 +18,8 @@ from omnigraph.compiler.query import (
 )
 from omnigraph.engine.core import Core, OpenMode, open_core
 from omnigraph.engine.init import init_core
+from omnigraph.engine.read.context import ReadLimits
+from omnigraph.engine.read.explain import Explanation
 from omnigraph.engine.read.export import export_lines
 from omnigraph.engine.read.result import QueryResult
 from omnigraph.engine.read.run import Reader
@@ -108,8 +110,14 @@ class Graph:
         params: Mapping[str, Any] | None = None,
         branch: str = MAIN,
         snapshot: At | None = None,
+        limits: ReadLimits | None = None,
+        explain: bool = False,
     ) -> QueryResult:
-        """Run one read query on one snapshot: the branch head, or the graph as it was."""
+        """Run one read query on one snapshot: the branch head, or the graph as it was.
+
+        `limits` bounds its memory and time; with `explain` the result's `explanation` says what
+        was done.
+        """
         core = self._opened()
         target = core.snapshot(branch, snapshot)
         catalog = core.catalog(target)
@@ -121,7 +129,25 @@ class Graph:
             catalog=catalog,
             snapshot=target,
             now_ms=core.world.clock.now_us() // 1000,
+            limits=limits,
+            explain=explain,
         )
+
+    def explain(
+        self,
+        source: str,
+        name: str | None = None,
+        *,
+        params: Mapping[str, Any] | None = None,
+        branch: str = MAIN,
+        snapshot: At | None = None,
+    ) -> Explanation:
+        """Run a read query and tell how: strategies, expected and actual rows, times, reads."""
+        result = self.query(
+            source, name, params=params, branch=branch, snapshot=snapshot, explain=True
+        )
+        assert result.explanation is not None, "it was asked for"
+        return result.explanation
 
     def schema_source(self, branch: str = MAIN) -> str:
         return self._opened().head(branch).schema.source
