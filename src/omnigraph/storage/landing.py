@@ -118,9 +118,11 @@ def _settle(handles: Handles, location: str, branch: str | None, span: tuple[int
         for version in range(since + 1, int(dataset.version) + 1):
             paths.append(f"{folder}/_versions/{_U64_MAX - version}.manifest")
             made = _transaction(dataset, version)
-            # A compaction that moved indexes does not tell its name.
-            name = f"{made.read_version}-{made.uuid}" if made.uuid else f"{since}-*"
-            paths.extend(glob(f"{escape(folder)}/_transactions/{name}.txn"))
+            if made.uuid is not None:
+                paths.append(f"{folder}/_transactions/{made.read_version}-{made.uuid}.txn")
+            else:
+                # A compaction that moved indexes does not tell its name.
+                paths.extend(glob(f"{escape(folder)}/_transactions/{since}-*.txn"))
         handles.flusher.flush(paths)
     handles.remember(location, branch, dataset)
 

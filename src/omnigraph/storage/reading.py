@@ -191,12 +191,6 @@ def texts(column: pa.ChunkedArray[Any]) -> list[str]:
     return values
 
 
-def numbers(column: pa.ChunkedArray[Any]) -> list[int]:
-    """The values of an integer column that has no nulls."""
-    values: list[Any] = column.to_pylist()
-    return values
-
-
 def _ordering(order: Order) -> ColumnOrdering:
     return ColumnOrdering(
         order.column, ascending=not order.descending, nulls_first=not order.descending

@@ -9,23 +9,28 @@ as a whole, which Lance never rebases.
 from __future__ import annotations
 
 import uuid
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from glob import escape, glob
 from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from lance import LanceOperation as Op
 from lance.dataset import Transaction
 from lance.fragment import FragmentMetadata, RowIdSequence, write_fragments
 
 from omnigraph.storage.faults import translated
 from omnigraph.storage.handles import Pinned
-from omnigraph.storage.reading import ROW_ADDRESS, ROW_ID, numbers, texts
+from omnigraph.storage.reading import ROW_ADDRESS, ROW_ID
 from omnigraph.storage.staged import StagedWrite
 
 Rows = pa.Table | pa.RecordBatch | pa.RecordBatchReader
-_OFFSET_BITS: Final = 32
+U64 = npt.NDArray[np.uint64]
+
+_OFFSET_BITS: Final = np.uint64(32)
+_OFFSET_MASK: Final = np.uint64((1 << 32) - 1)
 
 
 def append(pinned: Pinned, rows: Rows) -> StagedWrite | None:
@@ -62,19 +67,18 @@ def upsert(pinned: Pinned, rows: pa.Table, existing: pa.Table) -> StagedWrite | 
     """
     if rows.num_rows == 0:
         return None
-    found = zip(numbers(existing[ROW_ID]), numbers(existing[ROW_ADDRESS]), strict=True)
-    places = dict(zip(texts(existing["id"]), found, strict=True))
-    if not places:
+    if existing.num_rows == 0:
         return append(pinned, rows)
-    ids = texts(rows["id"])
-    assert len(set(ids)) == len(ids), "an upsert names each id once"
-    old = [at for at, key in enumerate(ids) if key in places]
-    new = [at for at, key in enumerate(ids) if key not in places]
+    assert pc.count_distinct(rows["id"]).as_py() == rows.num_rows, "an upsert names each id once"
+    place = pc.index_in(rows["id"], value_set=existing["id"].combine_chunks())
+    known = np.asarray(place.is_valid())
+    old, new = np.flatnonzero(known), np.flatnonzero(~known)
+    places = np.asarray(place.drop_null())
     # Row ids can be given to the first rows of a fragment only; the rest get fresh ones.
-    ordered = rows.take(pa.array(old + new, pa.int64())) if new else rows
-    row_ids = [places[ids[at]][0] for at in old]
+    ordered = rows.take(pa.array(np.concatenate([old, new]))) if len(new) else rows
+    row_ids = _u64(existing[ROW_ID])[places].tolist()
     fragments = _with_row_ids(written(pinned, ordered), row_ids)
-    updated, removed = without_rows(pinned, [places[ids[at]][1] for at in old])
+    updated, removed = without_rows(pinned, _u64(existing[ROW_ADDRESS])[places])
     operation = change(pinned, updated=updated, removed=removed, added=fragments)
     return staged(pinned, "upsert", operation, inserted=len(new), updated=len(old))
 
@@ -93,11 +97,11 @@ def upsert_fragments(
     return staged(pinned, "upsert", operation, inserted=inserted, updated=updated)
 
 
-def delete(pinned: Pinned, addresses: Sequence[int]) -> StagedWrite | None:
+def delete(pinned: Pinned, addresses: pa.ChunkedArray[Any]) -> StagedWrite | None:
     """Remove the rows at these addresses; None if there are none."""
-    if not addresses:
+    if not len(addresses):
         return None
-    updated, removed = without_rows(pinned, addresses)
+    updated, removed = without_rows(pinned, _u64(addresses))
     operation = change(pinned, updated=updated, removed=removed, added=[])
     return staged(pinned, "delete", operation, deleted=len(addresses))
 
@@ -117,21 +121,21 @@ def written(pinned: Pinned, rows: Rows) -> list[FragmentMetadata]:
         )
     if pinned.flusher.active:
         pinned.flusher.flush(data_paths(pinned.folder, fragments))
+    if isinstance(rows, pa.Table) and len(fragments) == 1:
+        pinned.narrowing.wrote(fragments[0].files[0].path, rows)
     return fragments
 
 
-def without_rows(
-    pinned: Pinned, addresses: Iterable[int]
-) -> tuple[list[FragmentMetadata], list[int]]:
+def without_rows(pinned: Pinned, addresses: U64) -> tuple[list[FragmentMetadata], list[int]]:
     """The fragments that lose some rows, with their deletion files, and those that lose all."""
-    by_fragment: Mapping[int, list[int]] = defaultdict(list)
-    for address in addresses:
-        by_fragment[address >> _OFFSET_BITS].append(address & ((1 << _OFFSET_BITS) - 1))
+    places = np.sort(addresses)
+    numbers, starts = np.unique(places >> _OFFSET_BITS, return_index=True)
+    offsets = places & _OFFSET_MASK
     updated: list[FragmentMetadata] = []
     removed: list[int] = []
     with translated(pinned.folder, doing="delete rows of"):
-        for number, offsets in sorted(by_fragment.items()):
-            left = pinned.dataset.get_fragment(number).delete_rows(offsets)
+        for number, part in zip(numbers.tolist(), np.split(offsets, starts[1:]), strict=True):
+            left = pinned.dataset.get_fragment(number).delete_rows(part.tolist())
             if left is None:
                 removed.append(number)
             else:
@@ -202,6 +206,10 @@ def staged(
         rows_deleted=deleted,
         transaction=transaction,
     )
+
+
+def _u64(column: pa.ChunkedArray[Any]) -> U64:
+    return np.asarray(column, dtype=np.uint64)
 
 
 def _with_row_ids(

@@ -45,7 +45,6 @@ from omnigraph.storage.reading import (
     Nearest,
     Order,
     Scan,
-    numbers,
     texts,
 )
 from omnigraph.storage.staged import StagedWrite
@@ -213,12 +212,12 @@ class Table:
 
     def stage_delete_ids(self, ids: Sequence[str]) -> StagedWrite | None:
         """Remove the rows with these ids; None if none of them is there."""
-        return staging.delete(self._pinned, numbers(self.locate(ids)[ROW_ADDRESS]))
+        return staging.delete(self._pinned, self.locate(ids)[ROW_ADDRESS])
 
     def stage_delete_where(self, where: str) -> StagedWrite | None:
         """Remove the rows that satisfy the SQL condition; None if no row does."""
         found = self.read(columns=[ROW_ADDRESS], where=where)
-        return staging.delete(self._pinned, numbers(found[ROW_ADDRESS]))
+        return staging.delete(self._pinned, found[ROW_ADDRESS])
 
     # --- indexes, compaction, columns ---
 
