@@ -7,10 +7,9 @@ from typing import Any
 import click
 
 from omnigraph.cli.call import Call
-from omnigraph.cli.failure import item_json
 from omnigraph.cli.output import cell
 from omnigraph.cli.scope import Capability
-from omnigraph.cli.verbs import CommandGroup, verb
+from omnigraph.cli.verbs import CommandGroup, exclusive, verb
 from omnigraph.errors import NotFoundError
 
 recovery = CommandGroup("recovery", help="Unfinished writes, and what became of earlier ones.")
@@ -20,8 +19,8 @@ recovery = CommandGroup("recovery", help="Unfinished writes, and what became of 
 def list_recoveries(call: Call) -> None:
     """List the unfinished writes and the recoveries on record."""
     with call.graph() as graph:
-        pending = [item_json(one) for one in graph.pending_recoveries()]
-        done = [item_json(one) for one in graph.recoveries()]
+        pending = [one.to_json() for one in graph.pending_recoveries()]
+        done = [one.to_json() for one in graph.recoveries()]
     lines = [f"pending   {_line(one)}" for one in pending]
     lines += [f"recovered {_line(one)}" for one in done]
     payload = {"pending": pending, "recoveries": done}
@@ -29,7 +28,7 @@ def list_recoveries(call: Call) -> None:
 
 
 def _line(one: dict[str, Any]) -> str:
-    names = ("operation_id", "writer_kind", "recovery_kind", "branch", "graph_commit_id")
+    names = ("operation_id", "writer_kind", "recovery_kind", "branch", "graph_branch", "problem")
     return "  ".join(cell(one[name]) for name in names if one.get(name) is not None)
 
 
@@ -38,9 +37,9 @@ def _line(one: dict[str, Any]) -> str:
 def show(call: Call, operation_id: str) -> None:
     """Show one unfinished write or one recovery, by its operation id."""
     with call.graph() as graph:
-        pending = [item_json(one) for one in graph.pending_recoveries()]
-        done = [item_json(one) for one in graph.recoveries()]
-    found = [one for one in (*pending, *done) if one.get("operation_id") == operation_id]
+        pending = [one.to_json() for one in graph.pending_recoveries()]
+        done = [one.to_json() for one in graph.recoveries()]
+    found = [one for one in (*pending, *done) if one["operation_id"] == operation_id]
     if not found:
         raise NotFoundError(
             f"no unfinished write and no recovery has the operation id '{operation_id}'",
@@ -48,27 +47,27 @@ def show(call: Call, operation_id: str) -> None:
             name=operation_id,
             hint="`omnigraph recovery list` shows them",
         )
-    for one in found:
-        call.emit(one, human=[f"{name:24} {cell(value) or '-'}" for name, value in one.items()])
+    call.emit(found[0], human=_block(found[0]))
+
+
+def _block(one: dict[str, Any]) -> list[str]:
+    return [f"{name:24} {cell(value) or '-'}" for name, value in one.items()]
 
 
 @verb("recovery resolve", capability=Capability.DIRECT, writes=True)
 @click.argument("operation_id", metavar="ID")
-@click.option(
-    "--discard",
-    is_flag=True,
-    help="drop a sidecar that cannot be read or judged; the tables stay as the manifest says",
-)
-def resolve(call: Call, operation_id: str, *, discard: bool) -> None:
-    """Finish or undo one unfinished write."""
-    if discard:
+@click.option("--roll-back", is_flag=True, help="restore the tables, whatever had landed")
+@click.option("--discard", is_flag=True, help="forget the write; the tables stay as they are")
+def resolve(call: Call, operation_id: str, *, roll_back: bool, discard: bool) -> None:
+    """Finish or undo one unfinished write; without a flag, as recovery itself would."""
+    exclusive({"--roll-back": roll_back or None, "--discard": discard or None})
+    if roll_back or discard:
         call.consent()
     call.announce()
     with call.graph(write=True) as graph:
-        result = graph.resolve_recovery(operation_id, discard=discard)
-    body = item_json(result)
-    shown = body if isinstance(body, dict) else {"operation_id": operation_id, "outcome": body}
-    call.emit(shown, human=[f"{name:24} {cell(value) or '-'}" for name, value in shown.items()])
+        how = "roll-back" if roll_back else "discard" if discard else "auto"
+        record = graph.resolve_recovery(operation_id, how).to_json()
+    call.emit(record, human=_block(record))
 
 
 for _command in (list_recoveries, show, resolve):

@@ -23,6 +23,7 @@ from omnigraph.engine.read.explain import Explanation
 from omnigraph.engine.read.export import export_lines
 from omnigraph.engine.read.result import QueryResult
 from omnigraph.engine.read.run import Reader
+from omnigraph.engine.resolve import resolve_recovery
 from omnigraph.engine.results import LoadResult, MutationResult
 from omnigraph.engine.write.blobs import BlobReader, read_blob
 from omnigraph.engine.write.load import LoadOutcome, prepare_load, read_load
@@ -32,6 +33,7 @@ from omnigraph.model.changeset import WriterKind
 from omnigraph.model.graph import MAIN, Branch, Commit, Snapshot
 from omnigraph.model.ports import World
 from omnigraph.storage.audit import RecoveryRecord
+from omnigraph.storage.recovery import Resolution
 from omnigraph.storage.sidecar import Sidecar, UnreadableSidecar
 from omnigraph.storage.writer import Intent, Prepared, WriteContext
 
@@ -345,6 +347,10 @@ class Graph:
     def pending_recoveries(self) -> list[Sidecar | UnreadableSidecar]:
         """Unfinished writes that are still waiting."""
         return self._opened().rooms.sidecars.pending()
+
+    def resolve_recovery(self, operation_id: str, how: Resolution = "auto") -> RecoveryRecord:
+        """Settle one unfinished write by hand: finish or undo it, "roll-back" or "discard" it."""
+        return resolve_recovery(self._opened(), operation_id, how=how)
 
     # --- inside ------------------------------------------------------------------------------
 
