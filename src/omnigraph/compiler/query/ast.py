@@ -239,6 +239,7 @@ class ReadBody:
     orderings: tuple[Ordering, ...]
     limit: Lit | Var | None
     offset: Lit | Var | None
+    at: int = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,7 +139,7 @@ class _Parser(ExprParser):
     # --- reads ---
 
     def _read(self) -> ast.ReadBody:
-        self.take()
+        at = self.take().at
         self.clauses_read = 0
         clauses = self._clauses("match")
         self.expect_word("return")
@@ -153,7 +153,7 @@ class _Parser(ExprParser):
         projections = self._projections()
         orderings = self._orderings() if self.skip_word("order") else ()
         limit, offset = self._window()
-        return ast.ReadBody(clauses, projections, distinct, orderings, limit, offset)
+        return ast.ReadBody(clauses, projections, distinct, orderings, limit, offset, at)
 
     def _projections(self) -> tuple[ast.Projection, ...]:
         projections: list[ast.Projection] = []
@@ -254,7 +254,8 @@ class _Parser(ExprParser):
             return third.kind == "ident" and self.peek(3).kind == ">"
         if second.kind != "ident" or second.text == "not":
             return False
-        return third.kind in {"variable", "{"}
+        # `$q contains $m` walks an edge called contains; `$q contains $m.name` compares.
+        return third.kind == "{" or (third.kind == "variable" and self.peek(3).kind != ".")
 
     def _binding(self) -> ast.Binding:
         token = self.take()

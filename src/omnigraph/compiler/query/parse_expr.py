@@ -163,7 +163,7 @@ class ExprParser:
                 hint = "compare with = != < <= > >=, in [..] or is null"
                 fail(self.source, token.at, message, hint=hint)
             self._count_operator(self.take())
-            if token.kind == "<" and self.peek().kind == "-" and isinstance(left, ast.Var):
+            if isinstance(left, ast.Var) and self._at_arrow(token):
                 hint = f"there are no arrows; `$other edge ${left.name}` walks the other way"
                 self.refuse("a value", hint=hint)
             if self.peek().kind in COMPARISONS:
@@ -176,6 +176,12 @@ class ExprParser:
         if token.kind == "ident":
             return self._word_test(left, token)
         return left
+
+    def _at_arrow(self, token: Token) -> bool:
+        """Whether somebody wrote `<-` or `<-[`, as other graph languages do."""
+        minus = self.peek()
+        joined = token.kind == "<" and minus.kind == "-" and minus.at == token.at + 1
+        return joined and self.peek(1).kind in {"ident", "type", "-", "["}
 
     def _word_test(self, left: ast.Expr, token: Token) -> ast.Expr:
         """`in`, `not in`, `is null` and `is not null` after an operand."""

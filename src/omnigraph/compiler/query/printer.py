@@ -3,6 +3,7 @@ survives, at most moved to the nearest line of its own."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from omnigraph.compiler.diagnostics import SourceText
@@ -14,20 +15,27 @@ _INDENT = "    "
 _COLUMNS_MAX = 100
 _LEVELS = {"or": 1, "and": 2, "+": 5, "-": 5, "*": 6, "/": 6, "%": 6}
 _NOT, _COMPARISON, _SUM, _UNARY, _PRIMARY = 3, 4, 5, 7, 8
+_WALK = re.compile(r"\$\w+ (?:contains|starts_with|in|and|or) \$")
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 
 
 def format_source(source: str) -> str:
     """The text in the house style of queries, or ParseError."""
-    return _Writer(source).file(parse_file(source))
+    file = parse_file(source)
+    return _Writer(source, comments(SourceText(source, SOURCE_NAME))).file(file)
+
+
+def print_file(file: ast.QueryFile) -> str:
+    """The text of a tree that may never have been text; parsing it gives the tree back."""
+    return _Writer("", []).file(file)
 
 
 class _Writer:
     """Collects lines; comments wait until the first thing after them is written."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, waiting: list[Token]) -> None:
         self.source = source
-        self.waiting = comments(SourceText(source, SOURCE_NAME))
+        self.waiting = waiting
         self.lines: list[str] = []
 
     def file(self, file: ast.QueryFile) -> str:
@@ -88,6 +96,7 @@ class _Writer:
         self._line(0, "}")
 
     def _read(self, body: ast.ReadBody, end: int) -> None:
+        self._flush(body.at, 1)
         self._line(1, "match {")
         for clause in body.clauses:
             self._clause(clause, 2)
@@ -98,18 +107,19 @@ class _Writer:
         self._line(1, "}")
         word = "return distinct" if body.distinct else "return"
         items = [(item.at, _projection(item)) for item in body.projections]
-        self._group(word, items, after, 1)
+        self._group(word, items, after)
         if body.orderings:
             sort_keys = [(item.at, _ordering(item)) for item in body.orderings]
-            self._group("order", sort_keys, end, 1)
+            self._group("order", sort_keys, end)
         for word, value in (("limit", body.limit), ("offset", body.offset)):
             if value is not None:
                 self._flush(value.at, 1)
                 self._line(1, f"{word} {expression(value)}")
 
-    def _group(self, word: str, items: Sequence[tuple[int, str]], end: int, depth: int) -> None:
+    def _group(self, word: str, items: Sequence[tuple[int, str]], end: int, tail: str = "") -> None:
         """`word { a, b }` on one line when it fits and no comment stands inside."""
-        line = f"{word} {{ {', '.join(text for _, text in items)} }}"
+        depth = 1
+        line = f"{word} {{ {', '.join(text for _, text in items)} }}{tail}"
         fits = len(line) + depth * len(_INDENT) <= _COLUMNS_MAX
         if fits and not self._has_comment_before(end):
             self._line(depth, line)
@@ -119,7 +129,7 @@ class _Writer:
             self._flush(at, depth + 1)
             self._line(depth + 1, text + ("," if index < len(items) - 1 else ""))
         self._flush(end, depth + 1)
-        self._line(depth, "}")
+        self._line(depth, "}" + tail)
 
     def _clause(self, clause: ast.Clause, depth: int) -> None:
         self._flush(clause.at, depth)
@@ -150,10 +160,10 @@ class _Writer:
             (item.at, f"{item.name}: {expression(item.value)}") for item in statement.assigns
         ]
         if isinstance(statement, ast.Insert):
-            self._group(f"insert {statement.type_name}", assigns, assigns[-1][0], 1)
+            self._group(f"insert {statement.type_name}", assigns, assigns[-1][0])
             return
-        self._group(f"update {statement.type_name} set", assigns, statement.where.at, 1)
-        self.lines[-1] += f" where {expression(statement.where)}"
+        where = f" where {expression(statement.where)}"
+        self._group(f"update {statement.type_name} set", assigns, statement.where.at, where)
 
 
 def _clause_text(clause: ast.Binding | ast.Traversal | ast.FilterClause) -> str:
@@ -174,8 +184,9 @@ def _clause_text(clause: ast.Binding | ast.Traversal | ast.FilterClause) -> str:
             return f"${clause.src.name} {edge} ${clause.dst.name}"
         case ast.FilterClause():
             text = expression(clause.expr)
-            # A leading minus would read as a subtraction from the clause before.
-            return f"({text})" if text.startswith("-") else text
+            # A leading minus would read as a subtraction from the clause before, and two bare
+            # variables around a word as a traversal.
+            return f"({text})" if text.startswith("-") or _WALK.match(text) else text
 
 
 def _projection(item: ast.Projection) -> str:

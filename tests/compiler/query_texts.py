@@ -1,0 +1,234 @@
+"""Random query texts for property tests: trees to be printed, and texts with damage.
+
+A generator draws from a `random.Random`: hypothesis passes one that it can replay, a bench passes a
+plain one with a seed.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from omnigraph.compiler.query import ast
+from omnigraph.model.schema import PropertyType, Scalar
+
+NAMES = ("a", "name", "age", "q2", "x_y", "tags", "vec", "born", "id", "bio", "role")
+VARS = ("p", "q", "f", "w", "p", "_")
+TYPES = ("Person", "Company", "Person", "Knows", "Nope")
+EDGES = ("knows", "worksAt", "knows", "likes", "contains")
+TEXTS = ("", "a", "admin", 'quo"te', "back\\slash", "new\nline", "ünïcødé", "2024-01-01", "// no")
+COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
+ARITHMETIC = ("+", "-", "*", "/", "%")
+DAMAGE = '{}()[]<>$"\\/*,.:=!-+@ \n_eE0aé\x00\u2028'
+
+
+class TreeMaker:
+    """Makes trees as the parser makes them, most of them ill-typed."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+
+    def one(self, options):
+        return options[self.random.randrange(len(options))]
+
+    def chance(self, percent: int) -> bool:
+        return self.random.randrange(100) < percent
+
+    def several(self, make, least: int, most: int) -> tuple:
+        return tuple(make() for _ in range(self.random.randint(least, most)))
+
+    # --- expressions ---
+
+    def scalar(self) -> ast.Lit:
+        kind = self.one(("int", "float", "string", "bool", "null", "date", "datetime"))
+        value = {
+            "int": lambda: self.one((0, 1, -1, 25, 2**31, -(2**63), 2**64 - 1, 10**20 - 1)),
+            "float": lambda: self.one((0.5, -1.0, 1e300, 5e-324, -2.5e-7)),
+            "bool": lambda: self.chance(50),
+            "null": lambda: None,
+            "datetime": lambda: self.one((*TEXTS, "2024-01-01T10:00:00Z")),
+        }.get(kind, lambda: self.one(TEXTS))()
+        return ast.Lit(kind, value, 0)
+
+    def variable(self) -> ast.Var:
+        return ast.Var(self.one(VARS), 0)
+
+    def access(self) -> ast.Access:
+        return ast.Access(self.one(VARS), self.one(NAMES), 0)
+
+    def list_literal(self) -> ast.ListLit:
+        return ast.ListLit(self.several(self.scalar, 0, 3), 0)
+
+    def value(self):
+        return self.one((self.scalar, self.list_literal, self.variable, lambda: ast.NowCall(0)))()
+
+    def leaf(self, *, where: bool):
+        if where:
+            word = lambda: ast.Word(self.one(NAMES), 0)  # noqa: E731
+            return self.one((self.value, word, word))()
+        return self.one((self.value, self.access, self.access))()
+
+    def expression(self, depth: int = 3, *, where: bool = False):
+        if depth == 0 or self.chance(25):
+            return self.leaf(where=where)
+        inner = lambda: self.expression(depth - 1, where=where)  # noqa: E731
+        makers = [self._binary, self._logic, self._unary, self._test]
+        if not where:
+            makers += [self._text_operator, self._search, self._aggregate]
+        return self.one(makers)(inner)
+
+    def _binary(self, inner):
+        return ast.Binary(self.one(COMPARISONS + ARITHMETIC), inner(), inner(), 0)
+
+    def _text_operator(self, inner):
+        return ast.Binary(self.one(("contains", "starts_with")), inner(), inner(), 0)
+
+    def _logic(self, inner):
+        op = self.one(("and", "or"))
+        parts: list = []
+        for item in self.several(inner, 2, 3):
+            same = isinstance(item, ast.Logic) and item.op == op
+            parts.extend(item.items if same else (item,))
+        return ast.Logic(op, tuple(parts), 0)
+
+    def _unary(self, inner):
+        item = inner()
+        if self.chance(50):
+            return ast.Negated(item, 0)
+        if isinstance(item, ast.Lit) and item.kind in {"int", "float"}:
+            return ast.Lit(item.kind, -item.value, 0)
+        return ast.Minus(item, 0)
+
+    def _test(self, inner):
+        if self.chance(50):
+            return ast.NullTest(inner(), self.chance(50), 0)
+        options = self.one((self.list_literal, self.variable))()
+        return ast.In(inner(), options, self.chance(50), 0)
+
+    def _search(self, inner):
+        name = self.one(("search", "match_text", "fuzzy", "rank", "rrf"))
+        if name == "rank":
+            return self._rank(inner)
+        if name == "rrf":
+            return ast.Call("rrf", (self._rank(inner), self._rank(inner), inner()), 0)
+        count = 3 if name == "fuzzy" and self.chance(50) else 2
+        return ast.Call(name, tuple(inner() for _ in range(count)), 0)
+
+    def _rank(self, inner):
+        if self.chance(50):
+            return ast.Call("nearest", (self.access(), inner()), 0)
+        return ast.Call("bm25", (inner(), inner()), 0)
+
+    def _aggregate(self, inner):
+        if self.chance(20):
+            return ast.Aggregate("count", None, distinct=False, at=0)
+        name = self.one(("count", "sum", "avg", "min", "max"))
+        return ast.Aggregate(name, inner(), self.chance(20), 0)
+
+    # --- queries ---
+
+    def clause(self, depth: int = 2):
+        if depth and self.chance(25):
+            clauses = self.several(lambda: self.clause(depth - 1), 1, 3)
+            return ast.BlockClause(self.one(("not", "optional")), clauses, 0)
+        return self.one((self.binding, self.traversal, self.filter))()
+
+    def binding(self) -> ast.Binding:
+        match = lambda: ast.PropMatch(self.one(NAMES), self.value(), 0)  # noqa: E731
+        return ast.Binding(self.one(VARS), self.one(TYPES), self.several(match, 0, 2), 0, 0)
+
+    def traversal(self) -> ast.Traversal:
+        bounded = self.chance(30)
+        low = self.random.randint(0, 3) if bounded else 1
+        high = self.one((None, 0, 2, 4)) if bounded else 1
+        edge_var = self.variable() if self.chance(30) else None
+        return ast.Traversal(
+            self.variable(),
+            edge_var,
+            self.one(EDGES),
+            self.chance(20),
+            low,
+            high,
+            bounded,
+            self.variable(),
+            0,
+            0,
+            0,
+        )
+
+    def filter(self) -> ast.FilterClause:
+        expr = self.expression()
+        if isinstance(expr, ast.Var | ast.Lit | ast.ListLit):
+            expr = ast.NullTest(expr, negated=False, at=0)
+        return ast.FilterClause(expr, 0)
+
+    def projection(self) -> ast.Projection:
+        alias = self.one(NAMES) if self.chance(30) else None
+        return ast.Projection(self.expression(), alias, 0)
+
+    def ordering(self) -> ast.Ordering:
+        expr = ast.Word(self.one(NAMES), 0) if self.chance(30) else self.expression()
+        nearest = isinstance(expr, ast.Call) and expr.name == "nearest"
+        direction = None if nearest else self.one((None, "asc", "desc"))
+        return ast.Ordering(expr, direction, 0)
+
+    def window(self):
+        if self.chance(60):
+            return None
+        if self.chance(50):
+            return ast.Var(self.one(NAMES), 0)
+        return ast.Lit("int", self.random.randint(0, 100), 0)
+
+    def read(self) -> ast.ReadBody:
+        return ast.ReadBody(
+            (ast.Binding("p", "Person", (), 0, 0), *self.several(self.clause, 0, 4)),
+            self.several(self.projection, 1, 3),
+            self.chance(20),
+            self.several(self.ordering, 0, 2),
+            self.window(),
+            self.window(),
+            0,
+        )
+
+    def statement(self):
+        assign = lambda: ast.Assign(self.one(NAMES), self.value(), 0)  # noqa: E731
+        kind = self.random.randrange(3)
+        target = self.one(TYPES)
+        if kind == 0:
+            return ast.Insert(target, self.several(assign, 1, 3), 0, 0)
+        where = self.expression(where=True)
+        if kind == 1:
+            return ast.Update(target, self.several(assign, 1, 3), where, 0, 0)
+        return ast.Delete(target, where, 0, 0)
+
+    def param(self) -> ast.ParamDecl:
+        scalar = self.one(tuple(Scalar))
+        vector = scalar is Scalar.VECTOR
+        kind = PropertyType(
+            scalar=scalar,
+            nullable=self.chance(30),
+            is_list=not vector and self.chance(20),
+            dimension=4 if vector else None,
+        )
+        return ast.ParamDecl(self.one(NAMES), kind, 0)
+
+    def query(self) -> ast.Query:
+        body = self.read()
+        if self.chance(30):
+            body = ast.MutationBody(self.several(self.statement, 1, 3))
+        notes = [self.one(TEXTS) if self.chance(20) else None for _ in range(2)]
+        return ast.Query(self.one(NAMES), self.several(self.param, 0, 3), *notes, body, 0, 0)
+
+    def file(self) -> ast.QueryFile:
+        return ast.QueryFile(self.several(self.query, 0, 2))
+
+
+def damaged(random: Random, texts: list[str]) -> str:
+    """One of the texts with a few characters replaced, dropped or doubled."""
+    text = texts[random.randrange(len(texts))]
+    for _ in range(random.randint(1, 4)):
+        at = random.randint(0, len(text))
+        end = min(len(text), at + random.randint(0, 5))
+        kind = random.randrange(3)
+        middle = ("", DAMAGE[random.randrange(len(DAMAGE))], text[at:end] * 2)[kind]
+        text = text[:at] + middle + text[end:]
+    return text
