@@ -28,6 +28,7 @@ from omnigraph.model.schema import (
     Scalar,
 )
 from omnigraph.pipeline.arrow import Column, Ints, Mask, as_mask, nulls, pc
+from omnigraph.pipeline.splits import LineChunk
 
 _PARSE_BLOCK_BYTES: Final = 1 << 25
 _BAD_LINES_SOUGHT_MAX: Final = 32  # per bucket; beyond that, one by one is cheaper than halving
@@ -44,8 +45,9 @@ _PLAIN_MOMENT: Final = (
 class Bucket:
     """Lines of one type, in order, with their numbers within the split."""
 
-    lines: list[bytes]
-    numbers: list[int]
+    lines: Sequence[bytes]
+    numbers: Sequence[int]
+    text: bytes | None  # all lines with their ends, where that is at hand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,14 +70,16 @@ class LineParser:
             prefix: key for key, entity in self._entities.items() for prefix in _prefixes(entity)
         }
 
-    def buckets(
-        self, lines: Sequence[bytes], first: int
-    ) -> tuple[dict[str, Bucket], list[tuple[int, bytes]]]:
+    def buckets(self, chunk: LineChunk) -> tuple[dict[str, Bucket], list[tuple[int, bytes]]]:
         """The lines by table key, and those whose type cannot be told at a glance."""
         prefixes = self._prefixes
-        found: dict[str, Bucket] = {}
+        alike = self._all_alike(chunk)
+        if alike is not None:
+            numbers = range(chunk.first, chunk.first + len(chunk.lines))
+            return {alike: Bucket(lines=chunk.lines, numbers=numbers, text=chunk.text)}, []
+        gathered: dict[str, tuple[list[bytes], list[int]]] = {}
         odd: list[tuple[int, bytes]] = []
-        for number, line in enumerate(lines, first):
+        for number, line in enumerate(chunk.lines, chunk.first):
             key = prefixes.get(line[: line.find(b",")])
             if key is None or line[-1] != _CLOSING:
                 key, line = self._second_look(line)
@@ -83,12 +87,28 @@ class LineParser:
                     if line.strip():
                         odd.append((number, line))
                     continue
-            bucket = found.get(key)
-            if bucket is None:
-                bucket = found[key] = Bucket(lines=[], numbers=[])
-            bucket.lines.append(line)
-            bucket.numbers.append(number)
-        return found, odd
+            lists = gathered.get(key)
+            if lists is None:
+                lists = gathered[key] = ([], [])
+            lists[0].append(line)
+            lists[1].append(number)
+        return {
+            key: Bucket(lines=lines, numbers=numbers, text=None)
+            for key, (lines, numbers) in gathered.items()
+        }, odd
+
+    def _all_alike(self, chunk: LineChunk) -> str | None:
+        """The table key of all lines, if they begin and end in the same plain way; else None.
+
+        Counting in the whole text is many times faster than looking at each line.
+        """
+        first = chunk.lines[0]
+        prefix = first[: first.find(b",")]
+        key = self._prefixes.get(prefix)
+        if key is None or chunk.text.count(b"}\n") != len(chunk.lines):
+            return None
+        others = chunk.text.count(b"\n" + prefix + b",")
+        return key if others == len(chunk.lines) - 1 else None
 
     def parse(self, key: str, bucket: Bucket) -> tuple[list[ParsedRows], list[tuple[int, bytes]]]:
         """The rows that the fast way accepts, in order, and the lines that it does not."""
@@ -101,7 +121,8 @@ class LineParser:
         while stack:
             start, end = stack.pop()
             lines = bucket.lines[start:end]
-            text = b"\n".join(lines) + b"\n"
+            whole = bucket.text is not None and len(lines) == len(bucket.lines)
+            text = bucket.text if whole and bucket.text else b"\n".join(lines) + b"\n"
             table = _parsed(entity, text, rows=len(lines))
             if table is not None:
                 batch, refused = _fitted(entity, table, _spelled_nulls(text, lines))

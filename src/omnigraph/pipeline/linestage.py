@@ -39,7 +39,7 @@ def shaped_lines(
         for chunk in read_chunks(split, access):
             yield from _shaped_chunk(_without_bom(chunk, split), parser, catalog, problems)
             count.lines = chunk.first + len(chunk.lines)
-            count.records += sum(1 for line in chunk.lines if line)
+            count.records += len(chunk.lines) - chunk.lines.count(b"")
     except BrokenInputError as broken:
         count.lines = max(count.lines, broken.lines_before)
         problems.add([Problem(number=count.lines, kind="file", text=str(broken))])
@@ -61,13 +61,13 @@ def _without_bom(chunk: LineChunk, split: Split) -> LineChunk:
     if split.start or chunk.first or not chunk.lines or not chunk.lines[0].startswith(_BOM):
         return chunk
     lines = [chunk.lines[0].removeprefix(_BOM), *chunk.lines[1:]]
-    return LineChunk(first=chunk.first, lines=lines)
+    return LineChunk(first=chunk.first, lines=lines, text=chunk.text.removeprefix(_BOM))
 
 
 def _shaped_chunk(
     chunk: LineChunk, parser: LineParser, catalog: Catalog, problems: Problems
 ) -> Iterator[tuple[str, ShapedRows]]:
-    buckets, slow = parser.buckets(chunk.lines, chunk.first)
+    buckets, slow = parser.buckets(chunk)
     fast: dict[str, list[ParsedRows]] = {}
     for key, bucket in buckets.items():
         fast[key], more = parser.parse(key, bucket)

@@ -33,10 +33,14 @@ class Split:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineChunk:
-    """Whole lines of a split, without their ends; `first` counts from 0 within the split."""
+    """Whole lines of a split, without their ends; `first` counts from 0 within the split.
+
+    `text` is the same lines with their ends, for whoever can use them all at once.
+    """
 
     first: int
     lines: Sequence[bytes]
+    text: bytes
 
 
 class BrokenInputError(Exception):
@@ -77,13 +81,15 @@ def read_chunks(split: Split, access: FileAccess) -> Iterator[LineChunk]:
                         carried = carried[: LOAD_LINE_BYTES_MAX + 1]
                     continue
                 carried = text[cut:]
-                lines = text[: cut - 1].split(b"\n")
-                yield LineChunk(first=first, lines=lines)
+                whole = text[:cut] if carried else text
+                lines = whole.split(b"\n")
+                lines.pop()
+                yield LineChunk(first=first, lines=lines, text=whole)
                 first += len(lines)
         except (zlib.error, EOFError) as cause:
             raise BrokenInputError(f"broken gzip data: {cause}", first) from cause
         if carried:
-            yield LineChunk(first=first, lines=[carried])
+            yield LineChunk(first=first, lines=[carried], text=carried + b"\n")
 
 
 def _range_blocks(file: Any, split: Split) -> Iterator[bytes]:
