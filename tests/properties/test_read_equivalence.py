@@ -15,7 +15,7 @@ from naive_reader import Naive
 from omnigraph import Graph
 from omnigraph.compiler.query import bind_params, compile_query
 from omnigraph.engine.core import OpenMode
-from omnigraph.engine.read import candidates, frame
+from omnigraph.engine.read import cache, candidates, frame
 
 SCHEMA = """
 node Person { name: String @key  age: I32?  score: F64?  tags: [String]?  role: enum(a, b)? }
@@ -177,12 +177,15 @@ def check(graph, nodes, edges):
         assert got == expected, name
 
 
-@pytest.fixture(params=["in memory", "pushed down"])
+@pytest.fixture(params=["in memory", "pushed down", "by lookups"])
 def strategy(request, monkeypatch):
     if request.param == "pushed down":
         monkeypatch.setattr(candidates, "SMALL_TABLE_ROWS", -1)
         monkeypatch.setattr(frame, "SMALL_TABLE_ROWS", -1)
         monkeypatch.setattr(frame, "HOT_FETCHES", 1 << 30)
+    if request.param == "by lookups":
+        monkeypatch.setattr(cache, "LOOKUP_EDGES_MIN", 0)
+        monkeypatch.setattr(cache, "LOOKUP_WALKS", 1 << 30)
 
 
 @pytest.mark.parametrize("seed", range(6))

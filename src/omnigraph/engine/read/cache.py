@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Protocol, TypeVar
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from omnigraph.engine.read.arrow import pa
 from omnigraph.engine.read.column import one_array
 from omnigraph.engine.read.counters import Counters
 from omnigraph.engine.read.frame import Change, Frame
+from omnigraph.engine.read.lookup import Lookups
 from omnigraph.engine.read.source import Source
 from omnigraph.engine.read.text_index import TextIndex
 from omnigraph.engine.read.topology import Topology
@@ -24,13 +25,13 @@ from omnigraph.model.graph import TableEntry
 from omnigraph.model.limits import READ_CACHE_BYTES_MAX
 from omnigraph.storage.table import Tables
 
+LOOKUP_EDGES_MIN: Final = 50_000  # smaller edge tables are read whole at once
+LOOKUP_WALKS: Final = 2  # walks of a big edge table before its adjacency is worth building
+
 
 class Sized(Protocol):
     @property
     def nbytes(self) -> int: ...
-
-
-Kept = TypeVar("Kept", bound=Sized)
 
 
 class Store:
@@ -91,6 +92,7 @@ class Caches:
         self._store = Store(budget_bytes)
         self._building = threading.RLock()
         self._reads_at_trim = 0
+        self._walks: dict[Hashable, int] = {}
 
     def source(self, entry: TableEntry) -> Source:
         return Source(self._tables.open(entry), self.counters)
@@ -116,7 +118,9 @@ class Caches:
         return self.frame(entry)
 
     def _new_frame(self, entry: TableEntry) -> Frame:
-        return Frame.build(self.source(entry), ["id"] if entry.entity_kind == "node" else [])
+        # Whoever asks for an edge frame first also wants the ends: one scan gives both.
+        columns = ["id"] if entry.entity_kind == "node" else ["src", "dst"]
+        return Frame.build(self.source(entry), columns)
 
     def _older(self, entry: TableEntry) -> Frame | None:
         found = self._store.newest(
@@ -134,6 +138,15 @@ class Caches:
         return older.moved(self.source(entry)) if older is not None else None
 
     # --- topologies ---
+
+    def lookups(self, edges: TableEntry, sources: Frame, targets: Frame) -> Lookups | None:
+        """Lookups instead of a topology: for big edge tables, the first time they are walked."""
+        key = (edges.location, edges.branch)
+        if edges.row_count < LOOKUP_EDGES_MIN or self.known_frame(edges) is not None:
+            return None
+        with self._building:
+            walked = self._walks[key] = self._walks.get(key, 0) + 1
+        return None if walked > LOOKUP_WALKS else Lookups(self.source(edges), sources, targets)
 
     def topology(self, edges: TableEntry, sources: Frame, targets: Frame) -> Topology:
         """The shape of an edge table version between two node frames."""
@@ -213,7 +226,7 @@ class Caches:
 
 
 def _built_topology(frame: Frame, sources: Frame, targets: Frame) -> Topology:
-    src, dst = frame.load(["src", "dst"])
+    src, dst = frame.release(["src", "dst"])
     return Topology.build(
         sources.lookup_all(src).astype(np.int32),
         targets.lookup_all(dst).astype(np.int32),

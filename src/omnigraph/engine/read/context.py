@@ -16,6 +16,7 @@ from omnigraph.engine.read.column import Positions
 from omnigraph.engine.read.evaluate import Constants
 from omnigraph.engine.read.explain import Trace
 from omnigraph.engine.read.frame import Frame
+from omnigraph.engine.read.lookup import Lookups
 from omnigraph.engine.read.topology import Topology
 from omnigraph.errors import LimitExceededError, TimeLimitError
 from omnigraph.model.graph import Snapshot, TableEntry
@@ -112,6 +113,17 @@ class Run:
             )
             self._topologies[edge_type] = found
         return found
+
+    def lookups(self, edge_type: str) -> Lookups | None:
+        """Lookups in the edge table, where they are better than building a topology now."""
+        if edge_type in self._topologies:
+            return None
+        edge = self.catalog.edges[edge_type]
+        return self.caches.lookups(
+            self.entry("edge", edge_type),
+            self.frame("node", edge.from_type),
+            self.frame("node", edge.to_type),
+        )
 
     def endpoint(self, var: str, positions: Positions, side: str) -> Array:
         """The node ids at one end of the edges at these positions."""

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from omnigraph.compiler.query import ir
 from omnigraph.engine.read.column import Mask, Positions
 from omnigraph.engine.read.context import Run
+from omnigraph.engine.read.lookup import HOPS_MAX, IDS_MAX, Lookups, TooMany
 from omnigraph.engine.read.relation import Relation, row_keys
 from omnigraph.engine.read.topology import Direction, Topology
 from omnigraph.engine.read.walk import reach
+
+_NOTHING: Final[Positions] = np.empty(0, dtype=np.int64)
 
 
 def expand(run: Run, relation: Relation, step: ir.Traversal) -> Relation:
@@ -17,22 +22,38 @@ def expand(run: Run, relation: Relation, step: ir.Traversal) -> Relation:
 
     When both ends are bound, rows without such an edge go away instead.
     """
-    near, far, backwards = ends(relation, step)
-    bound = far in relation
-    relation = relation.where(_there(relation, near, far if bound else None))
-    topology = run.topology(step.edge_type)
-    direction: Direction = "both" if step.undirected else ("in" if backwards else "out")
-    if step.edge_var is not None:
-        return _along_edges(run, relation, step, near, far, topology, direction)
+    near, far, _ = ends(relation, step)
+    relation = relation.where(_there(relation, near, far if far in relation else None))
     if step.min_hops > step.max_hops:
-        return relation.take(np.empty(0, dtype=np.int64)).with_column(far, _none())
-    if step.max_hops == 1:
-        run.budget.reserve(
-            topology.degree_sum(relation[near], direction), len(relation.columns) + 1
-        )
-        hits = topology.neighbours(relation[near], direction)
-        return _attached(relation, hits.rows, hits.targets, far)
-    return _several_hops(run, relation, step, near, far, topology)
+        return _attached(relation, _NOTHING, _NOTHING, far)
+    if step.edge_var is not None:
+        return _along_edges(run, relation, step, run.topology(step.edge_type))
+    if step.max_hops <= HOPS_MAX and relation.count <= IDS_MAX:
+        lookups = run.lookups(step.edge_type)
+        if lookups is not None:
+            try:
+                return _walked(run, relation, step, lookups)
+            except TooMany:
+                pass
+    return _walked(run, relation, step, run.topology(step.edge_type))
+
+
+def _walked(
+    run: Run, relation: Relation, step: ir.Traversal, adjacency: Topology | Lookups
+) -> Relation:
+    if step.max_hops > 1:
+        return _several_hops(run, relation, step, adjacency)
+    near, far, backwards = ends(relation, step)
+    direction = _direction(step, backwards=backwards)
+    run.budget.reserve(adjacency.degree_sum(relation[near], direction), len(relation.columns) + 1)
+    hits = adjacency.neighbours(relation[near], direction)
+    return _attached(relation, hits.rows, hits.targets, far)
+
+
+def _direction(step: ir.Traversal, *, backwards: bool) -> Direction:
+    if step.undirected:
+        return "both"
+    return "in" if backwards else "out"
 
 
 def ends(relation: Relation, step: ir.Traversal) -> tuple[str, str, bool]:
@@ -48,26 +69,16 @@ def _there(relation: Relation, near: str, far: str | None) -> Mask:
     return there if far is None else there & (relation[far] >= 0)
 
 
-def _none() -> Positions:
-    return np.empty(0, dtype=np.int64)
-
-
 def _attached(relation: Relation, rows: Positions, found: Positions, far: str) -> Relation:
     if far in relation:
         return relation.take(rows[relation[far][rows] == found])
     return relation.take(rows).with_column(far, found)
 
 
-def _along_edges(
-    run: Run,
-    relation: Relation,
-    step: ir.Traversal,
-    near: str,
-    far: str,
-    topology: Topology,
-    direction: Direction,
-) -> Relation:
+def _along_edges(run: Run, relation: Relation, step: ir.Traversal, topology: Topology) -> Relation:
     assert step.edge_var is not None, "the caller looked"
+    near, far, backwards = ends(relation, step)
+    direction = _direction(step, backwards=backwards)
     run.budget.reserve(topology.degree_sum(relation[near], direction), len(relation.columns) + 2)
     hits = topology.edges(relation[near], direction)
     if far in relation:
@@ -77,12 +88,12 @@ def _along_edges(
 
 
 def _several_hops(
-    run: Run, relation: Relation, step: ir.Traversal, near: str, far: str, topology: Topology
+    run: Run, relation: Relation, step: ir.Traversal, adjacency: Topology | Lookups
 ) -> Relation:
-    backwards = near == step.dst and step.src != step.dst
+    near, far, backwards = ends(relation, step)
     starts, back = np.unique(relation[near], return_inverse=True)
     who, found = reach(
-        topology,
+        adjacency,
         starts,
         direction="both" if step.undirected else "out",
         backwards=backwards,

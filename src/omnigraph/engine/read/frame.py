@@ -23,6 +23,7 @@ SMALL_TABLE_ROWS: Final = 16_384  # below this a whole column is read at the fir
 HOT_FETCHES: Final = 2  # a column asked for this often by position is read whole
 MOVED_SHARE_MAX: Final = 0.25  # a bigger difference than this share of the table is a rebuild
 ADDED_IDS_MAX: Final = 4096
+SEARCHED_IDS_MAX: Final = 4  # so few ids are looked for one by one before there is a map
 
 _lineages = itertools.count(1)
 
@@ -77,6 +78,13 @@ class Frame:
         loaded = {name: Column.of(one_array(table[name])) for name in columns}
         return cls(source, Growable(row_ids), None, loaded, lineage=next(_lineages))
 
+    def release(self, names: Sequence[str]) -> list[Array]:
+        """Hand whole columns over and keep them no longer; read them if they are not here."""
+        with self._lock:
+            if not all(name in self._columns for name in names):
+                return self.load(names)
+            return [self._columns.pop(name).whole() for name in names]
+
     # --- positions ---
 
     @property
@@ -102,6 +110,10 @@ class Frame:
 
     def lookup(self, ids: Sequence[str]) -> Positions:
         """The living positions of these ids, -1 for unknown ones."""
+        if self._ids is None and len(ids) <= SEARCHED_IDS_MAX and not self._asked_often():
+            column = self.column("id").whole()
+            found = np.asarray([pc.index(column, one).as_py() for one in ids], dtype=np.int64)
+            return self._only_living(found)
         known = self.id_map
         found = np.fromiter((known.get(one) for one in ids), dtype=np.int64, count=len(ids))
         return self._only_living(found)
@@ -114,6 +126,12 @@ class Frame:
         return self._only_living(
             pc.fill_null(found, -1).to_numpy(zero_copy_only=False).astype(np.int64)
         )
+
+    def _asked_often(self) -> bool:
+        """A map of all ids pays from the second lookup on."""
+        with self._lock:
+            asked = self._fetches["#ids"] = self._fetches.get("#ids", 0) + 1
+        return asked >= HOT_FETCHES
 
     def _only_living(self, positions: Positions) -> Positions:
         if self.alive is None or not len(positions):

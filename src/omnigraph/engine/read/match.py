@@ -148,6 +148,8 @@ class _Block:
     def _combined(self, pieces: Sequence[Relation], *, only_existence: bool) -> Relation:
         """The pieces joined: by an equality between them if there is one, crossed otherwise."""
         result, *rest = pieces
+        if not result.columns and result.count == 1 and rest:
+            result, *rest = sorted(rest, key=lambda piece: piece.count)
         if only_existence:
             used = self._used_later()
             rest = [_at_most_one(piece, used) for piece in rest]

@@ -9,12 +9,13 @@ Walking backwards gives exactly the same pairs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
+from omnigraph.engine.read.adjacency import Hits
 from omnigraph.engine.read.column import Mask, Positions
-from omnigraph.engine.read.topology import Direction, Topology
+from omnigraph.engine.read.topology import Direction
 
 _BITMAP_CELLS_MAX: Final = 1 << 26
 _REVERSED: Final[Mapping[Direction, Direction]] = {"out": "in", "in": "out", "both": "both"}
@@ -23,8 +24,21 @@ _NOTHING: Final[Positions] = np.empty(0, dtype=np.int64)
 Checkpoint = Callable[[int], None]  # called with the number of pairs about to be held
 
 
+class Adjacency(Protocol):
+    """Who is next to whom: a topology, or lookups in the edge table."""
+
+    @property
+    def node_bound(self) -> int: ...
+
+    def degree_sum(self, nodes: Positions, direction: Direction) -> int: ...
+
+    def neighbours(self, nodes: Positions, direction: Direction) -> Hits: ...
+
+    def has_loop(self, nodes: Positions) -> Mask: ...
+
+
 def reach(
-    topology: Topology,
+    topology: Adjacency,
     starts: Positions,
     *,
     direction: Direction,
