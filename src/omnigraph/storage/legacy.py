@@ -46,8 +46,8 @@ class OldBranch:
     created_at: int  # microseconds
 
 
-def old_branches(listed: Mapping[str, Mapping[str, Any]]) -> list[OldBranch]:
-    """The user's branches among those that Lance lists: run and lock branches are not."""
+def old_branches(listed: Mapping[str, Mapping[str, Any]], *, stamp: int) -> list[OldBranch]:
+    """The user's branches among those that Lance lists: locks are not, and runs before v3."""
     return [
         OldBranch(
             name=name,
@@ -56,7 +56,7 @@ def old_branches(listed: Mapping[str, Mapping[str, Any]]) -> list[OldBranch]:
             created_at=int(facts["create_at"]) * 1_000_000,
         )
         for name, facts in sorted(listed.items())
-        if name != SCHEMA_LOCK_BRANCH
+        if name != SCHEMA_LOCK_BRANCH and (stamp >= 3 or not name.startswith(RUN_PREFIX))
     ]
 
 
@@ -155,7 +155,8 @@ class LegacyGraph:
                 return None
         if source is None or ir is None:
             return None
-        return SchemaRecord(source=source, ir=ir, hash=_hash(ir, state))
+        compact = _compact(ir)
+        return SchemaRecord(source=source, ir=compact, hash=_hash(compact, state))
 
     def _text(self, key: str) -> str | None:
         found = self._store.read(key)
@@ -185,14 +186,21 @@ def _table_keys(schema: SchemaRecord) -> frozenset[str]:
     return frozenset((*nodes, *edges))
 
 
-def _hash(ir: str, state: str | None) -> str:
-    if state is not None:
-        return str(orjson.loads(state)["schema_ir_hash"])
+def _hash(compact: str, state: str | None) -> str:
+    if state is None:
+        return f"sha256:{hashlib.sha256(compact.encode()).hexdigest()}"
     try:
-        compact = orjson.dumps(orjson.loads(ir))
+        return str(orjson.loads(state)["schema_ir_hash"])
+    except (orjson.JSONDecodeError, KeyError, TypeError) as cause:
+        raise CorruptGraphError(f"'{STATE_FILE}' is damaged: {cause!r}", part=STATE_FILE) from cause
+
+
+def _compact(ir: str) -> str:
+    """The IR as we keep it: the old file had white space for people."""
+    try:
+        return orjson.dumps(orjson.loads(ir)).decode()
     except orjson.JSONDecodeError as cause:
         raise CorruptGraphError(f"'{IR_FILE}' is no JSON: {cause}", part=IR_FILE) from cause
-    return f"sha256:{hashlib.sha256(compact).hexdigest()}"
 
 
 def _version(row: CommitRow) -> int:

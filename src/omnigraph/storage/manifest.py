@@ -330,7 +330,7 @@ class ManifestStore:
         main = self.last_known(None)
         if main.current:
             return {}
-        listed = old_branches(self.datasets.branch_ids())
+        listed = old_branches(self.datasets.branch_ids(), stamp=main.opened.stamp)
         return {old.name: self.legacy.branch(old) for old in listed}
 
 

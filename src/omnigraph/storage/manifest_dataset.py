@@ -1,7 +1,8 @@
 """`__manifest` as a Lance dataset: open, read, commit, fork. What rows mean is not known here.
 
-Every commit removes the tail fragment and writes a new one, so two racing commits always touch the
-same fragment and Lance lets exactly one of them through.
+Every commit is an overwrite that keeps the history's fragments and replaces the tail. Lance refuses
+an overwrite if anything at all was committed since the version it was made from, so exactly one of
+two racing commits gets through.
 """
 
 from __future__ import annotations
@@ -164,31 +165,29 @@ class ManifestDatasets:
         return self.open_latest(None)
 
     def replace_tail(
-        self, opened: Opened, *, tail: pa.Table, removed: Sequence[int], sealed: pa.Table | None
+        self, opened: Opened, *, kept: Sequence[Any], sealed: pa.Table | None, tail: pa.Table
     ) -> Opened:
-        """Commit the next version: the removed fragments go, sealed rows and the new tail come.
+        """Commit the next version: the kept fragments, then newly sealed rows, then the new tail.
 
-        `removed` must name the tail's fragment. Raises `LostRaceError` if another commit was
-        faster; any other error means that we do not know.
+        Raises `LostRaceError` if another commit was faster, whatever it did; any other error means
+        that we do not know.
         """
-        fragments: list[Any] = []
+        new: list[Any] = []
         for rows in (sealed, tail):  # the tail comes last: readers look there first
             if rows is not None:
-                fragments += self._write(opened, rows)
+                new += self._write(opened, rows)
         self._world.steps.reach(Step.PUBLISH_STAGED)
-        operation = LanceOperation.Update(
-            removed_fragment_ids=list(removed),
-            updated_fragments=[],
-            new_fragments=fragments,
-            update_mode="rewrite_rows",
-        )
-        return self._commit(opened, operation)
+        # Lance moves an append, an update or a delete on top of what came in between if it can.
+        # An overwrite it never moves, so that exactly the version we have read is followed.
+        fragments = [*(one.metadata for one in kept), *new]
+        operation = LanceOperation.Overwrite(opened.dataset.schema, fragments)
+        return self._commit(opened, operation, new)
 
     def overwrite(self, opened: Opened, rows: pa.Table) -> Opened:
         """Commit the next version with these rows and their schema only."""
         fragments = self._write(opened, rows, mode="overwrite")
         self._world.steps.reach(Step.PUBLISH_STAGED)
-        return self._commit(opened, LanceOperation.Overwrite(rows.schema, fragments))
+        return self._commit(opened, LanceOperation.Overwrite(rows.schema, fragments), fragments)
 
     def annotate(self, opened: Opened, *, stamp: int, primary_key: int | None = None) -> Opened:
         """Commit the next version with another stamp, and a field marked as the primary key."""
@@ -205,13 +204,14 @@ class ManifestDatasets:
         self._flush_data(opened.branch_id, fragments)
         return fragments
 
-    def _commit(self, opened: Opened, operation: Any) -> Opened:
+    def _commit(self, opened: Opened, operation: Any, new: Sequence[Any] = ()) -> Opened:
         transaction = Transaction(
             read_version=opened.version, operation=operation, uuid=str(uuid.uuid4())
         )
         try:
             dataset = LanceDataset.commit(opened.dataset, transaction, max_retries=0)
         except CommitConflictError as cause:
+            self._discard(opened.branch_id, new)
             raise LostRaceError(reason_of(cause)) from cause
         except (OSError, ValueError, RuntimeError) as cause:
             folder = self._versions_folder(opened.branch_id)
@@ -234,6 +234,15 @@ class ManifestDatasets:
         )
         self._world.steps.reach(Step.PUBLISHED)
         return self._committed(opened.branch_id, dataset)
+
+    def _discard(self, branch_id: str | None, fragments: Sequence[Any]) -> None:
+        """Remove the files of a lost race. On an object store a repeated request may be told that
+        it lost against itself: there the files stay until cleanup."""
+        if self._root.local_path is None:
+            return
+        for fragment in fragments:
+            for file in fragment.files:
+                self._store.delete(f"{branch_folder(MANIFEST, branch_id)}/data/{file.path}")
 
     def _committed(self, branch_id: str | None, dataset: Any) -> Opened:
         # A commit that lands between ours and this look has the next version's file, and the
@@ -258,8 +267,7 @@ class ManifestDatasets:
         """Remove a Lance branch, whatever a crash left of it; a missing one is fine."""
         with self._opening(None):
             main = self._dataset(None, None)
-            if branch_id in _steadily(main.branches.list):
-                _steadily(lambda: main.branches.delete(branch_id))
+            _steadily(lambda: _delete_listed(main, branch_id))
         self._store.delete_prefix(branch_folder(MANIFEST, branch_id))
 
     def branch_ids(self) -> dict[str, dict[str, Any]]:
@@ -420,13 +428,18 @@ def _update(values: dict[str, str | None]) -> Any:
     return LanceOperation.UpdateMap(values)
 
 
+def _delete_listed(main: Any, branch_id: str) -> None:
+    if branch_id in main.branches.list():
+        main.branches.delete(branch_id)
+
+
 def _steadily(ask: Callable[[], Any]) -> Any:
     """What Lance answers once no branch is deleted while it looks at them all one by one."""
     for _ in range(BRANCH_LISTING_TRIES_MAX - 1):
         try:
             return ask()
         except (OSError, ValueError) as cause:
-            if not (is_missing(cause) and "/_refs/branches/" in str(cause)):
+            if not is_missing(cause):
                 raise
     return ask()
 

@@ -131,7 +131,7 @@ class _Migration:
         listed = self._datasets.branch_ids()
         if SCHEMA_LOCK_BRANCH in listed:  # the writer that held it is gone, and so is its format
             self._datasets.drop(SCHEMA_LOCK_BRANCH)
-        for old in old_branches(listed):
+        for old in old_branches(listed, stamp=main.stamp):
             self._fold_branch(old)
         self._fold(main)
         self._world.steps.reach(Step.MIGRATION_STAMPED)

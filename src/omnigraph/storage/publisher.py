@@ -119,18 +119,16 @@ class Publisher:
         return self._write(known, successor(known.tail, changeset, commit))
 
     def _write(self, known: Known, tail: Tail) -> Known:
-        fragments = known.sealed
-        removed = [int(known.tail_fragment.fragment_id)]
-        rows = None
-        plan = sealing(tail, [one.metadata.physical_rows for one in fragments])
+        kept = known.sealed  # newest first
+        sealed = None
+        plan = sealing(tail, [one.metadata.physical_rows for one in kept])
         if plan is not None:
             tail = plan.tail
-            folded = fragments[: plan.folded]
-            removed += (int(one.fragment_id) for one in folded)
+            folded, kept = kept[: plan.folded], kept[plan.folded :]
             older = [row for one in reversed(folded) for row in self._manifests.chunk(known, one)]
-            rows = commits_table([*older, *plan.commits])
+            sealed = commits_table([*older, *plan.commits])
         opened = self._manifests.datasets.replace_tail(
-            known.opened, tail=tail_table(tail), removed=removed, sealed=rows
+            known.opened, kept=kept[::-1], sealed=sealed, tail=tail_table(tail)
         )
         return self._manifests.remember(opened, tail)
 

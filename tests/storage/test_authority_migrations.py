@@ -1,0 +1,315 @@
+"""Old graphs come to the current format whole, whoever runs it, however often, wherever it dies."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import lance
+import pytest
+from old_graphs import (
+    KNOWS,
+    OTHER_SOURCE,
+    PERSON,
+    SAME_TABLES_SOURCE,
+    SOURCE,
+    OldGraph,
+    microseconds,
+)
+
+from manifest_world import FAST, Authority, update
+from omnigraph.compiler.schema import compile_schema
+from omnigraph.errors import CorruptGraphError, UpgradeRequiredError
+from omnigraph.storage.migrations import migrate
+from omnigraph.storage.ref_files import MAIN_BRANCH
+
+STAMP = b"omnigraph:internal_schema_version"
+OLD_FILES = (
+    "_schema.pg",
+    "_schema.ir.json",
+    "__schema_state.json",
+    "_graph_commits.lance",
+    "_graph_commit_actors.lance",
+)
+
+
+@pytest.fixture(params=[1, 2, 3], ids=["v1", "v2", "v3"])
+def old(request, local_root):
+    return OldGraph(local_root.uri, request.param).told()
+
+
+def migrated(place, world=FAST):
+    graph = Authority.over(place, world)
+    migrate(graph.root, graph.world, graph.store)
+    return Authority.over(place, world)
+
+
+def everything(folder):
+    return sorted(os.path.join(at, name) for at, _, names in os.walk(folder) for name in names)
+
+
+def check_story(graph, old):
+    """Everything the old writers did, told by the new format."""
+    assert [branch.name for branch in graph.refs.list()] == ["main", "feature", "feature/deep"]
+    feature, deep = graph.refs.get("feature"), graph.refs.get("feature/deep")
+    genesis, by_ann, by_fay, by_bob = old.commits
+    for branch, expected in (
+        (MAIN_BRANCH, [by_bob, by_ann, genesis]),
+        (feature, [by_fay, by_ann, genesis]),
+        (deep, [by_ann, genesis]),
+    ):
+        line = graph.history.commits(branch)
+        assert [told(commit) for commit in line] == [told_old(entry) for entry in expected]
+    assert (feature.parent, feature.fork_commit_id) == ("main", by_ann["graph_commit_id"])
+    assert (deep.parent, deep.fork_commit_id) == ("feature", by_ann["graph_commit_id"])
+    assert pins(graph.head()) == {
+        "edge:Knows": (KNOWS, None, 1, 0),
+        "node:Person": (PERSON, None, 3, 2),
+    }
+    assert pins(graph.head(feature))["node:Person"] == (PERSON, "feature", 3, 2)
+    assert pins(graph.head(deep))["node:Person"] == (PERSON, None, 2, 1)
+    assert graph.head().schema.source == SOURCE
+    catalog = compile_schema(SOURCE)
+    assert (graph.head().schema.ir, graph.head().schema.hash) == (catalog.ir, catalog.hash)
+    for entry in old.commits:
+        graph.manifests.at_commit(entry["graph_commit_id"])
+    then = graph.manifests.at_commit(by_ann["graph_commit_id"])
+    assert pins(then)["node:Person"] == (PERSON, None, 2, 1)
+    assert then.head.graph_commit_id == by_ann["graph_commit_id"]
+    base = graph.history.merge_base(by_fay["graph_commit_id"], by_bob["graph_commit_id"])
+    assert base.graph_commit_id == by_ann["graph_commit_id"]
+
+
+def told(commit):
+    return (
+        commit.graph_commit_id,
+        commit.parent_commit_id,
+        commit.graph_branch,
+        commit.graph_manifest_version,
+        commit.actor_id,
+        commit.created_at,
+    )
+
+
+def told_old(entry):
+    return (
+        entry["graph_commit_id"],
+        entry["parent_commit_id"],
+        entry["manifest_branch"] or "main",
+        entry["manifest_version"],
+        entry["actor_id"],
+        microseconds(entry["created_at"]),
+    )
+
+
+def pins(snapshot):
+    return {
+        key: (entry.location, entry.branch, entry.version, entry.row_count)
+        for key, entry in snapshot.entries.items()
+    }
+
+
+def check_layout(place):
+    for name in OLD_FILES:
+        assert not os.path.exists(os.path.join(place.uri, name)), name
+    manifest = lance.dataset(f"{place.uri}/__manifest")
+    for dataset in (manifest, lance.dataset(f"{place.uri}/__manifest/tree/feature")):
+        assert dataset.schema.metadata[STAMP] == b"4"
+        key = dataset.schema.field("object_id")
+        assert key.metadata[b"lance-schema:unenforced-primary-key"] == b"true"
+        assert dataset.has_stable_row_ids
+    assert not [name for name in manifest.branches.list() if name.startswith("__run__")]
+
+
+def test_a_migrated_graph_tells_the_whole_story(old, local_root):
+    graph = migrated(local_root)
+    check_story(graph, old)
+    check_layout(local_root)
+
+
+def test_a_migrated_graph_takes_writes_on_every_branch(old, local_root):
+    graph = migrated(local_root)
+    for branch in graph.refs.list():
+        before = graph.head(branch)
+        after = graph.advance("edge:Knows", branch=branch)
+        assert after.head.parent_commit_id == before.graph_commit_id
+    graph.refs.delete("feature/deep")
+    graph.refs.delete("feature")
+    assert graph.refs.list() == [MAIN_BRANCH]
+
+
+def test_migrating_again_changes_nothing(old, local_root):
+    migrated(local_root)
+    before = everything(local_root.uri)
+    migrated(local_root)
+    assert everything(local_root.uri) == before
+
+
+def test_an_old_graph_is_read_without_writing(old, local_root):
+    before = everything(local_root.uri)
+    check_story(Authority.over(local_root), old)
+    assert everything(local_root.uri) == before
+
+
+def test_a_publish_migrates_by_itself(old, local_root):
+    graph = Authority.over(local_root)
+    graph.publish(update_of(graph))
+    check_layout(local_root)
+    assert len(graph.history.commits(MAIN_BRANCH)) == 4
+
+
+def update_of(graph):
+    return update("edge:Knows", graph.head().entries["edge:Knows"].version + 1)
+
+
+class Reached:
+    def __init__(self):
+        self.steps = []
+
+    def reach(self, step):
+        self.steps.append(step)
+
+
+class Crash(BaseException):
+    pass
+
+
+class CrashAfter:
+    def __init__(self, steps):
+        self._left = steps
+
+    def reach(self, step):
+        self._left -= 1
+        if self._left == 0:
+            raise Crash
+
+
+def test_a_migration_that_dies_anywhere_is_finished_by_the_next(old, local_root, tmp_path):
+    template = tmp_path / "template"
+    shutil.copytree(local_root.uri, template)
+    reached = Reached()
+    migrated(local_root, replace(FAST, steps=reached))
+    kinds = Counter(step.value.partition(".")[0] for step in reached.steps)
+    assert kinds["migration"] >= 9
+    for number in range(1, len(reached.steps) + 1):
+        # Lance keeps absolute paths of branches: the copy must lie where the graph was.
+        shutil.rmtree(local_root.uri)
+        shutil.copytree(template, local_root.uri)
+        with pytest.raises(Crash):
+            migrated(local_root, replace(FAST, steps=CrashAfter(number)))
+        check_story(Authority.over(local_root), old)
+        check_story(migrated(local_root), old)
+        check_layout(local_root)
+
+
+def test_several_migrations_at_once_do_it_once(old, local_root, tmp_path):
+    template = tmp_path / "template"
+    shutil.copytree(local_root.uri, template)
+    for _ in range(5):
+        shutil.rmtree(local_root.uri)
+        shutil.copytree(template, local_root.uri)
+        barrier = threading.Barrier(4)
+
+        def run(_, barrier=barrier):
+            barrier.wait()
+            return migrated(local_root)
+
+        with ThreadPoolExecutor(4) as pool:
+            for graph in pool.map(run, range(4)):
+                check_story(graph, old)
+        check_layout(local_root)
+        assert Authority.over(local_root).head().manifest_version == 3 + (4 - old.stamp)
+
+
+def test_a_graph_without_commit_tables_gets_a_genesis_that_its_branches_share(local_root):
+    OldGraph(local_root.uri, 1).told(lineage=False)
+    graph = migrated(local_root)
+    lines = [graph.history.commits(branch) for branch in graph.refs.list()]
+    (genesis,) = lines[2]
+    # What the tables went through since is one commit, as nothing else is known of it.
+    assert [line[-1] for line in lines] == [genesis] * 3
+    assert genesis.parent_commit_id is None
+    assert pins(graph.head())["node:Person"] == (PERSON, None, 3, 2)
+    assert graph.head(graph.refs.get("feature")).entries["node:Person"].branch == "feature"
+
+
+def test_a_commit_that_v3_lost_is_found(local_root):
+    old = OldGraph(local_root.uri, 3).told()
+    old.publish("node:Person", old.append_people("dora", "emil"), 4, lineage=False)
+    graph = migrated(local_root)
+    found, before = graph.history.commits(MAIN_BRANCH, limit=2)
+    assert found.actor_id == "omnigraph:recovery"
+    assert before.graph_commit_id == old.commits[-1]["graph_commit_id"]
+    assert graph.manifests.at_commit(found.graph_commit_id).entries["node:Person"].row_count == 4
+    assert graph.manifests.at_commit(before.graph_commit_id).entries["node:Person"].row_count == 2
+
+
+@pytest.mark.parametrize("stamp", ["5", "12"])
+def test_a_newer_stamp_is_refused_and_nothing_is_touched(local_root, stamp):
+    graph = Authority.created(local_root)
+    lance.dataset(f"{local_root.uri}/__manifest").update_schema_metadata({STAMP.decode(): stamp})
+    before = everything(local_root.uri)
+    with pytest.raises(UpgradeRequiredError, match="upgrade omnigraph before opening"):
+        migrated(local_root)
+    with pytest.raises(UpgradeRequiredError):
+        Authority.over(local_root).head()
+    with pytest.raises(UpgradeRequiredError):
+        graph.publish(update_of_known(graph))
+    assert everything(local_root.uri) == before
+
+
+def update_of_known(graph):
+    return update("edge:Knows", graph.manifests.last_known(None).tail.version_of("edge:Knows") + 1)
+
+
+def test_another_primary_key_is_refused(local_root):
+    OldGraph(local_root.uri, 1).told()
+    manifest = lance.dataset(f"{local_root.uri}/__manifest")
+    manifest.update_field_metadata({"table_key": {"lance-schema:unenforced-primary-key": "true"}})
+    with pytest.raises(CorruptGraphError, match="table_key"):
+        migrated(local_root)
+
+
+@pytest.mark.parametrize(
+    ("staged", "tables", "chosen"),
+    [
+        (SOURCE, (), SOURCE),
+        (OTHER_SOURCE, (), SOURCE),
+        (OTHER_SOURCE, ("node:City",), OTHER_SOURCE),
+        (SAME_TABLES_SOURCE, (), None),
+        (OTHER_SOURCE, ("node:Other",), None),
+    ],
+    ids=["same", "not published", "published", "ambiguous", "neither"],
+)
+def test_a_schema_change_that_v3_cut_short_is_judged_by_the_tables(
+    local_root, staged, tables, chosen
+):
+    old = OldGraph(local_root.uri, 3).told()
+    old.write_schema(staged, ".staging")
+    for key in tables:
+        old.register(key, "nodes/other")
+    if chosen is None:
+        with pytest.raises(CorruptGraphError, match="schema change"):
+            migrated(local_root)
+        return
+    assert migrated(local_root).head().schema.source == chosen
+    assert not [name for name in os.listdir(local_root.uri) if name.endswith(".staging")]
+
+
+def test_a_missing_schema_file_is_named(local_root):
+    OldGraph(local_root.uri, 3).told()
+    os.remove(os.path.join(local_root.uri, "_schema.pg"))
+    with pytest.raises(CorruptGraphError, match=r"_schema\.pg"):
+        migrated(local_root)
+
+
+def test_a_schema_lock_that_nobody_holds_any_more_goes(local_root):
+    OldGraph(local_root.uri, 3).told()
+    lance.dataset(f"{local_root.uri}/__manifest").create_branch("__schema_apply_lock__")
+    graph = migrated(local_root)
+    assert [branch.name for branch in graph.refs.list()] == ["main", "feature", "feature/deep"]
+    assert "__schema_apply_lock__" not in graph.manifests.datasets.branch_ids()
