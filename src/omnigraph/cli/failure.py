@@ -75,18 +75,27 @@ def error_lines(error: OmnigraphError) -> list[str]:
 
 
 def _listed(error: OmnigraphError) -> list[str]:
+    """What the message alone does not say: all that is wrong, when it is more than one thing."""
     if isinstance(error, ConstraintViolationError):
         items, total = list(error.violations), error.total
     elif isinstance(error, MergeConflictsError):
         items, total = list(error.conflicts), len(error.conflicts)
     else:
-        return []
+        items = list(error.facts.get("errors") or ())
+        total = len(items)
     if total < 2:
         return []
-    shown = [f"  - {getattr(item, 'message', item)}" for item in items[:_SHOWN_MAX]]
+    shown = [f"  - {_item_line(item)}" for item in items[:_SHOWN_MAX]]
     if total > len(shown):
         shown.append(f"  … and {total - len(shown)} more")
     return shown
+
+
+def _item_line(item: Any) -> str:
+    facts = item if isinstance(item, dict) else {}
+    text = str(facts.get("message") or getattr(item, "message", item))
+    line, column = (facts.get(name) or getattr(item, name, None) for name in ("line", "column"))
+    return f"{text} (line {line}, column {column})" if line and column else text
 
 
 def report_defect(problem: Exception, *, as_json: bool) -> int:

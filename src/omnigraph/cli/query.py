@@ -35,6 +35,7 @@ def source_options(command: Any) -> Any:
 @click.option("--branch", metavar="NAME", help="the branch to read  [default: main]")
 @click.option("--snapshot", "--at", metavar="COMMIT|TIME", help="an earlier state to read")
 @click.option("--format", "form", type=click.Choice(output.FORMATS), help="how to print the rows")
+@click.option("--explain", is_flag=True, help="print how the query ran instead of its rows")
 def query(
     call: Call,
     name: str | None,
@@ -46,6 +47,7 @@ def query(
     branch: str | None,
     snapshot: str | None,
     form: output.Format | None,
+    explain: bool,
 ) -> None:
     """Run the read query NAME of a file, or one given with -e."""
     exclusive({"--branch": branch, "--snapshot": snapshot})
@@ -56,10 +58,13 @@ def query(
     chosen = chosen_name(source, name, source_path=query_path)
     params = read_params(params_text, params_file)
     form = "json" if call.as_json else form or default_format(call)
+    where: dict[str, Any] = {"branch": branch or "main", "snapshot": snapshot}
     with call.graph() as graph:
-        result = graph.query(
-            source, chosen, params=params, branch=branch or "main", snapshot=snapshot
-        )
+        if explain:
+            plan = graph.explain(source, chosen, params=params, **where)
+            call.emit(plan.to_json(), human=str(plan))
+            return
+        result = graph.query(source, chosen, params=params, **where)
         rows = result.to_json_rows()
     target = {"snapshot": snapshot} if snapshot else {"branch": branch or "main"}
     facts = {
