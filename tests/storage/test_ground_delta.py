@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import lance
+import pyarrow as pa
 import pytest
 from ground_bench import PLACE, Bench, people
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from omnigraph.storage.deletions import decode
 
 
 @pytest.fixture
@@ -103,6 +109,46 @@ def test_many_deletions_are_told_as_well_as_few(bench):
     since = bench.version
     bench.land(bench.now().stage_delete_ids(["p03000"]))
     assert delta(bench, since) == ([], [], ["p03000"])
+
+
+@pytest.mark.parametrize("kept", ["id LIKE '%7'", "id < 'p60000'", "id LIKE '%0000'"])
+def test_a_small_difference_after_many_deletions_reads_little(bench, kept):
+    names = [f"p{n:05}" for n in range(70_000)]
+    bench.append(*names)
+    bench.land(bench.now().stage_delete_where(f"NOT ({kept}) AND id != 'p00003'"))
+    since = bench.version
+    bench.land(bench.now().stage_delete_ids(["p00003"]))
+    before = bench.tables.meter.total.rows
+    assert delta(bench, since) == ([], [], ["p00003"])
+    assert bench.tables.meter.total.rows - before < 100
+
+
+@given(
+    gone=st.one_of(
+        st.sets(st.integers(0, 199_999), max_size=50),
+        st.builds(
+            lambda start, size: set(range(start, start + size)),
+            st.integers(0, 150_000),
+            st.integers(0, 50_000),
+        ),
+        st.builds(lambda step: set(range(0, 200_000, step)), st.integers(2, 40)),
+    )
+)
+@settings(max_examples=25)
+def test_deletion_files_name_exactly_the_deleted_rows(big, gone):
+    fragment = big.get_fragment(0)
+    left = fragment.delete_rows(sorted(gone)) if gone else fragment.metadata
+    if left.deletion_file is None:
+        assert not gone
+        return
+    body = Path(f"{big.uri}/{left.deletion_file.path(0)}").read_bytes()
+    assert set(decode(left.deletion_file.file_type, body).tolist()) == gone
+
+
+@pytest.fixture(scope="module")
+def big(tmp_path_factory):
+    uri = str(tmp_path_factory.mktemp("big") / "table")
+    return lance.write_dataset(pa.table({"n": range(200_000)}), uri)
 
 
 def test_a_small_difference_of_a_big_table_reads_little(bench):

@@ -15,12 +15,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from omnigraph.storage.deletions import decode
 from omnigraph.storage.handles import Pinned
 
 _ROW_ID: Final = "_rowid"
 _STAMP: Final = "_row_last_updated_at_version"
 _OFFSET_BITS: Final = 32
-_SPARSE_MAX: Final = 20_000  # deleted rows up to which their places are worth naming one by one
+_SPARSE_MAX: Final = 10_000  # rows of a fragment that are worth naming one by one
 
 U64 = npt.NDArray[np.uint64]
 
@@ -68,8 +69,8 @@ def changes(newer: Pinned, older: Pinned) -> Changes:
     new_keys, old_keys = fragment_keys(newer.dataset), fragment_keys(older.dataset)
     whole_new = [one for one, key in new_keys.items() if old_keys.get(one) != key]
     whole_old = [one for one, key in old_keys.items() if new_keys.get(one) != key]
-    came: list[int] = []
-    went: list[int] = []
+    came: list[U64] = []
+    went: list[U64] = []
     for number in [one for one in whole_new if one in old_keys]:
         if new_keys[number].files != old_keys[number].files:
             continue
@@ -77,8 +78,12 @@ def changes(newer: Pinned, older: Pinned) -> Changes:
         after = _deleted_addresses(newer, number)
         if before is None or after is None:
             continue
-        came.extend(before - after)
-        went.extend(after - before)
+        back = np.setdiff1d(before, after, assume_unique=True)
+        gone = np.setdiff1d(after, before, assume_unique=True)
+        if len(back) + len(gone) > _SPARSE_MAX:
+            continue
+        came.append(back)
+        went.append(gone)
         whole_new.remove(number)
         whole_old.remove(number)
     return _compare(_side(newer, whole_new, came), _side(older, whole_old, went))
@@ -96,13 +101,14 @@ def _compare(new: _Side, old: _Side) -> Changes:
     )
 
 
-def _side(pinned: Pinned, fragments: list[int], addresses: list[int]) -> _Side:
+def _side(pinned: Pinned, fragments: list[int], places: list[U64]) -> _Side:
     parts: list[pa.Table] = []
     if fragments:
         chosen = [pinned.dataset.get_fragment(number) for number in fragments]
         parts.append(_hidden_columns(pinned, fragments=chosen))
+    addresses = [address for part in places for address in part.tolist()]
     if addresses:
-        listed = ", ".join(str(address) for address in sorted(addresses))
+        listed = ", ".join(str(address) for address in addresses)
         parts.append(_hidden_columns(pinned, filter=f"_rowaddr IN ({listed})"))
     ids = [part[_ROW_ID].to_numpy() for part in parts]
     stamps = [part[_STAMP].to_numpy() for part in parts]
@@ -122,16 +128,14 @@ def _hidden_columns(pinned: Pinned, **chosen: Any) -> pa.Table:
     return found
 
 
-def _deleted_addresses(pinned: Pinned, number: int) -> frozenset[int] | None:
-    """The addresses that the deletion file names; None if it is too dense or not in our folder."""
+def _deleted_addresses(pinned: Pinned, number: int) -> U64 | None:
+    """The addresses that the deletion file names; None if it is not in the table's own folder."""
     deletions = pinned.dataset.get_fragment(number).metadata.deletion_file
     if deletions is None:
-        return frozenset()
-    sparse = deletions.file_type == "array" and deletions.num_deleted_rows <= _SPARSE_MAX
-    if not sparse or deletions.base_id is not None:
+        return np.empty(0, np.uint64)
+    if deletions.base_id is not None:
         return None
-    found = pinned.read_file(str(deletions.path(number)))
-    if found is None:
+    body = pinned.read_file(str(deletions.path(number)))
+    if body is None:
         return None
-    offsets = pa.ipc.open_file(pa.py_buffer(found)).read_all().column(0).to_numpy()
-    return frozenset((number << _OFFSET_BITS) | int(offset) for offset in offsets)
+    return decode(deletions.file_type, body) | np.uint64(number << _OFFSET_BITS)

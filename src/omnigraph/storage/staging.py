@@ -74,10 +74,12 @@ def upsert(pinned: Pinned, rows: pa.Table, existing: pa.Table) -> StagedWrite | 
     known = np.asarray(place.is_valid())
     old, new = np.flatnonzero(known), np.flatnonzero(~known)
     places = np.asarray(place.drop_null())
-    # Row ids can be given to the first rows of a fragment only; the rest get fresh ones.
-    ordered = rows.take(pa.array(np.concatenate([old, new]))) if len(new) else rows
-    row_ids = _u64(existing[ROW_ID])[places].tolist()
-    fragments = _with_row_ids(written(pinned, ordered), row_ids)
+    row_ids = _u64(existing[ROW_ID])[places]
+    # Ascending row ids take next to no room in the manifest, and come first because Lance gives
+    # fresh ones only to the rows after them.
+    ascending = np.argsort(row_ids)
+    ordered = rows.take(pa.array(np.concatenate([old[ascending], new])))
+    fragments = _with_row_ids(written(pinned, ordered), row_ids[ascending].tolist())
     updated, removed = without_rows(pinned, _u64(existing[ROW_ADDRESS])[places])
     operation = change(pinned, updated=updated, removed=removed, added=fragments)
     return staged(pinned, "upsert", operation, inserted=len(new), updated=len(old))
