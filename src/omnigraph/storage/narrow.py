@@ -13,10 +13,16 @@ from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
+import pyarrow as pa
+
 from omnigraph.model.limits import NARROW_FRAGMENTS_MIN, NARROW_ROWS_MAX, NARROW_VALUES_MAX
 
-_FRAGMENTS: Final = 2  # the field of Lance's manifest message that holds the fragments
+# Field numbers of Lance's manifest message, of the fragments in it and of the files in these.
+_FRAGMENTS: Final = 2
+_FILES: Final = 2
+_PATH: Final = 1
 _VERSIONS_MAX: Final = 16
+_WRITTEN_MAX: Final = 256
 _OFFSET_BITS: Final = 32
 
 Part = tuple[int, bytes]  # a fragment's number, and all that the manifest says about it
@@ -31,6 +37,16 @@ class Narrowing:
         self._values: OrderedDict[Key, frozenset[Any]] = OrderedDict()
         self._count = 0
         self._parts: OrderedDict[tuple[str, int], tuple[Part, ...]] = OrderedDict()
+        self._written: OrderedDict[str, pa.Table] = OrderedDict()
+
+    def wrote(self, path: str, rows: pa.Table) -> None:
+        """A data file with these rows has just been written: no need to read it back."""
+        if rows.num_rows <= NARROW_ROWS_MAX:
+            plain = [field.name for field in rows.schema if _is_plain(field.type)]
+            with self._lock:
+                self._written[path] = rows.select(plain)
+                while len(self._written) > _WRITTEN_MAX:
+                    self._written.popitem(last=False)
 
     def fragments(self, dataset: Any, column: str, wanted: Collection[Any]) -> list[int] | None:
         """The fragments that may hold one of the values in the column; None means any may."""
@@ -69,27 +85,23 @@ class Narrowing:
         """Read the column of every small fragment that is not known yet, all in one scan."""
         with self._lock:
             unknown = [part for part in parts if (part[1], field) not in self._values]
+            for part in list(unknown):
+                rows = self._written.get(_data_file(part[1]))
+                if rows is not None and column in rows.column_names:
+                    self._remember((part[1], field), frozenset(rows[column].to_pylist()))
+                    unknown.remove(part)
         handles = [dataset.get_fragment(number) for number, _ in unknown]
         small = {
             number: about
             for (number, about), handle in zip(unknown, handles, strict=True)
             if handle.physical_rows <= NARROW_ROWS_MAX
         }
-        if not small:
-            return
-        rows = dataset.scanner(
-            columns=[column],
-            with_row_address=True,
-            fragments=[handle for handle in handles if handle.fragment_id in small],
-        ).to_table()
-        found: dict[int, list[Any]] = {number: [] for number in small}
-        for value, address in zip(
-            rows[column].to_pylist(), rows["_rowaddr"].to_pylist(), strict=True
-        ):
-            found[address >> _OFFSET_BITS].append(value)
-        with self._lock:
-            for number, values in found.items():
-                self._remember((small[number], field), frozenset(values))
+        if small:
+            read = [handle for handle in handles if handle.fragment_id in small]
+            found = _read_values(dataset, column, read)
+            with self._lock:
+                for number, about in small.items():
+                    self._remember((about, field), frozenset(found.get(number, ())))
 
     def _remember(self, key: Key, values: frozenset[Any]) -> None:
         self._values[key] = values
@@ -97,6 +109,27 @@ class Narrowing:
         while self._count > NARROW_VALUES_MAX and len(self._values) > 1:
             _, gone = self._values.popitem(last=False)
             self._count -= len(gone)
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    return not (pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType))
+
+
+def _read_values(dataset: Any, column: str, fragments: list[Any]) -> dict[int, list[Any]]:
+    """The column's values by fragment number, in one scan."""
+    rows = dataset.scanner(columns=[column], with_row_address=True, fragments=fragments).to_table()
+    found: dict[int, list[Any]] = {}
+    pairs = zip(rows[column].to_pylist(), rows["_rowaddr"].to_pylist(), strict=True)
+    for value, address in pairs:
+        found.setdefault(address >> _OFFSET_BITS, []).append(value)
+    return found
+
+
+def _data_file(about: bytes) -> str:
+    """The path of a fragment's only data file; empty if it has several."""
+    files = _fields(about, _FILES)
+    paths = _fields(files[0], _PATH) if len(files) == 1 else []
+    return paths[0].decode() if len(paths) == 1 else ""
 
 
 def _field_number(dataset: Any, column: str) -> int | None:

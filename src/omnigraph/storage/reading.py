@@ -84,18 +84,25 @@ def lookup(pinned: Pinned, column: str, values: Sequence[Any], columns: Sequence
     """The columns of the rows whose `column` holds one of the values."""
     few = len(values) <= _VALUE_LIST_MAX
     names = list(columns) if few or column in columns else [*columns, column]
-    request = Scan(
-        columns=names,
-        where=sql.in_list(column, values) if few else None,
-        fragments=pinned.narrowing.fragments(pinned.dataset, column, values) if few else None,
-    )
-    if request.fragments is not None and not request.fragments:
-        request = Scan(columns=names, limit=0)
+    chosen = pinned.narrowing.fragments(pinned.dataset, column, values) if few else None
+    if chosen is not None and not chosen:
+        return _nothing(pinned, columns)
+    where = sql.in_list(column, values) if few else None
+    request = Scan(columns=names, where=where, fragments=chosen)
     found: pa.Table = scanner(pinned, request).to_table()
     if not few:
         wanted = pa.array(values, found.schema.field(column).type)
         found = found.filter(pc.is_in(found[column], value_set=wanted))
     return found.select(list(columns))
+
+
+def _nothing(pinned: Pinned, columns: Sequence[str]) -> pa.Table:
+    stored, located = pinned.dataset.schema, _LOCATED
+    fields = [
+        located.field(name) if name in (ROW_ID, ROW_ADDRESS) else stored.field(name)
+        for name in columns
+    ]
+    return pa.schema(fields).empty_table()
 
 
 def take(pinned: Pinned, row_ids: Any, columns: Sequence[str] | None) -> pa.Table:

@@ -8,11 +8,12 @@ the lease; writes that may rebase are prepared again, strict ones are refused.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TypeVar
 
 from omnigraph.errors import (
     AlreadyExistsError,
@@ -51,6 +52,9 @@ from omnigraph.storage.table import Table
 logger = logging.getLogger(__name__)
 
 WRITER_KIND_PROPERTY = "writer_kind"
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +125,12 @@ class WriteContext:
         if self.branch.owns(entry.branch):
             return self._writer.rooms.tables.open(entry)
         return self._writer.fork(self.branch, entry, leased=self._leased)
+
+    def each(self, work: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_Result]:
+        """The work done for every item, side by side, with the results in order."""
+        if len(items) <= 1:
+            return [work(item) for item in items]
+        return list(self._writer.pool.map(work, items))
 
 
 Prepare = Callable[[WriteContext], Prepared | None]
@@ -326,7 +336,7 @@ class Writer:
             updates = [self._apply(staged) for staged in writes]
         else:
             # All are awaited before an error is raised: none may land behind our back.
-            futures = [self._pool.submit(self._apply, staged) for staged in writes]
+            futures = [self.pool.submit(self._apply, staged) for staged in writes]
             errors = [error for future in futures if (error := future.exception()) is not None]
             if errors:
                 raise errors[0]
@@ -342,10 +352,10 @@ class Writer:
     def close(self) -> None:
         """Let go of the threads; a write in progress is awaited."""
         if "_pool" in self.__dict__:
-            self._pool.shutdown()
+            self.pool.shutdown()
 
     @cached_property
-    def _pool(self) -> ThreadPoolExecutor:
+    def pool(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(max_workers=WRITE_THREADS_MAX, thread_name_prefix="omnigraph")
 
     def _after_doubt(self, sidecar: Sidecar, branch: Branch, cause: Exception) -> Snapshot:

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.write.constraints import Cells, Entity
+from omnigraph.engine.write.stored import Stored
 from omnigraph.storage.blobs import seal
 from omnigraph.storage.staged import StagedWrite
 from omnigraph.storage.writer import WriteContext
@@ -64,15 +65,16 @@ class TableChange:
 Changes = Mapping[str, TableChange]
 
 
-def stage(changes: Changes, context: WriteContext) -> tuple[StagedWrite, ...]:
-    """The uncommitted writes of every table that changes; heads do not move."""
-    staged = (_stage(key, change, context) for key, change in sorted(changes.items()))
+def stage(changes: Changes, context: WriteContext, stored: Stored) -> tuple[StagedWrite, ...]:
+    """The uncommitted writes of every table that changes, staged side by side; no head moves."""
+    some = [(key, change) for key, change in sorted(changes.items()) if not change.is_empty]
+    staged = context.each(lambda one: _stage(one[0], one[1], context, stored), some)
     return tuple(write for write in staged if write is not None)
 
 
-def _stage(table_key: str, change: TableChange, context: WriteContext) -> StagedWrite | None:
-    if change.is_empty:
-        return None
+def _stage(
+    table_key: str, change: TableChange, context: WriteContext, stored: Stored
+) -> StagedWrite | None:
     assert not (change.deleted and change.rows.num_rows), "one table, one kind of staged write"
     table = context.writable(table_key)
     if change.deleted:
@@ -82,4 +84,6 @@ def _stage(table_key: str, change: TableChange, context: WriteContext) -> Staged
         return table.stage_overwrite(rows)
     if change.fresh or context.snapshot.entries[table_key].row_count == 0:
         return table.stage_append(rows)
-    return table.stage_upsert(rows)
+    # Where rows are is the same on a branch's own line of a table, right after the fork.
+    existing = stored.located(table_key, [str(one) for one in rows["id"].to_pylist()])
+    return table.stage_upsert(rows, existing=existing)

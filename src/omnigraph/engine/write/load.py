@@ -64,7 +64,7 @@ def prepare_load(
         changes = {key: _not_stored(change, stored) for key, change in changes.items()}
     validate_rows(changes, catalog, stored, found)
     prepared = Prepared(
-        staged=stage(changes, context),
+        staged=stage(changes, context, stored),
         relied_on=frozenset(stored.relied_on),
         strict=mode == "overwrite",
     )

@@ -16,7 +16,7 @@ from omnigraph.engine.write.keys import canonical_id, respelled_id
 from omnigraph.engine.write.pending import PendingRow, PendingTable
 from omnigraph.engine.write.predicate import Scope
 from omnigraph.engine.write.stored import Stored
-from omnigraph.engine.write.validate import validate
+from omnigraph.engine.write.validate import look_up, validate
 from omnigraph.engine.write.values import Misfit, fit
 from omnigraph.engine.write.violations import Findings
 from omnigraph.errors import InputError
@@ -56,9 +56,10 @@ def prepare_mutation(
     }
     if not changes:
         return MutationOutcome(prepared=None, affected_nodes=0, affected_edges=0)
+    look_up(changes, stored)
     validate(changes, catalog, stored, Findings())
     prepared = Prepared(
-        staged=stage(changes, context),
+        staged=stage(changes, context, stored),
         relied_on=frozenset(stored.relied_on),
         strict=any(not isinstance(one, ir.Insert) for one in plan.statements),
     )

@@ -6,13 +6,20 @@ of a row is a fact too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
+from typing import Any, Final
 
 import pyarrow as pa
 
 from omnigraph.storage.table import Table
 from omnigraph.storage.writer import WriteContext
+
+_FIELDS: Final[list[tuple[str, pa.DataType]]] = [
+    ("id", pa.string()),
+    ("_rowid", pa.uint64()),
+    ("_rowaddr", pa.uint64()),
+]
+_LOCATED: Final = pa.schema(_FIELDS)
 
 
 class Stored:
@@ -21,6 +28,7 @@ class Stored:
     def __init__(self, context: WriteContext) -> None:
         self._context = context
         self.relied_on: set[str] = set()
+        self._places: dict[str, dict[str, dict[str, Any] | None]] = {}
 
     def table(self, table_key: str) -> Table:
         self.relied_on.add(table_key)
@@ -45,9 +53,33 @@ class Stored:
             return _only(self.table(table_key).schema, columns).empty_table()
         return self.table(table_key).lookup(column, values.to_pylist(), columns)
 
+    def locate(self, table_key: str, ids: Collection[str]) -> None:
+        """Look up where these ids are, or that they are not there; later questions are free."""
+        known = self._places.setdefault(table_key, {})
+        asked = [one for one in ids if one not in known]
+        if not asked:
+            return
+        known.update(dict.fromkeys(asked))
+        if self.is_empty(table_key):
+            return
+        for row in self.table(table_key).lookup("id", asked, _LOCATED.names).to_pylist():
+            known[row["id"]] = row
+
+    def located(self, table_key: str, ids: Sequence[str]) -> pa.Table | None:
+        """`id`, `_rowid` and `_rowaddr` of the ids that are stored; None if not looked up yet."""
+        known = self._places.get(table_key, {})
+        if not known.keys() >= set(ids):
+            return None
+        found = [row for one in ids if (row := known[one]) is not None]
+        return pa.Table.from_pylist(found, schema=_LOCATED)
+
     def present(self, table_key: str, ids: pa.Array[Any]) -> pa.Array[Any]:
         """Those of the ids that are stored."""
-        found = self.rows_where_in(table_key, "id", ids, ["id"])["id"]
+        asked = [str(one) for one in ids.to_pylist()] if table_key in self._places else []
+        located = self.located(table_key, asked) if asked else None
+        if located is None:
+            located = self.rows_where_in(table_key, "id", ids, ["id"])
+        found = located["id"]
         return pa.concat_arrays(found.chunks) if found.num_chunks else pa.array([], pa.string())
 
 

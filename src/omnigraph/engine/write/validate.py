@@ -38,6 +38,20 @@ def validate(changes: Changes, catalog: Catalog, stored: Stored, found: Findings
     validate_rows(changes, catalog, stored, found)
 
 
+def look_up(changes: Changes, stored: Stored) -> None:
+    """Ask each table once for every id that a small change needs to know about."""
+    wanted: dict[str, set[str]] = {}
+    for key, change in changes.items():
+        if not (change.fresh or change.replaces_all):
+            wanted.setdefault(key, set()).update(_texts(change.rows["id"]))
+        for rule in rules_of(change.entity).endpoints:
+            if change.touches([rule.column]):
+                ends = wanted.setdefault(f"node:{rule.node_type}", set())
+                ends.update(_texts(change.rows[rule.column]))
+    for key, ids in sorted(wanted.items()):
+        stored.locate(key, ids)
+
+
 def validate_values(changes: Changes, catalog: Catalog, found: Findings) -> None:
     """The first half: each value by itself. `found` may already hold values of wrong types."""
     for change in _ordered(changes, catalog):
@@ -274,6 +288,10 @@ def _with_left_sources(
 def _place_of_source(change: TableChange, source: str) -> str | None:
     at: int = pc.index(change.rows["src"], source).as_py()
     return change.place_of(at) if at >= 0 else None
+
+
+def _texts(column: Any) -> list[str]:
+    return list(column.to_pylist())
 
 
 def _flat(column: Any) -> Any:
