@@ -1,7 +1,7 @@
 """Tokens of the schema language: one regular expression, tried once at each place.
 
-The repetitions are possessive: nothing is ever read twice, so reading costs time linear in the
-length of the text.
+Its long repetitions are possessive: matching never goes back over them, so reading costs time
+linear in the length of the text.
 """
 
 from __future__ import annotations
