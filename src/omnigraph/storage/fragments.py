@@ -48,6 +48,7 @@ def write_fragments(
             dataset,
             max_rows_per_file=fragment_rows,
             storage_options=options,
+            allow_external_blob_outside_bases=True,
         )
     kept = [fragment for fragment in fragments if fragment.physical_rows]
     if not storage_options:

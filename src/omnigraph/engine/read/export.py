@@ -46,16 +46,20 @@ def _lines(
     for one in chosen:
         entry = snapshot.entries[one.table_key]
         if entry.row_count:
-            yield from _table_lines(tables.open(entry), one)
+            yield from table_lines(tables.open(entry), one)
 
 
-def _table_lines(table: Table, entity: NodeType | EdgeType) -> Iterator[str]:
+def table_lines(
+    table: Table, entity: NodeType | EdgeType, *, fragments: Sequence[int] | None = None
+) -> Iterator[str]:
+    """The rows of one table by id, or (for an export in parallel) of some fragments as they lie."""
     blobs = [prop.name for prop in entity.properties if prop.type.scalar is Scalar.BLOB]
     plain = [prop.name for prop in entity.properties if prop.type.scalar is not Scalar.BLOB]
     ends = ["src", "dst"] if isinstance(entity, EdgeType) else []
     reader = table.scan(
         columns=["id", *ends, *plain],
-        order_by=(Order(column="id"),),
+        order_by=(Order(column="id"),) if fragments is None else (),
+        fragments=fragments,
         with_row_id=bool(blobs),
         batch_rows=EXPORT_BATCH_ROWS,
     )
