@@ -16,6 +16,7 @@ node Person {
   bio: String?
   vec: Vector(2)? @embed("bio")
   raw: Vector(2)?
+  role: enum(admin, user) @default("user")
 }
 node Company { name: String @key }
 edge Knows: Person -> Person { since: Date? }
@@ -87,6 +88,8 @@ WARNED = [
     ('query q() { insert Company { name: "a" } }', 1, "no parameters"),
     ("query q($n: String) { insert Company { name: $n } }", 0, ""),
     ("query q() { match { $a knows $b } return { $a.name } }", 1, "starts nowhere"),
+    ('query q() { match { $p: Person $p.role = "adm" } return { $p } }', 1, "(line 1, column"),
+    ('query q() { match { $p: Person $p.role != "user" } return { $p } }', 0, ""),
 ]
 
 

@@ -158,7 +158,8 @@ CONDITIONS = [
     ("$p.age > 1 or $p.age < 0", ir.Or),
     ("not $p.age > 1", ir.Not),
     ('search($p.bio, "a")', ir.TextMatch),
-    ('search($p.bio, "a") = true', ir.Compare),
+    ('search($p.bio, "a") = true', ir.TextMatch),
+    ('search($p.bio, "a") != true', ir.Not),
 ]
 
 
@@ -264,14 +265,18 @@ RANKS = [
     ('bm25($p.bio, "a") asc', False, True),
     ('rrf(bm25($p.bio, "a"), nearest($p.vec, $v))', True, True),
     ("$p.age desc", True, False),
-    ("score", False, False),
-    ("score desc", True, False),
+    ("score", True, True),
+    ("score desc", True, True),
+    ("score asc", False, True),
+    ("years", False, False),
 ]
 
 
 @pytest.mark.parametrize(("ordering", "descending", "rank"), RANKS)
 def test_ranks_are_ordered_best_first(ordering, descending, rank):
-    rest = f'return {{ bm25($p.bio, "a") as score }} order {{ {ordering} }} limit 3'
+    rest = (
+        f'return {{ bm25($p.bio, "a") as score, $p.age as years }} order {{ {ordering} }} limit 3'
+    )
     (found,) = _plan("", rest, "$v: Vector(2)").orderings
     assert (found.descending, found.rank) == (descending, rank)
 

@@ -122,9 +122,10 @@ class ReadChecker:
             expr = checker.check(ordering.expr)
             if expr is None:
                 continue
-            rank = isinstance(ordering.expr, ast.Call) and isinstance(expr, _RANKS)
-            if not self._may_order(ordering, expr, body, rank=rank, grouped=grouped):
+            if not self._may_order(ordering, expr, body, grouped=grouped):
                 continue
+            # A score orders like itself, whether it is written out or called by its alias.
+            rank = isinstance(expr, _RANKS)
             descending = ordering.direction == "desc"
             if rank and not isinstance(expr, ir.Nearest):
                 # A relevance is ordered best first unless the query says otherwise.
@@ -139,11 +140,11 @@ class ReadChecker:
         expr: ir.Expr,
         body: ast.ReadBody,
         *,
-        rank: bool,
         grouped: bool,
     ) -> bool:
         report = self.context.problems.report
-        if rank and body.limit is None:
+        called = isinstance(ordering.expr, ast.Call)
+        if called and body.limit is None:
             hint = "add `limit 10` after the order block"
             if isinstance(expr, ir.Nearest):
                 message = "nearest ordering requires a limit clause"
@@ -152,7 +153,7 @@ class ReadChecker:
             if isinstance(expr, ir.Rrf):
                 report(ordering.at, "rrf ordering requires a limit clause", code="T21", hint=hint)
                 return False
-        if rank and grouped:
+        if isinstance(expr, _RANKS) and grouped:
             hint = "return the rank in a query of its own"
             report(ordering.at, "search ranks cannot order grouped rows", code="T9", hint=hint)
             return False

@@ -62,6 +62,7 @@ class Checked:
     unplannable: tuple[Problem, ...]
     plan: ir.ReadPlan | ir.MutationPlan | None
     params: tuple[ir.ParamDecl, ...]
+    advice: tuple[str, ...] = ()
 
 
 _cache: dict[tuple[str, str, str | None], CompiledQuery] = {}
@@ -170,6 +171,7 @@ def check_parsed(query: ast.Query, source: str, catalog: Catalog) -> Checked:
         unplannable=problems.unplannable(),
         plan=plan,
         params=params,
+        advice=problems.advice(),
     )
 
 

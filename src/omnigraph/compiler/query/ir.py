@@ -258,9 +258,10 @@ class Projection:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ordering:
     """One sort key. Nulls come first when ascending and last when descending, except for search
-    ranks (`rank` true: written as `nearest/bm25/rrf(…)` in `order`), where rows without a score
-    are left out of the result. `descending` already holds the right direction for ranks. `column`
-    is the index of a projection with the same value, if there is one."""
+    ranks (`rank` true: the expression is `nearest/bm25/rrf(…)`, written out or called by its
+    alias), where rows without a score are left out of the result. `descending` already holds the
+    right direction for ranks. `column` is the index of a projection with the same value, if there
+    is one."""
 
     expr: Expr
     descending: bool = False

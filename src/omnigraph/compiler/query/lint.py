@@ -187,6 +187,7 @@ def _checked(query: ast.Query, source: str, catalog: Catalog) -> LintResult:
         )
     assert checked.plan is not None, "a query without problems has a plan"
     warnings = [f"{problem.message} ({problem.hint})" for problem in checked.unplannable]
+    warnings += checked.advice
     if query.kind == "mutation" and not query.params:
         warnings.append(HARDCODED)
     return LintResult(

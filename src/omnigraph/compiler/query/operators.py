@@ -39,7 +39,19 @@ class OperatorChecker:
             return self._starts_with(expr, left, right)
         if not self._may_compare(expr.at, left, right):
             return None
-        return ir.Compare(op=ir.CompareOp(expr.op), left=left, right=right)
+        self._advise_on_enums(expr.at, left, right)
+        return _plain_search(expr.op, left, right) or ir.Compare(
+            op=ir.CompareOp(expr.op), left=left, right=right
+        )
+
+    def _advise_on_enums(self, at: int, left: ir.Expr, right: ir.Expr) -> None:
+        """A comparison with a value that the enum does not have is legal, but hardly meant."""
+        for one, other in ((left, right), (right, left)):
+            values = one.type.enum_values
+            if values is None or not isinstance(other, ir.Literal) or other.value in values:
+                continue
+            message = f"'{other.value}' is not a value of {core(one.type)}"
+            self.problems.advise(at, message)
 
     def _may_compare(self, at: int, left: ir.Expr, right: ir.Expr) -> bool:
         for side in (left, right):
@@ -150,6 +162,16 @@ class OperatorChecker:
         message = f"a condition must be true or false, got {core(kind)}"
         self.problems.report(expr.at, message, code="T7", hint=hint)
         return None
+
+
+def _plain_search(op: str, left: ir.Expr, right: ir.Expr) -> ir.Expr | None:
+    """`search(...) = true` is the long form of `search(...)`; None when this is not that."""
+    if not isinstance(left, ir.TextMatch) or not isinstance(right, ir.Literal):
+        return None
+    if op not in {"=", "!="}:
+        return None
+    wanted = right.value is (op == "=")
+    return left if wanted else ir.Not(item=left)
 
 
 class _Element:

@@ -45,6 +45,7 @@ class Problems:
         self._source = source
         self._found: dict[tuple[int, str], Problem] = {}
         self._unplannable: list[Problem] = []
+        self._advice: list[str] = []
 
     def report(
         self, at: int, message: str, *, code: str | None = None, hint: str | None = None
@@ -56,6 +57,14 @@ class Problems:
 
     def report_unplannable(self, at: int, message: str, *, hint: str) -> None:
         self._unplannable.append(self._problem(at, f"type error: {message}", None, hint))
+
+    def advise(self, at: int, message: str) -> None:
+        """Keep a remark about a sound query, for lint."""
+        line, column = self._source.place(at)
+        self._advice.append(f"{message} (line {line}, column {column})")
+
+    def advice(self) -> tuple[str, ...]:
+        return tuple(self._advice)
 
     def _problem(self, at: int, message: str, code: str | None, hint: str | None) -> Problem:
         line, column = self._source.place(at)
