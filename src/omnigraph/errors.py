@@ -163,6 +163,9 @@ class ConstraintViolationError(InputError):
     def __init__(self, message: str, *, violations: Sequence[Any], total: int) -> None:
         super().__init__(message, violations=tuple(violations), total=total)
 
+    def to_json(self) -> dict[str, Any]:
+        return {**super().to_json(), "violations": [one.to_json() for one in self.violations]}
+
 
 class RecordError(InputError):
     """A record of a load that cannot be read; `line` (or `record`) says which."""
