@@ -19,6 +19,7 @@ from omnigraph.storage.deletions import decode
 from omnigraph.storage.handles import Pinned
 
 _ROW_ID: Final = "_rowid"
+_ROW_ADDRESS: Final = "_rowaddr"
 _STAMP: Final = "_row_last_updated_at_version"
 _OFFSET_BITS: Final = 32
 _SPARSE_MAX: Final = 10_000  # rows of a fragment that are worth naming one by one
@@ -28,7 +29,7 @@ U64 = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """Row ids on the newer side (inserted, updated) and on the older one (deleted), ascending."""
+    """Where the inserted and updated rows are on the newer side, and the row ids that are gone."""
 
     inserted: U64
     updated: U64
@@ -45,10 +46,11 @@ class FragmentKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Side:
-    """The rows of one version that are not where the other version has them."""
+    """The rows of one version that are not where the other version has them, by row id."""
 
     ids: U64
     stamps: U64
+    addresses: U64
 
 
 def fragment_keys(dataset: Any) -> Mapping[int, FragmentKey]:
@@ -66,6 +68,27 @@ def fragment_keys(dataset: Any) -> Mapping[int, FragmentKey]:
 
 def changes(newer: Pinned, older: Pinned) -> Changes:
     """The difference between a version and one of its ancestors (also across a fork)."""
+    return _compare(*_sides(newer, older))
+
+
+def differing(newer: Pinned, older: Pinned, *, one_line: bool) -> tuple[U64, U64]:
+    """The row ids, on the newer and on the older side, of all rows that may differ.
+
+    On one line of versions row ids tell apart what was merely moved; otherwise the same row id may
+    mean different rows, and every row that is not at the same place on both sides is named.
+    """
+    new, old = _sides(newer, older)
+    if not one_line:
+        return new.ids, old.ids
+    found = _compare(new, old)
+    return (
+        np.union1d(found.inserted, found.updated),
+        np.union1d(found.deleted, found.updated),
+    )
+
+
+def _sides(newer: Pinned, older: Pinned) -> tuple[_Side, _Side]:
+    """The rows of each version that the other one does not have at the same place."""
     new_keys, old_keys = fragment_keys(newer.dataset), fragment_keys(older.dataset)
     whole_new = [one for one, key in new_keys.items() if old_keys.get(one) != key]
     whole_old = [one for one, key in old_keys.items() if new_keys.get(one) != key]
@@ -74,30 +97,28 @@ def changes(newer: Pinned, older: Pinned) -> Changes:
     for number in [one for one in whole_new if one in old_keys]:
         if new_keys[number].files != old_keys[number].files:
             continue
-        before = _deleted_addresses(older, number)
-        after = _deleted_addresses(newer, number)
+        before = _deleted_offsets(older, number)
+        after = _deleted_offsets(newer, number)
         if before is None or after is None:
             continue
-        back = np.setdiff1d(before, after, assume_unique=True)
-        gone = np.setdiff1d(after, before, assume_unique=True)
+        back, gone = _only_in(before, after), _only_in(after, before)
         if len(back) + len(gone) > _SPARSE_MAX:
             continue
-        came.append(back)
-        went.append(gone)
+        came.append(back | np.uint64(number << _OFFSET_BITS))
+        went.append(gone | np.uint64(number << _OFFSET_BITS))
         whole_new.remove(number)
         whole_old.remove(number)
-    return _compare(_side(newer, whole_new, came), _side(older, whole_old, went))
+    return _side(newer, whole_new, came), _side(older, whole_old, went)
 
 
 def _compare(new: _Side, old: _Side) -> Changes:
-    shared, at_new, at_old = np.intersect1d(
-        new.ids, old.ids, assume_unique=True, return_indices=True
-    )
+    _, at_new, at_old = np.intersect1d(new.ids, old.ids, assume_unique=True, return_indices=True)
+    # Compaction moves rows without touching their stamps.
+    touched = at_new[new.stamps[at_new] != old.stamps[at_old]]
     return Changes(
-        inserted=np.setdiff1d(new.ids, shared, assume_unique=True),
-        # Compaction moves rows without touching their stamps.
-        updated=shared[new.stamps[at_new] != old.stamps[at_old]],
-        deleted=np.setdiff1d(old.ids, shared, assume_unique=True),
+        inserted=np.delete(new.addresses, at_new),
+        updated=new.addresses[touched],
+        deleted=np.delete(old.ids, at_old),
     )
 
 
@@ -110,32 +131,43 @@ def _side(pinned: Pinned, fragments: list[int], places: list[U64]) -> _Side:
     if addresses:
         listed = ", ".join(str(address) for address in addresses)
         parts.append(_hidden_columns(pinned, filter=f"_rowaddr IN ({listed})"))
-    ids = [part[_ROW_ID].to_numpy() for part in parts]
-    stamps = [part[_STAMP].to_numpy() for part in parts]
-    empty = np.empty(0, np.uint64)
-    all_ids = np.concatenate([empty, *ids]).astype(np.uint64)
-    order = np.argsort(all_ids, kind="stable")
+    ids = _column(parts, _ROW_ID)
+    order = np.argsort(ids, kind="stable")
     return _Side(
-        ids=all_ids[order],
-        stamps=np.concatenate([empty, *stamps]).astype(np.uint64)[order],
+        ids=ids[order],
+        stamps=_column(parts, _STAMP)[order],
+        addresses=_column(parts, _ROW_ADDRESS)[order],
     )
+
+
+def _column(parts: list[pa.Table], name: str) -> U64:
+    empty = np.empty(0, np.uint64)
+    return np.concatenate([empty, *(np.asarray(part[name], dtype=np.uint64) for part in parts)])
+
+
+def _only_in(these: U64, those: U64) -> U64:
+    """What the first ascending array has and the second has not."""
+    if not len(these):
+        return these
+    seen = np.zeros(int(max(these[-1], those[-1] if len(those) else 0)) + 1, np.bool_)
+    seen[these] = True
+    seen[those] = False
+    return np.flatnonzero(seen).astype(np.uint64)
 
 
 def _hidden_columns(pinned: Pinned, **chosen: Any) -> pa.Table:
     found: pa.Table = pinned.dataset.scanner(
-        columns=[_ROW_ID, _STAMP], scan_stats_callback=pinned.meter.add, **chosen
+        columns=[_ROW_ID, _STAMP, _ROW_ADDRESS], scan_stats_callback=pinned.meter.add, **chosen
     ).to_table()
     return found
 
 
-def _deleted_addresses(pinned: Pinned, number: int) -> U64 | None:
-    """The addresses that the deletion file names; None if it is not in the table's own folder."""
+def _deleted_offsets(pinned: Pinned, number: int) -> U64 | None:
+    """The offsets that the deletion file names; None if it is not in the table's own folder."""
     deletions = pinned.dataset.get_fragment(number).metadata.deletion_file
     if deletions is None:
         return np.empty(0, np.uint64)
     if deletions.base_id is not None:
         return None
     body = pinned.read_file(str(deletions.path(number)))
-    if body is None:
-        return None
-    return decode(deletions.file_type, body) | np.uint64(number << _OFFSET_BITS)
+    return None if body is None else decode(deletions.file_type, body)

@@ -18,11 +18,15 @@ _MISSING: Final = (
     "no such file",
     "not a directory",
 )
+_LISTING: Final = "error performing list request"
 
 
 def is_missing(cause: BaseException) -> bool:
     """Whether the library says that the thing is not there."""
     text = str(cause).lower()
+    if _LISTING in text:
+        # A folder that is not there lists as empty: here the bucket or the server is missing.
+        return False
     return isinstance(cause, FileNotFoundError) or any(words in text for words in _MISSING)
 
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from lance.dataset import ColumnOrdering
@@ -111,6 +113,26 @@ def take(pinned: Pinned, row_ids: Any, columns: Sequence[str] | None) -> pa.Tabl
     names = list(pinned.dataset.schema.names) if columns is None else list(columns)
     taken: pa.Table = pinned.dataset._take_rows(wanted, names)  # noqa: SLF001
     return taken
+
+
+def rows_at(pinned: Pinned, addresses: npt.NDArray[np.uint64], columns: Sequence[str]) -> pa.Table:
+    """The rows at these places of the table.
+
+    Cheaper than `take` on a version that is read for the first time: Lance needs no map from row
+    ids to places.
+    """
+    if not len(addresses):
+        request = Scan(columns=columns, limit=0)
+    elif len(addresses) <= _VALUE_LIST_MAX:
+        listed = ", ".join(str(address) for address in addresses.tolist())
+        request = Scan(columns=columns, where=f"{ROW_ADDRESS} IN ({listed})")
+    else:
+        fragments = np.unique(addresses >> np.uint64(32)).tolist()
+        request = Scan(columns=[*columns, ROW_ADDRESS], fragments=fragments)
+    found: pa.Table = scanner(pinned, request).to_table()
+    if len(addresses) > _VALUE_LIST_MAX:
+        found = found.filter(pc.is_in(found[ROW_ADDRESS], value_set=pa.array(addresses)))
+    return found.select(list(columns))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -172,9 +172,24 @@ class Table:
             names = list(self.schema.names) if columns is None else list(columns)
             names = [*(name for name in names if name != ROW_ID), ROW_ID]
             return TableDelta(
-                inserted=reading.take(self._pinned, found.inserted, names),
-                updated=reading.take(self._pinned, found.updated, names),
+                inserted=reading.rows_at(self._pinned, found.inserted, names),
+                updated=reading.rows_at(self._pinned, found.updated, names),
                 deleted_row_ids=pa.array(found.deleted, pa.uint64()),
+            )
+
+    def differing_rows(
+        self, older: Table, *, one_line: bool, columns: Sequence[str]
+    ) -> tuple[pa.Table, pa.Table]:
+        """The rows of this version and of the other that may differ, each with its row id.
+
+        Costs what the difference costs. `one_line`: the other is an ancestor (`Tables.descends`).
+        """
+        with self._reading():
+            mine, theirs = delta.differing(self._pinned, older._pinned, one_line=one_line)
+            names = [*(name for name in columns if name != ROW_ID), ROW_ID]
+            return (
+                reading.take(self._pinned, mine, names),
+                reading.take(older._pinned, theirs, names),
             )
 
     def unshared_fragments(self, other: Table) -> tuple[int, ...]:
@@ -209,6 +224,11 @@ class Table:
     def stage_overwrite(self, data: Rows) -> StagedWrite:
         """Replace all rows; zero rows empty the table."""
         return staging.overwrite(self._pinned, data)
+
+    def stage_change(self, data: pa.Table, *, delete_ids: Sequence[str]) -> StagedWrite | None:
+        """Replace or add rows by id and remove others, in one version; None if nothing changes."""
+        ids = [*texts(data["id"]), *delete_ids]
+        return staging.change_rows(self._pinned, data, self.locate(ids), delete_ids)
 
     def stage_delete_ids(self, ids: Sequence[str]) -> StagedWrite | None:
         """Remove the rows with these ids; None if none of them is there."""
@@ -356,6 +376,10 @@ class Tables:
         self._forks.fork(
             location, source_branch=source_branch, version=version, branch_id=branch_id
         )
+
+    def descends(self, newer: TableEntry, older: TableEntry) -> bool:
+        """Whether one version of a table came from the other, on one line or across forks."""
+        return newer.location == older.location and self._forks.descends(newer, older)
 
     def drop_branch(self, location: str, branch_id: str) -> bool:
         """Remove a branch of the table, also a half-made one; False if there was none."""
