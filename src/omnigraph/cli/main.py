@@ -43,6 +43,7 @@ COMMANDS: Mapping[str, Entry] = {
     "snapshot": Entry("graph", "snapshot", ANY, "the datasets a state of the graph is made of"),
     "schema": Entry("schema", "schema", ANY, "show, plan and apply schemas"),
     "blob": Entry("blob", "blob", ANY, "read large values"),
+    "shell": Entry("shell", "shell", ANY, "ask and change a graph at a prompt"),
     "init": Entry("graph", "init", DIRECT, "make a new graph"),
     "lint": Entry("check", "lint", DIRECT, "check a query file against a schema"),
     "optimize": Entry(

@@ -1,0 +1,293 @@
+"""`shell`: an interactive prompt on one graph.
+
+Queries are typed as they stand in a `.gq` file, over as many lines as they need; lines that start
+with a backslash talk to the shell itself. From a file or a pipe it reads without prompting and
+stops at the first error.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from omnigraph.cli import failure, output
+from omnigraph.cli.call import Call
+from omnigraph.cli.commit import moment
+from omnigraph.cli.config import home
+from omnigraph.cli.query import default_format, read_params, table_style
+from omnigraph.cli.verbs import verb
+from omnigraph.errors import InputError, OmnigraphError
+
+if TYPE_CHECKING:
+    from omnigraph.engine.graph import Graph
+
+HISTORY_LINES_MAX = 10_000
+LOG_COMMITS_SHOWN = 20
+_NOISE = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_HELP = """\
+query name() { … }      run a query; it ends with its closing brace
+\\d [TYPE]               the types, or the properties of one
+\\b                      the branches
+\\use BRANCH             read and write this branch from now on
+\\log                    the newest commits of the branch
+\\params {"name": …}     parameters for the queries that follow
+\\format FORM            table, kv, csv, jsonl or json
+\\timing                 say how long each query took, or stop saying it
+\\explain                print how queries run instead of their rows, or stop
+\\? or \\help             this list
+\\q                      leave"""
+
+
+@verb("shell", positional="uri")
+@click.option("--branch", default="main", show_default=True, metavar="NAME", help="to start on")
+def shell(call: Call, branch: str) -> None:
+    """Ask and change a graph at a prompt."""
+    with call.graph(write=True) as graph:
+        graph.snapshot(branch)
+        session = Session(graph, call, branch=branch)
+        if not sys.stdin.isatty():
+            session.run(line.rstrip("\n") for line in sys.stdin)
+            return
+        click.echo(f"omnigraph shell on {graph.uri}; \\? for help, \\q to leave")
+        with line_editing(call.environ, session.words):
+            while not session.left:
+                session.turn()
+
+
+class Session:
+    """What a prompt remembers from one line to the next."""
+
+    def __init__(self, graph: Graph, call: Call, *, branch: str) -> None:
+        self.graph = graph
+        self.call = call
+        self.branch = branch
+        self.params: dict[str, Any] | None = None
+        self.form = default_format(call)
+        self.timing = False
+        self.explain = False
+        self.left = False
+        self._pending: list[str] = []
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def run(self, lines: Iterator[str]) -> None:
+        """Read a script; the first error ends it."""
+        for line in lines:
+            self.feed(line)
+            if self.left:
+                return
+        if self._pending:
+            self._finish()
+
+    def turn(self) -> None:
+        """One line at the prompt; errors are told and forgotten."""
+        prompt = "      ...> " if self._pending else f"{self.branch}> "
+        try:
+            self.feed(input(prompt))
+        except EOFError:
+            self.left = True
+            click.echo()
+        except KeyboardInterrupt:
+            self._pending.clear()
+            click.echo()
+        except OmnigraphError as error:
+            for line in failure.error_lines(error):
+                click.echo(line, err=True)
+
+    def feed(self, line: str) -> None:
+        """Take in one line; run what it completes."""
+        if not self._pending and line.lstrip().startswith("\\"):
+            self._command(line.strip()[1:])
+            return
+        if line.strip():
+            self._pending.append(line)
+        if self._pending and (not line.strip() or is_complete("\n".join(self._pending))):
+            self._finish()
+
+    def _finish(self) -> None:
+        source = "\n".join(self._pending)
+        self._pending.clear()
+        self._run_source(source)
+
+    # --- queries -----------------------------------------------------------------------------
+
+    def _run_source(self, source: str) -> None:
+        from omnigraph.compiler.query import parse_file
+
+        for query in parse_file(source).queries:
+            started = time.perf_counter()
+            if query.kind == "read":
+                self._read(source, query.name)
+            else:
+                self._mutate(source, query.name)
+            if self.timing:
+                click.echo(f"{(time.perf_counter() - started) * 1000:.1f} ms", err=True)
+
+    def _given(self, source: str, name: str) -> dict[str, Any]:
+        """Of the parameters set, those that the query declares."""
+        from omnigraph.compiler.query import parse_file
+
+        query = next(one for one in parse_file(source).queries if one.name == name)
+        declared = {param.name for param in query.params}
+        return {key: value for key, value in (self.params or {}).items() if key in declared}
+
+    def _read(self, source: str, name: str) -> None:
+        params = self._given(source, name)
+        if self.explain:
+            click.echo(str(self.graph.explain(source, name, params=params, branch=self.branch)))
+            return
+        result = self.graph.query(source, name, params=params, branch=self.branch)
+        rows = result.to_json_rows()
+        if self.form == "json":
+            output.emit_json(rows)
+        elif self.form == "jsonl":
+            for row in rows:
+                click.echo(output.json_line(row))
+        else:
+            style = table_style(self.call)
+            for line in output.render_rows(result.columns, rows, form=self.form, style=style):
+                click.echo(line)
+            self.call.note(f"{len(rows)} row{'' if len(rows) == 1 else 's'}")
+
+    def _mutate(self, source: str, name: str) -> None:
+        result = self.graph.mutate(
+            source,
+            name,
+            params=self._given(source, name),
+            branch=self.branch,
+            actor=self.call.actor,
+        )
+        landed = "nothing to commit" if result.commit is None else result.commit.graph_commit_id
+        click.echo(f"{result.affected_nodes} nodes, {result.affected_edges} edges; {landed}")
+
+    # --- commands ----------------------------------------------------------------------------
+
+    def _command(self, text: str) -> None:
+        name, _, rest = text.partition(" ")
+        commands: Mapping[str, Callable[[str], None]] = {
+            "d": self._types,
+            "b": self._branches,
+            "use": self._use,
+            "log": self._log,
+            "params": self._set_params,
+            "format": self._set_format,
+            "timing": self._toggle_timing,
+            "explain": self._toggle_explain,
+            "?": lambda _: click.echo(_HELP),
+            "help": lambda _: click.echo(_HELP),
+            "q": self._leave,
+        }
+        command = commands.get(name)
+        if command is None:
+            raise InputError(f"unknown shell command '\\{name}'", hint="\\? lists them")
+        command(rest.strip())
+
+    def _types(self, name: str) -> None:
+        from omnigraph.compiler.schema import compile_schema
+
+        catalog = compile_schema(self.graph.schema_source(self.branch))
+        counts = {
+            entry.type_key: entry.entity_count
+            for entry in self.graph.snapshot(self.branch).datasets
+        }
+        if not name:
+            rows = [
+                {"kind": one.kind, "type": one.name, "entities": counts.get(one.table_key, 0)}
+                for one in catalog.types()
+            ]
+            self._table(("kind", "type", "entities"), rows)
+            return
+        found = catalog.nodes.get(name) or catalog.edge_named(name)
+        if found is None:
+            raise InputError(f"no type '{name}'", hint="\\d lists them")
+        rows = [{"property": prop.name, "type": str(prop.type)} for prop in found.properties]
+        self._table(("property", "type"), rows)
+
+    def _branches(self, _: str) -> None:
+        for name in self.graph.branches():
+            click.echo(f"{'*' if name == self.branch else ' '} {name}")
+
+    def _use(self, name: str) -> None:
+        self.graph.snapshot(name)
+        self.branch = name
+
+    def _log(self, _: str) -> None:
+        for one in self.graph.commits(self.branch, limit=LOG_COMMITS_SHOWN):
+            click.echo(f"{one.graph_commit_id}  {moment(one.created_at)}  {one.actor_id or '-'}")
+
+    def _set_params(self, text: str) -> None:
+        self.params = read_params(text, None) if text else None
+
+    def _set_format(self, name: str) -> None:
+        chosen = next((form for form in output.FORMATS if form == name), None)
+        if chosen is None:
+            raise InputError(f"no format '{name}'", hint=f"one of: {', '.join(output.FORMATS)}")
+        self.form = chosen
+
+    def _toggle_timing(self, _: str) -> None:
+        self.timing = not self.timing
+
+    def _toggle_explain(self, _: str) -> None:
+        self.explain = not self.explain
+
+    def _leave(self, _: str) -> None:
+        self.left = True
+
+    def _table(self, columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
+        for line in output.table_lines(columns, rows, style=table_style(self.call)):
+            click.echo(line)
+
+    def words(self) -> list[str]:
+        """What the tab key can complete: the schema's names and the language's words."""
+        from omnigraph.compiler.schema import compile_schema
+
+        catalog = compile_schema(self.graph.schema_source(self.branch))
+        found = {"query", "match", "return", "order", "limit", "insert", "update", "delete", "not"}
+        for one in catalog.types():
+            found |= {one.name, *(prop.name for prop in one.properties)}
+            if one.kind == "edge":
+                found.add(one.name[0].lower() + one.name[1:])
+        return sorted(found)
+
+
+def is_complete(text: str) -> bool:
+    """Whether every brace that was opened is closed again, and there was one."""
+    bare = _NOISE.sub(" ", text)
+    return "{" in bare and bare.count("{") <= bare.count("}")
+
+
+@contextmanager
+def line_editing(environ: Mapping[str, str], words: Callable[[], list[str]]) -> Iterator[None]:
+    """History that survives the session, and completion, where the platform has them."""
+    try:
+        import readline
+    except ImportError:
+        yield
+        return
+    path = home(environ) / "shell_history"
+    try:
+        readline.read_history_file(path)
+    except OSError:
+        readline.clear_history()
+    readline.set_history_length(HISTORY_LINES_MAX)
+
+    def complete(text: str, state: int) -> str | None:
+        matches = [word for word in words() if word.startswith(text)]
+        return matches[state] if state < len(matches) else None
+
+    readline.set_completer(complete)
+    readline.parse_and_bind("tab: complete")
+    try:
+        yield
+    finally:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            readline.write_history_file(path)
+        except OSError as cause:
+            click.echo(f"warning: the history was not saved: {cause}", err=True)
