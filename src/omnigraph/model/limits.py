@@ -71,6 +71,7 @@ CHECK_GROUP_KEYS: Final = 8_000_000  # endpoints looked up at once by one check 
 CHECK_RANGE_KEYS: Final = 4_000_000  # ids that one check task holds
 STAGE_FLUSH_BYTES: Final = 256 * 1024 * 1024  # of shaped rows that one task holds before writing
 PIECE_ROWS: Final = 1_000_000  # of a columnar file, one task each
+GROUP_ROWS: Final = 500_000  # of a stored table, read by one task
 SAMPLES_PER_CHUNK: Final = 16  # keys kept to cut key spaces into even ranges
 CHECK_LOOKUP_KEYS_MAX: Final = 10_000  # a load this small looks stored ids up instead of reading all
 CHECK_ROUNDS_MAX: Final = 16  # of taking out bad rows until the rest is clean

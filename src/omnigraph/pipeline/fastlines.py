@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from omnigraph.engine.write.columns import batch_schema, column, column_type
-from omnigraph.engine.write.values import DATE_PATTERN, MS_MAX, MS_MIN
+from omnigraph.engine.write.values import DATE_PATTERN, DAYS_MAX, DAYS_MIN, MS_MAX, MS_MIN
 from omnigraph.model.schema import (
     FLOATS,
     Catalog,
@@ -34,6 +34,7 @@ _PARSE_BLOCK_BYTES: Final = 1 << 25
 _BAD_LINES_SOUGHT_MAX: Final = 32  # per bucket; beyond that, one by one is cheaper than halving
 _LINES_ONE_BY_ONE: Final = 16
 _CLOSING: Final = ord("}")
+_CALENDAR: Final = frozenset({Scalar.DATE, Scalar.DATETIME})
 # The moments that Arrow reads as the value rules do; other spellings are judged one by one.
 _PLAIN_MOMENT: Final = (
     r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,3})?"
@@ -117,13 +118,17 @@ class LineParser:
         parsed: list[ParsedRows] = []
         slow: list[tuple[int, bytes]] = []
         sought = 0
+        epochs = False  # whether dates come as counts, as our own exports have them
         stack = [(0, len(bucket.lines))]
         while stack:
             start, end = stack.pop()
             lines = bucket.lines[start:end]
             whole = bucket.text is not None and len(lines) == len(bucket.lines)
             text = bucket.text if whole and bucket.text else b"\n".join(lines) + b"\n"
-            table = _parsed(entity, text, rows=len(lines))
+            table = _parsed(entity, text, rows=len(lines), epochs=epochs)
+            if table is None and (start, end) == (0, len(bucket.lines)) and _has_dates(entity):
+                table = _parsed(entity, text, rows=len(lines), epochs=True)
+                epochs = table is not None
             if table is not None:
                 batch, refused = _fitted(entity, table, _spelled_nulls(text, lines))
                 if refused is not None:
@@ -167,10 +172,14 @@ def _prefixes(entity: NodeType | EdgeType) -> list[bytes]:
     return [b'{"' + word + b'":' + space + name for space in (b"", b" ")]
 
 
-def _line_schema(entity: NodeType | EdgeType) -> pa.Schema:
+def _has_dates(entity: NodeType | EdgeType) -> bool:
+    return any(prop.type.scalar in _CALENDAR for prop in entity.properties)
+
+
+def _line_schema(entity: NodeType | EdgeType, *, epochs: bool) -> pa.Schema:
     data = pa.struct(
         [pa.field("id", pa.string())]
-        + [pa.field(prop.name, _json_type(prop.type)) for prop in entity.properties]
+        + [pa.field(prop.name, _json_type(prop.type, epochs=epochs)) for prop in entity.properties]
     )
     if isinstance(entity, NodeType):
         return pa.schema([pa.field("type", pa.string()), pa.field("data", data)])
@@ -178,12 +187,14 @@ def _line_schema(entity: NodeType | EdgeType) -> pa.Schema:
     return pa.schema([*(pa.field(name, pa.string()) for name in names), pa.field("data", data)])
 
 
-def _json_type(kind: PropertyType) -> pa.DataType:
+def _json_type(kind: PropertyType, *, epochs: bool) -> pa.DataType:
     """The type in which Arrow's JSON reader reads the property before it is fitted."""
     if kind.scalar is Scalar.VECTOR:
         return pa.list_(pa.float64())
-    if kind.scalar in (Scalar.DATE, Scalar.DATETIME, Scalar.BLOB, Scalar.STRING):
-        leaf: pa.DataType = pa.string()
+    if kind.scalar in _CALENDAR and epochs:
+        leaf: pa.DataType = pa.int64()
+    elif kind.scalar in (Scalar.BLOB, Scalar.STRING) or kind.scalar in _CALENDAR:
+        leaf = pa.string()
     elif kind.scalar in FLOATS:
         leaf = pa.float64()
     else:
@@ -191,14 +202,16 @@ def _json_type(kind: PropertyType) -> pa.DataType:
     return pa.list_(leaf) if kind.is_list else leaf
 
 
-def _parsed(entity: NodeType | EdgeType, text: bytes, *, rows: int) -> pa.Table | None:
+def _parsed(
+    entity: NodeType | EdgeType, text: bytes, *, rows: int, epochs: bool
+) -> pa.Table | None:
     """One row a line, or None if Arrow refuses any of them or counts differently.
 
     Every line starts with `{` and ends with `}`, so an object cannot reach over a line end, and
     equal counts mean exactly one object on each line.
     """
     options = pj.ParseOptions(
-        explicit_schema=_line_schema(entity), unexpected_field_behavior="error"
+        explicit_schema=_line_schema(entity, epochs=epochs), unexpected_field_behavior="error"
     )
     reading = pj.ReadOptions(use_threads=False, block_size=_PARSE_BLOCK_BYTES)
     try:
@@ -308,12 +321,25 @@ def _leaves(raw: Column, kind: PropertyType) -> tuple[Column, Any]:
             if kind.scalar is Scalar.F32:
                 odd = pc.or_(odd, pc.invert(pc.is_finite(narrow)))
             return narrow, odd if pc.any(odd).as_py() else None
+        case Scalar.DATE | Scalar.DATETIME if pa.types.is_integer(raw.type):
+            return _counted(raw, leaf)
         case Scalar.DATE:
             return _calendar(raw, leaf, DATE_PATTERN)
         case Scalar.DATETIME:
             return _calendar(raw, leaf, _PLAIN_MOMENT)
         case _:
             return raw, None
+
+
+def _counted(raw: Column, leaf: pa.DataType) -> tuple[Column, Any]:
+    """Days or milliseconds since the epoch."""
+    is_day = pa.types.is_date32(leaf)
+    lowest, highest = (DAYS_MIN, DAYS_MAX) if is_day else (MS_MIN, MS_MAX)
+    far = pc.or_(pc.less(raw, lowest), pc.greater(raw, highest))
+    some_far = pc.any(far).as_py()
+    near = pc.if_else(far, None, raw) if some_far else raw
+    fitted = near.cast(pa.int32()).cast(leaf) if is_day else near.cast(leaf)
+    return fitted, far if some_far else None
 
 
 def _calendar(raw: Column, leaf: pa.DataType, pattern: str) -> tuple[Column, Any]:

@@ -17,12 +17,10 @@ from omnigraph.model.graph import TableEntry
 from omnigraph.model.limits import CHECK_GROUP_KEYS, VIOLATIONS_LISTED_MAX
 from omnigraph.pipeline.arrow import Column, Ints, as_mask, flat, pc
 from omnigraph.pipeline.parts import GraphAccess, KeyRange, Part
-from omnigraph.storage import sql
 
 OffenceKind = Literal["duplicate", "conflict", "dangling", "kept", "degree"]
 
 _NO_KEYS: Final = pa.array([], pa.string())
-_ASKED_AT_ONCE: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,11 +203,7 @@ def _stored_rows(task: IdTask, held: _Held) -> pa.Table:
         for keys, _, _ in _groups(task.access, end.parts, end.column, task.within):
             asked += keys.chunks
     ids = pc.unique(pa.chunked_array(asked, pa.string())).to_pylist()
-    found = [
-        table.read(where=sql.in_list("id", ids[at : at + _ASKED_AT_ONCE]), **wanted)
-        for at in range(0, len(ids), _ASKED_AT_ONCE)
-    ]
-    return pa.concat_tables(found) if found else pa.table({"id": _NO_KEYS})
+    return table.lookup("id", ids, ["id", *(("_rowid", "_rowaddr") if task.locate else ())])
 
 
 def _matches(held: _Held, found: pa.Table) -> Iterator[Match]:

@@ -7,6 +7,7 @@ when somebody has to be told.
 
 from __future__ import annotations
 
+import uuid
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -103,6 +104,16 @@ class Part:
             for receipt in self.receipts
         ]
         return pa.concat_tables(tables)
+
+
+def write_spill(files: FileAccess, folder: str, rows: pa.Table) -> str:
+    """Keep rows in a file of their own; its address."""
+    address = f"{folder}/{uuid.uuid4().hex}.arrow"
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    files.write(address, sink.getvalue().to_pybytes())
+    return address
 
 
 def packed(numbers: Ints) -> bytes:

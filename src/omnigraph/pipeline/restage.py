@@ -15,8 +15,9 @@ from omnigraph.model.graph import TableEntry
 from omnigraph.model.schema import EdgeType, NodeType
 from omnigraph.pipeline.arrow import Ints
 from omnigraph.pipeline.fanout import fan_out
+from omnigraph.pipeline.files import FileAccess
 from omnigraph.pipeline.idchecks import Match
-from omnigraph.pipeline.parts import GraphAccess, Part, packed
+from omnigraph.pipeline.parts import GraphAccess, Part, packed, write_spill
 from omnigraph.storage.arrow_schema import arrow_schema
 from omnigraph.storage.blobs import seal
 from omnigraph.storage.fragments import row_count
@@ -68,6 +69,11 @@ def rewrite(task: RewriteTask) -> Part:
     stays[task.leading] = False
     order = np.concatenate([task.leading, np.flatnonzero(stays)])
     chosen = rows.take(pa.array(order, pa.int64()))
+    spills: tuple[str, ...] = ()
+    if task.part.spills and not len(task.leading):
+        files = FileAccess(environ=task.access.environ)
+        folder = task.part.spills[0].rpartition("/")[0]
+        spills = (write_spill(files, folder, chosen),)
     sealed = seal(chosen, arrow_schema(task.entity))
     receipts = write_images(
         task.access.folder(task.part.entry),
@@ -81,7 +87,7 @@ def rewrite(task: RewriteTask) -> Part:
         rows=sum(row_count(receipt) for receipt in receipts),
         # Numbers are packed growing; a part with leading rows is never asked for places again.
         numbers=() if len(task.leading) else (packed(numbers[order]),),
-        spills=(),
+        spills=spills,
     )
 
 

@@ -6,7 +6,6 @@ receipts of the attempt that Spark kept are ever used.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -21,7 +20,7 @@ from omnigraph.model.schema import Catalog, EdgeType, NodeType, Scalar
 from omnigraph.pipeline.arrow import flat
 from omnigraph.pipeline.files import FileAccess
 from omnigraph.pipeline.linestage import LineCount, shaped_lines, unhurried_collector
-from omnigraph.pipeline.parts import GraphAccess, Part, packed
+from omnigraph.pipeline.parts import GraphAccess, Part, packed, write_spill
 from omnigraph.pipeline.shape import Problem, Problems, ShapedRows
 from omnigraph.pipeline.splits import Split
 from omnigraph.pipeline.tablestage import TablePiece, shaped_pieces
@@ -173,13 +172,7 @@ def _spilled(job: StageJob, key: str, tables: list[pa.Table]) -> list[str]:
     blobs = any(prop.type.scalar is Scalar.BLOB for prop in entity.properties)
     if job.spill is None or not blobs:
         return []
-    address = f"{job.spill}/{uuid.uuid4().hex}.arrow"
-    sink = pa.BufferOutputStream()
-    rows = pa.concat_tables(tables)
-    with pa.ipc.new_file(sink, rows.schema) as writer:
-        writer.write_table(rows)
-    job.files.write(address, sink.getvalue().to_pybytes())
-    return [address]
+    return [write_spill(job.files, job.spill, pa.concat_tables(tables))]
 
 
 def discard(graph: GraphAccess, parts: Iterable[Part]) -> int:

@@ -199,12 +199,21 @@ def _fast_lists(values: Column, kind: PropertyType) -> Column | None:
 
 
 def _fast_blobs(values: Column, target: pa.DataType) -> Column | None:
-    if not (pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type)):
+    """Bytes, or what our own exports write: structs of `data` and `uri`."""
+    if pa.types.is_struct(values.type) and {f.name for f in values.type} == {"data", "uri"}:
+        data, uri = pc.struct_field(values, "data"), pc.struct_field(values, "uri")
+    elif pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type):
+        data, uri = values, nulls(len(values), pa.string())
+    else:
         return None
-    data = values.cast(pa.large_binary())
-    nothing = {"uri": pa.string(), "position": pa.uint64(), "size": pa.uint64()}
-    fields = [data, *(nulls(len(data), kind) for kind in nothing.values())]
-    return pa.StructArray.from_arrays(fields, fields=list(target), mask=pc.is_null(data))
+    cells: Any = [
+        data.cast(pa.large_binary()),
+        uri,
+        nulls(len(values), pa.uint64()),
+        nulls(len(values), pa.uint64()),
+    ]
+    fields: Any = target
+    return pa.StructArray.from_arrays(cells, fields=list(fields), mask=pc.is_null(values))
 
 
 def _reader(source: pa.DataType, kind: PropertyType) -> Callable[[Any], Any]:
