@@ -197,6 +197,24 @@ def test_arithmetic_has_the_type_of_its_result(expression, scalar, nullable):
     assert (column.type.scalar, column.nullable) == (scalar, nullable)
 
 
+# (expression, may it be null)
+CONDITIONS_RETURNED = [
+    ("$p.level > 3", False),
+    ("$p.age > 3", True),
+    ("$p.level > 3 and $p.age is null", False),
+    ("not ($p.age in [1] or $p.level > 3)", True),
+    ("$p.name contains $x", True),
+    ('$p.tags contains "a"', True),
+    ('search($p.name, "a")', False),
+]
+
+
+@pytest.mark.parametrize(("expression", "nullable"), CONDITIONS_RETURNED)
+def test_a_returned_condition_says_whether_it_can_be_null(expression, nullable):
+    (column,) = _plan("", f"return {{ {expression} as x }}", "$x: String?").columns
+    assert (column.kind, column.nullable) == ("bool", nullable)
+
+
 # --- return, order ---
 
 

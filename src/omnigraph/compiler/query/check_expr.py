@@ -14,7 +14,7 @@ from typing import assert_never
 from omnigraph.compiler.diagnostics import did_you_mean
 from omnigraph.compiler.query import ast, ir
 from omnigraph.compiler.query.check_search import SearchChecker
-from omnigraph.compiler.query.operators import OperatorChecker
+from omnigraph.compiler.query.operators import OperatorChecker, negation
 from omnigraph.compiler.query.scope import WILDCARD, Bound, Context, Scope
 from omnigraph.compiler.query.types import (
     LiteralError,
@@ -79,7 +79,7 @@ class ExprChecker:
                 return self.operators.logic(expr, items)
             case ast.Negated():
                 item = self.condition(expr.item)
-                return None if item is None else ir.Not(item=item)
+                return None if item is None else negation(item)
             case ast.Minus():
                 item = self.check(expr.item)
                 return None if item is None else self.operators.minus(expr, item)

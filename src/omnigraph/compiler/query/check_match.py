@@ -13,6 +13,7 @@ from omnigraph.compiler.diagnostics import did_you_mean
 from omnigraph.compiler.query import ast, ir
 from omnigraph.compiler.query.check_expr import ExprChecker
 from omnigraph.compiler.query.check_traversal import TraversalChecker
+from omnigraph.compiler.query.operators import truth
 from omnigraph.compiler.query.scope import WILDCARD, Bound, Context, Scope
 from omnigraph.compiler.query.types import (
     LiteralError,
@@ -133,8 +134,8 @@ class MatchChecker:
         if value is None:
             return None
         if prop.type.is_list:
-            return ir.ListContains(items=left, needle=value)
-        return ir.Compare(op=ir.CompareOp.EQ, left=left, right=value)
+            return ir.ListContains(items=left, needle=value, type=truth(left, value))
+        return ir.Compare(op=ir.CompareOp.EQ, left=left, right=value, type=truth(left, value))
 
     def _inline_value(self, match: ast.PropMatch, prop: Property) -> ir.Expr | None:
         """The value to be equal to; for a list property, the element to be found in it."""

@@ -9,7 +9,7 @@ from typing import assert_never
 
 from omnigraph.compiler.diagnostics import did_you_mean
 from omnigraph.compiler.query import ast, ir
-from omnigraph.compiler.query.operators import OperatorChecker
+from omnigraph.compiler.query.operators import OperatorChecker, negation
 from omnigraph.compiler.query.scope import Context
 from omnigraph.compiler.query.types import (
     LiteralError,
@@ -251,7 +251,7 @@ class WhereChecker:
                 return self.operators.logic(expr, [self.check(item) for item in expr.items])
             case ast.Negated():
                 item = self.check(expr.item)
-                return None if item is None else ir.Not(item=item)
+                return None if item is None else negation(item)
             case ast.Minus():
                 item = self._typed(expr.item)
                 return None if item is None else self.operators.minus(expr, item)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from omnigraph.compiler.diagnostics import did_you_mean
 from omnigraph.compiler.query import ast, ir
+from omnigraph.compiler.query.operators import truth
 from omnigraph.compiler.query.scope import Bound, Context, Scope
 from omnigraph.compiler.query.types import (
     I64,
@@ -50,7 +51,13 @@ class SearchChecker:
             return None
         if call.name == "bm25":
             return ir.Bm25(field=field, query=query)
-        return ir.TextMatch(kind=_KINDS[call.name], field=field, query=query, max_edits=edits)
+        return ir.TextMatch(
+            kind=_KINDS[call.name],
+            field=field,
+            query=query,
+            max_edits=edits,
+            type=truth(field, query),
+        )
 
     def _report(self, at: int, message: str, code: str, hint: str | None = None) -> None:
         self.context.problems.report(at, message, code=code, hint=hint)

@@ -19,8 +19,7 @@ from omnigraph.compiler.query.types import (
 from omnigraph.model.schema import PropertyType, Scalar
 
 _ARITHMETIC = frozenset({"+", "-", "*", "/", "%"})
-_INTEGER = PropertyType(scalar=Scalar.I64)
-_FLOAT = PropertyType(scalar=Scalar.F64)
+NULLABLE_BOOL = PropertyType(scalar=Scalar.BOOL, nullable=True)
 _ZERO = ir.Literal(value=0, type=I64)
 
 
@@ -41,7 +40,7 @@ class OperatorChecker:
             return None
         self._advise_on_enums(expr.at, left, right)
         return _plain_search(expr.op, left, right) or ir.Compare(
-            op=ir.CompareOp(expr.op), left=left, right=right
+            op=ir.CompareOp(expr.op), left=left, right=right, type=truth(left, right)
         )
 
     def _advise_on_enums(self, at: int, left: ir.Expr, right: ir.Expr) -> None:
@@ -92,10 +91,10 @@ class OperatorChecker:
         if not left.type.is_list:
             if not self._require_text(expr.at, right, "contains on a String"):
                 return None
-            return ir.TextContains(text=left, part=right)
+            return ir.TextContains(text=left, part=right, type=truth(left, right))
         if not self._may_compare(expr.at, _Element.of(left), right):
             return None
-        return ir.ListContains(items=left, needle=right)
+        return ir.ListContains(items=left, needle=right, type=truth(left, right))
 
     def _starts_with(self, expr: ast.Binary, left: ir.Expr, right: ir.Expr) -> ir.Expr | None:
         if not is_text(left.type):
@@ -104,7 +103,7 @@ class OperatorChecker:
             return None
         if not self._require_text(expr.at, right, "starts_with"):
             return None
-        return ir.StartsWith(text=left, prefix=right)
+        return ir.StartsWith(text=left, prefix=right, type=truth(left, right))
 
     def _require_text(self, at: int, right: ir.Expr, what: str) -> bool:
         if is_text(right.type) and not (isinstance(right, ir.Literal) and right.value is None):
@@ -125,10 +124,10 @@ class OperatorChecker:
             return None
         found: ir.Expr
         if isinstance(options, ir.Literal | ir.Param):
-            found = ir.InList(needle=needle, options=options)
+            found = ir.InList(needle=needle, options=options, type=truth(needle, options))
         else:
-            found = ir.ListContains(items=options, needle=needle)
-        return ir.Not(item=found) if expr.negated else found
+            found = ir.ListContains(items=options, needle=needle, type=truth(needle, options))
+        return negation(found) if expr.negated else found
 
     def arithmetic(self, op: str, at: int, left: ir.Expr, right: ir.Expr) -> ir.Expr | None:
         for side in (left, right):
@@ -152,7 +151,8 @@ class OperatorChecker:
         sound = tuple(item for item in items if item is not None)
         if len(sound) < len(items):
             return None
-        return ir.And(items=sound) if expr.op == "and" else ir.Or(items=sound)
+        kind = truth(*sound)
+        return ir.And(items=sound, type=kind) if expr.op == "and" else ir.Or(items=sound, type=kind)
 
     def require_bool(self, expr: ast.Expr, checked: ir.Expr) -> ir.Expr | None:
         kind = checked.type
@@ -164,6 +164,15 @@ class OperatorChecker:
         return None
 
 
+def truth(*parts: ir.Expr) -> PropertyType:
+    """The type of a condition over these parts: it may be null when one of them may."""
+    return NULLABLE_BOOL if any(part.type.nullable for part in parts) else ir.BOOL
+
+
+def negation(item: ir.Expr) -> ir.Not:
+    return ir.Not(item=item, type=truth(item))
+
+
 def _plain_search(op: str, left: ir.Expr, right: ir.Expr) -> ir.Expr | None:
     """`search(...) = true` is the long form of `search(...)`; None when this is not that."""
     if not isinstance(left, ir.TextMatch) or not isinstance(right, ir.Literal):
@@ -171,7 +180,7 @@ def _plain_search(op: str, left: ir.Expr, right: ir.Expr) -> ir.Expr | None:
     if op not in {"=", "!="}:
         return None
     wanted = right.value is (op == "=")
-    return left if wanted else ir.Not(item=left)
+    return left if wanted else negation(left)
 
 
 class _Element:
