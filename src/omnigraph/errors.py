@@ -79,7 +79,10 @@ class InputError(OmnigraphError):
 
 
 class ParseError(InputError):
-    """Source text that the grammar refuses. `line` and `column` count from 1."""
+    """Source text that the grammar refuses, or one declaration that is wrong by itself.
+
+    `line` and `column` count from 1.
+    """
 
     code = "parse-error"
     line: int

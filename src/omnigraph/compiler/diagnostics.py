@@ -37,7 +37,7 @@ class SourceText:
         return len(self._starts)
 
     def place(self, offset: int) -> tuple[int, int]:
-        """The line and column of a character offset; offsets outside are moved to the nearest end."""
+        """The line and column of a character offset; one outside is moved to the nearest end."""
         offset = min(max(offset, 0), len(self.text))
         row = bisect_right(self._starts, offset) - 1
         return row + 1, offset - self._starts[row] + 1
@@ -53,9 +53,9 @@ class SourceText:
     def excerpt(self, line: int, column: int) -> str:
         """The place, the source line and a caret below the column, in three lines.
 
-            schema:2:8
-            2 |   name Strin
-              |        ^
+        schema:2:8
+        2 |   name Strin
+          |        ^
         """
         text = self.line(line)
         at = min(max(column, 1), len(text) + 1) - 1
@@ -116,7 +116,7 @@ def _distance(left: str, right: str, *, limit: int) -> int:
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str | None:
-    """A hint for an unknown name: the closest one, else the choices when they are few, else None."""
+    """A hint for an unknown name: the closest one, else the few choices there are, else None."""
     known = sorted(set(candidates))
     near = closest(name, known)
     if near is not None:
