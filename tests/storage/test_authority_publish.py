@@ -217,6 +217,15 @@ def test_an_outdated_handle_does_not_refuse_what_holds_by_now(graph, local_root)
     assert versions(graph)[PERSON] == 3
 
 
+def test_an_outdated_handle_writes_to_a_table_that_it_has_not_seen(graph, local_root):
+    other = Authority.over(local_root)
+    other.head()
+    new = Registration(table_key="node:City", location="nodes/city")
+    graph.publish(update("node:City", 1), registrations=(new,))
+    other.publish(update("node:City", 2))
+    assert versions(graph)["node:City"] == 2
+
+
 def test_a_deleted_branch_takes_no_commits(graph):
     branch = graph.refs.create("gone", actor_id=None)
     graph.refs.delete("gone")

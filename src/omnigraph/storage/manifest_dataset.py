@@ -7,12 +7,13 @@ two racing commits gets through.
 
 from __future__ import annotations
 
+import logging
 import os
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import lance
 import pyarrow as pa
@@ -36,8 +37,9 @@ from omnigraph.storage.faults import is_missing, reason_of
 from omnigraph.storage.layout import MANIFEST, branch_folder
 from omnigraph.storage.manifest_rows import PRIMARY_KEY, STAMP_KEY, holds_head
 from omnigraph.storage.objects import Root
+from omnigraph.storage.torn import is_whole, newest_whole, remove_torn, version_file
 
-_VERSION_FILE_TOP: Final = (1 << 64) - 1
+logger = logging.getLogger(__name__)
 
 
 class LostRaceError(Exception):
@@ -85,7 +87,7 @@ class ManifestDatasets:
         """The newest version, found by a listing."""
         mark = self._folder_mark(branch_id)
         with self._opening(branch_id):
-            dataset = self._dataset(branch_id, None)
+            dataset = self._latest(branch_id)
         return Opened(
             branch_id=branch_id, version=dataset.version, dataset=dataset, folder_mark=mark
         )
@@ -288,7 +290,28 @@ class ManifestDatasets:
         with self._opening(branch_id):
             self._dataset(branch_id, None).cleanup_old_versions(versions=sorted(versions))
 
+    def remove_torn(self, branch_id: str | None) -> bool:
+        """Free version numbers that a power cut left with half a file; False if there are none."""
+        folder = self._versions_folder(branch_id)
+        return folder is not None and bool(remove_torn(folder))
+
     # --- details -----------------------------------------------------------------------------
+
+    def _latest(self, branch_id: str | None) -> Any:
+        folder = self._versions_folder(branch_id)
+        if folder is None:
+            return self._dataset(branch_id, None)
+        try:
+            dataset = self._dataset(branch_id, None)
+            if is_whole(folder, dataset.version):
+                return dataset
+        except (OSError, ValueError) as cause:
+            found = newest_whole(folder)
+            if found.version is None or not found.torn:
+                raise
+            logger.warning("read around a torn version", extra={"why": reason_of(cause)})
+            return self._dataset(branch_id, found.version)
+        return self._dataset(branch_id, newest_whole(folder).version)
 
     def _dataset(self, branch_id: str | None, version: int | None) -> Any:
         return lance.dataset(
@@ -419,11 +442,6 @@ class ManifestDatasets:
             )
 
 
-def version_file(version: int) -> str:
-    """The file name of a manifest version: newer versions sort first."""
-    return f"{_VERSION_FILE_TOP - version:020d}.manifest"
-
-
 def _update(values: dict[str, str | None]) -> Any:
     return LanceOperation.UpdateMap(values)
 
@@ -446,7 +464,7 @@ def _steadily(ask: Callable[[], Any]) -> Any:
 
 def _is_damage(cause: BaseException) -> bool:
     text = str(cause).lower()
-    return any(words in text for words in ("corrupt", "magic", "invalid data", "out of range"))
+    return any(words in text for words in ("corrupt", "magic", "for object of size"))
 
 
 def _escaped(text: str) -> str:

@@ -71,12 +71,14 @@ class Publisher:
             migrate(self._manifests.root, self._world, self._manifests.store)
             known = self._manifests.fresh(branch.id)
         for _ in range(PUBLISHER_RETRY_BUDGET):
-            known = self._admitted(known, changeset, lineage)
+            known, tail = self._admitted(known, branch, changeset, lineage, publish_id)
             try:
-                return self._commit(known, branch, changeset, lineage, publish_id).snapshot(branch)
+                return self._write(known, tail).snapshot(branch)
             except LostRaceError:
                 known = self._manifests.fresh(branch.id)
             except (OSError, ValueError, RuntimeError) as cause:
+                if self._manifests.datasets.remove_torn(branch.id):
+                    continue  # half a version stood where ours belongs
                 known = self._after_silence(known, lineage, cause)
             # A try may land although the answer was lost or a repeated request was refused.
             row = self._manifests.find_row(known, lineage.commit_id)
@@ -84,19 +86,31 @@ class Publisher:
                 return known.snapshot(branch)
         raise RowLevelCasContentionError(branch=branch.name, attempts=PUBLISHER_RETRY_BUDGET)
 
-    def _admitted(self, known: Known, changeset: Changeset, lineage: Lineage) -> Known:
-        """The newest state we know that the changeset fits; an outdated refusal is no refusal."""
+    def _admitted(
+        self,
+        known: Known,
+        branch: Branch,
+        changeset: Changeset,
+        lineage: Lineage,
+        publish_id: str,
+    ) -> tuple[Known, Tail]:
+        """What to follow and by what; a refusal counts only if we know the newest version."""
         try:
-            self._admit(known, changeset, lineage)
+            return known, self._planned(known, branch, changeset, lineage, publish_id)
         except ConflictError:
-            fresh = self._manifests.fresh(known.opened.branch_id)
+            fresh = self._manifests.fresh(branch.id)
             if fresh.version == known.version:
                 raise
-            self._admit(fresh, changeset, lineage)
-            return fresh
-        return known
+            return fresh, self._planned(fresh, branch, changeset, lineage, publish_id)
 
-    def _admit(self, known: Known, changeset: Changeset, lineage: Lineage) -> None:
+    def _planned(
+        self,
+        known: Known,
+        branch: Branch,
+        changeset: Changeset,
+        lineage: Lineage,
+        publish_id: str,
+    ) -> Tail:
         check_expectations(known.tail, changeset.expects)
         if self._manifests.find_row(known, lineage.commit_id) is not None:
             raise AlreadyExistsError(
@@ -104,19 +118,10 @@ class Publisher:
                 kind="commit",
                 name=lineage.commit_id,
             )
-
-    def _commit(
-        self,
-        known: Known,
-        branch: Branch,
-        changeset: Changeset,
-        lineage: Lineage,
-        publish_id: str,
-    ) -> Known:
         commit = next_commit(
             known.tail, branch, lineage, version=known.version + 1, publish_id=publish_id
         )
-        return self._write(known, successor(known.tail, changeset, commit))
+        return successor(known.tail, changeset, commit)
 
     def _write(self, known: Known, tail: Tail) -> Known:
         kept = known.sealed  # newest first
