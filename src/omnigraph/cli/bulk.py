@@ -1,4 +1,4 @@
-"""A load on Spark: from the words of the command line to those of the pipeline."""
+"""Loads and exports on Spark: from the words of the command line to those of the pipeline."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from omnigraph.cli.call import Call
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from omnigraph.pipeline import PipelineReport
 
 
 def sources_of(paths: Sequence[str], type_name: str | None) -> Sequence[str] | Mapping[str, Any]:
@@ -26,7 +28,7 @@ def wants_progress(call: Call) -> bool:
 
 def load_on_spark(
     call: Call, spark: SparkSession, *, sources: Any, options: Mapping[str, Any]
-) -> Any:
+) -> PipelineReport:
     """Run one load through the pipeline and return its report."""
     from omnigraph import pipeline
 
@@ -36,3 +38,12 @@ def load_on_spark(
     return pipeline.load(
         spark, call.target.uri, sources, actor=call.actor, progress=wants_progress(call), **given
     )
+
+
+def export_on_spark(
+    call: Call, spark: SparkSession, *, out: str, options: Mapping[str, Any]
+) -> PipelineReport:
+    """Run one export through the pipeline and return its report."""
+    from omnigraph import pipeline
+
+    return pipeline.export(spark, call.target.uri, out, progress=wants_progress(call), **options)

@@ -233,16 +233,18 @@ def export(
     if engine == "spark" or (engine == "auto" and form == "parquet"):
         if out_path is None:
             raise click.UsageError("an export on Spark needs --out <PATH>")
-        from omnigraph import pipeline
+        from omnigraph.cli.bulk import export_on_spark
 
-        report = pipeline.export(
+        report = export_on_spark(
+            call,
             spark_session(spark_master, spark_remote),
-            target.uri,
-            out_path,
-            format=form,
-            branch=branch or "main",
-            snapshot=snapshot,
-            types=types or None,
+            out=out_path,
+            options={
+                "format": form,
+                "branch": branch or "main",
+                "snapshot": snapshot,
+                "types": types or None,
+            },
         )
         call.emit(report.to_json(), human=report.to_text().splitlines())
         return
