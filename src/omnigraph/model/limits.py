@@ -38,6 +38,7 @@ STORE_RETRY_MS_MAX: Final = 10_000
 LOAD_REQUEST_BYTES_MAX: Final = 256 * 1024 * 1024
 LOAD_LINE_BYTES_MAX: Final = 32 * 1024 * 1024
 VIOLATIONS_LISTED_MAX: Final = 100
+MERGE_CONFLICTS_LISTED_MAX: Final = 1_000_000
 LOAD_CHUNK_ROWS: Final = 16_384  # parsed records of one type kept as Python values
 BLOB_URI_BYTES_MAX: Final = 64 * 1024
 
@@ -50,6 +51,8 @@ QUERY_STATEMENTS_MAX: Final = 10_000  # statements of one mutation
 QUERY_PARAMS_MAX: Final = 1_000
 QUERY_HOPS_MAX: Final = 1_000_000
 COMPILED_QUERIES_CACHED_MAX: Final = 512
+PARSED_QUERIES_CACHED_MAX: Final = 64
+CACHED_QUERY_CHARS_MAX: Final = 32_768  # longer sources are compiled anew each time
 
 # The schema language.
 SCHEMA_SOURCE_BYTES_MAX: Final = 1024 * 1024

@@ -16,7 +16,7 @@ from omnigraph.compiler.query.parse import SOURCE_NAME, parse_file
 from omnigraph.compiler.query.problems import Problem, Problems, as_error
 from omnigraph.compiler.query.scope import Context
 from omnigraph.errors import InputError, MixedMutationError, NotFoundError
-from omnigraph.model.limits import COMPILED_QUERIES_CACHED_MAX
+from omnigraph.model.limits import CACHED_QUERY_CHARS_MAX, COMPILED_QUERIES_CACHED_MAX
 from omnigraph.model.schema import Catalog
 
 RESERVED_PARAMS = frozenset({"__nanograph_now"})
@@ -74,19 +74,25 @@ def compile_query(source: str, catalog: Catalog, name: str | None = None) -> Com
     catalog.
 
     Raises ParseError, TypeCheckError (its `errors` list every problem), MixedMutationError, or
-    NotFoundError / InputError when the name does not say which query is meant. Equal arguments give
-    the same object again.
+    NotFoundError / InputError when the name does not say which query is meant. The same source,
+    schema and name give the same object again, as long as it is remembered.
     """
     key = (source, catalog.hash, name)
     found = _cache.get(key)
     if found is None:
         query = choose_query(parse_file(source).queries, name)
         found = _compiled(query, source, catalog)
-        with _cache_lock:
-            while len(_cache) >= COMPILED_QUERIES_CACHED_MAX:
-                del _cache[next(iter(_cache))]
-            _cache[key] = found
+        if len(source) <= CACHED_QUERY_CHARS_MAX:
+            _remember(key, found)
     return found
+
+
+def _remember(key: tuple[str, str, str | None], compiled: CompiledQuery) -> None:
+    """Keep a compiled query; the oldest one makes room."""
+    with _cache_lock:
+        while len(_cache) >= COMPILED_QUERIES_CACHED_MAX:
+            del _cache[next(iter(_cache))]
+        _cache[key] = compiled
 
 
 def choose_query(queries: Sequence[ast.Query], name: str | None) -> ast.Query:

@@ -15,7 +15,7 @@ from omnigraph.compiler.query.describe import Operation
 from omnigraph.compiler.query.parse import parse_file
 from omnigraph.compiler.query.problems import Problem
 from omnigraph.errors import InputError, MixedMutationError, ParseError
-from omnigraph.model.schema import Catalog, NodeType
+from omnigraph.model.schema import Catalog, EdgeType, NodeType
 
 _SEVERITIES = ("error", "warning", "info")
 HARDCODED = "mutation has no parameters: every run writes the same values"
@@ -221,8 +221,8 @@ def _unset_properties(queries: Sequence[ast.Query], catalog: Catalog) -> list[Li
                 set_somewhere.setdefault(statement.type_name, set()).update(names)
     findings: list[LintFinding] = []
     for type_name, names in touched.items():
-        node = catalog.nodes.get(type_name)
-        if node is None:
+        entity = catalog.nodes.get(type_name) or catalog.edges.get(type_name)
+        if entity is None:
             continue
         findings.extend(
             LintFinding(
@@ -233,18 +233,19 @@ def _unset_properties(queries: Sequence[ast.Query], catalog: Catalog) -> list[Li
                 property=prop,
                 query_names=tuple(sorted(names)),
             )
-            for prop in _settable(node)
+            for prop in _settable(entity)
             if prop not in set_somewhere[type_name]
         )
     return findings
 
 
-def _settable(node: NodeType) -> list[str]:
+def _settable(entity: NodeType | EdgeType) -> list[str]:
     """What an update could sensibly set: nullable, not part of the key, not an embedding."""
+    key = entity.key if isinstance(entity, NodeType) else ()
     return [
         prop.name
-        for prop in node.properties
-        if prop.type.nullable and prop.name not in node.key and prop.embed is None
+        for prop in entity.properties
+        if prop.type.nullable and prop.name not in key and prop.embed is None
     ]
 
 

@@ -9,7 +9,8 @@ from omnigraph.compiler.query import ast
 from omnigraph.compiler.query.parse_expr import ExprParser
 from omnigraph.compiler.query.tokens import Token, fail, unquote
 from omnigraph.model.limits import (
-    COMPILED_QUERIES_CACHED_MAX,
+    CACHED_QUERY_CHARS_MAX,
+    PARSED_QUERIES_CACHED_MAX,
     QUERY_CLAUSES_MAX,
     QUERY_HOPS_MAX,
     QUERY_PARAMS_MAX,
@@ -24,10 +25,18 @@ _VECTOR_DIMENSION_MAX = 2**31 - 1
 SOURCE_NAME = "query"
 
 
-@lru_cache(maxsize=COMPILED_QUERIES_CACHED_MAX)
 def parse_file(source: str) -> ast.QueryFile:
     """The tree of a `.gq` text, or ParseError with line, column and excerpt."""
+    if len(source) > CACHED_QUERY_CHARS_MAX:
+        return _parsed(source)
+    return _remembered(source)
+
+
+def _parsed(source: str) -> ast.QueryFile:
     return _Parser(SourceText(source, SOURCE_NAME)).file()
+
+
+_remembered = lru_cache(maxsize=PARSED_QUERIES_CACHED_MAX)(_parsed)
 
 
 class _Parser(ExprParser):
