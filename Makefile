@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check lint fmt docs bench clean
+.PHONY: help setup demo test test-all check lint fmt docs site bench clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -46,6 +46,10 @@ fmt: $(STAMP) ## format the code and mend what ruff can mend
 
 docs: $(STAMP) ## rewrite the generated half of the reference pages
 	@$(BIN)/python tools/reference.py
+
+site: $(STAMP) ## build the documents as a web site in site/
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group docs
+	@$(BIN)/mkdocs build --quiet --strict
 
 bench: $(STAMP) ## run the benchmarks
 	@$(BIN)/python benches/run.py

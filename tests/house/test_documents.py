@@ -36,6 +36,16 @@ def test_every_link_of_a_page_leads_somewhere(page):
         assert target.exists(), f"{link} leads nowhere"
 
 
+def test_every_page_is_reached_from_the_index():
+    docs = REPOSITORY / "docs"
+    linked = {
+        (docs / link.partition("#")[0]).resolve()
+        for link in LINK.findall((docs / "index.md").read_text(encoding="utf-8"))
+    }
+    pages = {page.resolve() for page in docs.rglob("*.md")} - {(docs / "index.md").resolve()}
+    assert sorted(page.name for page in pages - linked) == []
+
+
 def test_the_readme_names_the_two_commands_and_ci_runs_the_second():
     readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     assert "make demo" in readme

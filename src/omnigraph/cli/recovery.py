@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,6 +11,9 @@ from omnigraph.cli.output import cell
 from omnigraph.cli.scope import Capability
 from omnigraph.cli.verbs import CommandGroup, exclusive, verb
 from omnigraph.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from omnigraph.storage.recovery import Resolution
 
 recovery = CommandGroup("recovery", help="Unfinished writes, and what became of earlier ones.")
 
@@ -65,7 +68,7 @@ def resolve(call: Call, operation_id: str, *, roll_back: bool, discard: bool) ->
         call.consent()
     call.announce()
     with call.graph(write=True) as graph:
-        how = "roll-back" if roll_back else "discard" if discard else "auto"
+        how: Resolution = "roll-back" if roll_back else "discard" if discard else "auto"
         record = graph.resolve_recovery(operation_id, how).to_json()
     call.emit(record, human=_block(record))
 
