@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from manifest_world import FAST, Authority
+from manifest_world import FAST, Authority, update
 from omnigraph.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -150,9 +150,14 @@ def test_a_branch_with_a_descendant_cannot_be_deleted(graph):
 
 def test_deleting_drops_the_forks_of_tables_that_the_branch_wrote(graph):
     branch = graph.refs.create("b", actor_id=None)
-    location = graph.advance(branch=branch).entries["node:Person"].location
+    graph.publish(
+        update("node:Person", 2, branch=branch.id),
+        update("edge:Knows", 2, branch=f"{branch.id}__2"),
+        branch=branch,
+    )
+    person, knows = (graph.head().entries[key].location for key in ("node:Person", "edge:Knows"))
     graph.refs.delete("b")
-    assert graph.forks.dropped == [(location, branch.id)]
+    assert sorted(graph.forks.dropped) == sorted([(person, branch.id), (knows, f"{branch.id}__2")])
 
 
 def test_a_name_that_lives_again_is_another_branch(graph):

@@ -99,13 +99,14 @@ class Refs:
         self._world.steps.reach(Step.BRANCH_REF_DELETED)
         self._drop_manifest(branch.id)
         self._world.steps.reach(Step.BRANCH_MANIFEST_DROPPED)
-        for location in forked:
-            self._drop_fork(location, branch.id)
+        for location, line in forked:
+            self._drop_fork(location, line)
             self._world.steps.reach(Step.BRANCH_TABLE_DROPPED)
         return branch
 
-    def _forked(self, branch: Branch) -> tuple[str, ...]:
-        """The tables that the branch has a version of its own of."""
+    def _forked(self, branch: Branch) -> tuple[tuple[str, str], ...]:
+        """The tables that the branch has lines of its own of, and those lines: its id or, after an
+        earlier life, the id and a number (`<id>__2`)."""
         try:
             entries = self._manifests.head(branch).entries.values()
         except OmnigraphError as cause:  # a damaged branch must be deletable
@@ -113,7 +114,14 @@ class Refs:
                 "deleting an unreadable branch", extra={"branch": branch.name, "why": str(cause)}
             )
             return ()
-        return tuple(sorted({each.location for each in entries if each.branch == branch.id}))
+        lines = {(each.location, each.branch) for each in entries if each.branch is not None}
+        return tuple(
+            sorted(
+                (location, line)
+                for location, line in lines
+                if line == branch.id or line.startswith(f"{branch.id}__")
+            )
+        )
 
     def _check_parent(self, branch: Branch, parent: Branch) -> None:
         """Undo a branch whose parent was deleted meanwhile.
