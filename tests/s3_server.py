@@ -48,6 +48,10 @@ def _verb(request):
     return "LIST" if listing else request.method
 
 
+def _ignore(status, headers, exc_info=None):
+    """Take an answer that nobody will see."""
+
+
 class S3Server:
     """moto behind one lock, so that its conditional writes are atomic, as the real ones are."""
 
@@ -56,6 +60,7 @@ class S3Server:
         from werkzeug.serving import make_server
 
         self.log = RequestLog()
+        self._fault = None
         self._app = DomainDispatcherApplication(create_backend_app)
         self._lock = threading.Lock()
         self._server = make_server("127.0.0.1", 0, self._answer, threaded=True)
@@ -70,7 +75,23 @@ class S3Server:
         )
         with self._lock:
             self.log.requests.append(seen)
-            return [b"".join(self._app(environ, start_response))]
+            outcome = self._fault(seen) if self._fault else None
+            if outcome != "refused":
+                body = [b"".join(self._app(environ, start_response if not outcome else _ignore))]
+            if outcome is None:
+                return body
+        start_response("500 Internal Server Error", [("Content-Length", "0")])
+        return [b""]
+
+    @contextmanager
+    def failing(self, choose):
+        """Answer 500 in the block to requests for which `choose(request)` says "refused" (nothing
+        happened) or "lost" (it was done, only the answer is wrong)."""
+        self._fault = choose
+        try:
+            yield
+        finally:
+            self._fault = None
 
     def environ(self):
         """The variables under which a program finds this server."""

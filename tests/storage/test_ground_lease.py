@@ -151,3 +151,28 @@ def test_a_garbled_lease_object_does_not_lock_the_branch_for_ever(s3_root):
     open_store(root, World()).put("__locks/main.json", b"not json")
     with leases(s3_root).hold(None, wait_ms=0) as lease:
         assert lease.token == 1
+
+
+@pytest.mark.s3
+def test_a_lease_taken_again_and_given_back_costs_two_requests(s3_root, request_counter):
+    mine = leases(s3_root)
+    with mine.hold(None, wait_ms=0):
+        pass
+    with request_counter.counted() as seen, mine.hold(None, wait_ms=0):
+        pass
+    assert seen.by_verb() == {"PUT": 2}
+
+
+@pytest.mark.s3
+def test_a_lease_that_others_had_meanwhile_is_found_again(s3_root):
+    mine = leases(s3_root)
+    with mine.hold(None, wait_ms=0):
+        pass
+    with (
+        leases(s3_root).hold(None, wait_ms=0),
+        pytest.raises(LeaseUnavailableError),
+        mine.hold(None, wait_ms=10),
+    ):
+        pass
+    with mine.hold(None, wait_ms=0) as lease:
+        assert lease.token == 3

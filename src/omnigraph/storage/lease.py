@@ -22,9 +22,10 @@ from typing import Final, Protocol
 from omnigraph.errors import LeaseUnavailableError, StorageUnavailableError
 from omnigraph.model.graph import MAIN
 from omnigraph.model.limits import LEASE_EXPIRY_MS, LEASE_RENEW_MS
-from omnigraph.model.ports import ObjectStore, StoredObject, World
+from omnigraph.model.ports import Clock, ObjectStore, StoredObject, World
 from omnigraph.storage.layout import LOCKS
 from omnigraph.storage.objects import Root
+from omnigraph.storage.s3_store import S3Objects
 
 _POLL_MS_MIN: Final = 1
 _POLL_MS_MAX: Final = 20
@@ -49,9 +50,8 @@ class Leases:
     """Hands out the leases of one graph."""
 
     def __init__(self, root: Root, store: ObjectStore, world: World) -> None:
-        self._root = root
-        self._store = store
-        self._world = world
+        self._local = None if root.local_path is None else Path(root.local_path) / LOCKS
+        self._stored = _StoredLeases(store, world) if isinstance(store, S3Objects) else None
 
     def hold(self, branch_id: str | None, *, wait_ms: int) -> AbstractContextManager[Lease]:
         """Wait for the branch to be free and keep it for the block; None is main.
@@ -59,9 +59,10 @@ class Leases:
         A thread that holds the lease must not ask for it again: it would wait for itself.
         """
         name = MAIN if branch_id is None else branch_id
-        if self._root.local_path is not None:
-            return _hold_file(Path(self._root.local_path) / LOCKS / f"{name}.lock", name, wait_ms)
-        return _StoredLeases(self._store, self._world).hold(f"{LOCKS}/{name}.json", name, wait_ms)
+        if self._local is not None:
+            return _hold_file(self._local / f"{name}.lock", name, wait_ms)
+        assert self._stored is not None, "a root is local or on an object store"
+        return self._stored.hold(f"{LOCKS}/{name}.json", name, wait_ms)
 
 
 def _unavailable(name: str, wait_ms: int) -> LeaseUnavailableError:
@@ -174,62 +175,79 @@ class _Claim:
             return cls(owner="", token=0, expires_at=0)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Held:
+    """A claim that we wrote, and the tag under which the store has it."""
+
+    claim: _Claim
+    tag: str
+
+
 class _StoredLeases:
-    def __init__(self, store: ObjectStore, world: World) -> None:
+    """Leases as objects. Remembers what it gave back: to take that again needs one request."""
+
+    def __init__(self, store: S3Objects, world: World) -> None:
         self._store = store
         self._clock = world.clock
         self._ids = world.ids
+        self._free: dict[str, _Held] = {}
 
     @contextmanager
     def hold(self, key: str, name: str, wait_ms: int) -> Iterator[Lease]:
         owner = self._ids.ulid()
         waiting = _Waiting(wait_ms, pause_ms_max=_STORE_POLL_MS_MAX)
-        token = self._try_claim(key, owner)
-        while token is None:
+        held = self._try_again(key, owner) or self._try_claim(key, owner)
+        while held is None:
             if not waiting.pause():
                 raise _unavailable(name, wait_ms)
-            token = self._try_claim(key, owner)
-        lease = _StoredLease(self._store, self._claim, key, name, owner, token)
+            held = self._try_claim(key, owner)
+        lease = _StoredLease(self._store, self._clock, key, name, held)
         lease.start()
         try:
             yield lease
         finally:
-            lease.give_back()
+            free = lease.give_back()
+            if free is not None:
+                self._free[key] = free
 
-    def _claim(self, owner: str, token: int) -> _Claim:
-        expires_at = self._clock.now_us() + LEASE_EXPIRY_MS * 1000
-        return _Claim(owner=owner, token=token, expires_at=expires_at)
+    def _try_again(self, key: str, owner: str) -> _Held | None:
+        """Take what we gave back, if nobody had it since."""
+        free = self._free.pop(key, None)
+        if free is None:
+            return None
+        return self._replace(key, _claim(owner, free.claim.token + 1, self._clock), free.tag)
 
-    def _try_claim(self, key: str, owner: str) -> int | None:
-        """The token of the new claim, or None while somebody else holds the branch."""
+    def _try_claim(self, key: str, owner: str) -> _Held | None:
+        """The new claim, or None while somebody else holds the branch."""
         found = self._store.read(key)
         if found is None:
-            made = self._store.put_if_absent(key, self._claim(owner, 1).encode())
-            return 1 if made else None
+            first = _claim(owner, 1, self._clock)
+            tag = self._store.create_tagged(key, first.encode())
+            return None if tag is None else _Held(claim=first, tag=tag)
         held = _Claim.decode(found)
         if held.expires_at and held.expires_at + _CLOCK_SKEW_US > self._clock.now_us():
             return None
         assert found.tag is not None, "object stores tag what they hold"
-        mine = self._claim(owner, held.token + 1)
-        return mine.token if self._store.put_if_match(key, mine.encode(), tag=found.tag) else None
+        return self._replace(key, _claim(owner, held.token + 1, self._clock), found.tag)
+
+    def _replace(self, key: str, claim: _Claim, tag: str) -> _Held | None:
+        fresh = self._store.replace_tagged(key, claim.encode(), tag=tag)
+        return None if fresh is None else _Held(claim=claim, tag=fresh)
 
 
-class _Claims(Protocol):
-    def __call__(self, owner: str, token: int) -> _Claim: ...
+def _claim(owner: str, token: int, clock: Clock) -> _Claim:
+    return _Claim(owner=owner, token=token, expires_at=clock.now_us() + LEASE_EXPIRY_MS * 1000)
 
 
 class _StoredLease:
     """A claim that a thread renews until it is given back."""
 
-    def __init__(
-        self, store: ObjectStore, claims: _Claims, key: str, name: str, owner: str, token: int
-    ) -> None:
+    def __init__(self, store: S3Objects, clock: Clock, key: str, name: str, held: _Held) -> None:
         self._store = store
-        self._claims = claims
+        self._clock = clock
         self._key = key
         self._name = name
-        self._owner = owner
-        self._token = token
+        self._held = held  # written by the renewing thread only, until that has ended
         self._good_until = time.monotonic() + LEASE_EXPIRY_MS / 1000
         self._stop = threading.Event()
         self._lost = threading.Event()
@@ -237,7 +255,7 @@ class _StoredLease:
 
     @property
     def token(self) -> int:
-        return self._token
+        return self._held.claim.token
 
     def start(self) -> None:
         self._renewer.start()
@@ -246,35 +264,40 @@ class _StoredLease:
         if self._lost.is_set() or time.monotonic() >= self._good_until:
             raise _lost(self._name)
 
-    def give_back(self) -> None:
+    def give_back(self) -> _Held | None:
+        """End the claim and return how the store has it now; None if that is not known."""
         self._stop.set()
         self._renewer.join()
+        claim = self._held.claim
         if self._lost.is_set():
-            return
+            return None
         try:
-            self._replace(_Claim(owner=self._owner, token=self._token, expires_at=0))
+            return self._write(_Claim(owner=claim.owner, token=claim.token, expires_at=0))
         except StorageUnavailableError:
             # The claim runs out by itself; the write it protected is over.
-            return
+            return None
 
     def _renew(self) -> None:
         while not self._stop.wait(LEASE_RENEW_MS / 1000):
             started = time.monotonic()
+            claim = self._held.claim
             try:
-                kept = self._replace(self._claims(self._owner, self._token))
+                kept = self._write(_claim(claim.owner, claim.token, self._clock))
             except StorageUnavailableError:
                 continue  # the next round may get through before the claim runs out
-            if not kept:
+            if kept is None:
                 self._lost.set()
                 return
+            self._held = kept
             self._good_until = started + LEASE_EXPIRY_MS / 1000
 
-    def _replace(self, claim: _Claim) -> bool:
-        """Write the claim over our own one; False if it is no longer ours."""
+    def _write(self, claim: _Claim) -> _Held | None:
+        """Write the claim over our own one; None if it is no longer ours."""
+        fresh = self._store.replace_tagged(self._key, claim.encode(), tag=self._held.tag)
+        if fresh is not None:
+            return _Held(claim=claim, tag=fresh)
+        # An answer that was lost looks like a loss of the lease: see whose claim is there.
         found = self._store.read(self._key)
-        if found is None or found.tag is None:
-            return False
-        held = _Claim.decode(found)
-        if (held.owner, held.token) != (self._owner, self._token):
-            return False
-        return self._store.put_if_match(self._key, claim.encode(), tag=found.tag)
+        if found is None or found.tag is None or _Claim.decode(found) != claim:
+            return None
+        return _Held(claim=claim, tag=found.tag)

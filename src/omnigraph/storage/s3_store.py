@@ -46,20 +46,28 @@ class S3Objects:
             obstore.put(self._store, key, body, use_multipart=False)
 
     def put_if_absent(self, key: str, body: bytes) -> bool:
-        with self._faults(key, "write"):
-            try:
-                obstore.put(self._store, key, body, mode="create", use_multipart=False)
-            except AlreadyExistsError:
-                return False
-        return True
+        return self.create_tagged(key, body) is not None
 
     def put_if_match(self, key: str, body: bytes, *, tag: str) -> bool:
+        return self.replace_tagged(key, body, tag=tag) is not None
+
+    def create_tagged(self, key: str, body: bytes) -> str | None:
+        """The tag of the new object, or None if one was there."""
         with self._faults(key, "write"):
             try:
-                obstore.put(self._store, key, body, mode={"e_tag": tag}, use_multipart=False)
+                made = obstore.put(self._store, key, body, mode="create", use_multipart=False)
+            except AlreadyExistsError:
+                return None
+        return made["e_tag"] or ""
+
+    def replace_tagged(self, key: str, body: bytes, *, tag: str) -> str | None:
+        """The new tag, or None if the object no longer carried the old one."""
+        with self._faults(key, "write"):
+            try:
+                made = obstore.put(self._store, key, body, mode={"e_tag": tag}, use_multipart=False)
             except (PreconditionError, NotFoundError, FileNotFoundError):
-                return False
-        return True
+                return None
+        return made["e_tag"] or ""
 
     def list_keys(self, prefix: str) -> Sequence[str]:
         with self._faults(prefix, "list"):
