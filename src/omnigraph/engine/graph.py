@@ -18,6 +18,8 @@ from omnigraph.compiler.query import (
 )
 from omnigraph.engine.core import Core, OpenMode, open_core
 from omnigraph.engine.init import init_core
+from omnigraph.engine.merge.conflicts import MergePreview, MergeResult, Strategy
+from omnigraph.engine.merge.run import merge, preview
 from omnigraph.engine.read.context import ReadLimits
 from omnigraph.engine.read.explain import Explanation
 from omnigraph.engine.read.export import export_lines
@@ -244,7 +246,7 @@ class Graph:
         actor: str | None = None,
         strict: bool = True,
     ) -> LoadResult:
-        """Load request-sized NDJSON as one commit; bigger data goes through `omnigraph.pipeline`."""
+        """Load request-sized NDJSON as one commit; `omnigraph.pipeline` takes more."""
         core = self._opened()
         core.require_writable()
         if mode not in LOAD_MODES:
@@ -323,6 +325,35 @@ class Graph:
     def delete_branch(self, name: str, actor: str | None = None) -> None:  # noqa: ARG002
         """End a branch; what was merged stays, its own commits go."""
         self._opened().delete_branch(name)
+
+    def merge(
+        self,
+        source: str,
+        into: str = MAIN,
+        actor: str | None = None,
+        *,
+        strategy: Strategy = "fail",
+        delete_branch: bool = False,
+    ) -> MergeResult:
+        """Merge a branch into another as one commit; `MergeConflictsError` and nothing otherwise.
+
+        `strategy` settles entities that both sides changed: "ours" keeps the target's, "theirs"
+        takes the source's, "property" merges what each side changed.
+        """
+        return merge(
+            self._opened(),
+            source,
+            into,
+            actor_id=actor,
+            strategy=strategy,
+            delete_branch=delete_branch,
+        )
+
+    def merge_preview(
+        self, source: str, into: str = MAIN, *, strategy: Strategy = "fail"
+    ) -> MergePreview:
+        """What `merge` would do now, conflicts included, without writing anything."""
+        return preview(self._opened(), source, into, strategy=strategy)
 
     def commits(
         self, branch: str = MAIN, *, actor: str | None = None, limit: int | None = None

@@ -72,19 +72,17 @@ def changes(newer: Pinned, older: Pinned) -> Changes:
 
 
 def differing(newer: Pinned, older: Pinned, *, one_line: bool) -> tuple[U64, U64]:
-    """The row ids, on the newer and on the older side, of all rows that may differ.
+    """The addresses, on the newer and on the older side, of all rows that may differ.
 
     On one line of versions row ids tell apart what was merely moved; otherwise the same row id may
     mean different rows, and every row that is not at the same place on both sides is named.
     """
     new, old = _sides(newer, older)
     if not one_line:
-        return new.ids, old.ids
-    found = _compare(new, old)
-    return (
-        np.union1d(found.inserted, found.updated),
-        np.union1d(found.deleted, found.updated),
-    )
+        return new.addresses, old.addresses
+    _, at_new, at_old = np.intersect1d(new.ids, old.ids, assume_unique=True, return_indices=True)
+    moved = new.stamps[at_new] == old.stamps[at_old]
+    return np.delete(new.addresses, at_new[moved]), np.delete(old.addresses, at_old[moved])
 
 
 def _sides(newer: Pinned, older: Pinned) -> tuple[_Side, _Side]:

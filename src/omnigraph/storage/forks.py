@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from omnigraph.errors import AlreadyExistsError, NotFoundError
+from omnigraph.model.graph import TableEntry
 from omnigraph.storage.faults import translated
 from omnigraph.storage.handles import Handles
 from omnigraph.storage.layout import branch_folder
@@ -40,6 +41,18 @@ class Forks:
                 else:
                     self._require_untouched(location, branch_id, known, (source_branch, version))
         self._flush(location, branch_id)
+
+    def descends(self, newer: TableEntry, older: TableEntry) -> bool:
+        """Whether the walk from the newer pin down its forks meets the older one."""
+        line, version = newer.branch, newer.version
+        while line != older.branch:
+            if line is None:
+                return False
+            known = self._ref(self._handles.head(newer.location, None), line)
+            if known is None:
+                return False
+            line, version = known["parent_branch"], int(known["parent_version"])
+        return older.version <= version
 
     def drop(self, location: str, branch_id: str) -> bool:
         """Remove a branch and all that only it holds; False if there was nothing."""

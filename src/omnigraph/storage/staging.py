@@ -65,8 +65,16 @@ def upsert(pinned: Pinned, rows: pa.Table, existing: pa.Table) -> StagedWrite | 
     `rows` holds each id once; `existing` has `id`, `_rowid` and `_rowaddr`. Replaced rows keep
     their row id, so history and caches can follow them.
     """
+    return change_rows(pinned, rows, existing, ())
+
+
+def change_rows(
+    pinned: Pinned, rows: pa.Table, existing: pa.Table, delete_ids: Sequence[str]
+) -> StagedWrite | None:
+    """The same, and remove the rows with these ids in the same version."""
+    gone = existing.filter(pc.is_in(existing["id"], value_set=pa.array(delete_ids, pa.string())))
     if rows.num_rows == 0:
-        return None
+        return delete(pinned, gone[ROW_ADDRESS])
     if existing.num_rows == 0:
         return append(pinned, rows)
     assert pc.count_distinct(rows["id"]).as_py() == rows.num_rows, "an upsert names each id once"
@@ -80,9 +88,17 @@ def upsert(pinned: Pinned, rows: pa.Table, existing: pa.Table) -> StagedWrite | 
     ascending = np.argsort(row_ids)
     ordered = rows.take(pa.array(np.concatenate([old[ascending], new])))
     fragments = _with_row_ids(written(pinned, ordered), row_ids[ascending].tolist())
-    updated, removed = without_rows(pinned, _u64(existing[ROW_ADDRESS])[places])
+    replaced = _u64(existing[ROW_ADDRESS])[places]
+    updated, removed = without_rows(pinned, np.concatenate([replaced, _u64(gone[ROW_ADDRESS])]))
     operation = change(pinned, updated=updated, removed=removed, added=fragments)
-    return staged(pinned, "upsert", operation, inserted=len(new), updated=len(old))
+    return staged(
+        pinned,
+        "upsert",
+        operation,
+        inserted=len(new),
+        updated=len(old),
+        deleted=gone.num_rows,
+    )
 
 
 def upsert_fragments(

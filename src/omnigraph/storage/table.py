@@ -6,7 +6,7 @@ never moves the head: only `Tables.apply` commits, and only on the version a wri
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ from omnigraph.storage import (
     indexes,
     landing,
     reading,
+    retention,
     staging,
 )
 from omnigraph.storage.blobs import StoredBlob, open_blobs
@@ -47,6 +48,7 @@ from omnigraph.storage.reading import (
     Scan,
     texts,
 )
+from omnigraph.storage.retention import Collected
 from omnigraph.storage.staged import StagedWrite
 from omnigraph.storage.staging import Rows
 
@@ -188,8 +190,8 @@ class Table:
             mine, theirs = delta.differing(self._pinned, older._pinned, one_line=one_line)
             names = [*(name for name in columns if name != ROW_ID), ROW_ID]
             return (
-                reading.take(self._pinned, mine, names),
-                reading.take(older._pinned, theirs, names),
+                reading.rows_at(self._pinned, mine, names),
+                reading.rows_at(older._pinned, theirs, names),
             )
 
     def unshared_fragments(self, other: Table) -> tuple[int, ...]:
@@ -365,6 +367,14 @@ class Tables:
     ) -> list[VersionTransaction]:
         """What made the versions in (after, upto], oldest first."""
         return landing.transactions(self._handles, location, branch, after=after, upto=upto)
+
+    def versions(self, location: str, branch: str | None) -> tuple[int, ...]:
+        """Every version of the table that is still stored, ascending."""
+        return retention.versions(self._handles, location, branch)
+
+    def collect(self, location: str, branch: str | None, unwanted: Collection[int]) -> Collected:
+        """Remove versions and the files that only they use; the head and fork bases stay."""
+        return retention.collect(self._handles, location, branch, unwanted)
 
     def fork(
         self, location: str, *, source_branch: str | None, version: int, branch_id: str

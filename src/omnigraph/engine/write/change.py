@@ -75,8 +75,11 @@ def stage(changes: Changes, context: WriteContext, stored: Stored) -> tuple[Stag
 def _stage(
     table_key: str, change: TableChange, context: WriteContext, stored: Stored
 ) -> StagedWrite | None:
-    assert not (change.deleted and change.rows.num_rows), "one table, one kind of staged write"
     table = context.writable(table_key)
+    if change.deleted and change.rows.num_rows:
+        return table.stage_change(
+            seal(change.rows, table.schema), delete_ids=sorted(change.deleted)
+        )
     if change.deleted:
         return table.stage_delete_ids(sorted(change.deleted))
     rows = seal(change.rows, table.schema)

@@ -53,14 +53,15 @@ class Violation:
 class Findings:
     """Collects violations in the order in which they are found."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, listed_max: int = VIOLATIONS_LISTED_MAX) -> None:
         self.listed: list[Violation] = []
         self.total = 0
+        self._listed_max = listed_max
 
     @property
     def room(self) -> int:
         """How many more would be listed; a check describes no more than that."""
-        return max(0, VIOLATIONS_LISTED_MAX - len(self.listed))
+        return max(0, self._listed_max - len(self.listed))
 
     def add(self, violations: Iterable[Violation], *, total: int | None = None) -> None:
         """Take violations; `total` is given when only the first of them are described."""

@@ -1,0 +1,193 @@
+"""What differs between two states of the graph, entity by entity.
+
+Only rows that are not at the same place in both versions of a table are read; they are paired by
+entity id and compared property by property, typed: null is not "", 1.0 is not "1". An entity that
+was deleted and made again, or touched without a change, is judged by what it is, not by what was done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.engine.write.columns import batch_schema, from_fitted
+from omnigraph.engine.write.values import BlobCell
+from omnigraph.model.graph import TableEntry
+from omnigraph.model.schema import EdgeType, NodeType, Scalar
+from omnigraph.storage.blobs import StoredBlob
+from omnigraph.storage.table import Table, Tables
+
+Mask = npt.NDArray[np.bool_]
+Places = npt.NDArray[np.int64]
+ROW_ID = "_rowid"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """Rows of one version of a table: everything but blobs, which are read when asked for."""
+
+    table: Table
+    rows: pa.Table  # id, (src, dst,) properties without blobs, _rowid
+
+    def blobs(self, name: str, places: Places) -> list[StoredBlob | None]:
+        row_ids = self.rows[ROW_ID].to_numpy()[places]
+        return self.table.blobs(name, [int(row_id) for row_id in row_ids])
+
+    @property
+    def ids(self) -> pa.Array[Any]:
+        return _flat(self.rows["id"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableDifference:
+    """The entities of one type that differ. The places point into the rows of their side;
+    `updated_before` and `updated_after` belong together, place by place."""
+
+    entity: NodeType | EdgeType
+    before: Side
+    after: Side
+    inserted: Places
+    deleted: Places
+    updated_before: Places
+    updated_after: Places
+
+    @property
+    def is_empty(self) -> bool:
+        return not (len(self.inserted) or len(self.deleted) or len(self.updated_after))
+
+    def deleted_ids(self) -> list[str]:
+        ids: list[str] = self.before.ids.take(pa.array(self.deleted)).to_pylist()
+        return ids
+
+
+def difference(
+    tables: Tables,
+    entity: NodeType | EdgeType,
+    before: TableEntry,
+    after: TableEntry,
+) -> TableDifference:
+    """How the type's entities differ from one version of its table to another."""
+    old, new = tables.open(before), tables.open(after)
+    columns = [name for name in batch_schema(entity).names if name not in blob_names(entity)]
+    new_rows, old_rows = new.differing_rows(
+        old, one_line=tables.descends(after, before), columns=columns
+    )
+    return _paired(entity, Side(table=old, rows=old_rows), Side(table=new, rows=new_rows))
+
+
+def blob_names(entity: NodeType | EdgeType) -> list[str]:
+    return [prop.name for prop in entity.properties if prop.type.scalar is Scalar.BLOB]
+
+
+def whole_rows(side: Side, entity: NodeType | EdgeType, places: Places) -> pa.Table:
+    """The rows at these places as the write path wants them, blobs included."""
+    schema = batch_schema(entity)
+    chosen = side.rows.take(pa.array(places))
+    types = {prop.name: prop.type for prop in entity.properties}
+    columns: list[Any] = []
+    for field in schema:
+        if field.name in blob_names(entity):
+            cells = [_cell(blob) for blob in side.blobs(field.name, places)]
+            columns.append(from_fitted(cells, types[field.name]))
+        else:
+            columns.append(chosen[field.name])
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _cell(blob: StoredBlob | None) -> BlobCell | None:
+    if blob is None:
+        return None
+    return BlobCell(uri=blob.uri) if blob.uri else BlobCell(data=blob.read())
+
+
+# --- pairing and comparing -------------------------------------------------------------------
+
+
+def _paired(entity: NodeType | EdgeType, before: Side, after: Side) -> TableDifference:
+    place: Any = pc.index_in(after.ids, value_set=before.ids)
+    known = np.asarray(place.is_valid())
+    both_after = np.flatnonzero(known)
+    both_before = np.asarray(place.drop_null(), dtype=np.int64)
+    alone = np.ones(len(before.ids), dtype=bool)
+    alone[both_before] = False
+    changed = unequal_rows(entity, before, both_before, after, both_after)
+    return TableDifference(
+        entity=entity,
+        before=before,
+        after=after,
+        inserted=np.flatnonzero(~known),
+        deleted=np.flatnonzero(alone),
+        updated_before=both_before[changed],
+        updated_after=both_after[changed],
+    )
+
+
+def unequal_rows(
+    entity: NodeType | EdgeType, left: Side, at_left: Places, right: Side, at_right: Places
+) -> Mask:
+    """Which of the paired rows differ in any column."""
+    found = np.zeros(len(at_left), dtype=bool)
+    for name, mask in unequal_columns(entity, left, at_left, right, at_right):
+        del name
+        found |= mask
+    return found
+
+
+def unequal_columns(
+    entity: NodeType | EdgeType, left: Side, at_left: Places, right: Side, at_right: Places
+) -> Iterator[tuple[str, Mask]]:
+    """For each column, which of the paired rows differ in it."""
+    mine, theirs = left.rows.take(pa.array(at_left)), right.rows.take(pa.array(at_right))
+    blobs = blob_names(entity)
+    for name in batch_schema(entity).names:
+        if name == "id":
+            continue
+        if name in blobs:
+            pairs = zip(left.blobs(name, at_left), right.blobs(name, at_right), strict=True)
+            yield name, np.array([not _same_blob(a, b) for a, b in pairs], dtype=bool)
+        else:
+            yield name, _unequal(_flat(mine[name]), _flat(theirs[name]))
+
+
+def _unequal(left: Any, right: Any) -> Mask:
+    if pa.types.is_nested(left.type):
+        pairs = zip(left.to_pylist(), right.to_pylist(), strict=True)
+        return np.array([not _same(a, b) for a, b in pairs], dtype=bool)
+    differ = pc.not_equal(left, right)
+    if pa.types.is_floating(left.type):
+        differ = pc.and_(differ, pc.invert(pc.and_(pc.is_nan(left), pc.is_nan(right))))
+    one_null = np.asarray(left.is_null()) ^ np.asarray(right.is_null())
+    return one_null | np.asarray(pc.fill_null(differ, pa.scalar(value=False)))
+
+
+def _same(left: Any, right: Any) -> bool:
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(_same, left, right))
+    both_nan = isinstance(left, float) and isinstance(right, float) and left != left != right
+    return bool(left == right or (both_nan and right != right))
+
+
+def _same_blob(left: StoredBlob | None, right: StoredBlob | None) -> bool:
+    if left is None or right is None:
+        return left is right
+    if left.uri or right.uri:
+        return left.uri == right.uri
+    return left.size == right.size and left.read() == right.read()
+
+
+def _flat(column: Any) -> Any:
+    if isinstance(column, pa.ChunkedArray):
+        return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    return column
+
+
+def ids_at(side: Side, places: Sequence[int] | Places) -> list[str]:
+    """The entity ids of the rows at these places."""
+    ids: list[str] = side.ids.take(pa.array(places)).to_pylist()
+    return ids

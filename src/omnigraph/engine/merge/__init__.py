@@ -1,0 +1,4 @@
+"""Merging one branch into another: find the base, combine by entity, check the result, commit once.
+
+Start with `run.py`; `combine.py` decides entity by entity, `conflicts.py` holds what can go wrong.
+"""

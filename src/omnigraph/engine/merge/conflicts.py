@@ -1,0 +1,146 @@
+"""What a merge can end in: conflicts, a result, a preview."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from omnigraph.engine.write.violations import Violation
+from omnigraph.model.graph import Commit
+from omnigraph.model.schema import EntityKind
+
+ConflictKind = Literal[
+    "divergent_insert",
+    "divergent_update",
+    "delete_vs_update",
+    "orphan_edge",
+    "unique_violation",
+    "cardinality_violation",
+    "value_constraint_violation",
+]
+Outcome = Literal["already_up_to_date", "fast_forward", "merged"]
+Strategy = Literal["fail", "ours", "theirs", "property"]
+
+_BY_RULE: Mapping[str, ConflictKind] = {
+    "endpoint": "orphan_edge",
+    "unique": "unique_violation",
+    "cardinality": "cardinality_violation",
+}
+_WORDS: Mapping[ConflictKind, str] = {
+    "divergent_insert": "divergent insert",
+    "divergent_update": "divergent update",
+    "delete_vs_update": "delete/update conflict",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeConflict:
+    """One reason why two branches cannot be merged by themselves."""
+
+    entity_kind: EntityKind
+    type_name: str
+    entity_id: str | None
+    kind: ConflictKind
+    message: str
+
+    @property
+    def type_key(self) -> str:
+        return f"{self.entity_kind}:{self.type_name}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "entity_kind": self.entity_kind,
+            "type_name": self.type_name,
+            "entity_id": self.entity_id,
+            "kind": self.kind,
+            "message": self.message,
+        }
+
+
+def row_conflict(
+    entity_kind: EntityKind, type_name: str, entity_id: str, kind: ConflictKind
+) -> MergeConflict:
+    """Both sides did different things to one entity."""
+    return MergeConflict(
+        entity_kind=entity_kind,
+        type_name=type_name,
+        entity_id=entity_id,
+        kind=kind,
+        message=f"{_WORDS[kind]} for id '{entity_id}'",
+    )
+
+
+def rule_conflict(violation: Violation) -> MergeConflict:
+    """Each side alone obeys the schema, both together do not."""
+    return MergeConflict(
+        entity_kind=violation.entity_kind,
+        type_name=violation.type_name,
+        entity_id=violation.ids[-1] if violation.ids else None,
+        kind=_BY_RULE.get(violation.kind, "value_constraint_violation"),
+        message=violation.message,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypeCounts:
+    """How many entities of one type a merge brings."""
+
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+
+    def to_json(self) -> dict[str, int]:
+        return {"inserted": self.inserted, "updated": self.updated, "deleted": self.deleted}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergePreview:
+    """What a merge would do, by type key, without doing it."""
+
+    source: str
+    target: str
+    outcome: Outcome
+    base_commit_id: str
+    changes: Mapping[str, TypeCounts] = field(default_factory=dict)
+    conflicts: tuple[MergeConflict, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "source": self.source,
+            "target": self.target,
+            "outcome": "conflict" if self.conflicts else self.outcome,
+            "base_commit_id": self.base_commit_id,
+            "changes": {key: counts.to_json() for key, counts in self.changes.items()},
+            "conflicts": [conflict.to_json() for conflict in self.conflicts],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeResult:
+    """What a merge did. `commit` is None when there was nothing to merge."""
+
+    source: str
+    target: str
+    outcome: Outcome
+    actor_id: str | None
+    commit: Commit | None
+    changes: Mapping[str, TypeCounts] = field(default_factory=dict)
+    branch_deleted: bool | None = None  # None = not asked for
+    branch_delete_error: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "source": self.source,
+            "target": self.target,
+            "outcome": self.outcome,
+        }
+        if self.actor_id:
+            body["actor_id"] = self.actor_id
+        if self.branch_deleted is not None:
+            body["branch_deleted"] = self.branch_deleted
+        if self.branch_delete_error is not None:
+            body["branch_delete_error"] = self.branch_delete_error
+        body["commit"] = self.commit.to_json() if self.commit else None
+        body["changes"] = {key: counts.to_json() for key, counts in self.changes.items()}
+        return body

@@ -1,0 +1,252 @@
+"""A merge from beginning to end, and its preview: the same work without the commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from omnigraph.engine.core import Core
+from omnigraph.engine.difference import difference
+from omnigraph.engine.merge.combine import Combined, adopt, combine
+from omnigraph.engine.merge.conflicts import (
+    MergeConflict,
+    MergePreview,
+    MergeResult,
+    Outcome,
+    Strategy,
+    TypeCounts,
+    rule_conflict,
+)
+from omnigraph.engine.write.change import TableChange, stage
+from omnigraph.engine.write.constraints import dangling, rules_of
+from omnigraph.engine.write.stored import Stored
+from omnigraph.engine.write.validate import validate_rows, validate_values
+from omnigraph.engine.write.violations import Findings
+from omnigraph.errors import (
+    ConflictError,
+    ConstraintViolationError,
+    InputError,
+    MergeConflictsError,
+    OmnigraphError,
+)
+from omnigraph.model.changeset import TableUpdate, WriterKind
+from omnigraph.model.graph import Snapshot, TableEntry
+from omnigraph.model.limits import MERGE_CONFLICTS_LISTED_MAX
+from omnigraph.model.schema import Catalog, NodeType
+from omnigraph.storage.writer import Intent, Prepared, WriteContext
+
+STRATEGIES: tuple[Strategy, ...] = ("fail", "ours", "theirs", "property")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merge:
+    """One merge, worked out against one head of the target."""
+
+    source: Snapshot
+    target: Snapshot
+    base: Snapshot
+    outcome: Outcome
+    combined: Mapping[str, Combined] = field(default_factory=dict)
+    repoints: tuple[TableUpdate, ...] = ()
+    conflicts: tuple[MergeConflict, ...] = ()
+
+    @property
+    def counts(self) -> dict[str, TypeCounts]:
+        return {key: one.counts for key, one in self.combined.items() if one.counts != TypeCounts()}
+
+
+def merge(
+    core: Core,
+    source: str,
+    target: str,
+    *,
+    actor_id: str | None,
+    strategy: Strategy = "fail",
+    delete_branch: bool = False,
+) -> MergeResult:
+    """Bring everything the source has and the target lacks into the target, as one commit."""
+    _require_mergeable(source, target, strategy)
+    core.branch(source)
+    intent = Intent(branch=core.branch(target), kind=WriterKind.BRANCH_MERGE, actor_id=actor_id)
+    worked: Merge | None = None
+
+    def prepare(context: WriteContext) -> Prepared | None:
+        nonlocal worked
+        worked = work_out(core, source, context, strategy=strategy)
+        if worked.conflicts:
+            raise MergeConflictsError(source=source, target=target, conflicts=worked.conflicts)
+        return _prepared(worked, context)
+
+    after = core.write(intent, prepare)
+    assert worked is not None, "a write prepares at least once"
+    result = MergeResult(
+        source=source,
+        target=target,
+        outcome=worked.outcome,
+        actor_id=actor_id,
+        commit=after.head if after else None,
+        changes=worked.counts,
+    )
+    return _with_branch_deleted(core, result) if delete_branch else result
+
+
+def preview(core: Core, source: str, target: str, *, strategy: Strategy = "fail") -> MergePreview:
+    """What `merge` would do right now. Nothing is written, not even a table fork."""
+    _require_mergeable(source, target, strategy)
+    core.branch(source)
+    branch = core.branch(target)
+    context = WriteContext(core.writer, branch, core.rooms.manifests.head(branch), leased=False)
+    worked = work_out(core, source, context, strategy=strategy)
+    return MergePreview(
+        source=source,
+        target=target,
+        outcome=worked.outcome,
+        base_commit_id=worked.base.graph_commit_id,
+        changes=worked.counts,
+        conflicts=worked.conflicts,
+    )
+
+
+def _require_mergeable(source: str, target: str, strategy: str) -> None:
+    if source == target:
+        raise InputError("branch_merge requires distinct source and target branches")
+    if strategy not in STRATEGIES:
+        raise InputError(
+            f"unknown merge strategy '{strategy}'", hint=f"use one of {', '.join(STRATEGIES)}"
+        )
+
+
+def _with_branch_deleted(core: Core, result: MergeResult) -> MergeResult:
+    """The merge stands whether or not the source can be deleted now."""
+    try:
+        core.delete_branch(result.source)
+    except OmnigraphError as cause:
+        return replace(result, branch_deleted=False, branch_delete_error=cause.message)
+    return replace(result, branch_deleted=True)
+
+
+# --- working out -----------------------------------------------------------------------------
+
+
+def work_out(core: Core, source: str, context: WriteContext, *, strategy: Strategy) -> Merge:
+    """Compare both heads with their base and decide about every type."""
+    theirs, ours = core.head(source), context.snapshot
+    base_commit = core.history.merge_base(theirs.graph_commit_id, ours.graph_commit_id)
+    if base_commit is None:
+        raise ConflictError("branches have no common ancestor")
+    if base_commit.graph_commit_id == theirs.graph_commit_id:
+        return Merge(source=theirs, target=ours, base=theirs, outcome="already_up_to_date")
+    base = core.rooms.manifests.at_commit(base_commit.graph_commit_id)
+    _require_one_schema(base, ours, theirs)
+    fast = base.graph_commit_id == ours.graph_commit_id
+    merge = Merge(
+        source=theirs, target=ours, base=base, outcome="fast_forward" if fast else "merged"
+    )
+    catalog = core.catalog(ours)
+    merge = _combine_all(core, catalog, merge, context, strategy)
+    if merge.conflicts:
+        return merge
+    changes = {key: one.change for key, one in merge.combined.items()}
+    return replace(merge, conflicts=_broken_rules(changes, catalog, context))
+
+
+def _require_one_schema(base: Snapshot, ours: Snapshot, theirs: Snapshot) -> None:
+    if len({base.schema.hash, ours.schema.hash, theirs.schema.hash}) > 1:
+        raise ConflictError(
+            f"branches '{theirs.graph_branch}' and '{ours.graph_branch}' have different schemas",
+            hint="export the branch and load it into the new schema",
+        )
+
+
+def _combine_all(
+    core: Core, catalog: Catalog, merge: Merge, context: WriteContext, strategy: Strategy
+) -> Merge:
+    tables = core.rooms.tables
+    combined: dict[str, Combined] = {}
+    repoints: list[TableUpdate] = []
+    for entity in catalog.types():
+        key = entity.table_key
+        base, ours, theirs = (
+            snapshot.entries[key] for snapshot in (merge.base, merge.target, merge.source)
+        )
+        if theirs in (base, ours):
+            continue
+        found = difference(tables, entity, base, theirs)
+        if ours == base:
+            combined[key] = adopt(found)
+            if _may_repoint(context, ours, theirs):
+                repoints.append(_pointing_to(theirs))
+        else:
+            mine = difference(tables, entity, base, ours)
+            combined[key] = combine(mine, found, strategy=strategy)
+    conflicts = [conflict for one in combined.values() for conflict in one.conflicts]
+    return replace(merge, combined=combined, repoints=tuple(repoints), conflicts=tuple(conflicts))
+
+
+def _may_repoint(context: WriteContext, ours: TableEntry, theirs: TableEntry) -> bool:
+    """A branch may share a version of main's line, which is never dropped; main owns its tables,
+    and any other line ends with its branch."""
+    return context.branch.id is not None and theirs.branch is None and theirs.version > ours.version
+
+
+def _pointing_to(entry: TableEntry) -> TableUpdate:
+    return TableUpdate(
+        table_key=entry.table_key,
+        version=entry.version,
+        branch=entry.branch,
+        row_count=entry.row_count,
+    )
+
+
+def _broken_rules(
+    changes: Mapping[str, TableChange], catalog: Catalog, context: WriteContext
+) -> tuple[MergeConflict, ...]:
+    """What the merged graph would break, looked for only around the changed entities."""
+    found = Findings(listed_max=MERGE_CONFLICTS_LISTED_MAX)
+    stored = Stored(context)
+    try:
+        validate_values(changes, catalog, found)
+        validate_rows(changes, catalog, stored, found)
+    except ConstraintViolationError:
+        pass  # what was found is listed
+    _find_orphans(changes, catalog, stored, found)
+    return tuple(rule_conflict(violation) for violation in found.listed)
+
+
+def _find_orphans(
+    changes: Mapping[str, TableChange], catalog: Catalog, stored: Stored, found: Findings
+) -> None:
+    """Edges of the target whose node the source has deleted."""
+    for change in list(changes.values()):
+        if not (isinstance(change.entity, NodeType) and change.deleted):
+            continue
+        gone: Any = pa.array(sorted(change.deleted), pa.string())
+        for edge in catalog.edges_touching(change.entity.name):
+            taken = changes.get(edge.table_key)
+            settled = (taken.deleted | set(taken.rows["id"].to_pylist())) if taken else frozenset()
+            for rule in rules_of(edge).endpoints:
+                if rule.node_type != change.entity.name:
+                    continue
+                rows = stored.rows_where_in(edge.table_key, rule.column, gone, ["id", rule.column])
+                found.add(
+                    dangling(edge, rule, row[rule.column], row["id"], None)
+                    for row in rows.to_pylist()
+                    if row["id"] not in settled
+                )
+
+
+def _prepared(merge: Merge, context: WriteContext) -> Prepared | None:
+    if merge.outcome == "already_up_to_date":
+        return None
+    shared = {update.table_key for update in merge.repoints}
+    changes = {key: one.change for key, one in merge.combined.items() if key not in shared}
+    return Prepared(
+        staged=stage(changes, context, Stored(context)),
+        repoints=merge.repoints,
+        relied_on=frozenset(merge.target.entries),
+        merged_parent_commit_id=merge.source.graph_commit_id,
+        properties={"merged_branch": merge.source.graph_branch},
+    )
