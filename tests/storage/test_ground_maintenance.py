@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from ground_bench import PLACE, SMALL, Bench, people
 
-from omnigraph.errors import ExpectedVersionMismatchError
+from omnigraph.errors import ExpectedVersionMismatchError, NotFoundError
 from omnigraph.model.limits import INDEX_SEGMENTS_MAX
 from omnigraph.storage.evolution import AddedColumn, ColumnChanges
 from omnigraph.storage.indexes import IndexSpec
@@ -278,3 +278,44 @@ def test_an_empty_table_takes_new_columns(bench):
 
 def test_no_column_changes_are_no_write(bench):
     assert bench.now().stage_schema(ColumnChanges()) is None
+
+
+# --- retention ---
+
+
+def test_collected_versions_are_gone_and_the_others_are_not(bench):
+    for name in "abcd":
+        bench.land(bench.now().stage_overwrite(people(name)))
+    done = bench.tables.collect(PLACE, None, [2, 3])
+    assert (done.versions, done.failed_deletes) == (2, 0)
+    assert done.bytes > 0
+    assert bench.tables.versions(PLACE, None) == (1, 4, 5)
+    with pytest.raises(NotFoundError):
+        bench.now(2)
+    assert bench.now(4).read()["id"].to_pylist() == ["c"]
+    assert bench.ids() == ["d"]
+
+
+def test_the_head_is_never_collected(bench):
+    bench.append("a")
+    assert bench.tables.collect(PLACE, None, [bench.version]).versions == 0
+    assert bench.ids() == ["a"]
+
+
+def test_what_a_fork_stands_on_is_kept(bench):
+    bench.land(bench.now().stage_overwrite(people("a")))
+    base = bench.version
+    bench.tables.fork(PLACE, source_branch=None, version=base, branch_id="01FORK")
+    bench.land(bench.now().stage_overwrite(people("b")))
+    bench.tables.collect(PLACE, None, range(1, bench.version))
+    bench.branch = "01FORK"
+    assert bench.now(base).read()["id"].to_pylist() == ["a"]
+
+
+def test_files_of_a_write_in_the_making_survive_a_collection(bench):
+    for name in "abc":
+        bench.land(bench.now().stage_overwrite(people(name)))
+    write = bench.now().stage_append(people("d"))
+    bench.tables.collect(PLACE, None, range(1, bench.version))
+    bench.land(write)
+    assert bench.ids() == ["c", "d"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -138,6 +139,12 @@ class Handles:
             for pin in [pin for pin in self._open if pin[:2] == (location, branch)]:
                 del self._open[pin]
         self.flusher.forget(self.uri(location, branch))
+
+    def forget_versions(self, location: str, branch: str | None, versions: Collection[int]) -> None:
+        """Drop the handles of versions that were removed."""
+        with self._lock:
+            for version in versions:
+                self._open.pop((location, branch, version), None)
 
     def _load(self, location: str, branch: str | None, version: int | None) -> Any:
         uri = self.uri(location, branch)
