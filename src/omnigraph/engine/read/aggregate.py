@@ -15,8 +15,9 @@ from omnigraph.compiler.query import ir
 from omnigraph.engine.read.arrow import Array, pa
 from omnigraph.engine.read.column import Positions
 from omnigraph.engine.read.context import Run
+from omnigraph.engine.read.counting import weighted_counts
 from omnigraph.engine.read.evaluate import Constants, column_of, evaluate
-from omnigraph.engine.read.relation import Relation, row_keys
+from omnigraph.engine.read.relation import Relation, distinct_positions, row_keys
 from omnigraph.engine.read.scope import RowScope
 from omnigraph.engine.read.sort import equal_codes, ordered_codes
 from omnigraph.errors import InputError
@@ -56,8 +57,13 @@ class GroupScope:
         raise AssertionError(f"a group has no {expr}")
 
 
-def grouped(run: Run, grouping: ir.Grouping, relation: Relation) -> GroupScope:
-    """The groups of the rows, with their keys and aggregates."""
+def grouped(
+    run: Run, grouping: ir.Grouping, relation: Relation, weights: Positions | None = None
+) -> GroupScope:
+    """The groups of the rows, with their keys and aggregates.
+
+    With weights every row counts that often; all aggregates are then plain counts.
+    """
     scope = RowScope(run, relation)
     if grouping.keys:
         codes, first = _group_numbers(run, grouping.keys, scope)
@@ -65,6 +71,9 @@ def grouped(run: Run, grouping: ir.Grouping, relation: Relation) -> GroupScope:
         groups = len(first)
     else:
         codes, keys, groups = np.zeros(relation.count, dtype=np.int64), [], 1
+    if weights is not None:
+        counts = pa.array(weighted_counts(codes, weights, groups))
+        return GroupScope(run.constants, groups, keys, [counts] * len(grouping.aggregates))
     aggregates = [_aggregate(call, scope, codes, groups) for call in grouping.aggregates]
     return GroupScope(run.constants, groups, keys, aggregates)
 
@@ -93,15 +102,12 @@ def _key_codes(run: Run, key: ir.Expr, scope: RowScope) -> Positions:
         return equal_codes(scope.values(key))
     (var,) = variables
     positions = scope.relation[var]
-    size = run.frame_of(var).length
-    present = np.zeros(size + 1, dtype=np.bool_)  # the last cell stands for -1
-    present[positions] = True
-    entities = np.flatnonzero(present)
-    entities[entities == size] = -1
-    codes = equal_codes(RowScope(run, Relation.of(var, entities)).values(key))
-    by_position = np.empty(size + 1, dtype=np.int64)
-    by_position[entities] = codes
-    return by_position[positions]
+    frame = run.frame_of(var)
+    whole = len(positions) * 2 > frame.length and int(positions.min()) >= 0
+    if whole and isinstance(key, ir.PropertyRef):
+        return frame.codes(key.prop)[positions]
+    entities, back = distinct_positions(positions, frame.length)
+    return equal_codes(RowScope(run, Relation.of(var, entities)).values(key))[back]
 
 
 def _aggregate(call: ir.AggregateCall, scope: RowScope, codes: Positions, groups: int) -> Array:

@@ -13,14 +13,15 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from omnigraph.engine.read.arrow import pa
-from omnigraph.engine.read.column import one_array
+from omnigraph.engine.read.arrow import Array, pa
+from omnigraph.engine.read.column import PATCH_ROWS_MAX, Positions, one_array
 from omnigraph.engine.read.counters import Counters
 from omnigraph.engine.read.frame import Change, Frame
 from omnigraph.engine.read.lookup import Lookups
 from omnigraph.engine.read.source import Source
 from omnigraph.engine.read.text_index import TextIndex
 from omnigraph.engine.read.topology import Topology
+from omnigraph.engine.read.vectors import VectorBlock
 from omnigraph.model.graph import TableEntry
 from omnigraph.model.limits import READ_CACHE_BYTES_MAX
 from omnigraph.storage.table import Tables
@@ -198,17 +199,45 @@ class Caches:
         older = self._store.get(("text", *change.origin, frame.lineage, column))
         if not isinstance(older, TextIndex):
             return None
-        first = frame.length - change.added.num_rows
-        added_at = np.arange(first, frame.length, dtype=np.int64)
-        changed_at = np.concatenate([change.updated_at, added_at])
-        values = pa.concat_arrays(
-            [one_array(change.updated[column]), one_array(change.added[column])]
-        )
+        if column not in change.added.column_names:
+            return None
+        at, values = _changed(frame, change, column)
         return older.moved(
             gone=np.concatenate([change.deleted_at, change.updated_at]),
             values=values,
-            positions=changed_at,
+            positions=at,
         )
+
+    # --- vectors ---
+
+    def vectors(self, frame: Frame, column: str, dimension: int) -> VectorBlock | None:
+        """The vectors of a column for quick comparison; None if they would not fit."""
+        if frame.length * dimension * 4 > self.budget_bytes // 4:
+            return None
+        key = ("vectors", *frame.source.pin, frame.lineage, column)
+        found = self._store.get(key)
+        if found is None:
+            with self._building:
+                found = self._store.get(key)
+                if found is None:
+                    found = self._moved_vectors(frame, column)
+                    if found is None:
+                        found = VectorBlock.build(frame.column(column).whole(), dimension)
+                    self._store.put(key, found)
+        assert isinstance(found, VectorBlock)
+        return found
+
+    def _moved_vectors(self, frame: Frame, column: str) -> VectorBlock | None:
+        change = frame.change
+        if change is None:
+            return None
+        older = self._store.get(("vectors", *change.origin, frame.lineage, column))
+        if not isinstance(older, VectorBlock) or len(older.patch_at) > PATCH_ROWS_MAX:
+            return None
+        if not {column} <= set(change.added.column_names):
+            return None
+        at, values = _changed(frame, change, column)
+        return older.moved(at, values, frame.length)
 
     def trim_if_grown(self) -> None:
         """Keep the budget; kept values grow only when something was read."""
@@ -223,6 +252,14 @@ class Caches:
 
     def clear(self) -> None:
         self._store.clear()
+
+
+def _changed(frame: Frame, change: Change, column: str) -> tuple[Positions, Array]:
+    """The positions that changed, updated ones first, and their values now."""
+    first = frame.length - change.added.num_rows
+    added_at = np.arange(first, frame.length, dtype=np.int64)
+    values = pa.concat_arrays([one_array(change.updated[column]), one_array(change.added[column])])
+    return np.concatenate([change.updated_at, added_at]), values
 
 
 def _built_topology(frame: Frame, sources: Frame, targets: Frame) -> Topology:

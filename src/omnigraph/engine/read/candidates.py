@@ -86,7 +86,7 @@ class Candidates:
         if frame is None:
             return self._run.entry_of(self.binding.var).row_count <= SMALL_TABLE_ROWS
         return frame.length <= SMALL_TABLE_ROWS or all(
-            frame.has(prop)
+            frame.is_hot(prop)
             for condition in self.binding.conditions
             for _, prop in ir.properties_of(condition)
         )
@@ -111,6 +111,9 @@ class Candidates:
         if not where:
             everything = frame.positions()
             return everything[self._satisfied(everything)]
+        for condition in self.binding.conditions:
+            for _, prop in ir.properties_of(condition):
+                frame.note_use(prop)
         table = frame.source.read([], where=where)
         row_ids = one_array(table[ROW_ID]).to_numpy(zero_copy_only=False)
         found = np.sort(frame.at_row_ids(row_ids))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
@@ -23,7 +24,8 @@ from omnigraph.model.graph import Snapshot, TableEntry
 from omnigraph.model.limits import QUERY_MEMORY_BYTES_MAX, QUERY_TIME_MS_MAX
 from omnigraph.model.schema import Catalog
 
-ROW_BYTES = 8  # one position
+ROW_BYTES: Final = 8  # one position
+ROW_NUMBER: Final = "#n"  # a column of a relation: the number of the row in the whole match
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +79,7 @@ class Run:
     trace: Trace
     monotonic: Callable[[], float] = time.perf_counter
     slices: dict[str, Frame] = field(default_factory=dict)  # frames of scanned rows only, by var
+    fixed: dict[ir.Expr, Array] = field(default_factory=dict)  # by ROW_NUMBER: seen all rows
     _frames: dict[str, Frame] = field(default_factory=dict)
     _topologies: dict[str, Topology] = field(default_factory=dict)
 

@@ -17,12 +17,14 @@ import numpy as np
 
 from omnigraph.engine.read.arrow import Array, ArrowTable, pa, pc
 from omnigraph.engine.read.column import Column, Growable, Mask, Positions, one_array
+from omnigraph.engine.read.sort import equal_codes
 from omnigraph.engine.read.source import ROW_ID, RowIds, Source
 
 SMALL_TABLE_ROWS: Final = 16_384  # below this a whole column is read at the first touch
 HOT_FETCHES: Final = 2  # a column asked for this often by position is read whole
 MOVED_SHARE_MAX: Final = 0.25  # a bigger difference than this share of the table is a rebuild
 ADDED_IDS_MAX: Final = 4096
+COLUMN_BYTES_MAX: Final = 512 * 1024 * 1024  # a bigger column is never kept whole
 SEARCHED_IDS_MAX: Final = 4  # so few ids are looked for one by one before there is a map
 
 _lineages = itertools.count(1)
@@ -64,6 +66,7 @@ class Frame:
         self._ids = ids
         self._fetches: dict[str, int] = {}
         self._living: Positions | None = None
+        self._codes: dict[str, Positions] = {}
         self._lock = threading.RLock()
 
     @classmethod
@@ -129,9 +132,7 @@ class Frame:
 
     def _asked_often(self) -> bool:
         """A map of all ids pays from the second lookup on."""
-        with self._lock:
-            asked = self._fetches["#ids"] = self._fetches.get("#ids", 0) + 1
-        return asked >= HOT_FETCHES
+        return self.note_use("#ids") >= HOT_FETCHES
 
     def _only_living(self, positions: Positions) -> Positions:
         if self.alive is None or not len(positions):
@@ -151,12 +152,19 @@ class Frame:
     def nbytes(self) -> int:
         with self._lock:
             columns = sum(column.nbytes for column in self._columns.values())
+            columns += sum(codes.nbytes for codes in self._codes.values())
         ids = 0 if self._ids is None else self._ids.nbytes
         return columns + ids + int(self.row_ids.nbytes)
 
-    def has(self, name: str) -> bool:
-        """Whether the column is in memory."""
-        return name in self._columns
+    def is_hot(self, name: str) -> bool:
+        """Whether the column is in memory, or has been asked for so often that it should be."""
+        return name in self._columns or self._fetches.get(name, 0) >= HOT_FETCHES
+
+    def note_use(self, name: str) -> int:
+        """Count a use of a column that is not in memory."""
+        with self._lock:
+            asked = self._fetches[name] = self._fetches.get(name, 0) + 1
+        return asked
 
     def column(self, name: str) -> Column:
         """The whole column, read now if it is not in memory."""
@@ -200,10 +208,27 @@ class Frame:
         back = back - holes
         return values.take(pa.array(back, mask=back < 0) if holes else pa.array(back))
 
-    def _worth_keeping(self, name: str, wanted: int) -> bool:
+    def codes(self, name: str) -> Positions:
+        """By position: equal values have equal numbers, null is -1."""
         with self._lock:
-            asked = self._fetches[name] = self._fetches.get(name, 0) + 1
-        return self.length <= SMALL_TABLE_ROWS or wanted * 8 >= self.length or asked >= HOT_FETCHES
+            known = self._codes.get(name)
+        if known is None:
+            known = equal_codes(self.column(name).whole())
+            with self._lock:
+                self._codes[name] = known
+        return known
+
+    def _worth_keeping(self, name: str, wanted: int) -> bool:
+        asked = self.note_use(name)
+        if self.length <= SMALL_TABLE_ROWS:
+            return True
+        often = wanted * 8 >= self.length or asked >= HOT_FETCHES
+        return often and self.length * self._width(name) <= COLUMN_BYTES_MAX
+
+    def _width(self, name: str) -> int:
+        """About how many bytes a value takes."""
+        kind = self.source.schema.field(name).type
+        return 4 * kind.list_size if pa.types.is_fixed_size_list(kind) else 32
 
     # --- moving on ---
 

@@ -40,6 +40,14 @@ class Relation:
         """These rows, in this order, perhaps more than once."""
         return Relation(len(rows), {var: column[rows] for var, column in self.columns.items()})
 
+    def take_slice(self, rows: slice) -> Relation:
+        """A run of rows."""
+        first, last, _ = rows.indices(self.count)
+        if last - first == self.count:
+            return self
+        taken = {var: column[first:last] for var, column in self.columns.items()}
+        return Relation(max(0, last - first), taken)
+
     def where(self, keep: Mask) -> Relation:
         if keep.all():
             return self
@@ -98,3 +106,14 @@ def joined_rows(left: Positions, right: Positions) -> tuple[Positions, Positions
     total = int(ends[-1]) if len(ends) else 0
     flat = np.arange(total, dtype=np.int64) + np.repeat(first - (ends - counts), counts)
     return rows, order[flat]
+
+
+def distinct_positions(positions: Positions, size: int) -> tuple[Positions, Positions]:
+    """Every different position once (-1 last), and for each row the place of its own among them."""
+    present = np.zeros(size + 1, dtype=np.bool_)  # the last cell stands for -1
+    present[positions] = True
+    found = np.flatnonzero(present)
+    places = np.empty(size + 1, dtype=np.int64)
+    places[found] = np.arange(len(found), dtype=np.int64)
+    found[found == size] = -1
+    return found, places[positions]

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
-
-import numpy as np
 
 from omnigraph.compiler.query import CompiledQuery, ir
 from omnigraph.engine.embed import Embedder, environment_embedder
-from omnigraph.engine.read.aggregate import GroupScope, distinct_rows, grouped
-from omnigraph.engine.read.arrow import Array, ArrowTable, pa
+from omnigraph.engine.read.aggregate import distinct_rows, grouped
+from omnigraph.engine.read.arrow import ArrowTable, pa
 from omnigraph.engine.read.cache import Caches
-from omnigraph.engine.read.column import Positions
 from omnigraph.engine.read.context import Budget, ReadLimits, Run
 from omnigraph.engine.read.counters import Counters, ReadCost
+from omnigraph.engine.read.counting import Counted, only_counted
 from omnigraph.engine.read.evaluate import Constants
 from omnigraph.engine.read.explain import Explanation, Trace
 from omnigraph.engine.read.match import match
+from omnigraph.engine.read.ordering import Window, ordered, ordered_groups
 from omnigraph.engine.read.relation import Relation
 from omnigraph.engine.read.result import QueryResult, table_of
 from omnigraph.engine.read.scope import RowScope
-from omnigraph.engine.read.sort import first_rows, sort_rows
 from omnigraph.errors import InputError
 from omnigraph.model.graph import Snapshot
 from omnigraph.model.limits import READ_CACHE_BYTES_MAX
@@ -101,63 +99,24 @@ class _Answer:
                 for column in plan.columns
             ]
         )
-        self._limit = _count(run, plan.limit, "limit")
-        self._offset = _count(run, plan.offset, "offset") or 0
+        self._window = Window(
+            offset=_count(run, plan.offset, "offset") or 0, limit=_count(run, plan.limit, "limit")
+        )
 
     def result(self) -> QueryResult:
         plan, run = self._plan, self._run
+        counted = only_counted(plan)
         with run.trace.step("match") as step:
-            relation = match(run, plan.match)
+            relation = match(run, plan.match if counted is None else counted.block)
             step.rows = relation.count
         if plan.grouping is not None:
-            with run.trace.step("group") as step:
-                groups = grouped(run, plan.grouping, relation)
-                step.rows = groups.count
-            return self._finished(self._in_order(groups, groups.count), groups.values)
+            return self._grouped(plan.grouping, relation, counted)
         if plan.distinct:
-            return self._finished_distinct(RowScope(run, relation))
-        relation = self._ordered(relation)
-        return self._streamed(relation)
-
-    # --- rows ---
-
-    def _ordered(self, relation: Relation) -> Relation:
-        """The rows that will be shown, in order."""
-        plan, run = self._plan, self._run
+            return self._distinct(RowScope(run, relation))
         with run.trace.step("order") as step:
-            wanted = None if self._limit is None else self._limit + self._offset
-            for rank in plan.orderings:
-                if rank.rank:
-                    scored = RowScope(run, relation).values(rank.expr).is_valid()
-                    relation = relation.where(scored.to_numpy(zero_copy_only=False))
-            keys = [(one.expr, one.descending) for one in plan.orderings]
-            if not keys and wanted is None:
-                relation = _in_storage_order(relation, plan.tie_break)
-            elif wanted == 0:
-                relation = relation.take(np.empty(0, dtype=np.int64))
-            else:
-                keys += [(expr, False) for expr in plan.tie_break]
-                relation = self._sorted(relation, keys, wanted)
-            rows = _window(relation.count, self._offset, self._limit)
-            if len(rows) != relation.count:
-                relation = relation.take(rows)
+            relation = ordered(run, plan, relation, self._window)
             step.rows = relation.count
-        return relation
-
-    def _sorted(
-        self, relation: Relation, keys: Sequence[tuple[ir.Expr, bool]], wanted: int | None
-    ) -> Relation:
-        if wanted is not None and wanted < relation.count and not _has_fusion(keys):
-            expr, descending = keys[0]
-            values = RowScope(self._run, relation).values(expr)
-            rows = first_rows(values, descending=descending, wanted=wanted)
-            if len(rows) < relation.count:
-                relation = relation.take(rows)
-        scope = RowScope(self._run, relation)
-        order = sort_rows(
-            [(scope.values(expr), descending) for expr, descending in keys], relation.count
-        )
-        return relation.take(order)
+        return self._streamed(relation)
 
     def _streamed(self, relation: Relation) -> QueryResult:
         """Projections are made when they are asked for, unless a rank needs to see all rows."""
@@ -166,7 +125,7 @@ class _Answer:
         def make(first: int, last: int) -> ArrowTable:
             rows = relation
             if last - first != relation.count:
-                rows = relation.take(np.arange(first, last, dtype=np.int64))
+                rows = relation.take_slice(slice(first, last))
             scope = RowScope(run, rows)
             return table_of(schema, [scope.values(one.expr) for one in plan.projections])
 
@@ -188,38 +147,37 @@ class _Answer:
 
     # --- groups and distinct rows ---
 
-    def _in_order(self, scope: GroupScope, count: int) -> Positions:
-        keys = [(scope.values(one.expr), one.descending) for one in self._plan.orderings]
-        keys += [(scope.values(expr), False) for expr in self._plan.tie_break]
-        with self._run.trace.step("order") as step:
-            wanted = None if self._limit is None else self._limit + self._offset
-            rows = np.arange(count, dtype=np.int64)
-            if keys and wanted is not None:
-                rows = first_rows(keys[0][0], descending=keys[0][1], wanted=wanted)
-            chosen = pa.array(rows)
-            order = sort_rows([(values.take(chosen), down) for values, down in keys], len(rows))
-            shown = rows[order][_window(len(rows), self._offset, self._limit)]
-            step.rows = len(shown)
-        return shown
-
-    def _finished(self, rows: Positions, values: Callable[[ir.Expr], Array]) -> QueryResult:
-        chosen = pa.array(rows)
-        arrays = [values(one.expr).take(chosen) for one in self._plan.projections]
+    def _grouped(
+        self, grouping: ir.Grouping, relation: Relation, counted: Counted | None
+    ) -> QueryResult:
+        run, plan = self._run, self._plan
+        weights = None
+        if counted is not None:
+            with run.trace.step("count", f"neighbours of ${counted.near}") as step:
+                relation, weights = counted.weigh(run, relation)
+                step.rows = relation.count
+        with run.trace.step("group") as step:
+            groups = grouped(run, grouping, relation, weights)
+            step.rows = groups.count
+        with run.trace.step("order") as step:
+            keys = [(groups.values(one.expr), one.descending) for one in plan.orderings]
+            keys += [(groups.values(expr), False) for expr in plan.tie_break]
+            rows = pa.array(ordered_groups(keys, groups.count, self._window))
+            step.rows = len(rows)
+        arrays = [groups.values(one.expr).take(rows) for one in plan.projections]
         return self._made(table_of(self._schema, arrays))
 
-    def _finished_distinct(self, scope: RowScope) -> QueryResult:
+    def _distinct(self, scope: RowScope) -> QueryResult:
         columns = [scope.values(one.expr) for one in self._plan.projections]
-        rows = distinct_rows(columns, scope.count)
-        columns = [column.take(pa.array(rows)) for column in columns]
+        kept = pa.array(distinct_rows(columns, scope.count))
+        columns = [column.take(kept) for column in columns]
         keys = []
         for one in self._plan.orderings:
             assert one.column is not None, "under distinct every ordering is a column"
             keys.append((columns[one.column], one.descending))
         keys += [(column, False) for column in columns if not pa.types.is_nested(column.type)]
-        order = sort_rows(keys, len(rows))[_window(len(rows), self._offset, self._limit)]
-        return self._made(
-            table_of(self._schema, [column.take(pa.array(order)) for column in columns])
-        )
+        rows = pa.array(ordered_groups(keys, len(kept), self._window))
+        return self._made(table_of(self._schema, [column.take(rows) for column in columns]))
 
     def _made(self, table: ArrowTable) -> QueryResult:
         return QueryResult(
@@ -241,25 +199,7 @@ def _count(run: Run, expr: ir.Literal | ir.Param | None, word: str) -> int | Non
     return int(value)
 
 
-def _window(count: int, offset: int, limit: int | None) -> Positions:
-    last = count if limit is None else min(count, offset + limit)
-    return np.arange(min(offset, count), max(last, min(offset, count)), dtype=np.int64)
-
-
 def _is_search(expr: ir.Expr) -> bool:
     return any(
         isinstance(part, ir.TextMatch | ir.Bm25 | ir.Nearest | ir.Rrf) for part in ir.walk(expr)
     )
-
-
-def _has_fusion(keys: Sequence[tuple[ir.Expr, bool]]) -> bool:
-    """Fused ranks look at all rows, so rows may not go before all keys are known."""
-    return any(isinstance(part, ir.Rrf) for expr, _ in keys for part in ir.walk(expr))
-
-
-def _in_storage_order(relation: Relation, tie_break: Sequence[ir.Expr]) -> Relation:
-    """By position, variable after variable: the same rows always come in the same order."""
-    keys = [relation[one.var] for one in tie_break if isinstance(one, ir.IdRef)]
-    if relation.count < 2 or not keys or (len(keys) == 1 and (np.diff(keys[0]) > 0).all()):
-        return relation
-    return relation.take(np.lexsort(keys[::-1]))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from omnigraph.compiler.query import ir
 from omnigraph.engine.read import search
-from omnigraph.engine.read.arrow import Array, Values
+from omnigraph.engine.read.arrow import Array, Values, pa
 from omnigraph.engine.read.column import Mask, truths
-from omnigraph.engine.read.context import Run
+from omnigraph.engine.read.context import ROW_NUMBER, Run
 from omnigraph.engine.read.evaluate import Constants, column_of, evaluate
 from omnigraph.engine.read.relation import Relation
 
@@ -44,6 +44,9 @@ class RowScope:
 
     def search(self, expr: ir.TextMatch | ir.Bm25 | ir.Nearest | ir.Rrf) -> Array:
         found = self._searched.get(expr)
+        if found is None and expr in self.run.fixed and ROW_NUMBER in self.relation:
+            found = self.run.fixed[expr].take(pa.array(self.relation[ROW_NUMBER]))
+            self._searched[expr] = found
         if found is None:
             if isinstance(expr, ir.Rrf):
                 found = search.fused(self.run, expr, self.relation, self._values)

@@ -18,7 +18,8 @@ from omnigraph.engine.embed import check_same_space
 from omnigraph.engine.read.arrow import Array, pa, pc
 from omnigraph.engine.read.column import Positions
 from omnigraph.engine.read.context import Run
-from omnigraph.engine.read.relation import Relation
+from omnigraph.engine.read.relation import Relation, distinct_positions
+from omnigraph.engine.read.sort import Everything, Key, order_rows
 from omnigraph.errors import InputError
 
 Floats = npt.NDArray[np.float64]
@@ -30,7 +31,12 @@ def answer(run: Run, expr: Searching, positions: Positions, values: Evaluate) ->
     """The predicate or score for the entity at each position; null at -1 and for a null query."""
     query = values(expr.query)
     if isinstance(query, pa.Scalar):
-        return _one_query(run, expr, positions, query.as_py(), values)
+        size = run.frame_of(expr.field.var).length
+        if len(positions) <= size:
+            return _one_query(run, expr, positions, query.as_py(), values)
+        entities, back = distinct_positions(positions, size)
+        found = _one_query(run, expr, entities, query.as_py(), values)
+        return found.take(pa.array(back))
     # The text or vector asked for differs from row to row: one search for each different one.
     asked = query.to_pylist()
     groups: dict[Any, list[int]] = {}
@@ -164,15 +170,23 @@ def _ranks(
     """The place of each row's entity, from 0, best first and by id among equals; -1 for none."""
     if not isinstance(values(expr.query), pa.Scalar):
         raise InputError("rrf: what is searched for must be the same for every row")
-    entities, back = np.unique(positions, return_inverse=True)
+    size = run.frame_of(expr.field.var).length
+    entities, back = distinct_positions(positions, size)
     scores = answer(run, expr, entities, values)
     numbers = pc.fill_null(scores, np.nan).to_numpy(zero_copy_only=False)
     if isinstance(expr, ir.Bm25):
         numbers = -numbers
     scored = np.flatnonzero(~np.isnan(numbers))
-    ids = run.frame_of(expr.field.var).fetch("id", entities[scored])
-    table = pa.table({"score": numbers[scored], "id": ids})
-    order = pc.sort_indices(table, sort_keys=[("score", "ascending"), ("id", "ascending")])
+    frame = run.frame_of(expr.field.var)
+    ranked = pa.array(numbers[scored])
+    order = order_rows(
+        [
+            Key(lambda rows: ranked.take(pa.array(rows)), descending=False),
+            Key(lambda rows: frame.fetch("id", entities[scored[rows]]), descending=False),
+        ],
+        len(scored),
+        Everything(),
+    )
     place = np.full(len(entities), -1, dtype=np.int64)
-    place[scored[order.to_numpy()]] = np.arange(len(scored), dtype=np.int64)
+    place[scored[order]] = np.arange(len(scored), dtype=np.int64)
     return place[back]

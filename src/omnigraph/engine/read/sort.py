@@ -5,7 +5,9 @@ Nulls come first ascending and last descending; NaN is above every number.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,14 +18,80 @@ from omnigraph.engine.read.column import Positions
 TOP_ROWS_MIN: Final = 4096  # below this, sorting everything is as fast
 
 
-def sort_rows(keys: list[tuple[Array, bool]], count: int) -> Positions:
-    """The row numbers in order; a key is (values, descending), the first one weighs most."""
-    if count < 2 or not keys:
-        return np.arange(count, dtype=np.int64)
-    columns: list[npt.NDArray[Any]] = []
-    for values, descending in keys:
-        columns.extend(_sortable(values, descending=descending))
-    return np.lexsort(columns[::-1])
+class Span(Protocol):
+    """Which rows of the order are shown."""
+
+    @property
+    def wanted(self) -> int | None: ...
+
+    def of(self, count: int) -> slice: ...
+
+
+class Everything:
+    """All rows are shown."""
+
+    wanted: int | None = None
+
+    def of(self, count: int) -> slice:
+        return slice(0, count)
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One sort key: its values for given rows, and its direction."""
+
+    values: Callable[[Positions], Array]
+    descending: bool
+
+
+def order_rows(keys: Sequence[Key], count: int, span: Span) -> Positions:
+    """The row numbers of the span, in order; the first key weighs most."""
+    rows = np.arange(count, dtype=np.int64)
+    if not keys:
+        return rows[span.of(count)]
+    first = keys[0].values(rows)
+    if span.wanted is not None:
+        best = first_rows(first, descending=keys[0].descending, wanted=span.wanted)
+        if len(best) < count:
+            rows, first = best, first.take(pa.array(best))
+    rows, runs = _sorted(rows, np.zeros(len(rows), dtype=np.int64), first, keys[0].descending)
+    for key in keys[1:]:
+        tied = _tied(runs)
+        if not len(tied):
+            break
+        rows[tied], deeper = _sorted(rows[tied], runs[tied], key.values(rows[tied]), key.descending)
+        # New runs stay within the old ones, so their numbers may start from each old number.
+        fresh = np.zeros(len(rows), dtype=np.int64)
+        fresh[tied] = deeper
+        _, runs = np.unique(np.stack([runs, fresh]), axis=1, return_inverse=True)
+        runs = np.asarray(runs, dtype=np.int64).reshape(-1)
+    return rows[span.of(len(rows))]
+
+
+def _sorted(
+    rows: Positions,
+    runs: Positions,
+    values: Array,
+    descending: bool,  # noqa: FBT001 - passed on from a key
+) -> tuple[Positions, Positions]:
+    """Rows sorted by value within their runs, and the number of each row's new run."""
+    columns = [runs, *_sortable(values, descending=descending)]
+    order = np.lexsort(columns[::-1])
+    changed = np.zeros(len(rows), dtype=np.bool_)
+    for column in columns:
+        here = column[order]
+        changed[1:] |= here[1:] != here[:-1]
+    return rows[order], np.cumsum(changed)
+
+
+def _tied(runs: Positions) -> Positions:
+    """The places that share their run with a neighbour."""
+    same = np.zeros(len(runs), dtype=np.bool_)
+    if len(runs) > 1:
+        pair = runs[1:] == runs[:-1]
+        same[1:] |= pair
+        same[:-1] |= pair
+    return np.flatnonzero(same)
 
 
 def first_rows(values: Array, *, descending: bool, wanted: int) -> Positions:

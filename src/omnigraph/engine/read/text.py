@@ -6,6 +6,7 @@ their stem and leaves out the most common English words; matching compares the w
 
 from __future__ import annotations
 
+import unicodedata
 from functools import lru_cache
 from typing import Final
 
@@ -32,9 +33,15 @@ def cut(texts: Array) -> Array:
     return pc.split_pattern(pc.utf8_trim(plain, characters=" "), pattern=" ")
 
 
-def words(text: str) -> list[str]:
-    """The words of one text, in order."""
-    return [word for word in cut(pa.array([text], pa.string()))[0].as_py() if word]
+@lru_cache(maxsize=1024)
+def words(text: str) -> tuple[str, ...]:
+    """The words of one text, in order: the same as `cut`, without the cost of a kernel call."""
+    plain = "".join(
+        letter.lower() if kind in "LN" else " "
+        for letter in unicodedata.normalize("NFKD", text)
+        if (kind := unicodedata.category(letter)[0]) != "M"
+    )
+    return tuple(plain.split())
 
 
 @lru_cache(maxsize=65_536)

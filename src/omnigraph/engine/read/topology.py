@@ -48,6 +48,7 @@ class Topology:
     _new: dict[str, Sparse] = field(default_factory=dict)
     _loops: Mask | None = None
     _bound: int | None = None
+    _folds: dict[str, Positions] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
@@ -129,6 +130,28 @@ class Topology:
             if recent is not None:
                 total += int(recent.degrees(nodes).sum())
         return total
+
+    def counts(self, nodes: Positions, direction: Direction, *, per_edge: bool) -> Positions:
+        """How many neighbours each node has, or how many edges."""
+        plain = self.gone is None and self.src.length == self.bulk
+        if direction != "both" and plain:
+            rows = self._csr(direction)
+            if per_edge or not rows.parallel:
+                return rows.degrees(nodes)
+            return self._neighbour_counts(direction)[np.minimum(nodes, len(rows.starts) - 1)]
+        hits = self.edges(nodes, direction) if per_edge else self.neighbours(nodes, direction)
+        return np.bincount(hits.rows, minlength=len(nodes))
+
+    def _neighbour_counts(self, side: str) -> Positions:
+        """By node, parallel edges folded; one more cell, 0, for nodes that came later."""
+        rows = self._csr(side)
+        with self._lock:
+            known = self._folds.get(side)
+            if known is None:
+                nodes = len(rows.starts) - 1
+                hits = folded(rows.gather(np.arange(nodes, dtype=np.int64)))
+                known = self._folds[side] = np.bincount(hits.rows, minlength=nodes + 1)
+            return known
 
     def has_any(self, nodes: Positions, direction: Direction) -> Mask:
         """Which nodes have a neighbour at all."""
