@@ -21,7 +21,8 @@ ROW_ADDRESS: Final = "_rowaddr"
 BlobForm = Literal["descriptors", "bytes"]
 
 _BLOBS: Final = {"descriptors": "blobs_descriptions", "bytes": "all_binary"}
-_VALUE_LIST_MAX: Final = 2_048  # longer lists are cheaper as one scan of the column
+_VALUE_LIST_MAX: Final = 10_000  # values of one SQL condition
+_ROWS_PER_VALUE: Final = 100  # fewer rows than this for each value are read and compared here
 _LOCATED_FIELDS: Final[list[tuple[str, pa.DataType]]] = [
     ("id", pa.string()),
     (ROW_ID, pa.uint64()),
@@ -84,18 +85,27 @@ def locate(pinned: Pinned, ids: Sequence[str]) -> pa.Table:
 
 def lookup(pinned: Pinned, column: str, values: Sequence[Any], columns: Sequence[str]) -> pa.Table:
     """The columns of the rows whose `column` holds one of the values."""
-    few = len(values) <= _VALUE_LIST_MAX
-    names = list(columns) if few or column in columns else [*columns, column]
-    chosen = pinned.narrowing.fragments(pinned.dataset, column, values) if few else None
-    if chosen is not None and not chosen:
-        return _nothing(pinned, columns)
-    where = sql.in_list(column, values) if few else None
-    request = Scan(columns=names, where=where, fragments=chosen)
-    found: pa.Table = scanner(pinned, request).to_table()
-    if not few:
-        wanted = pa.array(values, found.schema.field(column).type)
-        found = found.filter(pc.is_in(found[column], value_set=wanted))
-    return found.select(list(columns))
+    chosen = None
+    if len(values) <= _VALUE_LIST_MAX:
+        chosen = pinned.narrowing.fragments(pinned.dataset, column, values)
+        if chosen is not None and not chosen:
+            return _nothing(pinned, columns)
+    if len(values) <= _VALUE_LIST_MAX and len(values) * _ROWS_PER_VALUE < _rows(pinned, chosen):
+        where = sql.in_list(column, values)
+        request = Scan(columns=columns, where=where, fragments=chosen)
+        found: pa.Table = scanner(pinned, request).to_table()
+        return found
+    # Comparing every row with many values is cheaper here than in Lance's filters.
+    names = list(columns) if column in columns else [*columns, column]
+    rows: pa.Table = scanner(pinned, Scan(columns=names, fragments=chosen)).to_table()
+    wanted = pa.array(values, rows.schema.field(column).type)
+    return rows.filter(pc.is_in(rows[column], value_set=wanted, skip_nulls=True)).select(list(columns))
+
+
+def _rows(pinned: Pinned, fragments: Sequence[int] | None) -> int:
+    if fragments is None:
+        return int(pinned.dataset.count_rows())
+    return sum(int(pinned.dataset.get_fragment(one).physical_rows) for one in fragments)
 
 
 def _nothing(pinned: Pinned, columns: Sequence[str]) -> pa.Table:
