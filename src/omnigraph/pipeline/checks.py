@@ -84,7 +84,7 @@ class CheckAnswers:
 
 
 def run_checks(
-    spark: SparkSession, plan: CheckPlan, listener: Listener | None = None
+    spark: SparkSession | None, plan: CheckPlan, listener: Listener | None = None
 ) -> CheckAnswers:
     """Check the staged rows against each other and against the stored ones."""
     ids = list(_id_tasks(plan))
@@ -215,7 +215,7 @@ def _unique_tasks(plan: CheckPlan) -> Iterator[tuple[Unique, UniqueTask]]:
 
 
 def _unshadowed(
-    spark: SparkSession, plan: CheckPlan, answers: Sequence[tuple[str, Unique, UniqueAnswer]]
+    spark: SparkSession | None, plan: CheckPlan, answers: Sequence[tuple[str, Unique, UniqueAnswer]]
 ) -> tuple[tuple[str, Unique, UniqueAnswer], ...]:
     """The answers without clashes with stored rows that the load itself replaces."""
     if plan.staged.mode != "merge":

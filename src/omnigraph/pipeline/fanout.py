@@ -26,7 +26,7 @@ _ANSWER_SCHEMA = pa.schema(_ANSWER_FIELDS)
 
 
 def fan_out(
-    spark: SparkSession,
+    spark: SparkSession | None,
     payloads: Sequence[Payload],
     fn: Callable[[Payload], Answer],
     *,
@@ -38,10 +38,13 @@ def fan_out(
     `fn` may run more than once for a payload (retries, speculation); exactly one of its answers is
     kept. So it must be repeatable, and what is wrong with the data it returns as data: an exception
     means the task failed, is tried again, and fails the whole call in the end. One of ours then
-    arrives as itself, anything else as `SparkUnavailableError`.
+    arrives as itself, anything else as `SparkUnavailableError`. Without a session (in processes
+    that Spark itself started) the work is done here, one payload after the other.
     """
     if not payloads:
         return []
+    if spark is None:
+        return [fn(payload) for payload in payloads]
     blobs = [pickle.dumps(payload) for payload in payloads]
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

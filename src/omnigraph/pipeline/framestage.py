@@ -13,9 +13,10 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 from omnigraph.pipeline.fanout import collected
-from omnigraph.pipeline.linestage import unhurried_collector
+from omnigraph.pipeline.linestage import LineCount, shaped_chunks, unhurried_collector
 from omnigraph.pipeline.shape import Problems, ShapedRows, shape
 from omnigraph.pipeline.sources import Mapped
+from omnigraph.pipeline.splits import LineChunk
 from omnigraph.pipeline.stage import StageAnswer, StageJob, write_parts
 from omnigraph.pipeline.tablestage import RowTexts, raw_rows
 
@@ -30,6 +31,52 @@ def stage_frame(
     rows = collected(frame.mapInArrow(run, "answer binary"), stage="stage")
     answers = [pickle.loads(bytes(row.answer)) for row in rows]  # noqa: S301  (our own bytes)
     return sorted(answers, key=lambda answer: answer.number)
+
+
+def stage_text_frame(frame: DataFrame, job: StageJob) -> list[StageAnswer]:
+    """Stage a DataFrame whose one text column holds lines of graph NDJSON."""
+    rows = collected(frame.mapInArrow(partial(_stage_lines, job), "answer binary"), stage="stage")
+    answers = [pickle.loads(bytes(row.answer)) for row in rows]  # noqa: S301  (our own bytes)
+    return sorted(answers, key=lambda answer: answer.number)
+
+
+def _stage_lines(job: StageJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    context = TaskContext.get()
+    partition = context.partitionId() if context is not None else 0
+    answer = stage_line_batches(job, batches, partition=partition)
+    yield pa.RecordBatch.from_pylist([{"answer": pickle.dumps(answer)}], schema=_ANSWER)
+
+
+def stage_line_batches(
+    job: StageJob, batches: Iterator[pa.RecordBatch], *, partition: int
+) -> StageAnswer:
+    """Stage the lines of one partition."""
+    problems = Problems(keep_all=job.keep_all)
+    count = LineCount()
+
+    def chunks() -> Iterator[LineChunk]:
+        first = 0
+        for batch in batches:
+            texts: list[Any] = batch.column(0).to_pylist()
+            lines = [text.encode(errors="surrogatepass") for text in texts if text is not None]
+            if lines:
+                yield LineChunk(first=first, lines=lines, text=b"\n".join(lines) + b"\n")
+                first += len(lines)
+
+    with unhurried_collector():
+        shaped = shaped_chunks(chunks(), job.catalog, problems, count)
+        parts = write_parts(job, partition, shaped, problems)
+    return StageAnswer(
+        number=partition,
+        address=f"partition {partition}",
+        word="row",
+        first=0,
+        lines=None,
+        records=count.records,
+        parts=parts,
+        problems=tuple(problems.listed),
+        by_kind=dict(problems.by_kind),
+    )
 
 
 def _stage_partition(

@@ -14,7 +14,7 @@ from omnigraph.model.graph import TableEntry
 from omnigraph.model.schema import Catalog
 from omnigraph.pipeline.fanout import fan_out
 from omnigraph.pipeline.files import FileAccess
-from omnigraph.pipeline.framestage import stage_frame
+from omnigraph.pipeline.framestage import stage_frame, stage_text_frame
 from omnigraph.pipeline.mapping import plan_columns
 from omnigraph.pipeline.parts import GraphAccess, Part
 from omnigraph.pipeline.progress import Listener
@@ -106,6 +106,48 @@ def take_in(
         bytes_read=sum(file.size for file in found) + _sizes(inputs, files),
         spill=spill,
         access=files,
+    )
+
+
+def take_in_lines(
+    frame: Any,
+    context: WriteContext,
+    catalog: Catalog,
+    access: GraphAccess,
+    *,
+    keep_all: bool,
+    mode: str,
+) -> Intake:
+    """Stage a DataFrame of one text column that holds lines of graph NDJSON."""
+    files = FileAccess(environ=access.environ)
+    spill = f"{access.uri}/{STAGING_FOLDER}/{uuid.uuid4().hex}"
+    job = StageJob(
+        graph=access,
+        files=files,
+        catalog=catalog,
+        entries=_entries(Inputs(graph_files=("lines",)), catalog, context),
+        keep_all=keep_all,
+        spill=spill if keep_all or mode == "merge" else None,
+    )
+    return staged_intake(job, stage_text_frame(frame, job), context.snapshot.schema.hash)
+
+
+def staged_intake(
+    job: StageJob,
+    answers: Sequence[StageAnswer],
+    schema_hash: str,
+    mentioned: frozenset[str] = frozenset(),
+) -> Intake:
+    """What tasks of another making have staged, as an intake."""
+    named = {part.table_key for answer in answers for part in answer.parts}
+    return Intake(
+        answers=tuple(answers),
+        schema_hash=schema_hash,
+        mentioned=mentioned | named,
+        files=0,
+        bytes_read=0,
+        spill=job.spill or "",
+        access=job.files,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -34,10 +34,18 @@ def shaped_lines(
     split: Split, access: FileAccess, catalog: Catalog, problems: Problems, count: LineCount
 ) -> Iterator[tuple[str, ShapedRows]]:
     """The good rows of the split by table key, chunk after chunk, in the order of their lines."""
+    chunks = (_without_bom(chunk, split) for chunk in read_chunks(split, access))
+    return shaped_chunks(chunks, catalog, problems, count)
+
+
+def shaped_chunks(
+    chunks: Iterable[LineChunk], catalog: Catalog, problems: Problems, count: LineCount
+) -> Iterator[tuple[str, ShapedRows]]:
+    """The good rows of lines from anywhere, by table key, chunk after chunk."""
     parser = LineParser(catalog)
     try:
-        for chunk in read_chunks(split, access):
-            yield from _shaped_chunk(_without_bom(chunk, split), parser, catalog, problems)
+        for chunk in chunks:
+            yield from _shaped_chunk(chunk, parser, catalog, problems)
             count.lines = chunk.first + len(chunk.lines)
             count.records += len(chunk.lines) - chunk.lines.count(b"")
     except BrokenInputError as broken:

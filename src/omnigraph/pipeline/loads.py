@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -58,6 +58,10 @@ class LoadOrder:
     message: str | None = None
     properties: Mapping[str, str] | None = None
 
+    def of_batch(self, sources: Any, properties: Mapping[str, str]) -> LoadOrder:
+        """The same order for one micro-batch of a stream."""
+        return replace(self, sources=sources, properties=properties)
+
 
 def load(  # noqa: PLR0913  (the names are fixed by the API)
     spark: SparkSession,
@@ -82,7 +86,7 @@ def load(  # noqa: PLR0913  (the names are fixed by the API)
     and loads the rest. A load whose `idempotency_key` the branch has seen is not repeated.
     `progress` is a listener, or True for bars on the terminal.
     """
-    order = _order(
+    order = checked_order(
         uri=os.fspath(uri),
         sources=sources,
         mode=mode,
@@ -100,7 +104,8 @@ def load(  # noqa: PLR0913  (the names are fixed by the API)
     return run_load(spark, order, listener=progress or None, world=World(durability=durability))
 
 
-def _order(*, on_error: str, quarantine: Any, **facts: Any) -> LoadOrder:
+def checked_order(*, on_error: str, quarantine: Any, **facts: Any) -> LoadOrder:
+    """The order that the caller's words mean, or `InputError`."""
     if facts["mode"] not in LOAD_MODES:
         raise InputError(
             f"unknown load mode '{facts['mode']}'", hint=f"use {', '.join(LOAD_MODES)}"
@@ -115,15 +120,23 @@ def _order(*, on_error: str, quarantine: Any, **facts: Any) -> LoadOrder:
     return LoadOrder(quarantine=os.fspath(quarantine) if quarantine else None, **facts)
 
 
+StageInput = Callable[[WriteContext, Catalog, GraphAccess], Intake]
+
+
 def run_load(
-    spark: SparkSession, order: LoadOrder, *, listener: Listener | None, world: World
+    spark: SparkSession | None,
+    order: LoadOrder,
+    *,
+    listener: Listener | None,
+    world: World,
+    stage_input: StageInput | None = None,
 ) -> PipelineReport:
-    """Carry out an order in a world."""
+    """Carry out an order in a world. `stage_input` brings input that is staged in another way."""
     core = open_core(order.uri, mode=OpenMode.READ_WRITE, world=world)
     try:
         target, created = _target(core, order)
         try:
-            report = _LoadRun(spark, core, order, target, listener).run()
+            report = _LoadRun(spark, core, order, target, listener, stage_input).run()
         except BaseException:
             if created:
                 core.delete_branch(order.branch)
@@ -148,14 +161,16 @@ class _LoadRun:
 
     def __init__(
         self,
-        spark: SparkSession,
+        spark: SparkSession | None,
         core: Core,
         order: LoadOrder,
         target: Branch,
         listener: Listener | None,
+        stage_input: StageInput | None,
     ) -> None:
         self._spark, self._core, self._order = spark, core, order
         self._target, self._listener = target, listener
+        self._stage_input = stage_input or self._from_sources
         self._watch = Stopwatch(listener)
         self._access = GraphAccess(uri=core.root.uri, environ=dict(aws_environment()))
         self._intake: Intake | None = None
@@ -219,16 +234,7 @@ class _LoadRun:
 
     def _stage(self, context: WriteContext, catalog: Catalog) -> None:
         with self._watch.step("stage") as step:
-            self._intake = take_in(
-                self._spark,
-                sources=self._order.sources,
-                catalog=catalog,
-                context=context,
-                access=self._access,
-                keep_all=self._quarantine is not None,
-                rewrites=self._quarantine is not None or self._order.mode == "merge",
-                listener=self._listener,
-            )
+            self._intake = self._stage_input(context, catalog, self._access)
             step.tasks, step.records = len(self._intake.answers), self._intake.records
         self._parts = self._intake.parts
         places = Places(answers=self._intake.answers)
@@ -236,6 +242,19 @@ class _LoadRun:
             refuse_bad_input(self._intake.answers, places)
         else:
             self._quarantine.take_problems(self._intake.answers, places)
+
+    def _from_sources(self, context: WriteContext, catalog: Catalog, access: GraphAccess) -> Intake:
+        assert self._spark is not None, "sources are read by Spark"
+        return take_in(
+            self._spark,
+            sources=self._order.sources,
+            catalog=catalog,
+            context=context,
+            access=access,
+            keep_all=self._quarantine is not None,
+            rewrites=self._quarantine is not None or self._order.mode == "merge",
+            listener=self._listener,
+        )
 
     def _checked(self, snapshot: Snapshot, catalog: Catalog) -> tuple[CheckPlan, CheckAnswers]:
         """Checks until nothing has to be taken out any more; raises if something may not be."""
@@ -393,6 +412,6 @@ def _named(counts: Mapping[str, int], kind: str) -> dict[str, int]:
     }
 
 
-def _parallelism(spark: SparkSession) -> int:
+def _parallelism(spark: SparkSession | None) -> int:
     context = getattr(spark, "sparkContext", None)
     return int(context.defaultParallelism) if context is not None else 4

@@ -92,7 +92,7 @@ def rewrite(task: RewriteTask) -> Part:
 
 
 def without_rows(
-    spark: SparkSession,
+    spark: SparkSession | None,
     access: GraphAccess,
     entities: Mapping[str, NodeType | EdgeType],
     parts: Mapping[str, tuple[Part, ...]],
@@ -121,7 +121,7 @@ def without_rows(
 
 
 def replacing(
-    spark: SparkSession,
+    spark: SparkSession | None,
     access: GraphAccess,
     entity: NodeType | EdgeType,
     target: TableEntry,

@@ -159,8 +159,12 @@ def resolve(sources: Any, catalog: Catalog) -> Inputs:
         return Inputs(typed=tuple(typed))
     if isinstance(sources, str | os.PathLike):
         return Inputs(graph_files=_paths(sources))
-    if isinstance(sources, Sequence) and all(isinstance(s, str | os.PathLike) for s in sources):
-        return Inputs(graph_files=_paths(sources))
+    if isinstance(sources, Sequence) and not isinstance(sources, bytes):
+        each = [resolve(one, catalog) for one in sources]
+        return Inputs(
+            graph_files=tuple(path for one in each for path in one.graph_files),
+            typed=tuple(source for one in each for source in one.typed),
+        )
     raise InputError(
         f"cannot load from {type(sources).__name__}",
         hint="give NDJSON paths, or a mapping from type names to paths, Sources or DataFrames",

@@ -1,0 +1,351 @@
+"""`format("omnigraph")`: a type of the graph as a DataFrame, and a DataFrame as a graph commit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamReader,
+    Filter,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from omnigraph.engine.core import Core, OpenMode, open_core
+from omnigraph.errors import InputError
+from omnigraph.model.graph import MAIN, Snapshot, TableEntry
+from omnigraph.model.limits import GROUP_ROWS
+from omnigraph.model.ports import World
+from omnigraph.model.schema import Catalog, EdgeType, NodeType, Scalar
+from omnigraph.pipeline.changefeed import CHANGE_FIELDS, ChangeSpan, change_batches
+from omnigraph.pipeline.files import FileAccess
+from omnigraph.pipeline.framestage import stage_batches
+from omnigraph.pipeline.groups import FragmentGroup, fragment_groups
+from omnigraph.pipeline.intake import Intake, staged_intake
+from omnigraph.pipeline.loads import checked_order, run_load
+from omnigraph.pipeline.parts import GraphAccess
+from omnigraph.pipeline.pushdown import split_filters
+from omnigraph.pipeline.sources import Mapped, type_named
+from omnigraph.pipeline.sparktypes import for_spark, spark_schema
+from omnigraph.pipeline.stage import StageAnswer, StageJob, discard
+from omnigraph.storage.objects import aws_environment
+from omnigraph.storage.writer import WriteContext
+
+FORMAT = "omnigraph"
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("omnigraph")` known to the session."""
+    spark.dataSource.register(OmnigraphSource)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """The options of one read or write, checked."""
+
+    uri: str
+    type_name: str
+    branch: str = MAIN
+    snapshot: str | None = None
+    changes: bool = False
+    start: str | None = None
+    end: str | None = None
+    mode: str | None = None
+    actor: str | None = None
+    rows_per_partition: int = GROUP_ROWS
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> SourceOptions:
+        known = {name.lower(): value for name, value in options.items()}
+        if "path" not in known or "type" not in known:
+            raise InputError(
+                f'format("{FORMAT}") needs a graph and a type',
+                hint='.option("type", "Person").load("<graph>")',
+            )
+        return cls(
+            uri=known["path"],
+            type_name=known["type"],
+            branch=known.get("branch", MAIN),
+            snapshot=known.get("snapshot"),
+            changes=known.get("readchanges", "false").lower() == "true",
+            start=known.get("start") or known.get("startingcommit"),
+            end=known.get("end") or known.get("endingcommit"),
+            mode=known.get("mode"),
+            actor=known.get("actor"),
+            rows_per_partition=int(known.get("rowsperpartition", GROUP_ROWS)),
+        )
+
+
+class OmnigraphSource(DataSource):
+    """A node or edge type of a graph.
+
+    Options: `type` (required), `branch`, `snapshot` (a commit id or a moment), `readChanges` with
+    `start` and `end` commits, `rowsPerPartition`; for writes `branch`, `actor`, `mode` ("merge").
+    Spark asks Python sources for all columns; name the ones you need with `.schema(...)`.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> StructType:
+        options = SourceOptions.parse(self.options)
+        core = open_core(options.uri, mode=OpenMode.READ_ONLY)
+        try:
+            catalog = core.catalog(core.snapshot(options.branch, options.snapshot))
+            found = spark_schema(type_named(options.type_name, catalog))
+        finally:
+            core.close()
+        if options.changes:
+            return StructType([*CHANGE_FIELDS, *found.fields])
+        return found
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = SourceOptions.parse(self.options)
+        return ChangeReader(options, schema) if options.changes else TypeReader(options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        return ChangeStreamReader(SourceOptions.parse(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: ARG002, FBT001
+        options = SourceOptions.parse(self.options)
+        mode = "overwrite" if overwrite else options.mode or "append"
+        return TypeWriter(options, mode)
+
+
+# --- reading ----------------------------------------------------------------------------------
+
+
+class GroupPartition(InputPartition):
+    """Some fragments of the pinned table."""
+
+    def __init__(self, group: FragmentGroup) -> None:
+        self.group = group
+
+
+class TypeReader(DataSourceReader):
+    """Reads one type at one snapshot, a partition per group of fragments."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._schema = schema
+        self._where: str | None = None
+        environ = dict(aws_environment())
+        core = open_core(options.uri, mode=OpenMode.READ_ONLY)
+        try:
+            target = core.snapshot(options.branch, options.snapshot)
+            self._entity = type_named(options.type_name, core.catalog(target))
+            self._access = GraphAccess(uri=core.root.uri, environ=environ)
+            table = core.table(target, self._entity.table_key)
+            self._groups = list(fragment_groups(table, rows=options.rows_per_partition))
+        finally:
+            core.close()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802
+        self._where, left = split_filters(self._entity, filters)
+        return iter(left)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [GroupPartition(group) for group in self._groups]
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, GroupPartition):
+            return
+        group = partition.group
+        names = [field.name for field in self._schema.fields]
+        blobs = any(_is_blob(self._entity, name) for name in names)
+        batches = self._access.table(group.entry).scan(
+            columns=names,
+            where=self._where,
+            fragments=group.fragments,
+            blobs="bytes" if blobs else "descriptors",
+        )
+        for batch in batches:
+            if batch.num_rows:
+                yield for_spark(batch, self._schema)
+
+
+def _is_blob(entity: NodeType | EdgeType, name: str) -> bool:
+    prop = entity.by_name.get(name)
+    return prop is not None and prop.type.scalar is Scalar.BLOB
+
+
+# --- changes ----------------------------------------------------------------------------------
+
+
+class SpanPartition(InputPartition):
+    """Everything that changed between two states of the type."""
+
+    def __init__(self, span: ChangeSpan) -> None:
+        self.span = span
+
+
+class ChangeReader(DataSourceReader):
+    """What happened to a type between two commits: `start` (not included) to `end` (included)."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._schema = schema
+        core = open_core(options.uri, mode=OpenMode.READ_ONLY)
+        try:
+            newer = core.snapshot(options.branch, options.end)
+            older = core.snapshot(options.branch, options.start) if options.start else None
+            self._span = _span(core, options, older, newer)
+        finally:
+            core.close()
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [SpanPartition(self._span)]
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        for batch in change_batches(partition.span):
+            yield for_spark(batch, self._schema)
+
+
+class ChangeStreamReader(DataSourceStreamReader):
+    """The change feed as a stream. An offset is a version of the branch's manifest."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options, self._schema = options, schema
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        """Before the first commit, or at the commit named `start`."""
+        if self._options.start is None:
+            return {"manifest_version": 0}
+        with _opened(self._options) as core:
+            started = core.snapshot(self._options.branch, self._options.start)
+        return {"manifest_version": started.manifest_version}
+
+    def latestOffset(self, *_: Any) -> dict[str, int]:  # noqa: N802
+        with _opened(self._options) as core:
+            return {"manifest_version": core.head(self._options.branch).manifest_version}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        first, last = start["manifest_version"], end["manifest_version"]
+        if last <= first:
+            return []
+        with _opened(self._options) as core:
+            older = core.snapshot(self._options.branch, first) if first else None
+            newer = core.snapshot(self._options.branch, last)
+            return [SpanPartition(_span(core, self._options, older, newer))]
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        for batch in change_batches(partition.span):
+            yield for_spark(batch, self._schema)
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Nothing to forget: the history is the graph's."""
+
+
+class _opened:  # noqa: N801  (reads as a word: with _opened(options) as core)
+    def __init__(self, options: SourceOptions) -> None:
+        self._core = open_core(options.uri, mode=OpenMode.READ_ONLY)
+
+    def __enter__(self) -> Core:
+        return self._core
+
+    def __exit__(self, *_: object) -> None:
+        self._core.close()
+
+
+def _span(
+    core: Core, options: SourceOptions, older: Snapshot | None, newer: Snapshot
+) -> ChangeSpan:
+    entity = type_named(options.type_name, core.catalog(newer))
+    return ChangeSpan(
+        access=GraphAccess(uri=core.root.uri, environ=dict(aws_environment())),
+        entity=entity,
+        older=older.entries.get(entity.table_key) if older else None,
+        newer=newer.entries[entity.table_key],
+        commit_id=newer.graph_commit_id,
+    )
+
+
+# --- writing ----------------------------------------------------------------------------------
+
+
+@dataclass
+class StagedMessage(WriterCommitMessage):
+    """What one task staged."""
+
+    answer: StageAnswer
+
+
+class TypeWriter(DataSourceArrowWriter):
+    """Writes rows of one type as one graph commit. Checks run in the process that commits, so this
+    is for what fits one machine; `pipeline.load` distributes them and takes many types at once."""
+
+    def __init__(self, options: SourceOptions, mode: str) -> None:
+        self._options = options
+        self._order = checked_order(
+            uri=options.uri,
+            sources=None,
+            mode=mode,
+            branch=options.branch,
+            from_branch=None,
+            actor=options.actor,
+            on_error="fail",
+            quarantine=None,
+            idempotency_key=None,
+            message=None,
+        )
+        core = open_core(options.uri, mode=OpenMode.READ_WRITE)
+        try:
+            branch = core.branch(options.branch)
+            snapshot = core.head(options.branch)
+            catalog = core.catalog(snapshot)
+            entity = type_named(options.type_name, catalog)
+            context = WriteContext(core.writer, branch, snapshot, leased=False)
+            self._schema_hash = snapshot.schema.hash
+            entry = context.writable(entity.table_key).entry
+            self._job = _job(core, catalog, {entity.table_key: entry})
+            self._table_key = entity.table_key
+        finally:
+            core.close()
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        from_context = _partition_id()
+        answer = stage_batches(
+            self._job, self._table_key, Mapped(), iterator, partition=from_context, first=0
+        )
+        return StagedMessage(answer=answer)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        answers = [one.answer for one in messages if isinstance(one, StagedMessage)]
+        job, schema_hash = self._job, self._schema_hash
+        mentioned = frozenset({self._table_key})
+
+        def staged(context: WriteContext, catalog: Catalog, access: GraphAccess) -> Intake:
+            del context, catalog, access
+            return staged_intake(job, answers, schema_hash, mentioned)
+
+        run_load(None, self._order, listener=None, world=World(), stage_input=staged)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        for one in messages or []:
+            if isinstance(one, StagedMessage):
+                discard(self._job.graph, one.answer.parts)
+
+
+def _job(core: Core, catalog: Catalog, entries: Mapping[str, TableEntry]) -> StageJob:
+    environ = dict(aws_environment())
+    return StageJob(
+        graph=GraphAccess(uri=core.root.uri, environ=environ),
+        files=FileAccess(environ=environ),
+        catalog=catalog,
+        entries=entries,
+        keep_all=False,
+    )
+
+
+def _partition_id() -> int:
+    context = TaskContext.get()
+    return context.partitionId() if context is not None else os.getpid()

@@ -1,0 +1,150 @@
+"""Loads described in a small YAML file, for schedulers and for people who like to read them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pyspark.sql import SparkSession
+
+from omnigraph.errors import InputError, NotFoundError
+from omnigraph.pipeline.loads import load
+from omnigraph.pipeline.progress import Listener
+from omnigraph.pipeline.report import PipelineReport
+from omnigraph.pipeline.sources import Source
+
+_KEYS = frozenset(
+    {
+        "graph",
+        "mode",
+        "branch",
+        "from",
+        "actor",
+        "on_error",
+        "quarantine",
+        "idempotency_key",
+        "message",
+        "sources",
+    }
+)
+_FORMATS = ("parquet", "csv", "json", "orc", "table")
+_SOURCE_KEYS = frozenset({"ndjson", "type", "columns", "casts", "options", *_FORMATS})
+_CSV_OPTIONS = frozenset({"delimiter", "header", "null"})
+
+
+def load_job(
+    spark: SparkSession,
+    job: str | os.PathLike[str] | Mapping[str, Any],
+    *,
+    uri: str | None = None,
+    actor: str | None = None,
+    progress: Listener | bool | None = None,
+    **overrides: Any,
+) -> PipelineReport:
+    """Run the load that a YAML file (or its content as a mapping) describes.
+
+    `uri`, `actor` and other arguments of `load` win over what the file says. Relative paths in the
+    file are taken from where the file is.
+    """
+    facts, base = (job, None) if isinstance(job, Mapping) else _read(Path(job))
+    _refuse_unknown(facts, _KEYS, what="job")
+    graph = uri or facts.get("graph")
+    if not graph:
+        raise InputError("the job names no graph", hint="add `graph:` or pass the graph's address")
+    given: dict[str, Any] = {
+        "mode": facts.get("mode"),
+        "branch": facts.get("branch", "main"),
+        "from_branch": facts.get("from"),
+        "actor": actor or facts.get("actor"),
+        "on_error": facts.get("on_error", "quarantine" if facts.get("quarantine") else "fail"),
+        "quarantine": facts.get("quarantine") and _located(str(facts["quarantine"]), base),
+        "idempotency_key": facts.get("idempotency_key"),
+        "message": facts.get("message"),
+        **{name: value for name, value in overrides.items() if value is not None},
+    }
+    if given["mode"] is None:
+        raise InputError("the job has no mode", hint="add `mode: append`, `merge` or `overwrite`")
+    return load(spark, str(graph), job_sources(facts, base), progress=progress, **given)
+
+
+def job_sources(facts: Mapping[str, Any], base: Path | None) -> list[Any]:
+    """The sources of a job as `load` takes them."""
+    listed = facts.get("sources")
+    if not isinstance(listed, list) or not listed:
+        raise InputError("the job has no sources", hint="add a list `sources:`")
+    return [_source(one, base, number) for number, one in enumerate(listed, 1)]
+
+
+def _source(one: Any, base: Path | None, number: int) -> Any:
+    what = f"source {number}"
+    if isinstance(one, str):
+        return _located(one, base)
+    if not isinstance(one, Mapping):
+        raise InputError(f"{what} of the job must be a path or a mapping")
+    _refuse_unknown(one, _SOURCE_KEYS, what=what)
+    if "ndjson" in one:
+        paths = one["ndjson"] if isinstance(one["ndjson"], list) else [one["ndjson"]]
+        return [_located(str(path), base) for path in paths]
+    formats = [name for name in _FORMATS if name in one]
+    if len(formats) != 1 or "type" not in one:
+        raise InputError(
+            f"{what} of the job needs `type` and exactly one of {', '.join(_FORMATS)}, or `ndjson`"
+        )
+    return {str(one["type"]): _typed(one, formats[0], base, what)}
+
+
+def _typed(one: Mapping[str, Any], form: str, base: Path | None, what: str) -> Source:
+    columns, casts = _texts(one, "columns", what), _texts(one, "casts", what)
+    given = one[form] if isinstance(one[form], list) else [one[form]]
+    if form == "table":
+        return Source.table(str(given[0]), columns, casts=casts)
+    paths = [_located(str(path), base) for path in given]
+    options = one.get("options") or {}
+    if form == "csv":
+        _refuse_unknown(options, _CSV_OPTIONS, what=f"options of {what}")
+        return Source.csv(paths, columns, casts=casts, **options)
+    if options:
+        raise InputError(f"{what} of the job: only csv has options")
+    maker: dict[str, Any] = {
+        "parquet": Source.parquet,
+        "json": Source.json,
+        "orc": Source.orc,
+    }
+    made: Source = maker[form](paths, columns, casts=casts)
+    return made
+
+
+def _texts(one: Mapping[str, Any], key: Literal["columns", "casts"], what: str) -> dict[str, str]:
+    found = one.get(key) or {}
+    if not isinstance(found, Mapping):
+        raise InputError(f"`{key}` of {what} must be a mapping")
+    return {str(name): str(value) for name, value in found.items()}
+
+
+def _read(path: Path) -> tuple[Mapping[str, Any], Path]:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as cause:
+        raise NotFoundError(f"no job file '{path}'", kind="file", name=str(path)) from cause
+    except (yaml.YAMLError, UnicodeDecodeError) as cause:
+        raise InputError(f"'{path}' is not YAML: {str(cause).splitlines()[0]}") from cause
+    if not isinstance(content, Mapping):
+        raise InputError(f"'{path}' must be a mapping with `sources`")
+    return content, path.parent
+
+
+def _refuse_unknown(facts: Mapping[str, Any], known: frozenset[str], *, what: str) -> None:
+    for name in facts:
+        if name not in known:
+            raise InputError(
+                f"{what}: unknown key '{name}'", hint=f"known: {', '.join(sorted(known))}"
+            )
+
+
+def _located(address: str, base: Path | None) -> str:
+    if base is None or "://" in address or os.path.isabs(address):
+        return address
+    return str(base / address)
