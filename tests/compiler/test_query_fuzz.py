@@ -16,6 +16,7 @@ from omnigraph.compiler.query import check_query, compile_query, format_source, 
 from omnigraph.compiler.query.parse import parse_file
 from omnigraph.compiler.query.printer import print_file
 from omnigraph.errors import InputError, NotFoundError
+from omnigraph.model import limits
 
 RANDOMS = st.integers(0, 2**32).map(Random)
 TEXTS = [body for _, body in EXAMPLES]
@@ -97,3 +98,17 @@ def test_time_grows_with_the_size_of_the_text_and_no_faster(piece):
     small = max(min(seconds(5_000) for _ in range(3)), 0.001)
     large = min(seconds(80_000) for _ in range(2))
     assert large < small * 100, "16 times the text may take 16 times as long, not 256 times"
+
+
+def test_a_text_full_of_unknown_names_is_refused_in_time():
+    names = [f"{'long_name_' * 6}{index}" for index in range(900)]
+    columns = ", ".join(f"$p.age as {name}" for name in names)
+    order = ", ".join(f"{name}x" for name in names)
+    source = f"query q() {{ match {{ $p: Person }} return {{ {columns} }} order {{ {order} }} }}"
+    giant = "n" * 200_000
+    odd = f"query q() {{ match {{ $p: Person }} return {{ 1 as {giant} }} order {{ {giant}x }} }}"
+    started = time.perf_counter()
+    (result,) = lint_source(source, CATALOG).results
+    assert len(result.errors) == limits.QUERY_PROBLEMS_MAX
+    assert lint_source(odd, CATALOG).errors == 1
+    assert time.perf_counter() - started < 20, "without limits this takes minutes"

@@ -10,6 +10,9 @@ from functools import cached_property
 # A longer line is cut to a window around the caret: an excerpt is for eyes.
 EXCERPT_COLUMNS_MAX = 100
 _CUT = "..."
+# Comparing two names takes time that grows with the product of their lengths; nobody mistypes a
+# name of a thousand letters.
+NAME_COMPARED_CHARS_MAX = 64
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,8 @@ def closest(name: str, candidates: Iterable[str]) -> str | None:
     Letter case costs nothing; otherwise about one slip (insert, drop, replace, swap of
     neighbours) is forgiven per three letters. Ties go to the alphabetically first.
     """
+    if len(name) > NAME_COMPARED_CHARS_MAX:
+        return None
     folded = name.casefold()
     allowed = max(1, len(folded) // 3)
     best: tuple[int, str] | None = None

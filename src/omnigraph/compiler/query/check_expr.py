@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Literal as Choice
 from typing import assert_never
 
-from omnigraph.compiler.diagnostics import did_you_mean
 from omnigraph.compiler.query import ast, ir
 from omnigraph.compiler.query.check_search import SearchChecker
 from omnigraph.compiler.query.operators import OperatorChecker, negation
@@ -140,7 +139,7 @@ class ExprChecker:
         if name in self.context.buried:
             return f"`${name}` is bound inside `not {{ }}` only and cannot leave it"
         known = [known for known in (*self.scope, *self.context.params) if known != WILDCARD]
-        hint = did_you_mean(name, known)
+        hint = self.context.problems.suggest(name, known)
         return hint.replace("`", "`$", 1) if hint and hint.startswith("did") else hint
 
     def access(self, access: ast.Access) -> ir.Expr | None:
@@ -167,7 +166,7 @@ class ExprChecker:
             if isinstance(entity, EdgeType):
                 choices += ["src", "dst"]
             message = f"{bound.kind} type `{bound.type_name}` has no property `{access.prop}`"
-            hint = did_you_mean(access.prop, choices)
+            hint = self.context.problems.suggest(access.prop, choices)
             self.context.problems.report(access.at, message, code="T6", hint=hint)
             return None
         if declared.type.scalar is Scalar.BLOB:

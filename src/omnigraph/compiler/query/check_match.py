@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from omnigraph.compiler.diagnostics import did_you_mean
 from omnigraph.compiler.query import ast, ir
 from omnigraph.compiler.query.check_expr import ExprChecker
 from omnigraph.compiler.query.check_traversal import TraversalChecker
@@ -69,7 +68,7 @@ class MatchChecker:
         problems = self.context.problems
         if clause.type_name not in self.context.catalog.nodes:
             message = f"unknown node type `{clause.type_name}`"
-            hint = did_you_mean(clause.type_name, self.context.catalog.nodes)
+            hint = self.context.problems.suggest(clause.type_name, self.context.catalog.nodes)
             if clause.type_name in self.context.catalog.edges:
                 walk = clause.type_name[0].lower() + clause.type_name[1:]
                 hint = f"`{clause.type_name}` is an edge type; walk it: `$a {walk} $b`"
@@ -110,7 +109,7 @@ class MatchChecker:
                 prop = Property(name="id", type=ir.ID)
             if prop is None:
                 message = f"node type `{bound.type_name}` has no property `{match.name}`"
-                hint = did_you_mean(match.name, [*entity.by_name, "id"])
+                hint = self.context.problems.suggest(match.name, [*entity.by_name, "id"])
                 self.context.problems.report(match.at, message, code="T2", hint=hint)
                 continue
             condition = self._inline_condition(match, prop, bound)

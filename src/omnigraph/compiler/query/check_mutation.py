@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Literal as Choice
 from typing import assert_never
 
-from omnigraph.compiler.diagnostics import did_you_mean
 from omnigraph.compiler.query import ast, ir
 from omnigraph.compiler.query.operators import OperatorChecker, negation
 from omnigraph.compiler.query.scope import Context
@@ -69,7 +68,9 @@ class MutationChecker:
         found = node or edge
         if found is None:
             message = f"unknown type `{statement.type_name}`"
-            hint = did_you_mean(statement.type_name, [*catalog.nodes, *catalog.edges])
+            hint = self.context.problems.suggest(
+                statement.type_name, [*catalog.nodes, *catalog.edges]
+            )
             self.context.problems.report(statement.type_at, message, code="T10", hint=hint)
         return found
 
@@ -288,7 +289,7 @@ def _parameter(context: Context, var: ast.Var) -> ir.Param | None:
     declared = context.params.get(var.name)
     if declared is None:
         message = f"mutation variable `${var.name}` must be a declared query parameter"
-        hint = did_you_mean(var.name, context.params)
+        hint = context.problems.suggest(var.name, context.params)
         context.problems.report(var.at, message, code="T14", hint=hint)
         return None
     return ir.Param(name=var.name, type=declared)
@@ -297,7 +298,7 @@ def _parameter(context: Context, var: ast.Var) -> ir.Param | None:
 def _report_unknown(context: Context, entity: NodeType | EdgeType, name: str, at: int) -> None:
     message = f"{entity.kind} type `{entity.name}` has no property `{name}`"
     choices = [*entity.by_name, *(_ENDS if isinstance(entity, EdgeType) else ())]
-    context.problems.report(at, message, code="T11", hint=did_you_mean(name, choices))
+    context.problems.report(at, message, code="T11", hint=context.problems.suggest(name, choices))
 
 
 def _is_end(entity: NodeType | EdgeType, name: str) -> bool:

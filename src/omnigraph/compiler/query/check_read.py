@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from omnigraph.compiler.diagnostics import did_you_mean
 from omnigraph.compiler.query import ast, ir
 from omnigraph.compiler.query.check_expr import ExprChecker
 from omnigraph.compiler.query.check_match import MatchChecker
@@ -27,8 +26,10 @@ class ReadChecker:
     scope: Scope = field(default_factory=Scope)
     _projected: list[ir.Expr | None] = field(default_factory=list)
     _aliases: dict[str, int] = field(default_factory=dict)
-    _keys: list[ir.Expr] = field(default_factory=list)
-    _aggregates: list[ir.AggregateCall] = field(default_factory=list)
+    # Expressions are values, so equal ones share a place; the number is the place.
+    _keys: dict[ir.Expr, int] = field(default_factory=dict)
+    _aggregates: dict[ir.AggregateCall, int] = field(default_factory=dict)
+    _columns_by_expr: dict[ir.Expr, int] = field(default_factory=dict)
 
     def plan(self, body: ast.ReadBody) -> ir.ReadPlan | None:
         """The plan, or None when the context holds problems."""
@@ -92,6 +93,8 @@ class ReadChecker:
         for index, projection in enumerate(projections):
             expr = checker.check(projection.expr)
             self._projected.append(expr)
+            if expr is not None:
+                self._columns_by_expr.setdefault(expr, index)
             if projection.alias is None:
                 continue
             if projection.alias in self._aliases:
@@ -105,7 +108,7 @@ class ReadChecker:
         if index is not None:
             return self._projected[index]
         message = f"unknown alias `{word.name}`"
-        hint = did_you_mean(word.name, self._aliases)
+        hint = self.context.problems.suggest(word.name, self._aliases)
         if hint is None:
             hint = f"name a column first: `$x.p as {word.name}`"
         self.context.problems.report(word.at, message, hint=hint)
@@ -130,7 +133,7 @@ class ReadChecker:
             if rank and not isinstance(expr, ir.Nearest):
                 # A relevance is ordered best first unless the query says otherwise.
                 descending = ordering.direction != "asc"
-            column = self._column_of(expr)
+            column = self._columns_by_expr.get(expr)
             found.append(ir.Ordering(expr=expr, descending=descending, rank=rank, column=column))
         return found
 
@@ -167,9 +170,6 @@ class ReadChecker:
             return False
         return True
 
-    def _column_of(self, expr: ir.Expr) -> int | None:
-        return next((i for i, shown in enumerate(self._projected) if shown == expr), None)
-
     def _require_returned(self, body: ast.ReadBody, orderings: Sequence[ir.Ordering]) -> None:
         """Under `distinct` a row stands for many matches, which share only what is returned."""
         for ordering, written in zip(orderings, body.orderings, strict=False):
@@ -191,7 +191,7 @@ class ReadChecker:
         declared = self.context.params.get(written.name)
         if declared is None:
             message = f"{word} `${written.name}` must be a declared query parameter"
-            hint = did_you_mean(written.name, self.context.params)
+            hint = self.context.problems.suggest(written.name, self.context.params)
             self.context.problems.report(written.at, message, hint=hint)
             return None
         if not is_integer(declared):
@@ -233,22 +233,20 @@ class ReadChecker:
             hint = "aggregate it, or project it in a query of its own"
             self.context.problems.report(written.at, message, code="T9", hint=hint)
             return
-        if expr not in self._keys:
-            self._keys.append(expr)
+        self._keys.setdefault(expr, len(self._keys))
 
     def _over_groups(self, expr: ir.Expr, at: int) -> ir.Expr | None:
         if isinstance(expr, ir.AggregateCall):
-            if expr not in self._aggregates:
-                self._aggregates.append(expr)
-            return ir.AggregateRef(index=self._aggregates.index(expr), type=expr.type)
+            place = self._aggregates.setdefault(expr, len(self._aggregates))
+            return ir.AggregateRef(index=place, type=expr.type)
         if expr in self._keys:
-            return ir.KeyRef(index=self._keys.index(expr), type=expr.type)
+            return ir.KeyRef(index=self._keys[expr], type=expr.type)
         if isinstance(expr, ir.Literal | ir.Param | ir.Now):
             return expr
         if isinstance(expr, ir.PropertyRef | ir.EndpointRef) and self._is_key(expr.var):
             # The entity is a key, so each of its properties has one value per group.
-            self._keys.append(expr)
-            return ir.KeyRef(index=len(self._keys) - 1, type=expr.type)
+            place = self._keys.setdefault(expr, len(self._keys))
+            return ir.KeyRef(index=place, type=expr.type)
         if not ir.children(expr):
             message = "not constant in a group; group by it or aggregate it"
             self.context.problems.report(at, message, code="T9")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from omnigraph.compiler.diagnostics import did_you_mean
 from omnigraph.compiler.query import ast, ir
 from omnigraph.compiler.query.operators import truth
 from omnigraph.compiler.query.scope import Bound, Context, Scope
@@ -143,7 +142,7 @@ class SearchChecker:
         prop = self.context.entity(bound).by_name.get(target.prop)
         if prop is None:
             message = f"node type `{bound.type_name}` has no property `{target.prop}`"
-            hint = did_you_mean(target.prop, self.context.entity(bound).by_name)
+            hint = self.context.problems.suggest(target.prop, self.context.entity(bound).by_name)
             self._report(target.at, message, "T15", hint)
             return None
         if prop.type.scalar is not Scalar.VECTOR or prop.type.is_list:

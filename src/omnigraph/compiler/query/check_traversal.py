@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from omnigraph.compiler.diagnostics import did_you_mean
 from omnigraph.compiler.query import ast, ir
 from omnigraph.compiler.query.scope import WILDCARD, Bound, Context, Scope
 from omnigraph.model.schema import EdgeType
@@ -59,7 +58,7 @@ class TraversalChecker:
         edge = self.context.catalog.edge_named(clause.edge)
         if edge is None:
             names = [name[0].lower() + name[1:] for name in self.context.catalog.edges]
-            hint = did_you_mean(clause.edge, names)
+            hint = self.context.problems.suggest(clause.edge, names)
             if clause.edge in {"contains", "starts_with", "in", "is"}:
                 hint = f"to compare values write a property on the left: `$x.p {clause.edge} ...`"
             message = f"unknown edge `{clause.edge}`"

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from omnigraph.compiler.diagnostics import SourceText
+from omnigraph.compiler.diagnostics import SourceText, did_you_mean
 from omnigraph.errors import TypeCheckError
+from omnigraph.model.limits import (
+    QUERY_CANDIDATES_MAX,
+    QUERY_PROBLEMS_MAX,
+    QUERY_SUGGESTIONS_MAX,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,14 +51,25 @@ class Problems:
         self._found: dict[tuple[int, str], Problem] = {}
         self._unplannable: list[Problem] = []
         self._advice: list[str] = []
+        self._suggested = 0
 
     def report(
         self, at: int, message: str, *, code: str | None = None, hint: str | None = None
     ) -> None:
-        """Keep a type error; the code becomes part of its text."""
+        """Keep a type error; the code becomes part of its text. The first hundred are enough."""
+        if len(self._found) >= QUERY_PROBLEMS_MAX:
+            return
         text = f"type error: {code}: {message}" if code else f"type error: {message}"
         if (at, text) not in self._found:
             self._found[at, text] = self._problem(at, text, code, hint)
+
+    def suggest(self, name: str, candidates: Iterable[str]) -> str | None:
+        """A hint for an unknown name. Looking for near names is slow, so only the first few get
+        one: a text made of unknown names must not take long to refuse."""
+        self._suggested += 1
+        if self._suggested > QUERY_SUGGESTIONS_MAX:
+            return None
+        return did_you_mean(name, _likeliest(name, candidates))
 
     def report_unplannable(self, at: int, message: str, *, hint: str) -> None:
         self._unplannable.append(self._problem(at, f"type error: {message}", None, hint))
@@ -78,6 +94,20 @@ class Problems:
 
     def unplannable(self) -> tuple[Problem, ...]:
         return tuple(self._unplannable)
+
+
+def _likeliest(name: str, candidates: Iterable[str]) -> Sequence[str]:
+    """The candidates worth a close look: all, or those with the same first letter and about the
+    same length when there are many."""
+    known = sorted(set(candidates))
+    if len(known) <= QUERY_CANDIDATES_MAX:
+        return known
+    first = name[:1].casefold()
+
+    def unlikeness(candidate: str) -> tuple[bool, int]:
+        return candidate[:1].casefold() != first, abs(len(candidate) - len(name))
+
+    return sorted(known, key=unlikeness)[:QUERY_CANDIDATES_MAX]
 
 
 def as_error(problems: Sequence[Problem]) -> TypeCheckError:
