@@ -60,7 +60,8 @@ def fragment_keys(dataset: Any) -> Mapping[int, FragmentKey]:
         meta = fragment.metadata
         deletions = meta.deletion_file
         keys[meta.id] = FragmentKey(
-            files=tuple(file.path for file in meta.files),
+            # `path` makes a new class on every call, which shows on tables of many fragments.
+            files=tuple(file._path for file in meta.files),  # noqa: SLF001
             deletions=None if deletions is None else str(deletions.path(meta.id)),
         )
     return keys
