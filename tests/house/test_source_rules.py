@@ -21,7 +21,7 @@ FUNCTION_LINES_MAX = 60
 # doors to them. Everything else stages and reads.
 DOORS: dict[str, frozenset[str]] = {
     "storage/landing.py": frozenset({"commit"}),
-    "storage/table.py": frozenset({"commit"}),
+    "storage/retention.py": frozenset({"cleanup_old_versions"}),
     "storage/manifest_dataset.py": frozenset({"commit", "cleanup_old_versions"}),
     # Only ever on a scratch dataset in memory, to let Lance number the columns.
     "storage/evolution.py": frozenset(

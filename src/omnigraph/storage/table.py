@@ -7,205 +7,33 @@ never moves the head: only `Tables.apply` commits, and only on the version a wri
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
-from omnigraph.errors import (
-    AlreadyExistsError,
-    NotFoundError,
-)
+from omnigraph.errors import AlreadyExistsError, NotFoundError
 from omnigraph.model.changeset import TableUpdate
 from omnigraph.model.graph import TableEntry
 from omnigraph.model.ports import World
-from omnigraph.storage import (
-    compaction,
-    delta,
-    evolution,
-    indexes,
-    landing,
-    reading,
-    retention,
-    staging,
-)
-from omnigraph.storage.blobs import StoredBlob, open_blobs
+from omnigraph.storage import compaction, evolution, indexes, landing, retention, staging
 from omnigraph.storage.evolution import ColumnChanges
 from omnigraph.storage.faults import translated
 from omnigraph.storage.forks import Forks
 from omnigraph.storage.fragments import decode_receipt
-from omnigraph.storage.handles import Handles, Meter, Pinned
-from omnigraph.storage.indexes import IndexInfo, IndexSpec, StagedIndexes
+from omnigraph.storage.handles import Handles, Meter
+from omnigraph.storage.indexes import IndexSpec, StagedIndexes
 from omnigraph.storage.landing import VersionTransaction
 from omnigraph.storage.objects import Root
-from omnigraph.storage.reading import (
-    ROW_ADDRESS,
-    ROW_ID,
-    BlobForm,
-    FullText,
-    Nearest,
-    Order,
-    Scan,
-    texts,
-)
+from omnigraph.storage.reader import TableDelta, TableReader
+from omnigraph.storage.reading import ROW_ADDRESS, texts
 from omnigraph.storage.retention import Collected
 from omnigraph.storage.staged import StagedWrite
 from omnigraph.storage.staging import Rows
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableDelta:
-    """What changed since an older version. The rows are those of the newer one, with `_rowid`."""
-
-    inserted: pa.Table
-    updated: pa.Table
-    deleted_row_ids: pa.Array[Any]
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self.inserted.num_rows or self.updated.num_rows or len(self.deleted_row_ids))
+__all__ = ["Table", "TableDelta", "Tables"]
 
 
-class Table:
-    """One version of a table. Reads are safe from any thread; staging never moves the head."""
-
-    def __init__(self, pinned: Pinned) -> None:
-        self._pinned = pinned
-
-    @property
-    def entry(self) -> TableEntry:
-        return self._pinned.entry
-
-    @property
-    def version(self) -> int:
-        return self._pinned.entry.version
-
-    @property
-    def schema(self) -> pa.Schema:
-        schema: pa.Schema = self._pinned.dataset.schema
-        return schema
-
-    @property
-    def fragment_ids(self) -> tuple[int, ...]:
-        """The numbers of the table's fragments, for scans of parts."""
-        return tuple(self._pinned.dataset.fragment_ids())
-
-    # --- reading ---
-
-    def count(self, where: str | None = None) -> int:
-        """How many rows there are, or how many satisfy the SQL condition."""
-        with self._reading():
-            return int(self._pinned.dataset.count_rows(where))
-
-    def scan(
-        self,
-        *,
-        columns: Sequence[str] | None = None,
-        where: str | None = None,
-        limit: int | None = None,
-        offset: int | None = None,
-        order_by: Sequence[Order] = (),
-        with_row_id: bool = False,
-        with_row_address: bool = False,
-        batch_rows: int | None = None,
-        fragments: Sequence[int] | None = None,
-        blobs: BlobForm = "descriptors",
-    ) -> pa.RecordBatchReader:
-        """The rows, batch by batch, in table order unless told otherwise.
-
-        `columns=None` means every column. The names `_rowid`, `_rowaddr` and
-        `_row_last_updated_at_version` may be asked for like columns.
-        """
-        request = Scan(
-            columns=columns,
-            where=where,
-            limit=limit,
-            offset=offset,
-            order_by=order_by,
-            with_row_id=with_row_id,
-            with_row_address=with_row_address,
-            batch_rows=batch_rows,
-            fragments=fragments,
-            blobs=blobs,
-        )
-        with self._reading():
-            batches: pa.RecordBatchReader = reading.scanner(self._pinned, request).to_reader()
-            return batches
-
-    def read(self, **options: Any) -> pa.Table:
-        """The same as `scan`, all at once."""
-        with self._reading():
-            rows: pa.Table = reading.scanner(self._pinned, Scan(**options)).to_table()
-            return rows
-
-    def locate(self, ids: Sequence[str]) -> pa.Table:
-        """Where the rows with these ids are: `id`, `_rowid`, `_rowaddr`; missing ones left out."""
-        with self._reading():
-            return reading.locate(self._pinned, ids)
-
-    def lookup(self, column: str, values: Sequence[Any], columns: Sequence[str]) -> pa.Table:
-        """The columns of the rows whose `column` holds one of the values; `_rowid` and `_rowaddr`
-        may be among them. The cost does not grow with the number of small commits."""
-        with self._reading():
-            return reading.lookup(self._pinned, column, values, columns)
-
-    def take(self, row_ids: Any, columns: Sequence[str] | None = None) -> pa.Table:
-        """The rows with these `_rowid`s, in the order given; ids that are gone are left out."""
-        with self._reading():
-            return reading.take(self._pinned, row_ids, columns)
-
-    def nearest(self, request: Nearest, *, columns: Sequence[str] = ()) -> pa.Table:
-        """The nearest rows: the columns, `_rowid` and `_distance`, closest first."""
-        with self._reading():
-            return reading.nearest(self._pinned, request, columns)
-
-    def full_text(self, request: FullText, *, columns: Sequence[str] = ()) -> pa.Table:
-        """The rows that match: the columns, `_rowid` and `_score`, best first."""
-        with self._reading():
-            return reading.full_text(self._pinned, request, columns)
-
-    def changes_since(self, older: Table, *, columns: Sequence[str] | None = None) -> TableDelta:
-        """What happened between an ancestor of this version and this version.
-
-        Costs what the difference costs: shared fragments are not read, and compaction is no change.
-        """
-        with self._reading():
-            found = delta.changes(self._pinned, older._pinned)
-            names = list(self.schema.names) if columns is None else list(columns)
-            names = [*(name for name in names if name != ROW_ID), ROW_ID]
-            return TableDelta(
-                inserted=reading.rows_at(self._pinned, found.inserted, names),
-                updated=reading.rows_at(self._pinned, found.updated, names),
-                deleted_row_ids=pa.array(found.deleted, pa.uint64()),
-            )
-
-    def differing_rows(
-        self, older: Table, *, one_line: bool, columns: Sequence[str]
-    ) -> tuple[pa.Table, pa.Table]:
-        """The rows of this version and of the other that may differ, each with its row id.
-
-        Costs what the difference costs. `one_line`: the other is an ancestor (`Tables.descends`).
-        """
-        with self._reading():
-            mine, theirs = delta.differing(self._pinned, older._pinned, one_line=one_line)
-            names = [*(name for name in columns if name != ROW_ID), ROW_ID]
-            return (
-                reading.rows_at(self._pinned, mine, names),
-                reading.rows_at(older._pinned, theirs, names),
-            )
-
-    def unshared_fragments(self, other: Table) -> tuple[int, ...]:
-        """The fragments whose files or deletions the other version does not have."""
-        with self._reading():
-            theirs = set(delta.fragment_keys(other._pinned.dataset).items())
-            mine = delta.fragment_keys(self._pinned.dataset)
-            return tuple(number for number, key in mine.items() if (number, key) not in theirs)
-
-    def blobs(self, column: str, row_ids: Sequence[int]) -> list[StoredBlob | None]:
-        """The blobs of the rows with these row ids, in that order; None for null."""
-        return open_blobs(self._pinned, column, row_ids)
-
-    # --- staging ---
+class Table(TableReader):
+    """A version that writes can be staged on; staging never moves the head."""
 
     def stage_append(self, data: Rows) -> StagedWrite | None:
         """Add rows without looking at their ids; None if there are none."""
@@ -242,10 +70,6 @@ class Table:
         return staging.delete(self._pinned, found[ROW_ADDRESS])
 
     # --- indexes, compaction, columns ---
-
-    def indexes(self) -> tuple[IndexInfo, ...]:
-        """Every index, and how much of the table it covers."""
-        return indexes.describe(self._pinned)
 
     def stage_index(self, specs: Sequence[IndexSpec]) -> StagedIndexes:
         """Build what the specs ask for and the table lacks; say what cannot be built yet."""
@@ -298,9 +122,6 @@ class Table:
             removed=removed,
             updated=rows_updated,
         )
-
-    def _reading(self) -> Any:
-        return translated(self._pinned.folder, doing="read table")
 
 
 class Tables:
