@@ -90,3 +90,20 @@ def test_a_load_with_a_key_happens_once(desk):
     words = ("load", "--mode", "append", "--idempotency-key", "k1", "--data", data, desk.uri)
     assert desk(*words)["status"] == "loaded"
     assert desk(*words)["status"] == "already_loaded"
+
+
+def test_a_job_file_describes_a_whole_load(desk):
+    (desk.folder / "people.csv").write_text("who,years\nAda,36\nAlan,41\n")
+    (desk.folder / "knows.jsonl").write_text('{"edge":"Knows","from":"Ada","to":"Alan"}\n')
+    job = desk.folder / "job.yaml"
+    job.write_text(
+        f"graph: {desk.uri}\n"
+        "mode: append\n"
+        "sources:\n"
+        "  - { type: Person, csv: people.csv, columns: { name: who, age: years } }\n"
+        "  - { ndjson: knows.jsonl }\n"
+    )
+    assert desk("load", "--job", job)["total_entities"] == 3
+    assert people(desk.uri) == [("Ada", 36), ("Alan", 41)]
+    again = desk("load", "--job", job, "--mode", "merge", "--branch", "b", "--from", "main")
+    assert (again["mode"], again["branch"], again["branch_created"]) == ("merge", "b", True)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from omnigraph.cli.call import Call
+from omnigraph.cli.call import Call, read_text
+from omnigraph.cli.scope import ScopeFlags
+from omnigraph.errors import InputError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,18 +29,39 @@ def wants_progress(call: Call) -> bool:
     return sys.stderr.isatty() and not call.as_json and not call.quiet
 
 
+def read_job(call: Call, path: str) -> tuple[Call, dict[str, Any]]:
+    """What a job file says, and the call with the file's graph if it names none itself."""
+    import yaml
+
+    try:
+        facts = yaml.safe_load(read_text(path, what="job file"))
+    except yaml.YAMLError as cause:
+        raise InputError(f"job file '{path}' is not valid YAML: {cause}") from cause
+    if not isinstance(facts, dict):
+        raise InputError(f"job file '{path}' must be a mapping")
+    if call.flags == ScopeFlags() and facts.get("graph"):
+        call = replace(call, flags=ScopeFlags(uri=str(facts["graph"])))
+    return call, facts
+
+
 def load_on_spark(
-    call: Call, spark: SparkSession, *, sources: Any, options: Mapping[str, Any]
+    call: Call,
+    spark: SparkSession,
+    *,
+    sources: Any,
+    job_path: str | None,
+    options: Mapping[str, Any],
 ) -> PipelineReport:
     """Run one load through the pipeline and return its report."""
     from omnigraph import pipeline
 
-    given = {name: value for name, value in options.items() if value is not None}
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if "quarantine" in given:
         given["on_error"] = "quarantine"
-    return pipeline.load(
-        spark, call.target.uri, sources, actor=call.actor, progress=wants_progress(call), **given
-    )
+    given |= {"actor": call.actor, "progress": wants_progress(call)}
+    if job_path is not None:
+        return pipeline.load_job(spark, job_path, uri=call.target.uri, **given)
+    return pipeline.load(spark, call.target.uri, sources, **given)
 
 
 def export_on_spark(

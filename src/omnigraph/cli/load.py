@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +31,7 @@ TABULAR_SUFFIXES = frozenset({".parquet", ".csv", ".orc"})
     "--type", "type_name", metavar="TYPE", help="the type of a Parquet, CSV or ORC source"
 )
 @click.option("--mode", type=click.Choice(MODES), help="what happens to stored entities")
-@click.option(
-    "--branch", default="main", show_default=True, metavar="NAME", help="the branch meant"
-)
+@click.option("--branch", metavar="NAME", help="the branch to load into  [default: main]")
 @click.option("--from", "from_branch", metavar="BRANCH", help="make the branch from this one first")
 @click.option("--quarantine", metavar="DIR", help="put bad records here instead of failing (Spark)")
 @click.option("--idempotency-key", metavar="KEY", help="load once, however often it is submitted")
@@ -44,56 +42,58 @@ def load(
     paths: tuple[str, ...],
     job_path: str | None,
     type_name: str | None,
-    mode: str | None,
-    branch: str,
-    from_branch: str | None,
-    quarantine: str | None,
-    idempotency_key: str | None,
     engine: str,
     spark_master: str | None,
     spark_remote: str | None,
+    **options: str | None,
 ) -> None:
     """Load data into a branch in one commit: all of it, or nothing."""
     exclusive({"--data": paths, "--job": job_path})
+    exclusive({"--type": type_name, "--job": job_path})
     if not paths and job_path is None:
         raise click.UsageError("load needs data: pass --data <FILE> or --job <FILE>")
-    if mode is None and job_path is None:
+    if job_path is not None:
+        from omnigraph.cli.bulk import read_job
+
+        call, job = read_job(call, job_path)
+        options["mode"] = options["mode"] or job.get("mode")
+    if options["mode"] is None:
         raise click.UsageError(f"load needs --mode, one of: {', '.join(MODES)}")
     call.require_target()
-    needs_spark = any(
-        value is not None for value in (job_path, type_name, quarantine, idempotency_key)
-    )
+    spark_only = (job_path, type_name, options["quarantine"], options["idempotency_key"])
+    needs_spark = any(value is not None for value in spark_only)
     chosen = choose_engine(engine, paths, needs_spark=needs_spark)
-    if mode == "overwrite":
+    if options["mode"] == "overwrite":
         call.consent()
     call.announce()
     if chosen == "local":
-        assert mode is not None, "a local load has a mode"
-        with call.graph(write=True) as graph:
-            result = graph.load(
-                local_lines(paths),
-                mode=mode,
-                branch=branch,
-                from_branch=from_branch,
-                actor=call.actor,
-            )
-        call.emit(result.to_json(), human=_load_line(result))
+        _load_here(call, paths, options)
         return
     from omnigraph.cli.bulk import load_on_spark, sources_of
 
     report = load_on_spark(
         call,
         spark_session(spark_master, spark_remote),
-        sources=sources_of(paths, type_name),
-        options={
-            "mode": mode,
-            "branch": branch,
-            "from_branch": from_branch,
-            "quarantine": quarantine,
-            "idempotency_key": idempotency_key,
-        },
+        sources=None if job_path is not None else sources_of(paths, type_name),
+        job_path=job_path,
+        options=options,
     )
     call.emit(report.to_json(), human=report.to_text().splitlines())
+
+
+def _load_here(call: Call, paths: tuple[str, ...], options: Mapping[str, str | None]) -> None:
+    """The load in this process, for what fits a request."""
+    mode = options["mode"]
+    assert mode is not None, "a load has a mode"
+    with call.graph(write=True) as graph:
+        result = graph.load(
+            local_lines(paths),
+            mode=mode,
+            branch=options["branch"] or "main",
+            from_branch=options["from_branch"],
+            actor=call.actor,
+        )
+    call.emit(result.to_json(), human=_load_line(result))
 
 
 def choose_engine(engine: str, paths: tuple[str, ...], *, needs_spark: bool) -> str:
