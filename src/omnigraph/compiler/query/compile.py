@@ -116,7 +116,7 @@ def choose_query(queries: Sequence[ast.Query], name: str | None) -> ast.Query:
 
 def _compiled(query: ast.Query, source: str, catalog: Catalog) -> CompiledQuery:
     require_unmixed(query)
-    checked = check_parsed(query, source, catalog)
+    checked = check_parsed(query, SourceText(source, SOURCE_NAME), catalog)
     problems = checked.problems or checked.unplannable
     if problems:
         raise as_error(problems)
@@ -157,12 +157,12 @@ def require_unmixed(query: ast.Query) -> None:
 def check_query(source: str, catalog: Catalog, name: str | None = None) -> tuple[Problem, ...]:
     """Every type error of one query; empty when it is well typed. Raises for syntax only."""
     query = choose_query(parse_file(source).queries, name)
-    return check_parsed(query, source, catalog).problems
+    return check_parsed(query, SourceText(source, SOURCE_NAME), catalog).problems
 
 
-def check_parsed(query: ast.Query, source: str, catalog: Catalog) -> Checked:
-    """Check one parsed query of a source text."""
-    problems = Problems(SourceText(source, SOURCE_NAME))
+def check_parsed(query: ast.Query, source: SourceText, catalog: Catalog) -> Checked:
+    """Check one parsed query of a source text; queries of one text share its `SourceText`."""
+    problems = Problems(source)
     params = _parameters(query, problems)
     context = Context(
         catalog=catalog, params={decl.name: decl.type for decl in params}, problems=problems

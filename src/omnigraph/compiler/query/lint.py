@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from omnigraph.compiler.diagnostics import SourceText
 from omnigraph.compiler.query import ast
 from omnigraph.compiler.query.compile import check_parsed, operation_of, require_unmixed
 from omnigraph.compiler.query.describe import Operation
-from omnigraph.compiler.query.parse import parse_file
+from omnigraph.compiler.query.parse import SOURCE_NAME, parse_file
 from omnigraph.compiler.query.problems import Problem
 from omnigraph.errors import InputError, MixedMutationError, ParseError
 from omnigraph.model.schema import Catalog, EdgeType, NodeType
@@ -121,7 +122,8 @@ def lint_source(
         queries = parse_file(source).queries
     except InputError as error:
         return _report((), (_unparsed(error),), query_path, schema_source)
-    results = [_checked(query, source, catalog) for query in queries]
+    text = SourceText(source, SOURCE_NAME)
+    results = [_checked(query, text, catalog) for query in queries]
     # What a broken update leaves unset says nothing about what its author meant to set.
     sound = [query for query, result in zip(queries, results, strict=True) if result.status == "ok"]
     findings = sorted(
@@ -167,7 +169,7 @@ def _unparsed(error: InputError) -> LintFinding:
     )
 
 
-def _checked(query: ast.Query, source: str, catalog: Catalog) -> LintResult:
+def _checked(query: ast.Query, source: SourceText, catalog: Catalog) -> LintResult:
     try:
         require_unmixed(query)
     except MixedMutationError as error:
