@@ -15,7 +15,6 @@ from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceReader,
     DataSourceStreamReader,
-    Filter,
     InputPartition,
     WriterCommitMessage,
 )
@@ -34,7 +33,6 @@ from omnigraph.pipeline.groups import FragmentGroup, fragment_groups
 from omnigraph.pipeline.intake import Intake, staged_intake
 from omnigraph.pipeline.loads import checked_order, run_load
 from omnigraph.pipeline.parts import GraphAccess
-from omnigraph.pipeline.pushdown import split_filters
 from omnigraph.pipeline.sources import Mapped, type_named
 from omnigraph.pipeline.sparktypes import for_spark, spark_schema
 from omnigraph.pipeline.stage import StageAnswer, StageJob, discard
@@ -57,6 +55,7 @@ class SourceOptions:
     type_name: str
     branch: str = MAIN
     snapshot: str | None = None
+    where: str | None = None
     changes: bool = False
     start: str | None = None
     end: str | None = None
@@ -77,6 +76,7 @@ class SourceOptions:
             type_name=known["type"],
             branch=known.get("branch", MAIN),
             snapshot=known.get("snapshot"),
+            where=known.get("where"),
             changes=known.get("readchanges", "false").lower() == "true",
             start=known.get("start") or known.get("startingcommit"),
             end=known.get("end") or known.get("endingcommit"),
@@ -91,7 +91,10 @@ class OmnigraphSource(DataSource):
 
     Options: `type` (required), `branch`, `snapshot` (a commit id or a moment), `readChanges` with
     `start` and `end` commits, `rowsPerPartition`; for writes `branch`, `actor`, `mode` ("merge").
-    Spark asks Python sources for all columns; name the ones you need with `.schema(...)`.
+    Spark asks Python sources for all columns and rows; name the columns you need with
+    `.schema(...)` and give the store a condition with `where` (`"age > 30 AND name = 'Ada'"`).
+    Spark's own filter push-down is not offered: Spark 4.3 keeps the pushed filters in the source
+    that all uses of one DataFrame share, so the second use would miss rows.
     """
 
     @classmethod
@@ -138,7 +141,7 @@ class TypeReader(DataSourceReader):
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._schema = schema
-        self._where: str | None = None
+        self._where = options.where
         environ = dict(aws_environment())
         core = open_core(options.uri, mode=OpenMode.READ_ONLY)
         try:
@@ -149,10 +152,6 @@ class TypeReader(DataSourceReader):
             self._groups = list(fragment_groups(table, rows=options.rows_per_partition))
         finally:
             core.close()
-
-    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802
-        self._where, left = split_filters(self._entity, filters)
-        return iter(left)
 
     def partitions(self) -> Sequence[InputPartition]:
         return [GroupPartition(group) for group in self._groups]

@@ -10,6 +10,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from omnigraph.errors import InputError
 from omnigraph.model.graph import TableEntry
 from omnigraph.model.schema import Catalog
 from omnigraph.pipeline.fanout import fan_out
@@ -60,7 +61,7 @@ class Intake:
 
 
 def take_in(
-    spark: SparkSession,
+    spark: SparkSession | None,
     *,
     sources: Any,
     catalog: Catalog,
@@ -162,13 +163,17 @@ def _typed(inputs: Inputs, files: FileAccess) -> tuple[list[TypedSource], list[A
     return frames, pieces
 
 
-def _frame(spark: SparkSession, one: TypedSource) -> Any:
+def _frame(spark: SparkSession | None, one: TypedSource) -> Any:
     if one.source.frame is not None:
         return one.source.frame
+    if spark is None:
+        raise InputError(f"the table '{one.source.paths[0]}' can only be read with Spark")
     return spark.read.table(one.source.paths[0])
 
 
-def _check_frames(spark: SparkSession, frames: Sequence[TypedSource], catalog: Catalog) -> None:
+def _check_frames(
+    spark: SparkSession | None, frames: Sequence[TypedSource], catalog: Catalog
+) -> None:
     """A mapping that cannot work is refused here, not by every task."""
     for one in frames:
         columns = _frame(spark, one).columns

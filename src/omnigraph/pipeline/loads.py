@@ -244,7 +244,6 @@ class _LoadRun:
             self._quarantine.take_problems(self._intake.answers, places)
 
     def _from_sources(self, context: WriteContext, catalog: Catalog, access: GraphAccess) -> Intake:
-        assert self._spark is not None, "sources are read by Spark"
         return take_in(
             self._spark,
             sources=self._order.sources,
