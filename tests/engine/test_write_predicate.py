@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from omnigraph.compiler.query import ir
 from omnigraph.engine.write.columns import column
-from omnigraph.engine.write.predicate import Scope, candidates, columns_of, holds
+from omnigraph.engine.write.predicate import Scope, candidates, columns_of, holds, listed_values
 from omnigraph.model.graph import TableEntry
 from omnigraph.model.ports import World
 from omnigraph.model.schema import NodeType, Property, PropertyType, Scalar
@@ -144,6 +144,9 @@ def test_the_sieve_lets_every_matching_row_through(stored, condition):
     sieve = candidates(condition, SCOPE)
     assert exact <= set(table.read(columns=["id"], where=sieve)["id"].to_pylist())
     assert columns_of(condition) <= TYPES.keys()
+    among = listed_values(condition, SCOPE)
+    if among is not None:
+        assert exact <= set(table.lookup(*among, ["id"])["id"].to_pylist())
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ stored rows only where nothing shadows them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import datetime as dt
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +16,13 @@ from omnigraph.compiler.query import ir
 from omnigraph.engine.write.change import TableChange
 from omnigraph.engine.write.columns import batch_schema, from_fitted
 from omnigraph.engine.write.constraints import Entity
-from omnigraph.engine.write.predicate import Scope, candidates, columns_of, holds
+from omnigraph.engine.write.predicate import (
+    Scope,
+    candidates,
+    columns_of,
+    holds,
+    listed_values,
+)
 from omnigraph.engine.write.stored import Stored
 from omnigraph.engine.write.values import EPOCH, EPOCH_MOMENT, BlobCell
 from omnigraph.model.schema import PropertyType, Scalar
@@ -57,19 +64,13 @@ class PendingTable:
             self._rows.pop(one, None)
         return new
 
-    def matching(self, where: ir.Expr, scope: Scope, *, whole: bool) -> Iterator[PendingRow]:
+    def matching(self, where: ir.Expr, scope: Scope, *, whole: bool) -> list[PendingRow]:
         """The rows, pending or stored, for which the condition is true; whole rows, or only the
         columns that the condition needs and the identity."""
-        waiting = list(self._rows.values())
-        yield from (row for row in waiting if holds(where, row, scope))
-        for row in self._stored_candidates(where, scope, whole=whole):
-            shadowed = row["id"] in self._rows or row["id"] in self._deleted
-            if not shadowed and holds(where, row, scope):
-                yield row
+        waiting = [row for row in self._rows.values() if holds(where, row, scope)]
+        return waiting + self._stored_matching(where, scope, whole=whole)
 
-    def _stored_candidates(
-        self, where: ir.Expr, scope: Scope, *, whole: bool
-    ) -> Iterator[PendingRow]:
+    def _stored_matching(self, where: ir.Expr, scope: Scope, *, whole: bool) -> list[PendingRow]:
         key = self.entity.table_key
         types = {prop.name: prop.type for prop in self.entity.properties}
         blobs = [name for name, kind in types.items() if kind.scalar is Scalar.BLOB]
@@ -79,20 +80,28 @@ class PendingTable:
             for name in batch_schema(self.entity).names
             if (whole or name == "id" or name in needed) and name not in blobs
         ]
-        sieve = candidates(where, scope)
-        if self._stored.is_empty(key):
-            return
-        if not (whole and blobs):
-            rows = self._stored.rows(key, names, where=sieve)
-            yield from (_fitted(row, types) for row in rows.to_pylist())
-            return
-        table = self._stored.table(key)
-        located = table.read(columns=names, where=sieve, with_row_id=True)
-        row_ids = [int(row_id) for row_id in located["_rowid"].to_numpy()]
-        cells = {name: table.blobs(name, row_ids) for name in blobs}
-        for at, row in enumerate(located.select(names).to_pylist()):
-            carried = {name: _carried(column[at]) for name, column in cells.items()}
-            yield {**_fitted(row, types), **carried}
+        found = self._stored.placed_rows(
+            key, names, where=candidates(where, scope), among=listed_values(where, scope)
+        )
+        rows = [
+            row
+            for row in (_fitted(row, types) for row in found.to_pylist())
+            if row["id"] not in self._rows
+            and row["id"] not in self._deleted
+            and holds(where, row, scope)
+        ]
+        row_ids = self._stored.remember_places(key, rows)
+        if whole and blobs and rows:
+            self._carry_blobs(rows, row_ids, blobs)
+        return rows
+
+    def _carry_blobs(
+        self, rows: list[PendingRow], row_ids: list[int], names: Sequence[str]
+    ) -> None:
+        table = self._stored.table(self.entity.table_key)
+        for name in names:
+            for row, blob in zip(rows, table.blobs(name, row_ids), strict=True):
+                row[name] = _carried(blob)
 
     def change(self) -> TableChange:
         """Everything so far, as the validator and the stager want it."""
@@ -124,8 +133,8 @@ def _fitted(row: PendingRow, types: dict[str, PropertyType]) -> PendingRow:
 
 
 def _count(value: Any) -> int:
-    if hasattr(value, "hour"):
-        return int((value - EPOCH_MOMENT).total_seconds() * 1000 + 0.5)
+    if isinstance(value, dt.datetime):
+        return (value - EPOCH_MOMENT) // dt.timedelta(milliseconds=1)
     return int((value - EPOCH).days)
 
 

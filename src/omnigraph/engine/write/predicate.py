@@ -223,6 +223,45 @@ def candidates(expr: ir.Expr, scope: Scope) -> str | None:
             return None
 
 
+def listed_values(expr: ir.Expr, scope: Scope) -> tuple[str, list[Any]] | None:
+    """A column and the few values one of which it holds wherever the condition is true, as Python
+    sees stored values; None when the condition does not say so."""
+    match expr:
+        case ir.And():
+            found = (listed_values(item, scope) for item in expr.items)
+            return next((one for one in found if one is not None), None)
+        case ir.Compare(op=ir.CompareOp.EQ):
+            left, right = expr.left, expr.right
+            if _column(left) is None:
+                left, right = right, left
+            if not isinstance(right, ir.Literal | ir.Param):
+                return None
+            return _listed_column(left, right.type, [scope.constant(right)])
+        case ir.InList():
+            options = scope.constant(expr.options)
+            return _listed_column(expr.needle, expr.options.type, list(options or ()))
+        case _:
+            return None
+
+
+def _listed_column(
+    needle: ir.Expr, kind: PropertyType, options: list[Any]
+) -> tuple[str, list[Any]] | None:
+    name = _column(needle)
+    values = [option for option in options if option is not None]
+    scalar = needle.type.scalar
+    if name is None or needle.type.is_list or not values:
+        return None
+    if scalar in INTEGERS:
+        # Compared as numbers by `holds`; here only integers of the column's own range are sure.
+        lowest, highest = INTEGER_BOUNDS[scalar]
+        if any(type(value) is not int or not lowest <= value <= highest for value in values):
+            return None
+        return name, values
+    same = scalar is kind.scalar and scalar in (Scalar.STRING, Scalar.DATE)
+    return (name, values) if same else None
+
+
 def _column(expr: ir.Expr) -> str | None:
     match expr:
         case ir.PropertyRef():

@@ -6,7 +6,7 @@ of a row is a fact too.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -38,12 +38,41 @@ class Stored:
         self.relied_on.add(table_key)
         return self._context.snapshot.entries[table_key].row_count == 0
 
-    def rows(self, table_key: str, columns: Sequence[str], *, where: str | None = None) -> pa.Table:
-        """The columns of all rows, or of those that satisfy the SQL condition."""
-        table = self.table(table_key)
+    def rows(self, table_key: str, columns: Sequence[str]) -> pa.Table:
+        """The columns of all rows."""
+        if self.is_empty(table_key):
+            return _only(self.table(table_key).schema, columns).empty_table()
+        return self.table(table_key).read(columns=list(columns))
+
+    def placed_rows(
+        self,
+        table_key: str,
+        columns: Sequence[str],
+        *,
+        where: str | None,
+        among: tuple[str, Sequence[Any]] | None,
+    ) -> pa.Table:
+        """The columns, `_rowid` and `_rowaddr` of the rows that satisfy the SQL condition.
+
+        `among`, if there is one, is a column and values one of which it must hold; the condition
+        may then be ignored, because the caller judges every row anyway.
+        """
+        names = [*columns, "_rowid", "_rowaddr"]
         if self.is_empty(table_key) or where == "false":
-            return _only(table.schema, columns).empty_table()
-        return table.read(columns=list(columns), where=where)
+            return _only(self.table(table_key).schema, columns).empty_table()
+        if among is not None:
+            return self.table(table_key).lookup(among[0], among[1], names)
+        return self.table(table_key).read(columns=names, where=where)
+
+    def remember_places(self, table_key: str, rows: Iterable[dict[str, Any]]) -> list[int]:
+        """Take `_rowid` and `_rowaddr` out of the rows and keep them; the row ids in order."""
+        known = self._places.setdefault(table_key, {})
+        row_ids = []
+        for row in rows:
+            place = {"id": row["id"], "_rowid": row.pop("_rowid"), "_rowaddr": row.pop("_rowaddr")}
+            known[row["id"]] = place
+            row_ids.append(int(place["_rowid"]))
+        return row_ids
 
     def rows_where_in(
         self, table_key: str, column: str, values: pa.Array[Any], columns: Sequence[str]
