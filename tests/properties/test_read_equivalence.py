@@ -177,12 +177,16 @@ def check(graph, nodes, edges):
         assert got == expected, name
 
 
-@pytest.fixture(params=["in memory", "pushed down", "by lookups"])
+@pytest.fixture(params=["in memory", "pushed down", "by lookups", "by slices"])
 def strategy(request, monkeypatch):
     if request.param == "pushed down":
         monkeypatch.setattr(candidates, "SMALL_TABLE_ROWS", -1)
         monkeypatch.setattr(frame, "SMALL_TABLE_ROWS", -1)
         monkeypatch.setattr(frame, "HOT_FETCHES", 1 << 30)
+    if request.param == "by slices":
+        monkeypatch.setattr(cache, "SMALL_TABLE_ROWS", -1)
+        monkeypatch.setattr(cache, "FRAME_ROWS_MAX", -1)
+        monkeypatch.setattr(cache.Caches, "known_frame", lambda self, entry: None)
     if request.param == "by lookups":
         monkeypatch.setattr(cache, "LOOKUP_EDGES_MIN", 0)
         monkeypatch.setattr(cache, "LOOKUP_WALKS", 1 << 30)

@@ -16,7 +16,7 @@ import numpy as np
 from omnigraph.engine.read.arrow import Array, pa
 from omnigraph.engine.read.column import PATCH_ROWS_MAX, Positions, one_array
 from omnigraph.engine.read.counters import Counters
-from omnigraph.engine.read.frame import Change, Frame
+from omnigraph.engine.read.frame import SMALL_TABLE_ROWS, Change, Frame
 from omnigraph.engine.read.lookup import Lookups
 from omnigraph.engine.read.source import Source
 from omnigraph.engine.read.text_index import TextIndex
@@ -28,6 +28,10 @@ from omnigraph.storage.table import Tables
 
 LOOKUP_EDGES_MIN: Final = 50_000  # smaller edge tables are read whole at once
 LOOKUP_WALKS: Final = 2  # walks of a big edge table before its adjacency is worth building
+
+
+SLICED_SCANS: Final = 2  # queries over one big table before it is worth keeping in memory
+FRAME_ROWS_MAX: Final = 20_000_000  # a bigger table is never read whole for a query over it alone
 
 
 class Sized(Protocol):
@@ -94,6 +98,7 @@ class Caches:
         self._building = threading.RLock()
         self._reads_at_trim = 0
         self._walks: dict[Hashable, int] = {}
+        self._scans: dict[Hashable, int] = {}
 
     def source(self, entry: TableEntry) -> Source:
         return Source(self._tables.open(entry), self.counters)
@@ -117,6 +122,15 @@ class Caches:
         if self._store.get(key) is None and self._older(entry) is None:
             return None
         return self.frame(entry)
+
+    def wants_slice(self, entry: TableEntry) -> bool:
+        """Whether a query over this table alone should read just its part: big and rarely asked."""
+        if entry.row_count <= SMALL_TABLE_ROWS or self.known_frame(entry) is not None:
+            return False
+        key = (entry.location, entry.branch)
+        with self._building:
+            asked = self._scans[key] = self._scans.get(key, 0) + 1
+        return asked <= SLICED_SCANS or entry.row_count > FRAME_ROWS_MAX
 
     def _new_frame(self, entry: TableEntry) -> Frame:
         # Whoever asks for an edge frame first also wants the ends: one scan gives both.

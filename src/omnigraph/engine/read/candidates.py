@@ -45,6 +45,8 @@ class Candidates:
         if self._ids is not None:
             return len(self._ids)
         rows = self._run.entry_of(self.binding.var).row_count
+        if self.binding.var in self._run.slices:
+            rows = self.frame.length
         if not self.binding.conditions:
             return rows
         if self._in_memory():
@@ -82,6 +84,8 @@ class Candidates:
         return self._mask[positions]
 
     def _in_memory(self) -> bool:
+        if self.binding.var in self._run.slices:
+            return True
         frame = self._run.caches.known_frame(self._run.entry_of(self.binding.var))
         if frame is None:
             return self._run.entry_of(self.binding.var).row_count <= SMALL_TABLE_ROWS

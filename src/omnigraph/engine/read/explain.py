@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -33,18 +33,25 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """The plan as it ran. `str()` of it is the tree."""
+    """The plan as it ran, and what it read from storage. `str()` of it is the tree."""
 
     root: Step
-    rows_read: int
     reads: int
+    rows_read: int
+    columns_read: Mapping[str, list[str]]  # by table key
 
     def to_json(self) -> dict[str, Any]:
-        return {**self.root.to_json(), "reads": self.reads, "rows_read": self.rows_read}
+        return {
+            **self.root.to_json(),
+            "reads": self.reads,
+            "rows_read": self.rows_read,
+            "columns_read": dict(self.columns_read),
+        }
 
     def __str__(self) -> str:
         lines = list(_lines(self.root, "", ""))
         lines.append(f"storage: {self.reads} reads, {self.rows_read} rows")
+        lines += [f"  {table}: {', '.join(names)}" for table, names in self.columns_read.items()]
         return "\n".join(lines)
 
 

@@ -72,13 +72,18 @@ class Frame:
     @classmethod
     def build(cls, source: Source, columns: Sequence[str]) -> Frame:
         """Read the columns (and the row ids) of the whole table once."""
-        table = source.read(columns)
+        return cls.of(source, source.read(columns))
+
+    @classmethod
+    def of(cls, source: Source, table: ArrowTable) -> Frame:
+        """From rows that were read already; they may be a part of the table only."""
         row_ids = one_array(table[ROW_ID]).to_numpy(zero_copy_only=False)
         if len(row_ids) > 1 and not (row_ids[1:] > row_ids[:-1]).all():
             order = np.argsort(row_ids)
             row_ids = row_ids[order]
             table = table.take(pa.array(order))
-        loaded = {name: Column.of(one_array(table[name])) for name in columns}
+        names = [name for name in table.column_names if name != ROW_ID]
+        loaded = {name: Column.of(one_array(table[name])) for name in names}
         return cls(source, Growable(row_ids), None, loaded, lineage=next(_lineages))
 
     def release(self, names: Sequence[str]) -> list[Array]:

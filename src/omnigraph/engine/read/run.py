@@ -21,6 +21,7 @@ from omnigraph.engine.read.ordering import Window, ordered, ordered_groups
 from omnigraph.engine.read.relation import Relation
 from omnigraph.engine.read.result import QueryResult, table_of
 from omnigraph.engine.read.scope import RowScope
+from omnigraph.engine.read.slice import sliced
 from omnigraph.errors import InputError
 from omnigraph.model.graph import Snapshot
 from omnigraph.model.limits import READ_CACHE_BYTES_MAX
@@ -82,7 +83,12 @@ class Reader:
         if explain:
             trace.root.rows = result.row_count
             cost = self.counters.total().since(before)
-            result.explanation = Explanation(root=trace.root, rows_read=cost.rows, reads=cost.reads)
+            result.explanation = Explanation(
+                root=trace.root,
+                reads=cost.reads,
+                rows_read=cost.rows,
+                columns_read=cost.by_table(),
+            )
         self._caches.trim_if_grown()
         return result
 
@@ -107,7 +113,8 @@ class _Answer:
         plan, run = self._plan, self._run
         counted = only_counted(plan)
         with run.trace.step("match") as step:
-            relation = match(run, plan.match if counted is None else counted.block)
+            block = counted.block if counted is not None else sliced(run, plan, self._window)
+            relation = match(run, block)
             step.rows = relation.count
         if plan.grouping is not None:
             return self._grouped(plan.grouping, relation, counted)

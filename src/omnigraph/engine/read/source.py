@@ -10,6 +10,7 @@ import numpy.typing as npt
 from omnigraph.engine.read.arrow import ArrowTable, RecordBatch, Schema
 from omnigraph.engine.read.counters import Counters
 from omnigraph.model.graph import TableEntry
+from omnigraph.storage.reading import Order
 from omnigraph.storage.table import Table, TableDelta
 
 ROW_ID = "_rowid"
@@ -42,9 +43,12 @@ class Source:
         *,
         where: str | None = None,
         limit: int | None = None,
+        order_by: Sequence[Order] = (),
     ) -> ArrowTable:
         """The named columns and `_rowid` of the rows that satisfy the SQL condition."""
-        found = self._table.read(columns=list(columns), where=where, limit=limit, with_row_id=True)
+        found = self._table.read(
+            columns=list(columns), where=where, limit=limit, order_by=order_by, with_row_id=True
+        )
         self._counters.add(self.entry.table_key, columns, found.num_rows)
         return found
 

@@ -1,0 +1,108 @@
+"""Reading only what a query over one big table needs: its columns, its rows, its first few.
+
+While a table is not in memory, a query without traversal is answered by one scan: conditions, order
+and limit go to storage, and only the named columns of the rows that matter come back. A table that
+is asked again and again is read into a frame instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from omnigraph.compiler.query import ir
+from omnigraph.engine.read.context import Run
+from omnigraph.engine.read.frame import Frame
+from omnigraph.engine.read.ordering import Window
+from omnigraph.engine.read.pushdown import condition_sql
+from omnigraph.model.schema import Scalar
+from omnigraph.storage.reading import Order
+
+
+def sliced(run: Run, plan: ir.ReadPlan, window: Window) -> ir.MatchBlock:
+    """The match of the plan, with its one scan done already where that is the better way."""
+    block = plan.match
+    binding = _only_binding(block)
+    if binding is None or not run.caches.wants_slice(run.entry_of(binding.var)):
+        return block
+    exprs = [*binding.conditions, *_expressions(plan)]
+    if any(_needs_everything(part) for expr in exprs for part in ir.walk(expr)):
+        return block
+    texts = [condition_sql(one, run.constants) for one in binding.conditions]
+    rest = tuple(one for one, text in zip(binding.conditions, texts, strict=True) if text is None)
+    columns = _columns([*rest, *_expressions(plan)])
+    order = _order(plan) if not rest and window.wanted is not None else None
+    where = " AND ".join(f"({text})" for text in texts if text is not None) or None
+    detail = f"${binding.var}: {binding.type_name}"
+    with run.trace.step("read", f"{detail} (pushed down)") as step:
+        source = run.caches.source(run.entry_of(binding.var))
+        frame = Frame.of(
+            source,
+            source.read(
+                columns,
+                where=where,
+                limit=window.wanted if order else None,
+                order_by=order or (),
+            ),
+        )
+        step.rows = frame.length
+    run.slices[binding.var] = frame
+    return replace(block, bindings=(replace(binding, conditions=rest),))
+
+
+def _only_binding(block: ir.MatchBlock) -> ir.NodeBinding | None:
+    simple = not (
+        block.traversals
+        or block.filters
+        or block.optionals
+        or block.late_filters
+        or block.negations
+    )
+    return block.bindings[0] if simple and len(block.bindings) == 1 else None
+
+
+def _expressions(plan: ir.ReadPlan) -> list[ir.Expr]:
+    """Everything that is evaluated after the match."""
+    exprs: list[ir.Expr] = [one.expr for one in plan.projections]
+    exprs += [one.expr for one in plan.orderings]
+    if plan.grouping is not None:
+        exprs += plan.grouping.keys
+        exprs += [call.arg for call in plan.grouping.aggregates if call.arg is not None]
+    elif plan.orderings or plan.limit is not None or plan.offset is not None:
+        exprs += plan.tie_break
+    return exprs
+
+
+def _needs_everything(part: ir.Expr) -> bool:
+    """Relevance and ranks are measured against the whole table."""
+    return isinstance(part, ir.TextMatch | ir.Bm25 | ir.Nearest | ir.Rrf)
+
+
+def _columns(exprs: Sequence[ir.Expr]) -> list[str]:
+    return list(dict.fromkeys(_names(exprs)))
+
+
+def _names(exprs: Sequence[ir.Expr]) -> Iterator[str]:
+    for expr in exprs:
+        for part in ir.walk(expr):
+            if isinstance(part, ir.PropertyRef):
+                yield part.prop
+            elif isinstance(part, ir.IdRef):
+                yield "id"
+
+
+def _order(plan: ir.ReadPlan) -> tuple[Order, ...] | None:
+    """The order as storage columns; None when it is not one of plain columns."""
+    if plan.grouping is not None or plan.distinct:
+        return None
+    keys = [(one.expr, one.descending) for one in plan.orderings]
+    keys += [(expr, False) for expr in plan.tie_break]
+    order = []
+    for expr, descending in keys:
+        if isinstance(expr, ir.IdRef):
+            order.append(Order(column="id", descending=descending))
+        elif isinstance(expr, ir.PropertyRef) and expr.type.scalar is not Scalar.VECTOR:
+            order.append(Order(column=expr.prop, descending=descending))
+        else:
+            return None
+    return tuple(order)
