@@ -7,9 +7,11 @@
     │   ├── ConstraintViolationError  RecordError  LimitExceededError
     │   ├── EmbeddingModelMismatchError
     ├── NotFoundError         the named thing is not there
+    │   ├── ChangeFeedGapError
     ├── ConflictError         somebody else was faster, or it exists already; nothing landed
     │   ├── AlreadyExistsError  KeyConflictError  PreconditionFailedError
     │   ├── ExpectedVersionMismatchError  RowLevelCasContentionError  MergeConflictsError
+    │   ├── ParentlessCommitError  SchemaBoundaryError
     ├── OutcomeUnknownError   it may have landed; look before trying again
     ├── UnavailableError      the world is not ready; try again later
     │   ├── StorageUnavailableError  LeaseUnavailableError  RecoveryRequiredError  TimeLimitError
@@ -221,6 +223,21 @@ class NotFoundError(OmnigraphError):
         super().__init__(message, hint=hint, kind=kind, name=name, **facts)
 
 
+class ChangeFeedGapError(NotFoundError):
+    """The versions that a change is told from were collected by cleanup."""
+
+    code = "change-feed-gap"
+
+    def __init__(self, *, commit_id: str) -> None:
+        super().__init__(
+            f"the changes of commit '{commit_id}' can no longer be told: cleanup took its versions",
+            kind="commit",
+            name=commit_id,
+            hint="start again from an export",
+            first_unreadable_commit_id=commit_id,
+        )
+
+
 # --- somebody else was faster ----------------------------------------------------------------
 
 
@@ -322,6 +339,32 @@ class MergeConflictsError(ConflictError):
             source=source,
             target=target,
             conflicts=tuple(conflicts),
+        )
+
+
+class ParentlessCommitError(ConflictError):
+    """The genesis commit made the graph; there is nothing it changed."""
+
+    code = "commit-has-no-parent"
+
+    def __init__(self, *, commit_id: str) -> None:
+        super().__init__(
+            f"commit '{commit_id}' is the genesis commit: it has no parent to compare with",
+            commit_id=commit_id,
+        )
+
+
+class SchemaBoundaryError(ConflictError):
+    """Two states have different schemas, so their entities cannot be compared one by one."""
+
+    code = "schema-boundary"
+
+    def __init__(self, *, from_commit_id: str, to_commit_id: str) -> None:
+        super().__init__(
+            f"the schema changed between {from_commit_id} and {to_commit_id}",
+            hint="compare states on one side of the schema change",
+            from_commit_id=from_commit_id,
+            to_commit_id=to_commit_id,
         )
 
 

@@ -7,7 +7,7 @@ was deleted and made again, or touched without a change, is judged by what it is
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,7 +40,7 @@ class Side:
         return self.table.blobs(name, [int(row_id) for row_id in row_ids])
 
     @property
-    def ids(self) -> pa.Array[Any]:
+    def ids(self) -> Any:
         return _flat(self.rows["id"])
 
 
@@ -62,8 +62,7 @@ class TableDifference:
         return not (len(self.inserted) or len(self.deleted) or len(self.updated_after))
 
     def deleted_ids(self) -> list[str]:
-        ids: list[str] = self.before.ids.take(pa.array(self.deleted)).to_pylist()
-        return ids
+        return ids_at(self.before, self.deleted)
 
 
 def difference(
@@ -88,7 +87,7 @@ def blob_names(entity: NodeType | EdgeType) -> list[str]:
 def whole_rows(side: Side, entity: NodeType | EdgeType, places: Places) -> pa.Table:
     """The rows at these places as the write path wants them, blobs included."""
     schema = batch_schema(entity)
-    chosen = side.rows.take(pa.array(places))
+    chosen = side.rows.take(places)
     types = {prop.name: prop.type for prop in entity.properties}
     columns: list[Any] = []
     for field in schema:
@@ -143,7 +142,7 @@ def unequal_columns(
     entity: NodeType | EdgeType, left: Side, at_left: Places, right: Side, at_right: Places
 ) -> Iterator[tuple[str, Mask]]:
     """For each column, which of the paired rows differ in it."""
-    mine, theirs = left.rows.take(pa.array(at_left)), right.rows.take(pa.array(at_right))
+    mine, theirs = left.rows.take(at_left), right.rows.take(at_right)
     blobs = blob_names(entity)
     for name in batch_schema(entity).names:
         if name == "id":
@@ -159,11 +158,12 @@ def _unequal(left: Any, right: Any) -> Mask:
     if pa.types.is_nested(left.type):
         pairs = zip(left.to_pylist(), right.to_pylist(), strict=True)
         return np.array([not _same(a, b) for a, b in pairs], dtype=bool)
-    differ = pc.not_equal(left, right)
+    differ: Any = pc.not_equal(left, right)
     if pa.types.is_floating(left.type):
         differ = pc.and_(differ, pc.invert(pc.and_(pc.is_nan(left), pc.is_nan(right))))
     one_null = np.asarray(left.is_null()) ^ np.asarray(right.is_null())
-    return one_null | np.asarray(pc.fill_null(differ, pa.scalar(value=False)))
+    found: Mask = one_null | np.asarray(pc.fill_null(differ, pa.scalar(value=False)))
+    return found
 
 
 def _same(left: Any, right: Any) -> bool:
@@ -187,7 +187,7 @@ def _flat(column: Any) -> Any:
     return column
 
 
-def ids_at(side: Side, places: Sequence[int] | Places) -> list[str]:
+def ids_at(side: Side, places: Places) -> list[str]:
     """The entity ids of the rows at these places."""
-    ids: list[str] = side.ids.take(pa.array(places)).to_pylist()
+    ids: list[str] = side.ids.take(pa.array(places, pa.int64())).to_pylist()
     return ids

@@ -16,7 +16,9 @@ from omnigraph.compiler.query import (
     compile_query,
     lint_source,
 )
+from omnigraph.compiler.query.ir import MutationPlan
 from omnigraph.engine.core import Core, OpenMode, open_core
+from omnigraph.engine.graph_history import HistoryCalls
 from omnigraph.engine.init import init_core
 from omnigraph.engine.merge.conflicts import MergePreview, MergeResult, Strategy
 from omnigraph.engine.merge.run import merge, preview
@@ -46,7 +48,7 @@ LoadData = str | bytes | os.PathLike[str] | Iterable[str | bytes]
 LOAD_MODES = ("append", "merge", "overwrite")
 
 
-class Graph:
+class Graph(HistoryCalls):
     """One open graph. Safe to share between threads; several processes may open the same one."""
 
     def __init__(self, core: Core) -> None:
@@ -213,6 +215,7 @@ class Graph:
             compiled = compile_query(source, catalog, name)
             _require_kind(compiled, "mutation")
             query_name = compiled.name
+            assert isinstance(compiled.plan, MutationPlan), "a mutation has a mutation plan"
             outcome = prepare_mutation(
                 compiled.plan,
                 params=bind_params(compiled.params, params or {}),

@@ -189,4 +189,5 @@ class _Meeting:
 
 
 def _places_by_id(side: Side) -> dict[str, int]:
-    return {entity_id: place for place, entity_id in enumerate(side.ids.to_pylist())}
+    ids: list[str] = side.ids.to_pylist()
+    return {entity_id: place for place, entity_id in enumerate(ids)}

@@ -140,6 +140,14 @@ def work_out(core: Core, source: str, context: WriteContext, *, strategy: Strate
     if base_commit.graph_commit_id == theirs.graph_commit_id:
         return Merge(source=theirs, target=ours, base=theirs, outcome="already_up_to_date")
     base = core.rooms.manifests.at_commit(base_commit.graph_commit_id)
+    return three_way(core, base, theirs, context, strategy=strategy)
+
+
+def three_way(
+    core: Core, base: Snapshot, theirs: Snapshot, context: WriteContext, *, strategy: Strategy
+) -> Merge:
+    """Bring what differs from `base` in `theirs` to the context's snapshot."""
+    ours = context.snapshot
     _require_one_schema(base, ours, theirs)
     fast = base.graph_commit_id == ours.graph_commit_id
     merge = Merge(
@@ -241,12 +249,19 @@ def _find_orphans(
 def _prepared(merge: Merge, context: WriteContext) -> Prepared | None:
     if merge.outcome == "already_up_to_date":
         return None
+    return replace(
+        prepared_changes(merge, context),
+        merged_parent_commit_id=merge.source.graph_commit_id,
+        properties={"merged_branch": merge.source.graph_branch},
+    )
+
+
+def prepared_changes(merge: Merge, context: WriteContext) -> Prepared:
+    """The staged tables of a merge without conflicts."""
     shared = {update.table_key for update in merge.repoints}
     changes = {key: one.change for key, one in merge.combined.items() if key not in shared}
     return Prepared(
         staged=stage(changes, context, Stored(context)),
         repoints=merge.repoints,
         relied_on=frozenset(merge.target.entries),
-        merged_parent_commit_id=merge.source.graph_commit_id,
-        properties={"merged_branch": merge.source.graph_branch},
     )
