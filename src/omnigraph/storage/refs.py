@@ -54,6 +54,8 @@ class Refs:
 
     def get(self, name: str) -> Branch:
         """The branch of that name; `NotFoundError` if there is none."""
+        if name in RESERVED_NAMES:
+            validate_name(name)
         return self._files.get(name)
 
     def create(self, name: str, from_branch: str = MAIN, *, actor_id: str | None) -> Branch:
@@ -186,7 +188,7 @@ def _refusal(name: str) -> str | None:
     if name == MAIN:
         return "cannot create branch 'main'"
     if name in RESERVED_NAMES:
-        return f"branch name '{name}' is reserved"
+        return f"branch name '{name}' is reserved for internal system refs"
     odd = next((each for each in name if not each.isprintable() and each not in _JOINERS), None)
     if odd is not None:
         what = unicodedata.name(odd, f"U+{ord(odd):04X}").lower()
