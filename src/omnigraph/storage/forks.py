@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from typing import Any
 
-from omnigraph.errors import AlreadyExistsError, NotFoundError
+from omnigraph.errors import AlreadyExistsError, CorruptGraphError, NotFoundError
 from omnigraph.model.graph import TableEntry
-from omnigraph.storage.faults import translated
+from omnigraph.model.limits import BRANCH_LISTING_TRIES_MAX
+from omnigraph.storage.faults import is_missing, translated
 from omnigraph.storage.handles import Handles
 from omnigraph.storage.layout import branch_folder
 
@@ -33,7 +36,7 @@ class Forks:
                 source.create_branch(branch_id)
             except OSError:
                 # Lance has one message for a branch that exists and for a half-made one.
-                known = self._ref(source, branch_id)
+                known = self._base(location, branch_id)
                 if known is None:
                     if not self._sweep_orphan(location, branch_id):
                         raise
@@ -48,10 +51,10 @@ class Forks:
         while line != older.branch:
             if line is None:
                 return False
-            known = self._ref(self._handles.head(newer.location, None), line)
-            if known is None:
+            base = self._base(newer.location, line)
+            if base is None:
                 return False
-            line, version = known["parent_branch"], int(known["parent_version"])
+            line, version = base
         return older.version <= version
 
     def drop(self, location: str, branch_id: str) -> bool:
@@ -61,17 +64,17 @@ class Forks:
             trunk = self._handles.head(location, None)
         except NotFoundError:
             return self._sweep_orphan(location, branch_id)
+        known = self._base(location, branch_id) is not None
         with translated(self._handles.uri(location, branch_id), doing="drop branch of table"):
-            known = self._ref(trunk, branch_id) is not None
             if known:
-                trunk.branches.delete(branch_id)
+                _steadily(lambda: trunk.branches.delete(branch_id))
         return self._sweep_orphan(location, branch_id) or known
 
     def names(self, location: str) -> list[str]:
         """Every branch that has a ref or files, also half-made ones."""
         trunk = self._handles.head(location, None)
         with translated(self._handles.uri(location, None), doing="list branches of table"):
-            known = set(trunk.branches.list())
+            known = set(_steadily(trunk.branches.list))
         prefix = f"{location}/tree/"
         stored = self._store.list_keys(prefix.rstrip("/"))
         return sorted(known | {key.removeprefix(prefix).split("/")[0] for key in stored})
@@ -80,20 +83,33 @@ class Forks:
         self,
         location: str,
         branch_id: str,
-        ref: dict[str, Any],
-        base: tuple[str | None, int],
+        found: tuple[str | None, int],
+        wanted: tuple[str | None, int],
     ) -> None:
-        made_from = (ref["parent_branch"], int(ref["parent_version"]))
         head = int(self._handles.head(location, branch_id).version)
-        if made_from != base or head != base[1]:
+        if found != wanted or head != wanted[1]:
             raise AlreadyExistsError(
                 f"branch '{branch_id}' of table '{location}' is there with other content",
                 kind="table-branch",
                 name=branch_id,
             )
 
-    def _ref(self, dataset: Any, branch_id: str) -> dict[str, Any] | None:
-        return dict(dataset.branches.list()).get(branch_id)
+    def _base(self, location: str, branch_id: str) -> tuple[str | None, int] | None:
+        """The line and version that a branch was made from; None if there is no such branch.
+
+        Read from Lance's own reference file: asking Lance means reading those of all branches.
+        """
+        key = f"{location}/_refs/branches/{branch_id}.json"
+        found = self._store.read(key)
+        if found is None:
+            return None
+        try:
+            body = json.loads(found.body)
+            return body["parentBranch"], int(body["parentVersion"])
+        except (ValueError, KeyError, TypeError) as cause:
+            raise CorruptGraphError(
+                f"the branch reference '{key}' cannot be read", part=key
+            ) from cause
 
     def _sweep_orphan(self, location: str, branch_id: str) -> bool:
         """Delete the files of a branch without a ref; Lance can neither list nor delete them."""
@@ -105,3 +121,14 @@ class Forks:
         if flusher.active:
             flusher.flush_tree(self._handles.uri(location, branch_id))
             flusher.flush([f"{self._handles.uri(location, None)}/_refs/branches/{branch_id}.json"])
+
+
+def _steadily(ask: Callable[[], Any]) -> Any:
+    """What Lance answers once no branch is deleted while it looks at them all one by one."""
+    for _ in range(BRANCH_LISTING_TRIES_MAX - 1):
+        try:
+            return ask()
+        except (OSError, ValueError) as cause:
+            if not is_missing(cause):
+                raise
+    return ask()

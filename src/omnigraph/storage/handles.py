@@ -12,7 +12,11 @@ import lance
 
 from omnigraph.errors import NotFoundError
 from omnigraph.model.graph import TableEntry
-from omnigraph.model.limits import TABLE_HANDLES_MAX
+from omnigraph.model.limits import (
+    SESSION_INDEX_BYTES_MAX,
+    SESSION_METADATA_BYTES_MAX,
+    TABLE_HANDLES_MAX,
+)
 from omnigraph.model.ports import ObjectStore, World
 from omnigraph.storage.durable import Flusher
 from omnigraph.storage.faults import is_missing, reason_of, translated
@@ -82,7 +86,10 @@ class Handles:
         self.root = root
         self.world = world
         self.store = open_store(root, world)
-        self.session: Any = lance.Session()  # type: ignore[attr-defined]  # exported, but not in __all__
+        self.session: Any = lance.Session(  # type: ignore[attr-defined]  # not in its __all__
+            index_cache_size_bytes=SESSION_INDEX_BYTES_MAX,
+            metadata_cache_size_bytes=SESSION_METADATA_BYTES_MAX,
+        )
         self.meter = Meter()
         self.narrowing = Narrowing()
         self.flusher = Flusher(root, world)

@@ -156,18 +156,18 @@ class Tables:
     def create(self, location: str, schema: pa.Schema) -> int:
         """Make an empty table and return its version; exactly one of several racers succeeds."""
         uri = self._root.child(location)
-        if not self.exists(location):
-            with translated(uri, doing="create table"):
-                try:
-                    made = landing.create(uri, schema, self._root.storage_options)
-                except OSError:
-                    if not self.exists(location):
-                        raise
-                else:
-                    if self._root.local_path is not None:
-                        self._handles.flusher.flush_tree(uri)
-                    return int(made.version)
-        raise AlreadyExistsError(f"a table is at '{location}' already", kind="table", name=location)
+        with translated(uri, doing="create table"):
+            try:
+                made = landing.create(uri, schema, self._root.storage_options)
+            except OSError as cause:
+                if not self.exists(location):
+                    raise
+                raise AlreadyExistsError(
+                    f"a table is at '{location}' already", kind="table", name=location
+                ) from cause
+        if self._root.local_path is not None:
+            self._handles.flusher.flush_tree(uri)
+        return int(made.version)
 
     def apply(self, write: StagedWrite) -> TableUpdate:
         """Land a staged write on its pinned version, or raise and change nothing."""
