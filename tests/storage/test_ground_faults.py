@@ -18,6 +18,7 @@ from omnigraph.errors import (
 from omnigraph.model.ports import World
 from omnigraph.storage.objects import Root
 from omnigraph.storage.table import Tables
+from omnigraph.storage.torn import version_file
 
 
 class Once:
@@ -146,6 +147,57 @@ def test_a_table_whose_versions_are_garbage_is_a_typed_error(local_root):
         version.write_bytes(b"garbage")
     with pytest.raises(StorageUnavailableError):
         Tables(bench.root, World()).open(bench.entry())
+
+
+def version_path(bench, version):
+    return Path(bench.folder) / "_versions" / version_file(version)
+
+
+TORN = {"empty": lambda body: b"", "half": lambda body: body[: len(body) // 2]}
+
+
+@pytest.mark.parametrize("torn", TORN)
+@pytest.mark.parametrize("kind", ["append", "upsert", "overwrite", "compaction", "restore"])
+def test_a_version_that_a_power_cut_tore_is_not_counted(local_root, kind, torn):
+    bench = Bench(local_root)
+    bench.append("a")
+    bench.append("b")
+    pin = bench.version
+    bench.append("lost")
+    path = version_path(bench, bench.version)
+    path.write_bytes(TORN[torn](path.read_bytes()))
+    bench.tables, bench.version = Tables(bench.root, World()), pin
+    assert bench.tables.head_version(PLACE, None) == pin
+    assert bench.ids() == ["a", "b"]
+    table = bench.now()
+    match kind:
+        case "append":
+            bench.land(table.stage_append(people("c")))
+        case "upsert":
+            bench.land(table.stage_upsert(people("a", "c", age=2)))
+        case "overwrite":
+            bench.land(table.stage_overwrite(people("a", "b", "c")))
+        case "compaction":
+            tasks = table.compaction_tasks()
+            bench.land(table.stage_compaction([table.run_compaction_task(t) for t in tasks]))
+            bench.append("c")
+        case _:
+            bench.version = bench.tables.restore(PLACE, None, pin)
+            bench.append("c")
+    assert bench.ids() == ["a", "b", "c"]
+    assert bench.tables.head_version(PLACE, None) == bench.version
+
+
+@pytest.mark.parametrize("torn", TORN)
+def test_a_torn_transaction_is_told_as_unreadable(local_root, torn):
+    bench = Bench(local_root)
+    bench.append("a")
+    (path,) = (Path(bench.folder) / "_transactions").glob(f"{bench.version - 1}-*.txn")
+    path.write_bytes(TORN[torn](path.read_bytes()))
+    tables = Tables(bench.root, World())
+    (made,) = tables.transactions(PLACE, None, after=bench.version - 1, upto=bench.version)
+    assert made.operation in ("Unreadable", "Overwrite")  # Lance may keep a copy in the version
+    assert tables.open(bench.entry()).count() == 1
 
 
 @pytest.mark.s3

@@ -18,6 +18,7 @@ _MISSING: Final = (
     "no such file",
     "not a directory",
 )
+_DAMAGE: Final = ("corrupt", "magic", "decode", "for object of size", "out of range")
 _LISTING: Final = "error performing list request"
 
 
@@ -28,6 +29,12 @@ def is_missing(cause: BaseException) -> bool:
         # A folder that is not there lists as empty: here the bucket or the server is missing.
         return False
     return isinstance(cause, FileNotFoundError) or any(words in text for words in _MISSING)
+
+
+def is_damage(cause: BaseException) -> bool:
+    """Whether the library says that the bytes are there but make no sense."""
+    text = str(cause).lower()
+    return any(words in text for words in _DAMAGE)
 
 
 def reason_of(cause: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Collection
@@ -10,7 +11,7 @@ from typing import Any
 
 import lance
 
-from omnigraph.errors import NotFoundError
+from omnigraph.errors import NotFoundError, StorageUnavailableError
 from omnigraph.model.graph import TableEntry
 from omnigraph.model.limits import (
     SESSION_INDEX_BYTES_MAX,
@@ -23,6 +24,9 @@ from omnigraph.storage.faults import is_missing, reason_of, translated
 from omnigraph.storage.layout import branch_folder
 from omnigraph.storage.narrow import Narrowing
 from omnigraph.storage.objects import Root, open_store
+from omnigraph.storage.torn import newest_whole
+
+logger = logging.getLogger(__name__)
 
 Pin = tuple[str, str | None, int]
 
@@ -130,8 +134,21 @@ class Handles:
         return self._load(location, branch, version)
 
     def head(self, location: str, branch: str | None) -> Any:
-        """The dataset at its newest version."""
-        return self._load(location, branch, None)
+        """The dataset at its newest version, not counting what a power cut left torn."""
+        try:
+            return self._load(location, branch, None)
+        except (NotFoundError, StorageUnavailableError):
+            if self.root.local_path is None:
+                raise
+            found = newest_whole(self.versions_folder(location, branch))
+            if found.version is None or not found.torn:
+                raise
+            logger.warning("read around a torn version", extra={"table": location})
+            return self._load(location, branch, found.version)
+
+    def versions_folder(self, location: str, branch: str | None) -> str:
+        """Where Lance keeps the version files of a table line."""
+        return f"{self.uri(location, branch)}/_versions"
 
     def remember(self, location: str, branch: str | None, dataset: Any) -> None:
         """Keep a handle that is at hand already, for example the one that a commit returned."""

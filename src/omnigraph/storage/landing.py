@@ -23,9 +23,10 @@ from omnigraph.errors import (
     OutcomeUnknownError,
     StorageUnavailableError,
 )
-from omnigraph.storage.faults import reason_of, translated
+from omnigraph.storage.faults import is_damage, reason_of, translated
 from omnigraph.storage.handles import Handles
 from omnigraph.storage.staged import COMMIT_PROPERTY, Rewrites, StagedWrite
+from omnigraph.storage.torn import remove_torn
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +91,7 @@ def restore(handles: Handles, location: str, branch: str | None, version: int) -
     """Make the content of an older version the newest one again; whatever came after is buried."""
     uri = handles.uri(location, branch)
     head = handles.head(location, branch)
+    _cleared(handles, location, branch)
     with translated(uri, doing="restore table"):
         after = lance.LanceDataset.commit(
             head, Op.Restore(version), read_version=int(head.version), max_retries=0
@@ -137,17 +139,22 @@ def _commit(handles: Handles, write: StagedWrite) -> Any:
     try:
         return lance.LanceDataset.commit(dataset, transaction, max_retries=0)
     except CommitConflictError as cause:
+        if _cleared(handles, write.location, write.branch):
+            return _commit(handles, write)
         landed = _already_landed(handles, write)
         if landed is not None:
             return landed
         raise _moved(handles, write) from cause
     except OSError as cause:
+        if _cleared(handles, write.location, write.branch):
+            return _commit(handles, write)
         return _after_a_fault(handles, write, cause)
 
 
 def _compact(handles: Handles, write: StagedWrite, rewrites: Rewrites) -> Any:
     """Compaction takes two versions: Lance first reserves fragment numbers, then rewrites."""
     _require_head(handles, write)
+    _cleared(handles, write.location, write.branch)
     try:
         decode: Any = RewriteResult  # its stub forgets `from_json`
         results = [decode.from_json(result) for result in rewrites.results]
@@ -159,6 +166,19 @@ def _compact(handles: Handles, write: StagedWrite, rewrites: Rewrites) -> Any:
             raise _moved(handles, write) from cause
         raise _unknown(handles, write, cause) from cause
     return handles.head(write.location, write.branch)
+
+
+def _cleared(handles: Handles, location: str, branch: str | None) -> bool:
+    """Take away what a power cut left where the next version belongs; False if nothing was there.
+
+    A live writer's version file is whole from its first moment, so a torn one is nobody's.
+    """
+    if handles.root.local_path is None:
+        return False
+    gone = remove_torn(handles.versions_folder(location, branch))
+    if gone:
+        logger.warning("removed torn versions", extra={"table": location, "versions": gone})
+    return bool(gone)
 
 
 def _require_head(handles: Handles, write: StagedWrite) -> None:
@@ -219,6 +239,11 @@ def _transaction(dataset: Any, version: int) -> VersionTransaction:
     except TypeError:
         # The library cannot show a compaction that also moved indexes.
         return VersionTransaction(version=version, uuid=None, operation="Rewrite")
+    except (OSError, ValueError) as cause:
+        if not is_damage(cause):
+            raise
+        # Synced together with its version: this one was never acknowledged.
+        return VersionTransaction(version=version, uuid=None, operation="Unreadable")
     if made is None:
         return VersionTransaction(version=version, uuid=None, operation="Unknown")
     name = type(made.operation).__name__
