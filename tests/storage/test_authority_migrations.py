@@ -24,6 +24,7 @@ from old_graphs import (
 from manifest_world import FAST, Authority, update
 from omnigraph.compiler.schema import compile_schema
 from omnigraph.errors import CorruptGraphError, UpgradeRequiredError
+from omnigraph.model.graph import SchemaRecord
 from omnigraph.storage.migrations import migrate
 from omnigraph.storage.ref_files import MAIN_BRANCH
 
@@ -117,7 +118,10 @@ def check_layout(place):
     for name in OLD_FILES:
         assert not os.path.exists(os.path.join(place.uri, name)), name
     manifest = lance.dataset(f"{place.uri}/__manifest")
-    for dataset in (manifest, lance.dataset(f"{place.uri}/__manifest/tree/feature")):
+    branches = [branch.id for branch in Authority.over(place).refs.list() if branch.id]
+    assert not any("/" in branch_id for branch_id in branches)
+    lines = [lance.dataset(f"{place.uri}/__manifest/tree/{each}") for each in branches]
+    for dataset in (manifest, *lines):
         assert dataset.schema.metadata[STAMP] == b"4"
         key = dataset.schema.field("object_id")
         assert key.metadata[b"lance-schema:unenforced-primary-key"] == b"true"
@@ -140,6 +144,29 @@ def test_a_migrated_graph_takes_writes_on_every_branch(old, local_root):
     graph.refs.delete("feature/deep")
     graph.refs.delete("feature")
     assert graph.refs.list() == [MAIN_BRANCH]
+
+
+def test_a_schema_change_after_the_migration_leaves_older_snapshots_their_schema(old, local_root):
+    graph = migrated(local_root)
+    new = SchemaRecord(source="node Person {}", ir="{}", hash="sha256:2")
+    graph.publish(schema=new)
+    cold = Authority.over(local_root)
+    assert cold.head().schema == new
+    for entry in old.commits:
+        then = cold.manifests.at_commit(entry["graph_commit_id"])
+        assert then.schema.source == SOURCE
+
+
+def test_branches_whose_old_names_nest_are_deleted_one_by_one(local_root):
+    old = OldGraph(local_root.uri, 3).told()
+    old.branch("feature/other")
+    graph = migrated(local_root)
+    nested = graph.refs.get("feature/other")
+    graph.refs.delete("feature/deep")
+    graph.refs.delete("feature")
+    cold = Authority.over(local_root)
+    assert [branch.name for branch in cold.refs.list()] == ["main", "feature/other"]
+    cold.advance("edge:Knows", branch=nested)
 
 
 def test_migrating_again_changes_nothing(old, local_root):

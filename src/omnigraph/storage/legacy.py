@@ -8,6 +8,7 @@ reads, and read-only opens of old graphs live on it directly.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -34,6 +35,7 @@ STAGING: Final = ".staging"
 SCHEMA_FILES: Final = (SOURCE_FILE, IR_FILE, STATE_FILE)
 SCHEMA_LOCK_BRANCH: Final = "__schema_apply_lock__"
 RUN_PREFIX: Final = "__run__"
+_ADOPTED: Final = re.compile(r"v4-[0-9A-HJKMNP-TV-Z]{26}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +48,14 @@ class OldBranch:
     created_at: int  # microseconds
 
 
+def adopted_id(ulid: str) -> str:
+    """The id of the branch that goes on from an old one; no old branch was named like this."""
+    return f"v4-{ulid}"
+
+
 def old_branches(listed: Mapping[str, Mapping[str, Any]], *, stamp: int) -> list[OldBranch]:
-    """The user's branches among those that Lance lists: locks are not, and runs before v3."""
+    """The user's branches among those that Lance lists: locks are not, nor runs before v3, nor what
+    a migration that was cut short has made."""
     return [
         OldBranch(
             name=name,
@@ -56,7 +64,9 @@ def old_branches(listed: Mapping[str, Mapping[str, Any]], *, stamp: int) -> list
             created_at=int(facts["create_at"]) * 1_000_000,
         )
         for name, facts in sorted(listed.items())
-        if name != SCHEMA_LOCK_BRANCH and (stamp >= 3 or not name.startswith(RUN_PREFIX))
+        if name != SCHEMA_LOCK_BRANCH
+        and not _ADOPTED.fullmatch(name)
+        and (stamp >= 3 or not name.startswith(RUN_PREFIX))
     ]
 
 

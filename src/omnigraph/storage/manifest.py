@@ -12,8 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-import pyarrow as pa
-
 from omnigraph.errors import NotFoundError, UpgradeRequiredError
 from omnigraph.model.changeset import Lineage
 from omnigraph.model.graph import MAIN, Branch, Commit, SchemaRecord, Snapshot, TableEntry
@@ -25,7 +23,14 @@ from omnigraph.model.limits import (
 from omnigraph.model.ports import ObjectStore, World
 from omnigraph.storage.legacy import LegacyGraph, old_branches, old_entries
 from omnigraph.storage.manifest_dataset import ManifestDatasets, Opened
-from omnigraph.storage.manifest_rows import CommitRow, Tail, read_commits, read_tail, tail_table
+from omnigraph.storage.manifest_rows import (
+    MIGRATED_KEY,
+    CommitRow,
+    Tail,
+    read_commits,
+    read_tail,
+    tail_table,
+)
 from omnigraph.storage.objects import Root
 from omnigraph.storage.ref_files import RefFiles
 
@@ -144,25 +149,22 @@ class ManifestStore:
         return self.fresh(branch.id).snapshot(branch)
 
     def at_version(self, branch: Branch, manifest_version: int) -> Snapshot:
-        """The branch as of that manifest version; older ones than its own are its parent's."""
-        line: Branch | None = branch
-        while line is not None:
-            try:
-                return self._at(line.id, manifest_version).snapshot(line)
-            except NotFoundError:
-                if line.parent is None:
-                    raise
-                line = self.refs.find(line.parent)
-        raise NotFoundError(
-            f"branch '{branch.name}' has no manifest version {manifest_version}",
-            kind="manifest version",
-            name=str(manifest_version),
-        )
+        """The branch as of that manifest version; versions before its fork are its parent's."""
+        head = self.fresh(branch.id)
+        row = self._newest_at(head, manifest_version)
+        if row is None or manifest_version > head.version:
+            raise NotFoundError(
+                f"branch '{branch.name}' has no manifest version {manifest_version}",
+                kind="manifest version",
+                name=str(manifest_version),
+            )
+        return self._at(row, manifest_version).snapshot(branch)
 
     def at_commit(self, commit_id: str) -> Snapshot:
         """The graph right after that commit, whichever live branch knows it."""
         row = self.commit_row(commit_id)
-        owner = self.refs.of_id(row.branch_id)
+        # A branch from before v4 has another id now, but still its name.
+        owner = self.refs.of_id(row.branch_id) or self.refs.find(row.commit.graph_branch)
         if owner is None:
             raise NotFoundError(
                 f"commit '{commit_id}' was made on branch '{row.commit.graph_branch}', "
@@ -170,8 +172,15 @@ class ManifestStore:
                 kind="commit",
                 name=commit_id,
             )
-        known = self._at(row.branch_id, row.commit.graph_manifest_version)
-        return known.snapshot(owner)
+        return self._at(row, row.commit.graph_manifest_version).snapshot(owner)
+
+    def _newest_at(self, head: Known, manifest_version: int) -> CommitRow | None:
+        """The last commit of the line up to a manifest version: its branch owns that version."""
+        for chunk in self.commit_chunks(head):
+            for row in chunk:
+                if row.commit.graph_manifest_version <= manifest_version:
+                    return row
+        return None
 
     # --- commits -----------------------------------------------------------------------------
 
@@ -276,54 +285,53 @@ class ManifestStore:
                 self._heads[known.opened.branch_id] = known
         return known
 
-    def _at(self, branch_id: str | None, version: int) -> Known:
+    def _at(self, row: CommitRow, version: int) -> Known:
+        """A version at or after the commit and before the next one."""
+        branch_id = row.branch_id
         held = self._heads.get(branch_id)
         if held is not None and held.version == version:
             return held
         known = self._past.get((branch_id, version))
         if known is None:
-            known = self._read(self.datasets.open_version(branch_id, version))
+            opened = self.datasets.open_version(branch_id, version)
+            if check_stamp(opened) < INTERNAL_SCHEMA_VERSION:
+                known = self._read_past(opened, row)
+            else:
+                known = self._read(opened)
             self._past.put((branch_id, version), known)
         return known
 
     def _read(self, opened: Opened) -> Known:
         if check_stamp(opened) < INTERNAL_SCHEMA_VERSION:
-            return self._read_old(opened)
+            rows = self.datasets.all_rows(opened)
+            tail = self.legacy.tail(rows, branch_id=opened.branch_id, version=opened.version)
+            return Known(opened=opened, tail=tail, tail_fragment=None)
         rows, fragment = self.datasets.tail(opened)
         return Known(opened=opened, tail=read_tail(rows), tail_fragment=fragment)
 
     # --- old formats -------------------------------------------------------------------------
 
-    def _read_old(self, opened: Opened) -> Known:
-        """A version of an old format: of a graph that still is, or of one before its migration."""
-        rows = self.datasets.all_rows(opened)
-        latest = self.datasets.open_latest(opened.branch_id)
-        if check_stamp(latest) < INTERNAL_SCHEMA_VERSION:
-            tail = self.legacy.tail(rows, branch_id=opened.branch_id, version=opened.version)
-        else:
-            tail = self._before_migration(rows, self.fresh(opened.branch_id), opened.version)
-        return Known(opened=opened, tail=tail, tail_fragment=None)
-
-    def _before_migration(self, rows: pa.Table, head: Known, version: int) -> Tail:
-        # The old formats kept one schema for all versions: the one that was migrated.
-        before = [
-            row
-            for chunk in self.commit_chunks(head)
-            for row in chunk
-            if row.commit.graph_manifest_version <= version
-        ]
-        if not before:
-            raise NotFoundError(
-                f"manifest version {version} is older than the first commit",
-                kind="manifest version",
-                name=str(version),
-            )
-        return replace(
-            head.tail,
-            entries=old_entries(rows),
-            commits=tuple(reversed(before)),
+    def _read_past(self, opened: Opened, row: CommitRow) -> Known:
+        """A version of an old format, of a graph that may have been migrated since."""
+        tail = replace(
+            self._schema_holder().tail,
+            entries=old_entries(self.datasets.all_rows(opened)),
+            tombstones={},
+            commits=(row,),
             sealed_through=None,
         )
+        return Known(opened=opened, tail=tail, tail_fragment=None)
+
+    def _schema_holder(self) -> Known:
+        """What has the schema of all old versions: their formats kept one, for the whole graph."""
+        main = self.fresh(None)
+        migrated_at = (main.opened.dataset.schema.metadata or {}).get(MIGRATED_KEY.encode())
+        if migrated_at is None:
+            return main
+        try:
+            return self._read(self.datasets.open_version(None, int(migrated_at)))
+        except NotFoundError:  # cleaned up: the schema of now is the best that is left
+            return main
 
     def _inherited(self) -> Mapping[str, Branch]:
         """The branches of a graph that has not been migrated yet."""

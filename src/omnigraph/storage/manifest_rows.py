@@ -19,6 +19,7 @@ from omnigraph.model.graph import Commit, SchemaRecord, TableEntry
 from omnigraph.model.limits import INTERNAL_SCHEMA_VERSION
 
 STAMP_KEY: Final = "omnigraph:internal_schema_version"
+MIGRATED_KEY: Final = "omnigraph:migrated_at"  # the first manifest version of format v4
 PRIMARY_KEY: Final = "lance-schema:unenforced-primary-key"
 HEAD_ID: Final = "graph_head"
 SCHEMA_ID: Final = "schema"

@@ -30,19 +30,19 @@ from omnigraph.storage.legacy import (
     STATE_FILE,
     LegacyGraph,
     OldBranch,
+    adopted_id,
     old_branches,
     old_entries,
 )
 from omnigraph.storage.manifest import check_stamp
 from omnigraph.storage.manifest_dataset import LostRaceError, ManifestDatasets, Opened
-from omnigraph.storage.manifest_rows import PRIMARY_KEY, CommitRow, Tail, tail_table
+from omnigraph.storage.manifest_rows import MIGRATED_KEY, PRIMARY_KEY, CommitRow, Tail, tail_table
 from omnigraph.storage.objects import Root
-from omnigraph.storage.ref_files import encode_ref, ref_key
+from omnigraph.storage.ref_files import RefFiles, encode_ref, ref_key
 
 logger = logging.getLogger(__name__)
 
 MIGRATION_ACTOR: Final = "omnigraph:recovery"
-_MIGRATED_KEY: Final = "omnigraph:migrated_from"
 _OLD_DATASETS: Final = (COMMITS, ACTORS, RUNS)
 # The source goes last: as long as it is there, something may be left to remove.
 _OLD_FILES: Final = (*(name + STAGING for name in SCHEMA_FILES), IR_FILE, STATE_FILE, SOURCE_FILE)
@@ -60,6 +60,7 @@ class _Migration:
     def __init__(self, root: Root, world: World, store: ObjectStore) -> None:
         self._datasets = ManifestDatasets(root, world, store)
         self._legacy = LegacyGraph(root, store)
+        self._refs = RefFiles(store, dict)
         self._world = world
         self._store = store
 
@@ -127,57 +128,69 @@ class _Migration:
     # --- v3 to v4 ----------------------------------------------------------------------------
 
     def _fold_all(self, main: Opened) -> None:
-        """Every branch first, each with its reference; folding main is what makes it v4."""
+        """Every branch first; folding main is what makes the graph v4."""
         listed = self._datasets.branch_ids()
         if SCHEMA_LOCK_BRANCH in listed:  # the writer that held it is gone, and so is its format
             self._datasets.drop(SCHEMA_LOCK_BRANCH)
+        known = {branch.name for branch in self._refs.others()}
         for old in old_branches(listed, stamp=main.stamp):
-            self._fold_branch(old)
-        self._fold(main)
+            if old.name not in known:
+                self._fold_branch(old, main)
+        self._fold(main, main)
         self._world.steps.reach(Step.MIGRATION_STAMPED)
 
-    def _fold_branch(self, old: OldBranch) -> None:
-        try:
-            opened = self._datasets.open_latest(old.name)
-        except NotFoundError:
-            return  # deleted by whoever migrated faster
-        if check_stamp(opened) == INTERNAL_SCHEMA_VERSION:
-            return
-        branch = self._legacy.branch(old)
-        if self._store.put_if_absent(ref_key(branch.name), encode_ref(branch)):
-            self._world.steps.reach(Step.BRANCH_REF_WRITTEN)
-        self._fold(opened)
+    def _fold_branch(self, old: OldBranch, main: Opened) -> None:
+        """Go on from the old branch under an id of ours; the old one keeps the past.
 
-    def _fold(self, opened: Opened) -> None:
-        rows = self._datasets.all_rows(opened)
-        tail = self._legacy.tail(rows, branch_id=opened.branch_id, version=opened.version)
-        if self._lost_a_commit(opened, tail):
-            tail = replace(tail, commits=(*tail.commits, self._found_commit(opened, tail)))
+        Ids must be ours because names may hold what paths must not: `a` and `a/b` would share a
+        folder. Of several processes that do this the first reference wins.
+        """
+        opened = self._datasets.open_latest(old.name)
+        if check_stamp(opened) == INTERNAL_SCHEMA_VERSION:
+            return  # made by a v4 writer: another process has migrated the graph meanwhile
+        branch = replace(self._legacy.branch(old), id=adopted_id(self._world.ids.ulid()))
+        assert branch.id is not None, "only main has no id"
+        self._datasets.fork(opened, branch.id)
+        self._world.steps.reach(Step.BRANCH_MANIFEST_FORKED)
+        self._fold(self._datasets.open_latest(branch.id), opened)
+        outrun = self._datasets.newest(main).version != main.version
+        if outrun or not self._store.put_if_absent(ref_key(branch.name), encode_ref(branch)):
+            self._datasets.drop(branch.id)
+        if outrun:  # whoever migrated it may have deleted the branch by now
+            raise LostRaceError("another process has migrated the graph")
+        self._world.steps.reach(Step.BRANCH_REF_WRITTEN)
+
+    def _fold(self, opened: Opened, old: Opened) -> None:
+        """Replace the rows of the opened version by what the old one says in v4's words."""
+        rows = self._datasets.all_rows(old)
+        tail = self._legacy.tail(rows, branch_id=old.branch_id, version=old.version)
+        if self._lost_a_commit(old, tail):
+            tail = replace(tail, commits=(*tail.commits, self._found_commit(opened, old, tail)))
         table = tail_table(tail)
         metadata: dict[bytes, bytes] = dict(table.schema.metadata or {})
-        metadata[_MIGRATED_KEY.encode()] = str(opened.stamp).encode()
+        metadata[MIGRATED_KEY.encode()] = str(opened.version + 1).encode()
         self._datasets.overwrite(opened, table.cast(table.schema.with_metadata(metadata)))
         self._world.steps.reach(Step.MIGRATION_FOLDED)
 
-    def _lost_a_commit(self, opened: Opened, tail: Tail) -> bool:
+    def _lost_a_commit(self, old: Opened, tail: Tail) -> bool:
         """Whether tables moved past the last commit: v3 could die between its two writes."""
         last = tail.head
         at = last.commit.graph_manifest_version
-        if at >= opened.version or last.branch_id != opened.branch_id:
+        if at >= old.version or last.branch_id != old.branch_id:
             return False
         try:
-            then = self._datasets.all_rows(self._datasets.open_version(opened.branch_id, at))
+            then = self._datasets.all_rows(self._datasets.open_version(old.branch_id, at))
         except NotFoundError:
             return False  # cleaned up: nothing to compare with
         return old_entries(then) != tail.entries
 
-    def _found_commit(self, opened: Opened, tail: Tail) -> CommitRow:
+    def _found_commit(self, opened: Opened, old: Opened, tail: Tail) -> CommitRow:
         return CommitRow(
             commit=Commit(
                 graph_commit_id=self._world.ids.ulid(),
                 parent_commit_id=tail.head.id,
                 merged_parent_commit_id=None,
-                graph_branch=opened.branch_id or MAIN,
+                graph_branch=old.branch_id or MAIN,
                 graph_manifest_version=opened.version + 1,
                 actor_id=MIGRATION_ACTOR,
                 created_at=self._world.clock.now_us(),
@@ -187,7 +200,7 @@ class _Migration:
         )
 
     def _remove_old_files(self, main: Opened) -> None:
-        if _MIGRATED_KEY.encode() not in (main.dataset.schema.metadata or {}):
+        if MIGRATED_KEY.encode() not in (main.dataset.schema.metadata or {}):
             return
         if self._store.read(SOURCE_FILE) is None:
             return
