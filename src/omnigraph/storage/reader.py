@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -106,11 +106,19 @@ class TableReader:
         with self._reading():
             return reading.locate(self._pinned, ids)
 
-    def lookup(self, column: str, values: Sequence[Any], columns: Sequence[str]) -> pa.Table:
-        """The columns of the rows whose `column` holds one of the values; `_rowid` and `_rowaddr`
-        may be among them. The cost does not grow with the number of small commits."""
+    def lookup(
+        self,
+        column: str,
+        values: Sequence[Any],
+        columns: Sequence[str],
+        *,
+        and_in: Mapping[str, Sequence[Any]] | None = None,
+    ) -> pa.Table:
+        """The columns of the rows whose `column` holds one of the values, and whose columns in
+        `and_in` hold one of theirs; `_rowid` and `_rowaddr` may be asked for. The cost does not
+        grow with the number of small commits."""
         with self._reading():
-            return reading.lookup(self._pinned, column, values, columns)
+            return reading.lookup(self._pinned, {column: values, **(and_in or {})}, columns)
 
     def take(self, row_ids: Any, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows with these `_rowid`s, in the order given; ids that are gone are left out."""

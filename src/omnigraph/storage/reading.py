@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -79,27 +79,40 @@ def locate(pinned: Pinned, ids: Sequence[str]) -> pa.Table:
     """`id`, `_rowid` and `_rowaddr` of the rows with these ids; missing ones are left out."""
     if not ids or not pinned.dataset.count_rows():
         return _LOCATED.empty_table()
-    found = lookup(pinned, "id", ids, _LOCATED.names)
+    found = lookup(pinned, {"id": ids}, _LOCATED.names)
     return found.select(_LOCATED.names)
 
 
-def lookup(pinned: Pinned, column: str, values: Sequence[Any], columns: Sequence[str]) -> pa.Table:
-    """The columns of the rows whose `column` holds one of the values."""
-    chosen = None
-    if len(values) <= _VALUE_LIST_MAX:
-        chosen = pinned.narrowing.fragments(pinned.dataset, column, values)
-        if chosen is not None and not chosen:
-            return _nothing(pinned, columns)
-    if len(values) <= _VALUE_LIST_MAX and len(values) * _ROWS_PER_VALUE < _rows(pinned, chosen):
-        where = sql.in_list(column, values)
+def lookup(pinned: Pinned, wanted: Mapping[str, Sequence[Any]], columns: Sequence[str]) -> pa.Table:
+    """The columns of the rows that hold one of the wanted values in every column named there."""
+    short = {name: values for name, values in wanted.items() if len(values) <= _VALUE_LIST_MAX}
+    chosen = _narrowed(pinned, short)
+    if chosen is not None and not chosen:
+        return _nothing(pinned, columns)
+    fewest = min(len(values) for values in wanted.values())
+    if len(short) == len(wanted) and fewest * _ROWS_PER_VALUE < _rows(pinned, chosen):
+        where = sql.all_of(*(sql.in_list(name, values) for name, values in wanted.items()))
         request = Scan(columns=columns, where=where, fragments=chosen)
         found: pa.Table = scanner(pinned, request).to_table()
         return found
     # Comparing every row with many values is cheaper here than in Lance's filters.
-    names = list(columns) if column in columns else [*columns, column]
+    names = [*columns, *(name for name in wanted if name not in columns)]
     rows: pa.Table = scanner(pinned, Scan(columns=names, fragments=chosen)).to_table()
-    wanted = pa.array(values, rows.schema.field(column).type)
-    return rows.filter(pc.is_in(rows[column], value_set=wanted, skip_nulls=True)).select(list(columns))
+    for name, values in wanted.items():
+        options = pa.array(values, rows.schema.field(name).type)
+        rows = rows.filter(pc.is_in(rows[name], value_set=options, skip_nulls=True))
+    return rows.select(list(columns))
+
+
+def _narrowed(pinned: Pinned, wanted: Mapping[str, Sequence[Any]]) -> list[int] | None:
+    """The fragments that may hold rows with all the wanted values; None means any may."""
+    chosen: list[int] | None = None
+    for name, values in wanted.items():
+        holding = pinned.narrowing.fragments(pinned.dataset, name, values)
+        if holding is None:
+            return None
+        chosen = holding if chosen is None else [one for one in holding if one in set(chosen)]
+    return chosen
 
 
 def _rows(pinned: Pinned, fragments: Sequence[int] | None) -> int:

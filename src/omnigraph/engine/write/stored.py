@@ -6,7 +6,7 @@ of a row is a fact too.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -75,12 +75,19 @@ class Stored:
         return row_ids
 
     def rows_where_in(
-        self, table_key: str, column: str, values: pa.Array[Any], columns: Sequence[str]
+        self,
+        table_key: str,
+        column: str,
+        values: pa.Array[Any],
+        columns: Sequence[str],
+        *,
+        and_in: Mapping[str, pa.Array[Any]] | None = None,
     ) -> pa.Table:
-        """The columns of the rows whose `column` is one of the values."""
+        """The columns of the rows whose `column` is one of the values, and so for `and_in`."""
         if len(values) == 0 or self.is_empty(table_key):
             return _only(self.table(table_key).schema, columns).empty_table()
-        return self.table(table_key).lookup(column, values.to_pylist(), columns)
+        more = {name: others.to_pylist() for name, others in (and_in or {}).items()}
+        return self.table(table_key).lookup(column, values.to_pylist(), columns, and_in=more)
 
     def locate(self, table_key: str, ids: Collection[str]) -> None:
         """Look up where these ids are, or that they are not there; later questions are free."""

@@ -99,22 +99,15 @@ def _check_unique(change: TableChange, rule: Unique, stored: Stored, found: Find
         return
     columns = list(rule.columns)
     mine: Any = change.rows.select(_distinct("id", columns))
-    lead: Any = mine[columns[0]].combine_chunks()
-    theirs = stored.rows_where_in(
-        change.entity.table_key,
-        columns[0],
-        pc.unique(lead.drop_null()),
-        _distinct("id", columns),
-    )
-    theirs = _unshadowed(theirs, change)
+    theirs = _same_values(change, columns, stored)
     if theirs.num_rows == 0:
         return
-    # Only rows that agree in the first column are worth looking at one by one.
     held: dict[tuple[Any, ...], str] = {}
     for row in theirs.to_pylist():
         held.setdefault(tuple(row[name] for name in columns), row["id"])
-    lead_held: Any = pc.is_in(lead, value_set=pc.unique(_flat(theirs[columns[0]])))
-    suspects = np.flatnonzero(np.asarray(lead_held))
+    # Only rows whose first value is held are worth looking at one by one.
+    first: Any = pc.is_in(mine[columns[0]], value_set=pc.unique(_flat(theirs[columns[0]])))
+    suspects = np.flatnonzero(np.asarray(first))
     clashes = []
     for at, row in zip(suspects, mine.take(pa.array(suspects)).to_pylist(), strict=True):
         values = tuple(row[name] for name in columns)
@@ -129,6 +122,22 @@ def _check_unique(change: TableChange, rule: Unique, stored: Stored, found: Find
         ],
         total=len(clashes),
     )
+
+
+def _same_values(change: TableChange, columns: Sequence[str], stored: Stored) -> pa.Table:
+    """The stored rows that hold, in every column, a value that some row of the change has there."""
+    wanted = {name: pc.unique(_flat(change.rows[name]).drop_null()) for name in columns}
+    first, *others = columns
+    if any(len(values) == 0 for values in wanted.values()):
+        wanted[first] = wanted[first].slice(0, 0)
+    rows = stored.rows_where_in(
+        change.entity.table_key,
+        first,
+        wanted[first],
+        _distinct("id", columns),
+        and_in={name: wanted[name] for name in others},
+    )
+    return _unshadowed(rows, change)
 
 
 def _distinct(first: str, others: Sequence[str]) -> list[str]:
