@@ -28,7 +28,6 @@ from omnigraph.storage.objects import Root
 from omnigraph.storage.s3_store import S3Objects
 
 _POLL_MS_MIN: Final = 1
-_POLL_MS_MAX: Final = 20
 _STORE_POLL_MS_MAX: Final = 250
 _CLOCK_SKEW_US: Final = 2_000_000
 
@@ -128,11 +127,9 @@ def _hold_file(path: Path, name: str, wait_ms: int) -> Iterator[Lease]:
         raise StorageUnavailableError(
             f"cannot lock '{path}': {reason}", uri=str(path), reason=reason
         ) from cause
+    if not _try_lock(descriptor) and not _Queued(descriptor).wait(wait_ms):
+        raise _unavailable(name, wait_ms)
     try:
-        waiting = _Waiting(wait_ms, pause_ms_max=_POLL_MS_MAX)
-        while not _try_lock(descriptor):
-            if not waiting.pause():
-                raise _unavailable(name, wait_ms)
         yield _FileLease(name=name, path=path, descriptor=descriptor)
     finally:
         os.close(descriptor)  # closing the last descriptor frees the lock
@@ -144,6 +141,37 @@ def _try_lock(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+class _Queued:
+    """Waits for a file lock in the kernel's queue, first come first served, but not for ever.
+
+    A blocking lock call cannot be given up, so a thread makes it. If the lock comes too late, the
+    thread closes the descriptor, which passes the lock on.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._turn = threading.Lock()
+        self._got = threading.Event()
+        self._given_up = False
+        threading.Thread(target=self._block, name="lease-queue", daemon=True).start()
+
+    def wait(self, wait_ms: int) -> bool:
+        """Whether the lock came in time; if not, the descriptor is no longer the caller's."""
+        if self._got.wait(wait_ms / 1000):
+            return True
+        with self._turn:
+            self._given_up = not self._got.is_set()
+        return not self._given_up
+
+    def _block(self) -> None:
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        with self._turn:
+            if self._given_up:
+                os.close(self._descriptor)
+            else:
+                self._got.set()
 
 
 # --- object stores ---
