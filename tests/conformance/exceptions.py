@@ -49,7 +49,6 @@ EXCEPTIONS: dict[str, str] = {
     "init_ok": "the schema lives in __manifest since format v4; there is no _schema.pg to look for",
     "schema_plan_unsupported_exits_0": "I32 to I64 loses nothing, so we support it (issue 3)",
     "schema_apply_unsupported": "I32 to I64 loses nothing, so we support it (issue 3)",
-    "changes_baseline": "needs the change feed, a later issue",
     "cluster_validate_ok": "needs the cluster control plane, a later issue",
     "cluster_validate_json": "needs the cluster control plane, a later issue",
     "cluster_validate_future_field": "needs the cluster control plane, a later issue",

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from omnigraph.cli.call import Call
-from omnigraph.cli.verbs import CommandGroup, verb
-from omnigraph.errors import OmnigraphError
+from omnigraph.cli.output import type_words
+from omnigraph.cli.verbs import CommandGroup, exclusive, verb
+
+if TYPE_CHECKING:
+    from omnigraph.engine.merge.conflicts import Strategy
 
 branch = CommandGroup("branch", help="Create, list, delete and merge branches.")
 
@@ -55,26 +59,66 @@ def delete(call: Call, name: str) -> None:
 @verb("branch merge", writes=True)
 @click.argument("source")
 @click.option(
-    "--into", "target", default="main", show_default=True, metavar="BRANCH", help="the other branch"
+    "--into",
+    "target",
+    default="main",
+    show_default=True,
+    metavar="BRANCH",
+    help="the other branch",
 )
+@click.option(
+    "--strategy",
+    type=click.Choice(["fail", "ours", "theirs", "property"]),
+    default="fail",
+    show_default=True,
+    help="what becomes of entities that both sides changed",
+)
+@click.option("--preview", is_flag=True, help="show what the merge would do, and do nothing")
 @click.option("--delete-branch", is_flag=True, help="delete SOURCE after a merge that succeeded")
-def merge(call: Call, source: str, target: str, delete_branch: bool) -> None:
+def merge(
+    call: Call,
+    source: str,
+    *,
+    target: str,
+    strategy: Strategy,
+    preview: bool,
+    delete_branch: bool,
+) -> None:
     """Merge branch SOURCE into another; conflicts leave everything as it was."""
+    if preview:
+        exclusive({"--preview": True, "--delete-branch": delete_branch or None})
+        with call.graph() as graph:
+            plan = graph.merge_preview(source, target, strategy=strategy).to_json()
+        lines = [f"would merge {source} into {target}: {plan['outcome']}"]
+        lines += [*change_counts(plan["changes"]), *_conflict_lines(plan["conflicts"])]
+        call.emit(plan, human=lines)
+        return
     call.announce()
     with call.graph(write=True) as graph:
-        result = graph.merge(source, into=target, actor=call.actor)
-        payload: dict[str, Any] = {"source": source, "target": target, "outcome": result.outcome}
-        lines = [f"merged {source} into {target}: {result.outcome}"]
-        if delete_branch:
-            payload["branch_deleted"] = True
-            try:
-                graph.delete_branch(source, actor=call.actor)
-                lines.append(f"deleted branch {source}")
-            except OmnigraphError as error:
-                # The merge has landed; a branch left over is worth a warning, not a failure.
-                payload |= {"branch_deleted": False, "branch_delete_error": error.message}
-                lines.append(f"warning: branch {source} was not deleted: {error.message}")
-    call.emit(call.with_actor(payload), human=lines)
+        result = graph.merge(
+            source, into=target, actor=call.actor, strategy=strategy, delete_branch=delete_branch
+        )
+    lines = [f"merged {source} into {target}: {result.outcome}"]
+    lines += change_counts({key: counts.to_json() for key, counts in result.changes.items()})
+    if result.branch_deleted:
+        lines.append(f"deleted branch {source}")
+    elif result.branch_delete_error is not None:
+        # The merge has landed; a branch left over is worth a warning, not a failure.
+        lines.append(f"warning: branch {source} was not deleted: {result.branch_delete_error}")
+    call.emit(result.to_json(), human=lines)
+
+
+def change_counts(changes: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """How many entities of each type a merge brings or a revert undoes, one line a type."""
+    return [
+        f"  {type_words(key)}: " + ", ".join(f"{n} {word}" for word, n in counts.items() if n)
+        for key, counts in changes.items()
+        if any(counts.values())
+    ]
+
+
+def _conflict_lines(conflicts: list[dict[str, Any]]) -> list[str]:
+    return [f"  conflict: {one['kind']}: {one['message']}" for one in conflicts]
 
 
 for _command in (create, list_branches, delete, merge):

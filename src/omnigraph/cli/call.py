@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -140,3 +140,23 @@ def write_text(path: str, text: str, *, what: str) -> None:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as cause:
         raise InputError(f"cannot write {what} '{path}': {cause.strerror or cause}") from cause
+
+
+def write_lines(path: str | None, lines: Iterable[str]) -> int:
+    """Write lines to a file, or to stdout when no file is named; how many there were."""
+    if path is None:
+        return _copy(lines, sys.stdout)
+    try:
+        with Path(path).open("w", encoding="utf-8", newline="\n") as out:
+            return _copy(lines, out)
+    except OSError as cause:
+        raise InputError(f"cannot write '{path}': {cause.strerror or cause}") from cause
+
+
+def _copy(lines: Iterable[str], out: TextIO) -> int:
+    count = 0
+    for line in lines:
+        out.write(line + "\n")
+        count += 1
+    out.flush()
+    return count

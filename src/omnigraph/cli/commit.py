@@ -1,4 +1,4 @@
-"""`commit list|show|changes` and `diff`."""
+"""`commit list|show|changes|revert`."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from omnigraph.cli.branch import change_counts
 from omnigraph.cli.call import Call
 from omnigraph.cli.output import cell
 from omnigraph.cli.verbs import CommandGroup, verb
 
 if TYPE_CHECKING:
+    from omnigraph.engine.changes import EntityChange
     from omnigraph.model.graph import Commit
 
-commit = CommandGroup("commit", help="List, show and explain commits.")
-_SIGNS = {"insert": "+", "update": "~", "delete": "-"}
+commit = CommandGroup("commit", help="List, show, explain and undo commits.")
+_SIGNS = {"insert": ("+", "green"), "update": ("~", "yellow"), "delete": ("-", "red")}
 
 
 @verb("commit list", positional="uri")
@@ -38,9 +40,8 @@ def _actor_filter(filters: tuple[str, ...]) -> str | None:
     for text in filters:
         name, sign, value = text.partition("=")
         if name != "actor" or not sign or not value:
-            raise click.BadParameter(
-                f"'{text}' is not of the form actor=NAME", param_hint="--filter"
-            )
+            message = f"'{text}' is not of the form actor=NAME"
+            raise click.BadParameter(message, param_hint="--filter")
         if actor is not None and actor != value:
             raise click.BadParameter("one actor at a time", param_hint="--filter")
         actor = value
@@ -70,20 +71,27 @@ def show(call: Call, commit_id: str) -> None:
     call.emit(body, human=[f"{name:24} {cell(value) or '-'}" for name, value in shown.items()])
 
 
-def _filters(command: Any) -> Any:
+def change_filters(command: Any) -> Any:
     """The three filters that every view of changes takes, each repeatable."""
-    for flag, name, choices in (
-        ("--op", "ops", click.Choice(["insert", "update", "delete"])),
-        ("--type", "types", click.STRING),
-        ("--kind", "kinds", click.Choice(["node", "edge"])),
+    for flag, name, kind, text in (
+        ("--op", "ops", click.Choice(["insert", "update", "delete"]), "only these; repeatable"),
+        ("--type", "types", click.STRING, "only this type; repeatable"),
+        ("--kind", "kinds", click.Choice(["node", "edge"]), "only nodes or edges"),
     ):
-        command = click.option(flag, name, multiple=True, type=choices, help="repeatable")(command)
+        metavar = "TYPE" if kind is click.STRING else None
+        option = click.option(flag, name, multiple=True, type=kind, metavar=metavar, help=text)
+        command = option(command)
     return command
+
+
+def given_filters(filters: dict[str, tuple[str, ...]]) -> dict[str, Any]:
+    """The filters as the engine takes them: nothing given means everything."""
+    return {name: values or None for name, values in filters.items()}
 
 
 @verb("commit changes")
 @click.argument("commit_id", metavar="ID")
-@_filters
+@change_filters
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
@@ -95,76 +103,57 @@ def changes(
     call: Call,
     commit_id: str,
     *,
-    kinds: tuple[str, ...],
-    types: tuple[str, ...],
-    ops: tuple[str, ...],
     limit: int | None,
     page_token: str | None,
+    **filters: tuple[str, ...],
 ) -> None:
     """Show what a commit changed, entity by entity, against its first parent."""
-    found: list[Any] = []
+    wanted = given_filters(filters)
+    found: list[EntityChange] = []
     with call.graph() as graph:
         while True:
-            page = graph.commit_changes(
-                commit_id,
-                kinds=kinds or None,
-                types=types or None,
-                ops=ops or None,
-                limit=limit,
-                page_token=page_token,
-            )
+            page = graph.commit_changes(commit_id, limit=limit, page_token=page_token, **wanted)
             found.extend(page.changes)
             page_token = page.next_page_token
             if limit is not None or page_token is None:
                 break
-    payload: dict[str, Any] = {"graph_commit_id": commit_id, **_changes_json(found)}
-    if page_token is not None:
-        payload["next_page_token"] = page_token
+    payload = {**page.to_json(), "changes": [change.to_json() for change in found]}
     call.emit(payload, human=[line for change in found for line in change_lines(change)])
 
 
-def _changes_json(found: list[Any]) -> dict[str, Any]:
-    return {"changes": [change.to_json() for change in found]}
-
-
-def change_lines(change: Any) -> list[str]:
+def change_lines(change: EntityChange) -> list[str]:
     """One change for people: a sign, the entity, and the properties that differ."""
-    lines = [f"{_SIGNS[change.op]} {change.kind} {change.type_name} {change.id}"]
-    before = dict(change.before.properties) if change.before is not None else {}
-    after = dict(change.after.properties) if change.after is not None else {}
-    if change.op == "update":
+    sign, colour = _SIGNS[change.op]
+    lines = [click.style(f"{sign} {change.kind} {change.type_name} {change.id}", fg=colour)]
+    if change.before is not None and change.after is not None:
+        before, after = (side.to_json()["properties"] for side in (change.before, change.after))
         lines += [
-            f"    {name}: {cell(before.get(name)) or 'null'} → {cell(after.get(name)) or 'null'}"
+            f"    {name}: {_shown(before.get(name))} → {_shown(after.get(name))}"
             for name in {**before, **after}
             if before.get(name) != after.get(name)
         ]
     return lines
 
 
-@verb("diff")
-@click.argument("from_ref", metavar="FROM")
-@click.argument("to_ref", metavar="TO")
-@_filters
-def diff(
-    call: Call,
-    from_ref: str,
-    to_ref: str,
-    *,
-    kinds: tuple[str, ...],
-    types: tuple[str, ...],
-    ops: tuple[str, ...],
-) -> None:
-    """Show what is different at TO, seen from FROM; each a branch or a commit id."""
-    with call.graph() as graph:
-        found = graph.diff(
-            from_ref, to_ref, kinds=kinds or None, types=types or None, ops=ops or None
-        )
-    lines = [
-        f"{_SIGNS[change.op]} {change.kind} {change.type_name} {change.id}"
-        for change in found.changes
-    ]
-    call.emit(found.to_json(), human=lines or ["no difference"])
+def _shown(value: Any) -> str:
+    return "null" if value is None else cell(value) or '""'
 
 
-for _command in (list_commits, show, changes):
+@verb("commit revert", writes=True)
+@click.argument("commit_id", metavar="ID")
+@click.option(
+    "--branch", default="main", show_default=True, metavar="NAME", help="the branch meant"
+)
+def revert(call: Call, commit_id: str, branch: str) -> None:
+    """Undo one commit by a new one, if no later commit stands against it."""
+    call.announce()
+    with call.graph(write=True) as graph:
+        result = graph.revert(commit_id, branch=branch, actor=call.actor)
+    landed = "nothing left to undo" if result.commit is None else result.commit.graph_commit_id
+    counts = {key: value.to_json() for key, value in result.changes.items()}
+    human = [f"reverted {commit_id} on branch {branch}: {landed}", *change_counts(counts)]
+    call.emit(result.to_json(), human=human)
+
+
+for _command in (list_commits, show, changes, revert):
     commit.add_command(_command)

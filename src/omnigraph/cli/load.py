@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
-from omnigraph.cli.call import Call, unreadable
+from omnigraph.cli.call import Call, unreadable, write_lines
 from omnigraph.cli.output import cell
 from omnigraph.cli.spark import engine_options, spark_session
 from omnigraph.cli.verbs import exclusive, verb
@@ -252,24 +252,7 @@ def export(
         raise click.UsageError(f"the format '{form}' needs Spark: leave out --engine local")
     with call.graph() as graph:
         lines = graph.export(branch=branch or "main", snapshot=snapshot, types=types or None)
-        count = _write_lines(lines, out_path)
+        count = write_lines(out_path, lines)
     if out_path is not None:
         payload = {"uri": target.uri, "out": out_path, "records": count}
         call.emit(payload, human=f"wrote {count} records to {cell(out_path)}")
-
-
-def _write_lines(lines: Iterable[str], path: str | None) -> int:
-    count = 0
-    if path is None:
-        for line in lines:
-            sys.stdout.write(line + "\n")
-        sys.stdout.flush()
-        return 0
-    try:
-        with Path(path).open("w", encoding="utf-8", newline="\n") as out:
-            for line in lines:
-                out.write(line + "\n")
-                count += 1
-    except OSError as cause:
-        raise InputError(f"cannot write '{path}': {cause.strerror or cause}") from cause
-    return count

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from omnigraph.cli.call import Call
+from omnigraph.cli.output import type_words
 from omnigraph.cli.scope import Capability
 from omnigraph.cli.spark import engine_options, spark_session
 from omnigraph.cli.verbs import verb
@@ -16,12 +17,6 @@ from omnigraph.errors import InputError
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 RECOVERY_FLOOR = 3
-
-
-def type_words(type_key: str) -> str:
-    """`node:Person` for people; `__manifest` stays what it is."""
-    kind, sign, name = type_key.partition(":")
-    return f"{kind} type '{name}'" if sign else type_key
 
 
 @verb("optimize", capability=Capability.DIRECT, positional="uri", writes=True)

@@ -80,6 +80,12 @@ def poll(
     return _filled(core, wanted, bond, place, ahead, page_size(limit))
 
 
+def cursor_after(core: Core, branch: Branch, wanted: ChangeFilter, commit_id: str) -> str:
+    """The cursor from which a poll goes on right after this commit."""
+    bond = _bond(branch, wanted, core.history.commits(branch)[-1])
+    return seal_token("feed-cursor", {**bond, "after": commit_id})
+
+
 def _bond(branch: Branch, wanted: ChangeFilter, genesis: Commit) -> dict[str, str]:
     """What a cursor is tied to: this graph, this life of the branch, this filter."""
     identity = f"{genesis.graph_commit_id}/{branch.name}/{branch.id}"

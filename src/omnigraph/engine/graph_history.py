@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from omnigraph.engine.baseline import Baseline, baseline
 from omnigraph.engine.changes import ChangeFilter, ChangePage, ChangeSet, commit_changes, diff
 from omnigraph.engine.core import Core
 from omnigraph.engine.entity_history import EntityVersion, entity_history
@@ -67,6 +68,18 @@ class HistoryCalls:
             page_token=page_token,
             limit=limit,
         )
+
+    def changes_baseline(
+        self,
+        *,
+        branch: str = MAIN,
+        kinds: Sequence[str] | None = None,
+        types: Sequence[str] | None = None,
+        ops: Sequence[str] | None = None,
+    ) -> Baseline:
+        """The whole state as NDJSON, and the cursor that polls go on from: for a new consumer, or
+        one whose cursor fell into a gap."""
+        return baseline(self._opened(), branch, ChangeFilter.of(kinds, types, ops))
 
     def entity_history(
         self,
