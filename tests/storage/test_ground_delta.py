@@ -188,9 +188,10 @@ def test_applying_the_difference_to_the_old_rows_gives_the_new_rows(
         uri, environ = str(tmp_path_factory.mktemp("delta") / "g"), {}
 
     bench = Bench(Here)
-    walk(bench, before, age=1)
+    model = walk(bench, before, {}, age=1)
     since = bench.version
-    walk(bench, after, age=2)
+    model = walk(bench, after, model, age=2)
+    assert {row["id"]: row["age"] for row in bench.rows()} == model
     older = bench.now(since)
     found = bench.now().changes_since(older)
     rows = {row["_rowid"]: row for row in older.read(with_row_id=True).to_pylist()}
@@ -206,23 +207,30 @@ def test_applying_the_difference_to_the_old_rows_gives_the_new_rows(
     assert rows == newer
 
 
-def walk(bench, steps, *, age):
+def walk(bench, steps, model, *, age):
+    """Carry the steps out on the table and on a dictionary, which is returned."""
+    model = dict(model)
     for number, (kind, numbers) in enumerate(steps):
         ids = [f"n{one}" for one in sorted(numbers)]
+        value = age * 100 + number
         table = bench.now()
-        present = set(table.read(columns=["id"])["id"].to_pylist())
-        data = people(*ids, age=age * 100 + number)
         match kind:
             case "append":
-                write = table.stage_append(people(*(i for i in ids if i not in present)))
+                fresh = [one for one in ids if one not in model]
+                write = table.stage_append(people(*fresh, age=value))
+                model |= dict.fromkeys(fresh, value)
             case "upsert":
-                write = table.stage_upsert(data)
+                write = table.stage_upsert(people(*ids, age=value))
+                model |= dict.fromkeys(ids, value)
             case "delete":
                 write = table.stage_delete_ids(ids)
+                model = {one: known for one, known in model.items() if one not in ids}
             case "overwrite":
-                write = table.stage_overwrite(data)
+                write = table.stage_overwrite(people(*ids, age=value))
+                model = dict.fromkeys(ids, value)
             case _:
                 results = [table.run_compaction_task(one) for one in table.compaction_tasks()]
                 write = table.stage_compaction(results)
         if write is not None:
             bench.land(write)
+    return model
