@@ -19,7 +19,8 @@ from omnigraph.model.graph import Snapshot, TableEntry
 from omnigraph.model.limits import CHECK_LOOKUP_KEYS_MAX, CHECK_RANGE_KEYS, SAMPLES_PER_CHUNK
 from omnigraph.model.schema import Catalog, NodeType
 from omnigraph.pipeline.fanout import fan_out
-from omnigraph.pipeline.idchecks import Degree, End, IdAnswer, IdTask, check_ids
+from omnigraph.pipeline.idchecks import check_ids
+from omnigraph.pipeline.idtasks import Degree, End, IdAnswer, IdTask
 from omnigraph.pipeline.parts import GraphAccess, KeyRange, Part, ranges_of
 from omnigraph.pipeline.progress import Listener
 from omnigraph.pipeline.uniquechecks import (

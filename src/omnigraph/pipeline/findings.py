@@ -19,7 +19,7 @@ from omnigraph.errors import ConstraintViolationError, KeyConflictError, Omnigra
 from omnigraph.model.limits import OFFENDERS_SHOWN_MAX, VIOLATIONS_LISTED_MAX
 from omnigraph.model.schema import Catalog, EdgeType, NodeType
 from omnigraph.pipeline.checks import CheckAnswers, CheckPlan
-from omnigraph.pipeline.idchecks import Offence, OffenceKind
+from omnigraph.pipeline.idtasks import Offence, OffenceKind
 from omnigraph.pipeline.parts import Part
 from omnigraph.pipeline.shape import Problem
 from omnigraph.pipeline.stage import StageAnswer
@@ -187,7 +187,7 @@ class Reader:
         _raise(found)
 
     def add_doubles(self, found: Findings) -> None:
-        for entity in self._catalog.types():
+        for entity in self._by_key():
             offences, total = self._offences("duplicate", entity.table_key)
             once: dict[str, Offence] = {}
             for offence in offences:
@@ -205,8 +205,12 @@ class Reader:
             ]
             found.add(described, total=total)
 
+    def _by_key(self) -> list[NodeType | EdgeType]:
+        """The types in the order in which the in-process load goes through them."""
+        return sorted(self._catalog.types(), key=lambda entity: entity.table_key)
+
     def _raise_conflict(self) -> None:
-        for entity in self._catalog.types():
+        for entity in self._by_key():
             offences, total = self._offences("conflict", entity.table_key)
             if total:
                 first = offences[0]

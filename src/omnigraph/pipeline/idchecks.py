@@ -6,119 +6,29 @@ follows the ids of the range, not the edges. The function is pure: a task in, fi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from omnigraph.model.graph import TableEntry
-from omnigraph.model.limits import CHECK_GROUP_KEYS, VIOLATIONS_LISTED_MAX
+from omnigraph.model.limits import VIOLATIONS_LISTED_MAX
 from omnigraph.pipeline.arrow import Column, Ints, as_mask, flat, pc
-from omnigraph.pipeline.parts import GraphAccess, KeyRange, Part
-
-OffenceKind = Literal["duplicate", "conflict", "dangling", "kept", "degree"]
+from omnigraph.pipeline.degrees import broken_degrees
+from omnigraph.pipeline.idtasks import (
+    End,
+    IdAnswer,
+    IdTask,
+    Match,
+    Offence,
+    Offences,
+    in_range,
+    key_groups,
+)
 
 _NO_KEYS: Final = pa.array([], pa.string())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class End:
-    """A column of an edge type that must name ids of the space.
-
-    `parts` are the staged edges; `kept` are stored edges to be checked because the nodes they name
-    are being replaced.
-    """
-
-    table_key: str
-    column: str
-    parts: tuple[Part, ...]
-    kept: TableEntry | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Degree:
-    """How many edges may start at each id: staged ones and stored ones that stay."""
-
-    table_key: str
-    parts: tuple[Part, ...]
-    stored: TableEntry | None
-    shadowing: bool  # staged edges may replace stored ones of the same id
-    minimum: int
-    maximum: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IdTask:
-    """What is known about one range of the ids of one table.
-
-    `stored` holds rows that stay beside the staged ones (None: there are none, or all are being
-    replaced). `unique` refuses doubles among the staged ids; otherwise the last one wins and the
-    others are named as losers. `fresh_only` refuses ids that are stored already.
-    """
-
-    access: GraphAccess
-    table_key: str
-    within: KeyRange
-    parts: tuple[Part, ...]
-    stored: TableEntry | None
-    unique: bool
-    fresh_only: bool
-    ends: tuple[End, ...] = ()
-    degrees: tuple[Degree, ...] = ()
-    list_all: bool = False
-    lookup: bool = False  # few keys come in: ask the stored table for those instead of for all
-    locate: bool = False  # say where the stored rows of staged ids are
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Offence:
-    """One thing found. `part` and `ordinal` name a staged row; `first` the row it collides with."""
-
-    part: int = -1
-    ordinal: int = -1
-    value: str = ""
-    row_id: str = ""
-    first: tuple[int, int] | None = None
-    count: int = 0
-    surplus: tuple[tuple[int, int], ...] = ()  # the staged rows that a degree could do without
-
-    @property
-    def order(self) -> tuple[int, int]:
-        return self.part, self.ordinal
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Offences:
-    """Things of one kind found in one range: the first of them, and how many there are."""
-
-    kind: OffenceKind
-    table_key: str
-    column: str
-    listed: tuple[Offence, ...]
-    total: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Match:
-    """Staged rows of one part that are new images of stored rows: where each of those is."""
-
-    part: int
-    ordinals: Ints
-    row_ids: Ints
-    addresses: Ints
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IdAnswer:
-    """What a range holds, and what is wrong in it."""
-
-    staged: int
-    matched: int  # staged ids that are stored too
-    offences: tuple[Offences, ...] = ()
-    losers: tuple[tuple[int, Ints], ...] = ()  # part number, ordinals of overruled rows
-    matches: tuple[Match, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +58,8 @@ def check_ids(task: IdTask) -> IdAnswer:
             offences.append(_conflicts(task, held, flags))
     known = pa.concat_arrays([held.ids, stored]) if len(stored) else held.ids
     offences += _dangling(task, known)
-    offences += [found for rule in task.degrees if (found := _degrees(task, rule, known))]
+    degrees = (broken_degrees(task, rule, known) for rule in task.degrees)
+    offences += [broken for broken in degrees if broken is not None]
     return IdAnswer(
         staged=len(held.ids),
         matched=matched,
@@ -167,7 +78,7 @@ def _held(task: IdTask) -> _Held:
     ordinals: list[Ints] = []
     for part in task.parts:
         ids = flat(part.columns(task.access, ["id"])["id"])
-        ids, at = _in_range(ids, task.within)
+        ids, at = in_range(ids, task.within)
         arrays.append(ids)
         parts.append(np.full(len(ids), part.number, dtype=np.int64))
         ordinals.append(at)
@@ -177,13 +88,6 @@ def _held(task: IdTask) -> _Held:
         parts=np.concatenate([none, *parts]),
         ordinals=np.concatenate([none, *ordinals]),
     )
-
-
-def _in_range(keys: Column, within: KeyRange) -> tuple[Column, Ints]:
-    mask = within.mask(keys)
-    if mask is None:
-        return keys, np.arange(len(keys), dtype=np.int64)
-    return keys.filter(mask), np.flatnonzero(as_mask(mask))
 
 
 def _stored_rows(task: IdTask, held: _Held) -> pa.Table:
@@ -200,7 +104,7 @@ def _stored_rows(task: IdTask, held: _Held) -> pa.Table:
         return table.read(where=task.within.where("id"), **wanted)
     asked = [held.ids]
     for end in task.ends:
-        for keys, _, _ in _groups(task.access, end.parts, end.column, task.within):
+        for keys, _, _ in key_groups(task.access, end.parts, end.column, task.within):
             asked += keys.chunks
     ids = pc.unique(pa.chunked_array(asked, pa.string())).to_pylist()
     return table.lookup("id", ids, ["id", *(("_rowid", "_rowaddr") if task.locate else ())])
@@ -285,49 +189,12 @@ def _conflicts(task: IdTask, held: _Held, met: np.ndarray[Any, Any]) -> Offences
 # --- what refers to them ----------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Group:
-    """Keys of several parts, looked up together because building the lookup is what costs."""
-
-    keys: list[Column] = field(default_factory=list)
-    parts: list[Ints] = field(default_factory=list)
-    ordinals: list[Ints] = field(default_factory=list)
-    size: int = 0
-
-
-def _groups(
-    access: GraphAccess, parts: Sequence[Part], column: str, within: KeyRange
-) -> Iterator[tuple[Any, Ints, Ints]]:
-    """The column of the parts, only the keys in range, in groups of bounded size."""
-    group = _Group()
-    for part in parts:
-        keys, at = _in_range(flat(part.columns(access, [column])[column]), within)
-        if len(keys):
-            group.keys.append(keys)
-            group.parts.append(np.full(len(keys), part.number, dtype=np.int64))
-            group.ordinals.append(at)
-            group.size += len(keys)
-        if group.size >= CHECK_GROUP_KEYS:
-            yield _closed(group)
-            group = _Group()
-    if group.size:
-        yield _closed(group)
-
-
-def _closed(group: _Group) -> tuple[Any, Ints, Ints]:
-    return (
-        pa.chunked_array(group.keys, pa.string()),
-        np.concatenate(group.parts),
-        np.concatenate(group.ordinals),
-    )
-
-
 def _dangling(task: IdTask, known: Column) -> list[Offences]:
     offences = []
     for end in task.ends:
         listed: list[Offence] = []
         total = 0
-        for keys, parts, ordinals in _groups(task.access, end.parts, end.column, task.within):
+        for keys, parts, ordinals in key_groups(task.access, end.parts, end.column, task.within):
             lost = np.flatnonzero(~np.asarray(pc.is_in(keys, value_set=known)))
             total += len(lost)
             room = len(lost) if task.list_all else VIOLATIONS_LISTED_MAX - len(listed)
@@ -378,92 +245,4 @@ def _kept(task: IdTask, end: End, entry: TableEntry, known: Column) -> Offences 
         column=end.column,
         listed=tuple(listed),
         total=total,
-    )
-
-
-# --- how many refer to them -------------------------------------------------------------------
-
-
-def _degrees(task: IdTask, rule: Degree, known: Column) -> Offences | None:
-    known, staged = _staged_degrees(task, rule, known)
-    touched = staged > 0
-    counts = staged.copy()
-    if rule.stored is not None and rule.stored.row_count:
-        replaced = _staged_ids(task, rule)
-        table = task.access.table(rule.stored)
-        for batch in table.scan(columns=["id", "src"], where=task.within.where("src")):
-            codes = pc.index_in(batch["src"], value_set=known)
-            valid = np.asarray(pc.is_valid(codes))
-            numbers = np.asarray(pc.fill_null(codes, 0))
-            gone = (
-                np.asarray(pc.is_in(batch["id"], value_set=replaced))
-                if replaced is not None
-                else np.zeros(len(batch), dtype=bool)
-            )
-            counts += np.bincount(numbers[valid & ~gone], minlength=len(known))
-            if rule.minimum > 0:
-                touched[numbers[valid & gone]] = True
-    wrong = touched & (counts < rule.minimum)
-    if rule.maximum is not None:
-        wrong |= touched & (counts > rule.maximum)
-    at = np.flatnonzero(wrong)
-    if not len(at):
-        return None
-    return _degree_offences(task, rule, known, at, counts)
-
-
-def _staged_degrees(task: IdTask, rule: Degree, known: Column) -> tuple[Column, Ints]:
-    """How many staged edges start at each id; sources that are no nodes are counted as well."""
-    counts = np.zeros(len(known), dtype=np.int64)
-    for keys, _, _ in _groups(task.access, rule.parts, "src", task.within):
-        codes = pc.index_in(keys, value_set=known)
-        if codes.null_count:
-            strangers = pc.unique(keys.filter(pc.is_null(codes)))
-            known = pa.concat_arrays([known, strangers])
-            counts = np.concatenate([counts, np.zeros(len(strangers), dtype=np.int64)])
-            codes = pc.index_in(keys, value_set=known)
-        counts += np.bincount(np.asarray(flat(codes)), minlength=len(known))
-    return known, counts
-
-
-def _staged_ids(task: IdTask, rule: Degree) -> Column | None:
-    """The ids of the staged edges, if any of them may replace a stored one."""
-    explicit = [part for part in rule.parts if not part.fresh_ids]
-    if not rule.shadowing or not explicit:
-        return None
-    return pa.concat_arrays([flat(part.columns(task.access, ["id"])["id"]) for part in explicit])
-
-
-def _degree_offences(task: IdTask, rule: Degree, known: Column, at: Ints, counts: Ints) -> Offences:
-    sources = known.take(pa.array(at))
-    edges: dict[int, list[tuple[int, int]]] = {int(code): [] for code in range(len(at))}
-    for keys, parts, ordinals in _groups(task.access, rule.parts, "src", task.within):
-        codes = pc.index_in(keys, value_set=sources)
-        valid = np.flatnonzero(np.asarray(pc.is_valid(codes)))
-        numbers = np.asarray(flat(codes.drop_null()))
-        for row, code in zip(valid, numbers, strict=True):
-            edges[int(code)].append((int(parts[row]), int(ordinals[row])))
-    listed = []
-    for code in range(len(at)):
-        rows, count = edges[code], int(counts[at[code]])
-        over = 0 if rule.maximum is None else count - rule.maximum
-        surplus = rows[len(rows) - over :] if 0 < over < len(rows) else rows
-        part, ordinal = rows[0] if rows else (-1, -1)
-        listed.append(
-            Offence(
-                part=part,
-                ordinal=ordinal,
-                value=str(sources[code].as_py()),
-                count=count,
-                surplus=tuple(surplus) if task.list_all else (),
-            )
-        )
-    listed.sort(key=lambda offence: offence.order)
-    keep = len(listed) if task.list_all else VIOLATIONS_LISTED_MAX
-    return Offences(
-        kind="degree",
-        table_key=rule.table_key,
-        column="src",
-        listed=tuple(listed[:keep]),
-        total=len(at),
     )

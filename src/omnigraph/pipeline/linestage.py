@@ -90,6 +90,8 @@ def _shaped_chunk(
         raws = judged.get(key, [])
         if fast.get(key):
             raws = [_quick(catalog, key, fast[key]), *raws]
+        if not raws:
+            continue
         shaped = _in_order([shape(raw, problems, texts) for raw in raws])
         if shaped.rows.num_rows:
             yield key, shaped

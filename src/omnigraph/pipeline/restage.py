@@ -16,7 +16,7 @@ from omnigraph.model.schema import EdgeType, NodeType
 from omnigraph.pipeline.arrow import Ints
 from omnigraph.pipeline.fanout import fan_out
 from omnigraph.pipeline.files import FileAccess
-from omnigraph.pipeline.idchecks import Match
+from omnigraph.pipeline.idtasks import Match
 from omnigraph.pipeline.parts import GraphAccess, Part, packed, write_spill
 from omnigraph.storage.arrow_schema import arrow_schema
 from omnigraph.storage.blobs import seal

@@ -1,0 +1,138 @@
+"""Two graphs with one schema: one is loaded in process, the other by the pipeline's tasks."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omnigraph import Graph
+from omnigraph.errors import (
+    ConstraintViolationError,
+    KeyConflictError,
+    OmnigraphError,
+    RecordError,
+)
+from omnigraph.model.ports import World
+from omnigraph.pipeline.loads import checked_order, run_load
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What became of a load, in a form that both engines share."""
+
+    error: str | None
+    offenders: tuple[Any, ...] = ()
+    total: int = 0
+
+
+def verdict_of(error: OmnigraphError | None) -> Verdict:
+    """Class, offenders and count of an error; generated ids and places are left out."""
+    match error:
+        case None:
+            return Verdict(error=None)
+        case ConstraintViolationError():
+            offenders = sorted(
+                (v.kind, v.type_name, v.property, v.value or "", _told(v.text))
+                for v in error.violations
+            )
+            return Verdict(
+                error="ConstraintViolationError", offenders=tuple(offenders), total=error.total
+            )
+        case KeyConflictError():
+            return Verdict(error="KeyConflictError", offenders=(error.type_name, error.entity_id))
+        case RecordError():
+            return Verdict(error="RecordError")
+        case _:
+            return Verdict(error=type(error).__name__)
+
+
+def _told(text: str) -> str:
+    """The text without places and without ids that each engine makes for itself."""
+    return _MADE.sub("<made>", text.partition(" appears in ")[0])
+
+
+_MADE = re.compile(r"\b[0-9A-HJKMNP-TV-Z]{26}\b")
+
+
+class Twins:
+    """`local` takes loads in process, `bulk` through the pipeline without a JVM."""
+
+    def __init__(self, folder: Path, schema: str) -> None:
+        self.folder = folder
+        self.local = Graph.init(folder / "local", schema, durability="process")
+        Graph.init(folder / "bulk", schema, durability="process").close()
+        self._count = 0
+
+    @property
+    def bulk_uri(self) -> str:
+        return str(self.folder / "bulk")
+
+    def write(self, text: str) -> Path:
+        self._count += 1
+        path = self.folder / f"input-{self._count}.jsonl"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def load(self, lines: list[Any] | str, mode: str, **options: Any) -> tuple[Verdict, Verdict]:
+        """Load the same into both; the verdicts, in process first."""
+        text = lines if isinstance(lines, str) else ndjson(lines)
+        path = self.write(text)
+        return (
+            self._verdict(lambda: self.local.load(text, mode=mode, **options)),
+            self._verdict(lambda: bulk_load(self.bulk_uri, str(path), mode=mode, **options)),
+        )
+
+    @staticmethod
+    def _verdict(load: Any) -> Verdict:
+        try:
+            load()
+        except OmnigraphError as error:
+            return verdict_of(error)
+        return verdict_of(None)
+
+    def contents(self, branch: str = "main") -> tuple[list[Any], list[Any]]:
+        """What both hold, with generated edge ids left out."""
+        self.local.refresh()
+        with Graph.open(self.bulk_uri) as bulk:
+            return content(self.local, branch), content(bulk, branch)
+
+
+def bulk_load(uri: str, sources: Any, *, mode: str, spark: Any = None, **options: Any) -> Any:
+    """A pipeline load; without a session its tasks run here, one after the other."""
+    facts = {
+        "branch": "main",
+        "from_branch": None,
+        "actor": None,
+        "on_error": "fail",
+        "quarantine": None,
+        "idempotency_key": None,
+        "message": None,
+        **options,
+    }
+    order = checked_order(uri=uri, sources=sources, mode=mode, **facts)
+    return run_load(spark, order, listener=None, world=World(durability="process"))
+
+
+def ndjson(lines: list[Any]) -> str:
+    return "".join((x if isinstance(x, str) else json.dumps(x)) + "\n" for x in lines)
+
+
+def content(graph: Graph, branch: str = "main") -> list[Any]:
+    """Every entity as comparable JSON text, generated ids left out."""
+    rows = []
+    for line in graph.export(branch=branch):
+        record = json.loads(line)
+        record["data"]["id"] = _MADE.sub("<made>", record["data"]["id"])
+        rows.append(json.dumps(record, sort_keys=True))
+    return sorted(rows)
+
+
+def node(type_name: str, /, **data: Any) -> dict[str, Any]:
+    return {"type": type_name, "data": data}
+
+
+def edge(type_name: str, source: str, target: str, /, **data: Any) -> dict[str, Any]:
+    return {"edge": type_name, "from": source, "to": target, **({"data": data} if data else {})}
