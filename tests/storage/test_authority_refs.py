@@ -111,7 +111,8 @@ def test_a_forbidden_name_leaves_nothing_behind(graph, local_root, name):
 
 @pytest.mark.parametrize("name", [name for name in BAD_NAMES.values() if name != "main"])
 def test_no_branch_is_found_under_a_forbidden_name(graph, name):
-    with pytest.raises(NotFoundError):
+    reserved = name == BAD_NAMES["reserved"]
+    with pytest.raises(InvalidNameError if reserved else NotFoundError):
         graph.refs.get(name)
 
 
