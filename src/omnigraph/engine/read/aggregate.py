@@ -105,7 +105,7 @@ def _key_codes(run: Run, key: ir.Expr, scope: RowScope) -> Positions:
     frame = run.frame_of(var)
     whole = len(positions) * 2 > frame.length and int(positions.min()) >= 0
     if whole and isinstance(key, ir.PropertyRef):
-        return frame.codes(key.prop)[positions]
+        return frame.codes(run.stored(var, key.prop))[positions]
     entities, back = distinct_positions(positions, frame.length)
     return equal_codes(RowScope(run, Relation.of(var, entities)).values(key))[back]
 

@@ -18,7 +18,6 @@ from omnigraph.engine.read.pushdown import condition_sql
 from omnigraph.engine.read.relation import Relation
 from omnigraph.engine.read.scope import RowScope
 from omnigraph.engine.read.source import ROW_ID
-from omnigraph.model.schema import NodeType, Scalar
 
 EQUAL_SHARE: Final = 0.01  # guesses, for conditions that were not evaluated yet
 OTHER_SHARE: Final = 0.3
@@ -89,11 +88,15 @@ class Candidates:
         frame = self._run.caches.known_frame(self._run.entry_of(self.binding.var))
         if frame is None:
             return self._run.entry_of(self.binding.var).row_count <= SMALL_TABLE_ROWS
-        return frame.length <= SMALL_TABLE_ROWS or all(
-            frame.is_hot(prop)
+        return frame.length <= SMALL_TABLE_ROWS or all(frame.is_hot(one) for one in self._columns())
+
+    def _columns(self) -> set[str]:
+        """The columns that the conditions look at."""
+        return {
+            self._run.stored(var, prop)
             for condition in self.binding.conditions
-            for _, prop in ir.properties_of(condition)
-        )
+            for var, prop in ir.properties_of(condition)
+        }
 
     def _find(self) -> Positions:
         frame = self.frame
@@ -115,9 +118,8 @@ class Candidates:
         if not where:
             everything = frame.positions()
             return everything[self._satisfied(everything)]
-        for condition in self.binding.conditions:
-            for _, prop in ir.properties_of(condition):
-                frame.note_use(prop)
+        for one in self._columns():
+            frame.note_use(one)
         table = frame.source.read([], where=where)
         row_ids = one_array(table[ROW_ID]).to_numpy(zero_copy_only=False)
         found = np.sort(frame.at_row_ids(row_ids))
@@ -147,15 +149,14 @@ def wanted_ids(run: Run, binding: ir.NodeBinding) -> list[str] | None:
 
     A single String key is the id, so equality with the key is a lookup too.
     """
-    node = run.catalog.nodes[binding.type_name]
     for condition in binding.conditions:
         match condition:
             case ir.Compare(op=ir.CompareOp.EQ, left=left, right=right):
                 for side, other in ((left, right), (right, left)):
-                    if _names_entity(node, side) and _is_constant(other):
+                    if _names_entity(run, side) and _is_constant(other):
                         value = run.constants.value(other)
                         return [] if value is None else [value]
-            case ir.InList(needle=needle, options=options) if _names_entity(node, needle):
+            case ir.InList(needle=needle, options=options) if _names_entity(run, needle):
                 listed: Any = run.constants.value(options) or ()
                 return [one for one in listed if one is not None]
             case _:
@@ -163,14 +164,10 @@ def wanted_ids(run: Run, binding: ir.NodeBinding) -> list[str] | None:
     return None
 
 
-def _names_entity(node: NodeType, expr: ir.Expr) -> bool:
+def _names_entity(run: Run, expr: ir.Expr) -> bool:
     if isinstance(expr, ir.IdRef):
         return True
-    return (
-        isinstance(expr, ir.PropertyRef)
-        and node.key == (expr.prop,)
-        and node.by_name[expr.prop].type.scalar is Scalar.STRING
-    )
+    return isinstance(expr, ir.PropertyRef) and run.stored(expr.var, expr.prop) == "id"
 
 
 def _is_constant(expr: ir.Expr) -> bool:

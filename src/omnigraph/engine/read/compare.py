@@ -40,6 +40,7 @@ def compare(op: CompareOp, left: Values, right: Values) -> Values:
     """The three-valued answer, one for each row (one alone if both sides are constants)."""
     if pa.types.is_boolean(left.type) and pa.types.is_boolean(right.type):
         left, right = left.cast(pa.int8()), right.cast(pa.int8())
+    left, right = _as_single(left, right), _as_single(right, left)
     if pa.types.is_floating(left.type) and pa.types.is_integer(right.type):
         return compare(_SWAPPED.get(op, op), right, left)
     if pa.types.is_integer(left.type) and pa.types.is_floating(right.type):
@@ -47,6 +48,13 @@ def compare(op: CompareOp, left: Values, right: Values) -> Values:
     if _mixed_signs(left.type, right.type):
         return _by_sign(op, left, right, _integer_to_integer)
     return pc.call_function(_FUNCTIONS[op], [left, right])
+
+
+def _as_single(one: Values, other: Values) -> Values:
+    """A constant beside an F32 column means the nearest F32: 0.1 is what such a column can hold."""
+    if isinstance(one, pa.Scalar) and one.type == pa.float64() and other.type == pa.float32():
+        return pc.cast(one, pa.float32(), safe=False)
+    return one
 
 
 def _mixed_signs(left: DataType, right: DataType) -> bool:

@@ -22,7 +22,7 @@ from omnigraph.engine.read.topology import Topology
 from omnigraph.errors import LimitExceededError, TimeLimitError
 from omnigraph.model.graph import Snapshot, TableEntry
 from omnigraph.model.limits import QUERY_MEMORY_BYTES_MAX, QUERY_TIME_MS_MAX
-from omnigraph.model.schema import Catalog
+from omnigraph.model.schema import Catalog, Scalar
 
 ROW_BYTES: Final = 8  # one position
 ROW_NUMBER: Final = "#n"  # a column of a relation: the number of the row in the whole match
@@ -104,6 +104,15 @@ class Run:
             return sliced
         variable = self.variables[var]
         return self.frame(variable.kind, variable.type_name)
+
+    def stored(self, var: str, prop: str) -> str:
+        """The column that holds a property: a single String key is the id, stored twice."""
+        variable = self.variables[var]
+        if variable.kind == "node":
+            node = self.catalog.nodes[variable.type_name]
+            if node.key == (prop,) and node.by_name[prop].type.scalar is Scalar.STRING:
+                return "id"
+        return prop
 
     def topology(self, edge_type: str) -> Topology:
         found = self._topologies.get(edge_type)

@@ -32,7 +32,8 @@ class RowScope:
         key = (var, name)
         found = self._fetched.get(key)
         if found is None:
-            found = self.run.frame_of(var).fetch(name, self.relation[var])
+            stored = self.run.stored(var, name) if name != "id" else name
+            found = self.run.frame_of(var).fetch(stored, self.relation[var])
             self._fetched[key] = found
         return found
 

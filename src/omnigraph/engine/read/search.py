@@ -62,7 +62,9 @@ def _one_query(
     frame = run.frame_of(expr.field.var)
     there = positions >= 0
     if isinstance(expr, ir.Bm25):
-        scores = run.caches.text_index(frame, expr.field.prop).bm25(query, frame.length)
+        scores = run.caches.text_index(frame, run.stored(expr.field.var, expr.field.prop)).bm25(
+            query, frame.length
+        )
         found = np.where(there, scores[positions] if frame.length else np.nan, np.nan)
     else:
         found = distances(run, expr, positions, query_vector(run, expr, query))
@@ -76,7 +78,7 @@ def _text_match(
     if query is None or edits is None:
         return pa.nulls(len(positions), pa.bool_())
     frame = run.frame_of(expr.field.var)
-    index = run.caches.text_index(frame, expr.field.prop)
+    index = run.caches.text_index(frame, run.stored(expr.field.var, expr.field.prop))
     if edits < 0:
         raise InputError(f"fuzzy: the number of edits must be 0 or more, got {edits}")
     match expr.kind:
@@ -87,7 +89,7 @@ def _text_match(
         case _:
             hit = index.close_word(query, edits, frame.length)
     found = hit[positions] if frame.length else np.zeros(len(positions), dtype=np.bool_)
-    column = frame.column(expr.field.prop)
+    column = frame.column(run.stored(expr.field.var, expr.field.prop))
     unknown = positions < 0
     if column.base.null_count or column.patch.null_count:
         unknown = unknown | column.take(positions).is_null().to_numpy(zero_copy_only=False)

@@ -30,8 +30,8 @@ def sliced(run: Run, plan: ir.ReadPlan, window: Window) -> ir.MatchBlock:
         return block
     texts = [condition_sql(one, run.constants) for one in binding.conditions]
     rest = tuple(one for one, text in zip(binding.conditions, texts, strict=True) if text is None)
-    columns = _columns([*rest, *_expressions(plan)])
-    order = _order(plan) if not rest and window.wanted is not None else None
+    columns = _columns(run, [*rest, *_expressions(plan)])
+    order = _order(run, plan) if not rest and window.wanted is not None else None
     where = " AND ".join(f"({text})" for text in texts if text is not None) or None
     detail = f"${binding.var}: {binding.type_name}"
     with run.trace.step("read", f"{detail} (pushed down)") as step:
@@ -67,7 +67,9 @@ def _expressions(plan: ir.ReadPlan) -> list[ir.Expr]:
     exprs += [one.expr for one in plan.orderings]
     if plan.grouping is not None:
         exprs += plan.grouping.keys
-        exprs += [call.arg for call in plan.grouping.aggregates if call.arg is not None]
+        # Counting entities needs no column: in one table they are all there.
+        args = [call.arg for call in plan.grouping.aggregates if call.arg is not None]
+        exprs += [arg for arg in args if not isinstance(arg, ir.IdRef)]
     elif plan.orderings or plan.limit is not None or plan.offset is not None:
         exprs += plan.tie_break
     return exprs
@@ -78,20 +80,20 @@ def _needs_everything(part: ir.Expr) -> bool:
     return isinstance(part, ir.TextMatch | ir.Bm25 | ir.Nearest | ir.Rrf)
 
 
-def _columns(exprs: Sequence[ir.Expr]) -> list[str]:
-    return list(dict.fromkeys(_names(exprs)))
+def _columns(run: Run, exprs: Sequence[ir.Expr]) -> list[str]:
+    return list(dict.fromkeys(_names(run, exprs)))
 
 
-def _names(exprs: Sequence[ir.Expr]) -> Iterator[str]:
+def _names(run: Run, exprs: Sequence[ir.Expr]) -> Iterator[str]:
     for expr in exprs:
         for part in ir.walk(expr):
             if isinstance(part, ir.PropertyRef):
-                yield part.prop
+                yield run.stored(part.var, part.prop)
             elif isinstance(part, ir.IdRef):
                 yield "id"
 
 
-def _order(plan: ir.ReadPlan) -> tuple[Order, ...] | None:
+def _order(run: Run, plan: ir.ReadPlan) -> tuple[Order, ...] | None:
     """The order as storage columns; None when it is not one of plain columns."""
     if plan.grouping is not None or plan.distinct:
         return None
@@ -102,7 +104,8 @@ def _order(plan: ir.ReadPlan) -> tuple[Order, ...] | None:
         if isinstance(expr, ir.IdRef):
             order.append(Order(column="id", descending=descending))
         elif isinstance(expr, ir.PropertyRef) and expr.type.scalar is not Scalar.VECTOR:
-            order.append(Order(column=expr.prop, descending=descending))
+            name = run.stored(expr.var, expr.prop)
+            order.append(Order(column=name, descending=descending))
         else:
             return None
     return tuple(order)
