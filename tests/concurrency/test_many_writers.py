@@ -74,7 +74,6 @@ def found(graph: Graph) -> tuple[dict, dict, list]:
     )
 
 
-@pytest.mark.slow
 def test_replaying_the_history_gives_the_graph(tmp_path):
     uri = str(tmp_path / "g.omni")
     Graph.init(uri, SCHEMA, durability="process").close()

@@ -122,7 +122,6 @@ def check_life_goes_on(uri: str, story: Story) -> None:
     history(uri, story.branch)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "step", "nth"), list(cases()))
 def test_a_killed_process_leaves_the_graph_before_or_after(tmp_path, name, step, nth):
     uri = str(tmp_path / "g.omni")

@@ -37,7 +37,6 @@ def run_and_kill(uri: str, log: Path, first: int, chance: random.Random) -> None
         process.wait(timeout=30)
 
 
-@pytest.mark.slow
 def test_no_acknowledged_pair_is_lost_and_no_half_pair_is_seen(tmp_path, record_property):
     uri, log = str(tmp_path / "g.omni"), tmp_path / "acknowledged"
     with Graph.init(uri, SCHEMA, durability="process") as graph:
