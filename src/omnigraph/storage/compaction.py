@@ -6,19 +6,20 @@ Tasks and results are Lance's own JSON, so that tasks can run in other processes
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Sequence
 from typing import Any, Final
 
 import lance
 from lance.optimize import Compaction, CompactionTask
 
+from omnigraph.model.limits import TARGET_FRAGMENT_ROWS
 from omnigraph.storage.faults import translated
 from omnigraph.storage.handles import Pinned
 from omnigraph.storage.staged import Rewrites, StagedWrite
 
-TARGET_FRAGMENT_ROWS: Final = 1024 * 1024
 DELETED_SHARE_MAX: Final = 0.1
-_VERSIONS: Final = 2  # Lance commits the fragment numbers first, then the rewrite
+VERSIONS: Final = 2  # Lance commits the fragment numbers first, then the rewrite
 
 
 def plan(pinned: Pinned, *, target_fragment_rows: int = TARGET_FRAGMENT_ROWS) -> tuple[str, ...]:
@@ -31,6 +32,41 @@ def plan(pinned: Pinned, *, target_fragment_rows: int = TARGET_FRAGMENT_ROWS) ->
     with translated(pinned.folder, doing="plan compaction of table"):
         tasks: Sequence[Any] = Compaction.plan(pinned.dataset, options).tasks
         return tuple(task.json() for task in tasks)
+
+
+def tasks(
+    pinned: Pinned, groups: Sequence[Sequence[int]], *, target_fragment_rows: int
+) -> tuple[str, ...]:
+    """One task per group of fragment numbers, whatever Lance itself would have planned."""
+    if not groups:
+        return ()
+    with translated(pinned.folder, doing="plan compaction of table"):
+        # Lance's own plan tells the full set of options that its tasks carry.
+        drafted: Any = Compaction.plan(
+            pinned.dataset, {"target_rows_per_fragment": target_fragment_rows}
+        )
+        template = json.loads(drafted.json())  # a method that its stub forgets
+    fragments = {one.fragment_id: one.metadata for one in pinned.dataset.get_fragments()}
+    return tuple(
+        json.dumps(
+            {
+                "task": {"fragments": [fragments[number].to_json() for number in group]},
+                "read_version": pinned.entry.version,
+                "options": template["options"],
+            }
+        )
+        for group in groups
+    )
+
+
+def sources(result: str) -> tuple[int, ...]:
+    """The numbers of the fragments that a result replaces."""
+    return tuple(int(one["id"]) for one in json.loads(result)["original_fragments"])
+
+
+def on_version(result: str, version: int) -> str:
+    """The same result, to be committed on a version in which its sources are unchanged."""
+    return json.dumps({**json.loads(result), "read_version": version})
 
 
 def run(pinned: Pinned, task: str) -> str:
@@ -58,8 +94,8 @@ def stage(pinned: Pinned, results: Sequence[str]) -> StagedWrite | None:
         location=entry.location,
         branch=entry.branch,
         pinned_version=entry.version,
-        version_after=entry.version + _VERSIONS,
-        transaction_uuid="",  # Lance makes it up while it commits
+        version_after=entry.version + VERSIONS,
+        transaction_uuid=str(uuid.uuid4()),  # a name only: Lance makes up its own
         operation="compaction",
         row_count_after=int(pinned.dataset.count_rows()),
         transaction=Rewrites(results=tuple(results)),

@@ -7,21 +7,25 @@ index is built anew.
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 import lance
+import pyarrow as pa
 from lance import LanceOperation as Op
 from lance.bitmap import Bitmap
 
 from omnigraph.model.limits import INDEX_SEGMENTS_MAX, VECTOR_PARTITIONS_MAX
 from omnigraph.storage import sql
-from omnigraph.storage.faults import translated
+from omnigraph.storage.faults import reason_of, translated
 from omnigraph.storage.handles import Pinned
 from omnigraph.storage.staged import StagedWrite
 from omnigraph.storage.staging import staged
+
+logger = logging.getLogger(__name__)
 
 IndexKind = Literal["btree", "bitmap", "inverted", "ngram", "label_list", "vector"]
 
@@ -77,12 +81,21 @@ class StagedIndexes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Build:
-    """One segment to build, and the segments that it replaces."""
+class Segment:
+    """A part of an index that is there, and the fragments it covers; `broken` = unreadable."""
+
+    uuid: str
+    fragments: frozenset[int]
+    broken: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexBuild:
+    """One segment to build over some fragments, and the segments that it replaces."""
 
     spec: IndexSpec
     fragments: tuple[int, ...]
-    replaces: tuple[Any, ...]
+    replaces: tuple[str, ...] = ()
 
 
 def describe(pinned: Pinned) -> tuple[IndexInfo, ...]:
@@ -95,58 +108,71 @@ def describe(pinned: Pinned) -> tuple[IndexInfo, ...]:
 
 def stage(pinned: Pinned, specs: Sequence[IndexSpec]) -> StagedIndexes:
     """Build whatever the specs ask for and the table lacks, without showing it to anybody."""
-    known = {index.name: index for index in _descriptions(pinned)}
-    sizes = _fragment_sizes(pinned)
-    new: list[Any] = []
-    removed: list[Any] = []
-    built: list[str] = []
+    built: list[tuple[IndexBuild, Any]] = []
     pending: list[PendingIndex] = []
-    for spec in specs:
-        build = _decide(spec, known.get(spec.name), sizes)
-        if build is None:
-            continue
-        reason = _untrainable(pinned, spec)
-        if reason is not None:
+    for wanted in decide_builds(specs, segments(pinned, check=False), fragment_sizes(pinned)):
+        reason = untrainable(pinned, wanted.spec)
+        if reason is None:
+            built.append((wanted, build(pinned, wanted)))
+        else:
+            spec = wanted.spec
             pending.append(PendingIndex(name=spec.name, column=spec.column, reason=reason))
-            continue
-        new.append(_segment(pinned, build))
-        removed.extend(_identity(pinned, spec, segment) for segment in build.replaces)
-        built.append(spec.name)
-    write = staged(pinned, "index", Op.CreateIndex(new, removed)) if new else None
-    return StagedIndexes(write=write, built=tuple(built), pending=tuple(pending))
+    change = operation(pinned, built, ())
+    return StagedIndexes(
+        write=None if change is None else staged(pinned, "index", change),
+        built=tuple(one.spec.name for one, _ in built),
+        pending=tuple(pending),
+    )
 
 
 def stage_drop(pinned: Pinned, names: Sequence[str]) -> StagedWrite | None:
     """Take indexes away; None if none of them is there."""
-    removed = [
-        _identity(pinned, IndexSpec(name=index.name, column=column, kind="btree"), segment)
-        for index in _descriptions(pinned)
-        if index.name in names
-        for column in index.field_names[:1]
-        for segment in index.segments
-    ]
-    return staged(pinned, "index", Op.CreateIndex([], removed)) if removed else None
+    change = operation(pinned, (), names)
+    return None if change is None else staged(pinned, "index", change)
 
 
-def _decide(spec: IndexSpec, known: Any | None, sizes: Mapping[int, int]) -> _Build | None:
+# --- deciding --------------------------------------------------------------------------------
+
+
+def decide_builds(
+    specs: Sequence[IndexSpec],
+    known: Mapping[str, Sequence[Segment]],
+    sizes: Mapping[int, int],
+    groups: Sequence[Collection[int]] = (),
+) -> tuple[IndexBuild, ...]:
+    """The segments to build so that every index covers all fragments.
+
+    Segments that cannot be read, and those that cover only a part of one of the groups, are
+    replaced. `sizes` are rows by fragment number.
+    """
+    decided = (_decide(spec, known.get(spec.name, ()), sizes, groups) for spec in specs)
+    return tuple(one for one in decided if one is not None)
+
+
+def _decide(
+    spec: IndexSpec,
+    there: Sequence[Segment],
+    sizes: Mapping[int, int],
+    groups: Sequence[Collection[int]],
+) -> IndexBuild | None:
     """Nothing, one more segment, or all anew."""
-    if not sizes:
+    replaced = {one.uuid for one in there if one.broken}
+    owner = {number: one.uuid for one in there if not one.broken for number in one.fragments}
+    for group in groups:
+        owners = {owner.get(number) for number in group}
+        if len(owners) > 1:
+            replaced |= {one for one in owners if one is not None}
+    wanted = {number for number in sizes if owner.get(number) in (None, *replaced)}
+    if not wanted:
         return None
-    if known is None:
-        return _Build(spec=spec, fragments=tuple(sizes), replaces=())
-    covered = _covered(known) & sizes.keys()
-    missing = tuple(number for number in sizes if number not in covered)
-    if not missing:
-        return None
-    rows_missing = sum(sizes[number] for number in missing)
-    rows_covered = sum(sizes[number] for number in covered)
-    segments = tuple(known.segments)
-    if len(segments) >= INDEX_SEGMENTS_MAX or rows_missing * 2 >= rows_covered:
-        return _Build(spec=spec, fragments=tuple(sizes), replaces=segments)
-    return _Build(spec=spec, fragments=missing, replaces=())
+    rows_wanted = sum(sizes[number] for number in wanted)
+    rows_kept = sum(sizes.values()) - rows_wanted
+    if len(there) - len(replaced) >= INDEX_SEGMENTS_MAX or rows_wanted * 2 >= rows_kept:
+        wanted, replaced = set(sizes), {one.uuid for one in there}
+    return IndexBuild(spec=spec, fragments=tuple(sorted(wanted)), replaces=tuple(sorted(replaced)))
 
 
-def _untrainable(pinned: Pinned, spec: IndexSpec) -> str | None:
+def untrainable(pinned: Pinned, spec: IndexSpec) -> str | None:
     """Why the index cannot be built yet, or None."""
     if spec.kind != "vector":
         return None
@@ -154,11 +180,57 @@ def _untrainable(pinned: Pinned, spec: IndexSpec) -> str | None:
     return None if present else "no row has a vector yet"
 
 
-def _segment(pinned: Pinned, build: _Build) -> Any:
-    spec = build.spec
+def resolved(pinned: Pinned, specs: Sequence[IndexSpec]) -> tuple[IndexSpec, ...]:
+    """The specs, each under the name that its index has already: a renamed column keeps it."""
+    known = {(index.field_names[0], _kind(index)): index.name for index in _descriptions(pinned)}
+    return tuple(
+        replace(spec, name=known.get((spec.column, spec.kind), spec.name)) for spec in specs
+    )
+
+
+def coverage(
+    known: Mapping[str, Sequence[Segment]], builds: Sequence[IndexBuild], drops: Sequence[str] = ()
+) -> dict[int, frozenset[str]]:
+    """The segments that cover each fragment once the builds have landed."""
+    replaced = {uid for one in builds for uid in one.replaces}
+    covering: dict[int, set[str]] = {}
+    for name, there in known.items():
+        for one in there:
+            if one.uuid not in replaced and name not in drops:
+                for number in one.fragments:
+                    covering.setdefault(number, set()).add(one.uuid)
+    for wanted in builds:
+        for number in wanted.fragments:
+            covering.setdefault(number, set()).add(f"new {wanted.spec.name}")
+    return {number: frozenset(names) for number, names in covering.items()}
+
+
+# --- doing -----------------------------------------------------------------------------------
+
+
+def segments(pinned: Pinned, *, check: bool) -> dict[str, tuple[Segment, ...]]:
+    """The segments of every index by its name; `check` reads them through to find damage."""
+    return {
+        index.name: tuple(
+            Segment(
+                uuid=str(one.uuid),
+                fragments=frozenset(one.fragment_ids),
+                broken=broken,
+            )
+            for one in index.segments
+        )
+        for index in _descriptions(pinned)
+        for broken in (check and _is_broken(pinned, index.name),)
+    }
+
+
+def build(pinned: Pinned, wanted: IndexBuild) -> Any:
+    """Build one segment into new files; nobody uses it yet."""
+    spec = wanted.spec
     parameters = dict(spec.parameters)
     if spec.kind == "vector" and "num_partitions" not in parameters:
-        rows = sum(_fragment_sizes(pinned)[number] for number in build.fragments)
+        sizes = fragment_sizes(pinned)
+        rows = sum(sizes[number] for number in wanted.fragments)
         parameters["num_partitions"] = max(1, min(VECTOR_PARTITIONS_MAX, math.isqrt(rows)))
     with translated(pinned.folder, doing=f"build index '{spec.name}' of table"):
         segment = pinned.dataset.create_index_uncommitted(
@@ -166,7 +238,7 @@ def _segment(pinned: Pinned, build: _Build) -> Any:
             _LANCE_KINDS[spec.kind],
             name=spec.name,
             replace=True,
-            fragment_ids=list(build.fragments),
+            fragment_ids=list(wanted.fragments),
             **parameters,
         )
         if spec.kind == "inverted":
@@ -178,17 +250,57 @@ def _segment(pinned: Pinned, build: _Build) -> Any:
     return segment
 
 
-def _identity(pinned: Pinned, spec: IndexSpec, segment: Any) -> Any:
+def operation(
+    pinned: Pinned, built: Sequence[tuple[IndexBuild, Any]], drops: Sequence[str]
+) -> Any | None:
+    """The Lance operation that shows the built segments and takes others away; None = no change."""
+    replaced = {uid for one, _ in built for uid in one.replaces}
+    removed = [
+        _identity(pinned, index, segment)
+        for index in _descriptions(pinned)
+        for segment in index.segments
+        if index.name in drops or str(segment.uuid) in replaced
+    ]
+    if not built and not removed:
+        return None
+    return Op.CreateIndex([segment for _, segment in built], removed)
+
+
+def fragment_sizes(pinned: Pinned) -> dict[int, int]:
+    """Rows by fragment number."""
+    return {one.fragment_id: one.count_rows() for one in pinned.dataset.get_fragments()}
+
+
+def _is_broken(pinned: Pinned, name: str) -> bool:
+    """Whether the index cannot be read through."""
+    try:
+        pinned.dataset.prewarm_index(name)
+    except (OSError, ValueError, RuntimeError, pa.ArrowException) as cause:
+        logger.warning(
+            "index is unreadable",
+            extra={"table": pinned.entry.table_key, "index": name, "why": reason_of(cause)},
+        )
+        return True
+    return False
+
+
+def _identity(pinned: Pinned, index: Any, segment: Any) -> Any:
     """A segment in the form in which Lance takes it out again."""
-    number = pinned.dataset.lance_schema.field(spec.column).id()
+    number = pinned.dataset.lance_schema.field(index.field_names[0]).id()
     return lance.Index(
         uuid=str(segment.uuid),
-        name=spec.name,
+        name=index.name,
         fields=[number],
         dataset_version=segment.dataset_version_at_last_update,
         fragment_ids=Bitmap(segment.fragment_ids),
         index_version=segment.index_version,
     )
+
+
+def _kind(index: Any) -> str:
+    name = str(index.index_type).lower().replace("_", "")
+    kinds = {"labellist": "label_list"}
+    return "vector" if name.startswith("ivf") else kinds.get(name, name)
 
 
 def _descriptions(pinned: Pinned) -> Sequence[Any]:
@@ -212,7 +324,3 @@ def _info(index: Any, rows: int) -> IndexInfo:
 
 def _covered(index: Any) -> frozenset[int]:
     return frozenset(number for segment in index.segments for number in segment.fragment_ids)
-
-
-def _fragment_sizes(pinned: Pinned) -> Mapping[int, int]:
-    return {one.fragment_id: one.count_rows() for one in pinned.dataset.get_fragments()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from glob import escape, glob
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ from omnigraph.errors import (
     OutcomeUnknownError,
     StorageUnavailableError,
 )
+from omnigraph.storage.compaction import on_version
 from omnigraph.storage.faults import is_damage, reason_of, translated
 from omnigraph.storage.handles import Handles
 from omnigraph.storage.staged import COMMIT_PROPERTY, Rewrites, StagedWrite
@@ -124,7 +125,8 @@ def _settle(handles: Handles, location: str, branch: str | None, span: tuple[int
                 paths.append(f"{folder}/_transactions/{made.read_version}-{made.uuid}.txn")
             else:
                 # A compaction that moved indexes does not tell its name.
-                paths.extend(glob(f"{escape(folder)}/_transactions/{since}-*.txn"))
+                for read in range(since, version):
+                    paths.extend(glob(f"{escape(folder)}/_transactions/{read}-*.txn"))
         handles.flusher.flush(paths)
     handles.remember(location, branch, dataset)
 
@@ -152,20 +154,36 @@ def _commit(handles: Handles, write: StagedWrite) -> Any:
 
 
 def _compact(handles: Handles, write: StagedWrite, rewrites: Rewrites) -> Any:
-    """Compaction takes two versions: Lance first reserves fragment numbers, then rewrites."""
+    """Compaction takes two versions: Lance first reserves fragment numbers, then rewrites.
+
+    Index segments that it relies on take one more before it.
+    """
     _require_head(handles, write)
     _cleared(handles, write.location, write.branch)
+    base = write.pinned_version
+    if rewrites.first is not None:
+        base = int(_commit(handles, _index_part(write, rewrites.first)).version)
     try:
         decode: Any = RewriteResult  # its stub forgets `from_json`
-        results = [decode.from_json(result) for result in rewrites.results]
+        results = [decode.from_json(on_version(result, base)) for result in rewrites.results]
         # Lance moves the handle it commits through, so it must be nobody else's.
-        own = handles.unshared(write.location, write.branch, write.pinned_version)
+        own = handles.unshared(write.location, write.branch, base)
         Compaction.commit(own, results, {})
     except OSError as cause:
         if "conflict" in str(cause).lower():
             raise _moved(handles, write) from cause
         raise _unknown(handles, write, cause) from cause
     return handles.head(write.location, write.branch)
+
+
+def _index_part(write: StagedWrite, transaction: Any) -> StagedWrite:
+    return replace(
+        write,
+        operation="index",
+        version_after=write.pinned_version + 1,
+        transaction_uuid=transaction.uuid,
+        transaction=transaction,
+    )
 
 
 def _cleared(handles: Handles, location: str, branch: str | None) -> bool:

@@ -10,9 +10,13 @@ COMMIT_PROPERTY: Final = "omnigraph.commit"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrites:
-    """The results of compaction tasks (Lance's own JSON), to be committed together."""
+    """The results of compaction tasks (Lance's own JSON), to be committed together.
+
+    `first` is an index transaction that they rely on and that lands right before them.
+    """
 
     results: tuple[str, ...]
+    first: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ never moves the head: only `Tables.apply` commits, and only on the version a wri
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Sequence
 
 import pyarrow as pa
@@ -13,8 +14,9 @@ import pyarrow as pa
 from omnigraph.errors import AlreadyExistsError, NotFoundError
 from omnigraph.model.changeset import TableUpdate
 from omnigraph.model.graph import TableEntry
+from omnigraph.model.limits import TARGET_FRAGMENT_ROWS
 from omnigraph.model.ports import World
-from omnigraph.storage import compaction, evolution, indexes, landing, retention, staging
+from omnigraph.storage import compaction, evolution, indexes, landing, retention, staging, upkeep
 from omnigraph.storage.evolution import ColumnChanges
 from omnigraph.storage.faults import translated
 from omnigraph.storage.forks import Forks
@@ -28,6 +30,8 @@ from omnigraph.storage.reading import ROW_ADDRESS, texts
 from omnigraph.storage.retention import Collected
 from omnigraph.storage.staged import StagedWrite
 from omnigraph.storage.staging import Rows
+from omnigraph.storage.torn import version_file
+from omnigraph.storage.upkeep import StagedUpkeep, UpkeepPlan, UpkeepWork
 
 __all__ = ["Table", "TableDelta", "Tables"]
 
@@ -80,7 +84,7 @@ class Table(TableReader):
         return indexes.stage_drop(self._pinned, names)
 
     def compaction_tasks(
-        self, *, target_fragment_rows: int = compaction.TARGET_FRAGMENT_ROWS
+        self, *, target_fragment_rows: int = TARGET_FRAGMENT_ROWS
     ) -> tuple[str, ...]:
         """Tasks for `run_compaction_task` here or `fragments.compact` on an executor."""
         return compaction.plan(self._pinned, target_fragment_rows=target_fragment_rows)
@@ -92,6 +96,38 @@ class Table(TableReader):
     def stage_compaction(self, results: Sequence[str]) -> StagedWrite | None:
         """All results of the tasks as one write; None if there are none."""
         return compaction.stage(self._pinned, results)
+
+    def plan_upkeep(
+        self,
+        specs: Sequence[IndexSpec],
+        *,
+        tiered: bool = False,
+        fold: bool = True,
+        check_indexes: bool = False,
+        drop_undeclared: bool = False,
+    ) -> UpkeepPlan:
+        """What the table needs to be fast again: fragments to fold, index segments to build.
+
+        `tiered` folds only small fragments, so that frequent upkeep stays cheap; `fold=False`
+        looks after indexes alone. The tasks are for `run_compaction_task`.
+        """
+        rows = upkeep.tier_rows(upkeep.parts(self._pinned)) if tiered else TARGET_FRAGMENT_ROWS
+        return upkeep.plan(
+            self._pinned,
+            specs,
+            target_rows=rows,
+            fold=fold,
+            check_indexes=check_indexes,
+            drop_undeclared=drop_undeclared,
+        )
+
+    def finish_upkeep(self, plan: UpkeepPlan, results: Sequence[str]) -> UpkeepWork:
+        """The results of the plan's tasks, and its index segments, built now; nobody sees them."""
+        return upkeep.done(self._pinned, plan, results)
+
+    def stage_upkeep(self, work: UpkeepWork) -> StagedUpkeep | None:
+        """What still fits of work that was done on an older version; None if nothing does."""
+        return upkeep.stage(self._pinned, work)
 
     def stage_schema(self, changes: ColumnChanges) -> StagedWrite | None:
         """Rename, drop and add columns in one step; None if there is nothing to do."""
@@ -153,6 +189,15 @@ class Tables:
         """The newest version that Lance has, published or not."""
         return int(self._handles.head(location, branch).version)
 
+    def is_head(self, location: str, branch: str | None, version: int) -> bool:
+        """Whether the version is the newest that Lance has. On local disk that is a look for the
+        file of the next version, however many versions there are."""
+        if self._root.local_path is not None:
+            folder = self._handles.versions_folder(location, branch)
+            if not os.path.exists(os.path.join(folder, version_file(version + 1))):
+                return os.path.exists(os.path.join(folder, version_file(version)))
+        return self.head_version(location, branch) == version
+
     def create(self, location: str, schema: pa.Schema) -> int:
         """Make an empty table and return its version; exactly one of several racers succeeds."""
         uri = self._root.child(location)
@@ -196,6 +241,10 @@ class Tables:
     def collect(self, location: str, branch: str | None, unwanted: Collection[int]) -> Collected:
         """Remove versions and the files that only they use; the head and fork bases stay."""
         return retention.collect(self._handles, location, branch, unwanted)
+
+    def forget(self, location: str) -> None:
+        """Let go of what is open of a table that is about to be removed."""
+        self._handles.forget(location, None)
 
     def fork(
         self, location: str, *, source_branch: str | None, version: int, branch_id: str

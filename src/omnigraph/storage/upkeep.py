@@ -1,0 +1,296 @@
+"""Upkeep of one table: which fragments to fold together, and which index parts that needs.
+
+Upkeep is planned and carried out on one version, which may take long, and staged on whatever
+version is current then, which is quick: what other writers changed meanwhile is left out, the rest
+still holds. An index segment covers whole fragments, and Lance folds fragments only if every
+segment covers all or none of them. Segments that stand in the way of folding are built anew over
+everything they cover.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import uuid
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, get_args
+
+from omnigraph.model.limits import TARGET_FRAGMENT_ROWS
+from omnigraph.storage import compaction, indexes
+from omnigraph.storage.handles import Pinned
+from omnigraph.storage.indexes import IndexBuild, IndexKind, IndexSpec, PendingIndex, Segment
+from omnigraph.storage.staged import Rewrites, StagedWrite
+from omnigraph.storage.staging import staged
+
+_DELETED_SHARE_MAX: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One fragment as far as upkeep cares. `identity` names its files, `rows` live rows only."""
+
+    number: int
+    rows: int
+    deleted: int
+    identity: str
+
+    @property
+    def worn(self) -> bool:
+        return self.deleted > _DELETED_SHARE_MAX * (self.rows + self.deleted)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpkeepPlan:
+    """What to do to a table. Tasks are Lance's own JSON and may run in other processes."""
+
+    tasks: tuple[str, ...]
+    builds: tuple[IndexBuild, ...]
+    drops: tuple[str, ...]
+    pending: tuple[PendingIndex, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.tasks or self.builds or self.drops)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpkeepWork:
+    """What was done on the side: rewritten fragments and index segments, not visible yet."""
+
+    location: str
+    branch: str | None
+    results: tuple[str, ...]
+    segments: tuple[tuple[IndexBuild, Any], ...]
+    drops: tuple[str, ...]
+    identities: Mapping[int, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedUpkeep:
+    """The part of the work that still fits, as one write."""
+
+    write: StagedWrite
+    fragments_removed: int
+    fragments_added: int
+
+
+def parts(pinned: Pinned) -> tuple[Part, ...]:
+    """The fragments of the table, in table order."""
+    return tuple(_part(fragment) for fragment in pinned.dataset.get_fragments())
+
+
+def _part(fragment: Any) -> Part:
+    metadata = fragment.metadata
+    deletion = metadata.deletion_file
+    deleted = int(fragment.num_deletions) if deletion is not None else 0
+    files = [file.path for file in metadata.files]
+    gone = None if deletion is None else deletion.path(metadata.id)
+    return Part(
+        number=int(metadata.id),
+        rows=int(metadata.physical_rows) - deleted,
+        deleted=deleted,
+        identity=json.dumps([files, gone]),
+    )
+
+
+# --- deciding --------------------------------------------------------------------------------
+
+
+def fold_groups(
+    found: Sequence[Part], *, target_rows: int = TARGET_FRAGMENT_ROWS
+) -> tuple[tuple[int, ...], ...]:
+    """Runs of neighbours that become fewer, or lose many deleted rows, when written anew."""
+    groups: list[tuple[int, ...]] = []
+    run: list[Part] = []
+
+    def close() -> None:
+        rows = sum(part.rows for part in run)
+        fewer = math.ceil(rows / target_rows) < len(run)
+        if fewer or any(part.worn for part in run):
+            groups.append(tuple(part.number for part in run))
+        run.clear()
+
+    for part in found:
+        if part.rows >= target_rows and not part.worn:
+            close()
+            continue
+        run.append(part)
+        if sum(one.rows for one in run) >= target_rows:
+            close()
+    close()
+    return tuple(groups)
+
+
+def tier_rows(found: Sequence[Part], *, target_rows: int = TARGET_FRAGMENT_ROWS) -> int:
+    """The fragment size up to which folding is worth it, growing like the digits of a counter.
+
+    Smaller fragments are taken first and a bigger one joins only if it is no bigger than all the
+    smaller ones together. So each row is rewritten O(log n) times however many commits come.
+    """
+    total = 0
+    for rows in sorted(part.rows for part in found):
+        if rows > max(total, 1):
+            break
+        total += rows
+    return max(2, min(target_rows, total + 1))
+
+
+def foldable(
+    groups: Iterable[Collection[int]], coverage: Mapping[int, frozenset[str]]
+) -> tuple[tuple[int, ...], ...]:
+    """The groups, cut where neighbours are covered by different segments."""
+    cut: list[tuple[int, ...]] = []
+    for group in groups:
+        run: list[int] = []
+        for number in group:
+            if run and coverage.get(number) != coverage.get(run[-1]):
+                cut.append(tuple(run))
+                run = []
+            run.append(number)
+        cut.append(tuple(run))
+    return tuple(cut)
+
+
+def _undeclared(
+    known: Mapping[str, Sequence[Segment]], specs: Sequence[IndexSpec]
+) -> tuple[str, ...]:
+    declared = {spec.name for spec in specs}
+    kinds = tuple(f"_{kind}" for kind in get_args(IndexKind))
+    return tuple(name for name in known if name not in declared and name.endswith(kinds))
+
+
+# --- doing -----------------------------------------------------------------------------------
+
+
+def plan(
+    pinned: Pinned,
+    specs: Sequence[IndexSpec],
+    *,
+    target_rows: int = TARGET_FRAGMENT_ROWS,
+    fold: bool = True,
+    check_indexes: bool = False,
+    drop_undeclared: bool = False,
+) -> UpkeepPlan:
+    """What the table needs; `check_indexes` also reads the indexes to find damaged ones, and
+    `drop_undeclared` takes indexes of ours away that no spec asks for any more."""
+    found = parts(pinned)
+    groups = fold_groups(found, target_rows=target_rows) if fold else ()
+    sizes = {part.number: part.rows for part in found}
+    known = indexes.segments(pinned, check=check_indexes)
+    specs = indexes.resolved(pinned, specs)
+    drops = _undeclared(known, specs) if drop_undeclared else ()
+    builds = []
+    pending = []
+    for build in indexes.decide_builds(specs, known, sizes, groups):
+        reason = indexes.untrainable(pinned, build.spec)
+        if reason is None:
+            builds.append(build)
+        else:
+            pending.append(
+                PendingIndex(name=build.spec.name, column=build.spec.column, reason=reason)
+            )
+    coverage = indexes.coverage(known, builds, drops)
+    by_number = {part.number: part for part in found}
+    cut = foldable(groups, coverage)
+    useful = [group for group in cut if len(group) > 1 or by_number[group[0]].worn]
+    return UpkeepPlan(
+        tasks=compaction.tasks(pinned, useful, target_fragment_rows=target_rows),
+        builds=tuple(builds),
+        drops=drops,
+        pending=tuple(pending),
+    )
+
+
+def done(pinned: Pinned, planned: UpkeepPlan, results: Sequence[str]) -> UpkeepWork:
+    """The plan carried out: the results of its tasks, and its index segments built here."""
+    return UpkeepWork(
+        location=pinned.entry.location,
+        branch=pinned.entry.branch,
+        results=tuple(results),
+        segments=tuple((build, indexes.build(pinned, build)) for build in planned.builds),
+        drops=planned.drops,
+        identities={part.number: part.identity for part in parts(pinned)},
+    )
+
+
+def stage(pinned: Pinned, work: UpkeepWork) -> StagedUpkeep | None:
+    """The work as one write on this version; None if nothing of it fits any more."""
+    entry = pinned.entry
+    if (entry.location, entry.branch) != (work.location, work.branch):
+        return None
+    current = {part.number: part for part in parts(pinned)}
+    known = indexes.segments(pinned, check=False)
+    kept = [one for one in work.segments if _still_builds(one[0], known, current, work)]
+    drops = [name for name in work.drops if name in known]
+    coverage = indexes.coverage(known, [build for build, _ in kept], drops)
+    results = [one for one in work.results if _still_folds(one, current, work, coverage)]
+    index_write = _index_write(pinned, kept, drops)
+    if not results:
+        if index_write is None:
+            return None
+        return StagedUpkeep(write=index_write, fragments_removed=0, fragments_added=0)
+    counts = [compaction.counts(one) for one in results]
+    first = None if index_write is None else index_write.transaction
+    write = StagedWrite(
+        table_key=entry.table_key,
+        location=entry.location,
+        branch=entry.branch,
+        pinned_version=entry.version,
+        version_after=entry.version + compaction.VERSIONS + (first is not None),
+        transaction_uuid=str(uuid.uuid4()),  # a name only: Lance makes up those of the rewrite
+        operation="compaction",
+        row_count_after=sum(part.rows for part in current.values()),
+        transaction=Rewrites(results=tuple(results), first=first),
+    )
+    return StagedUpkeep(
+        write=write,
+        fragments_removed=sum(removed for removed, _ in counts),
+        fragments_added=sum(added for _, added in counts),
+    )
+
+
+def _index_write(
+    pinned: Pinned, kept: Sequence[tuple[IndexBuild, Any]], drops: Sequence[str]
+) -> StagedWrite | None:
+    operation = indexes.operation(pinned, kept, drops)
+    return None if operation is None else staged(pinned, "index", operation)
+
+
+def _still_builds(
+    build: IndexBuild,
+    known: Mapping[str, tuple[Segment, ...]],
+    current: Mapping[int, Part],
+    work: UpkeepWork,
+) -> bool:
+    """Whether the segment says as much about this version as about the one it was built on."""
+    there = {segment.uuid: segment for segment in known.get(build.spec.name, ())}
+    if not there.keys() >= set(build.replaces):
+        return False
+    others = [one for uid, one in there.items() if uid not in build.replaces]
+    if any(set(one.fragments) & set(build.fragments) for one in others):
+        return False
+    return all(
+        number in current and _files(current[number].identity) == _files(work.identities[number])
+        for number in build.fragments
+    )
+
+
+def _still_folds(
+    result: str,
+    current: Mapping[int, Part],
+    work: UpkeepWork,
+    coverage: Mapping[int, frozenset[str]],
+) -> bool:
+    """Whether the fragments that the result replaces are as they were, and covered alike."""
+    numbers = compaction.sources(result)
+    if any(
+        number not in current or current[number].identity != work.identities.get(number)
+        for number in numbers
+    ):
+        return False
+    return len({coverage.get(number, frozenset()) for number in numbers}) == 1
+
+
+def _files(identity: str) -> Any:
+    return json.loads(identity)[0]
