@@ -163,7 +163,8 @@ def test_relative_paths_become_absolute(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "typed", ["", "  ", "http://host/x", "gs://b/x", "s3://", "s3:///x", "s3://b/../x", "file://h/x"]
+    "typed",
+    ["", "  ", "http://host/x", "gs://b/x", "s3://", "s3:///x", "s3://b/../x", "file://h/x"],
 )
 def test_addresses_that_name_no_place_are_refused(typed):
     with pytest.raises(InputError):
