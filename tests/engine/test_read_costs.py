@@ -19,8 +19,10 @@ query filtered() { match { $p: Person  $p.age = 7 } return { $p.name } }
 query page() { match { $p: Person } return { $p.city } limit 5 }
 query top() { match { $p: Person  $p.age < 50 } return { $p.name } order { $p.age desc } limit 3 }
 query grouped() { match { $p: Person } return { $p.city, count($p) as n } }
-query two($n: String) { match { $p: Person { name: $n }  $p knows $m  $m knows $q } return { $q.name } }
-query aged($n: String) { match { $p: Person { name: $n }  $p knows $m  $m knows $q } return { $q.age } }
+query two($n: String) { match { $p: Person { name: $n }  $p knows $m  $m knows $q }
+  return { $q.name } }
+query aged($n: String) { match { $p: Person { name: $n }  $p knows $m  $m knows $q }
+  return { $q.age } }
 query edge($n: String) { match { $p: Person { name: $n }  $p $w:knows $q } return { $w.since } }
 """
 

@@ -50,7 +50,8 @@ THING = {
     "days": ["2024-01-01"],
     "vec": [0.5, -0.5],
 }
-ALL = "query q() { match { $t: Thing } return { %s } }" % " ".join(f"$t.{p} as {p}" for p in THING)
+SHOWN = " ".join(f"$t.{name} as {name}" for name in THING)
+ALL = f"query q() {{ match {{ $t: Thing }} return {{ {SHOWN} }} }}"
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,9 @@ import pytest
 
 from omnigraph import Graph
 from omnigraph.errors import EmbeddingModelMismatchError, InputError
+from omnigraph.model.changeset import WriterKind
+from omnigraph.storage.indexes import IndexSpec
+from omnigraph.storage.writer import Intent, Prepared
 
 SCHEMA = """
 node Doc {
@@ -35,20 +38,23 @@ query fuzzy($q: String) { match { $d: Doc  fuzzy($d.title, $q, 1) } return { $d.
 query fuzzy_default($q: String) { match { $d: Doc  fuzzy($d.body, $q) } return { $d.slug } }
 query phrase($q: String) { match { $d: Doc  match_text($d.body, $q) } return { $d.slug } }
 query bm25($q: String) {
-  match { $d: Doc } return { $d.slug, bm25($d.body, $q) as score } order { bm25($d.body, $q) } limit 9
+  match { $d: Doc }
+  return { $d.slug, bm25($d.body, $q) as score } order { bm25($d.body, $q) } limit 9
 }
 query by_alias($q: String) {
   match { $d: Doc } return { $d.slug, bm25($d.body, $q) as score } order { score desc }
 }
 query unordered($q: String) { match { $d: Doc } return { $d.slug, bm25($d.body, $q) as score } }
 query near($v: Vector(2)) {
-  match { $d: Doc } return { $d.slug, nearest($d.vec, $v) as far } order { nearest($d.vec, $v) } limit 9
+  match { $d: Doc }
+  return { $d.slug, nearest($d.vec, $v) as far } order { nearest($d.vec, $v) } limit 9
 }
 query near_in($v: Vector(2)) {
   match { $d: Doc { lang: "en" } } return { $d.slug } order { nearest($d.vec, $v) } limit 1
 }
 query near_walk($v: Vector(2), $n: String) {
-  match { $a: Author { name: $n }  $a wrote $d } return { $d.slug } order { nearest($d.vec, $v) } limit 1
+  match { $a: Author { name: $n }  $a wrote $d }
+  return { $d.slug } order { nearest($d.vec, $v) } limit 1
 }
 query near_text() {
   match { $d: Doc } return { $d.slug } order { nearest($d.vec, "some text") } limit 2
@@ -182,22 +188,42 @@ ASKED = [
 ]
 
 
+INDEXES = (
+    IndexSpec(name="title_idx", column="title", kind="inverted"),
+    IndexSpec(name="body_idx", column="body", kind="inverted"),
+    IndexSpec(name="lang_idx", column="lang", kind="btree"),
+    IndexSpec(name="vec_idx", column="vec", kind="vector"),
+)
+
+
+def build_indexes(graph):
+    """Storage indexes over what is there now, as one commit."""
+    core = graph._core
+
+    def prepare(context):
+        staged = context.writable("node:Doc").stage_index(INDEXES)
+        assert staged.write is not None
+        return Prepared(staged=(staged.write,))
+
+    core.write(Intent(branch=core.branch("main"), kind=WriterKind.ENSURE_INDICES), prepare)
+
+
 def test_no_partial_and_full_indexes_give_the_same_answers(tmp_path):
     def answers(graph):
         return [graph.query(QUERIES, name, params=params).to_pylist() for name, params in ASKED]
+
+    def docs(some):
+        return "\n".join(line for line in lines(some) if '"Doc"' in line)
 
     with Graph.init(str(tmp_path / "plain.omni"), SCHEMA) as plain:
         plain.load("\n".join(lines(DOCS)), mode="overwrite")
         expected = answers(plain)
     with Graph.init(str(tmp_path / "indexed.omni"), SCHEMA) as indexed:
-        indexed.load(
-            "\n".join(line for line in lines(DOCS[:3]) if "Wrote" not in line), mode="append"
-        )
-        indexed.ensure_indices()
-        rest = [line for line in lines(DOCS[3:]) if "Wrote" not in line and "ann" not in line]
-        indexed.load("\n".join(rest), mode="append")
-        assert answers(indexed) == expected  # the index covers three of five
-        indexed.optimize()
+        indexed.load(docs(DOCS[:3]), mode="append")
+        build_indexes(indexed)
+        indexed.load(docs(DOCS[3:]), mode="append")
+        assert answers(indexed) == expected  # the indexes cover three of five
+        build_indexes(indexed)
         assert answers(indexed) == expected
     with Graph.open(str(tmp_path / "indexed.omni")) as again:
         assert answers(again) == expected

@@ -265,9 +265,6 @@ def _order(one, two, downs):
     ):
         if a == b:
             continue
-        if a is None or b is None:
-            less = a is None
-        else:
-            less = a < b
+        less = a is None if a is None or b is None else a < b
         return (1 if less else -1) if down else (-1 if less else 1)
     return 0

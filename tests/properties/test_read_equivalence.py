@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 
 import pytest
 from naive_reader import Naive
@@ -33,7 +34,8 @@ query by_key($n: String) { match { $p: Person { name: $n } } return { $p, $p.sco
 query by_id($n: String) { match { $p: Person  $p.id = $n } return { $p.id } }
 query any_of($n: [String]) { match { $p: Person  $p.name in $n } return { $p.name } }
 query lossless() { match { $p: Person  $p.age > 1.5 } return { $p.name } }
-query three_valued() { match { $p: Person  ($p.age > 1 or $p.score < 0.5) and not $p.role = "a" } return { $p.name } }
+query three_valued() { match { $p: Person  ($p.age > 1 or $p.score < 0.5) and not $p.role = "a" }
+  return { $p.name } }
 query nulls() { match { $p: Person  $p.age is null } return { $p.name } }
 query not_nulls() { match { $p: Person  $p.tags is not null } return { $p.name } }
 query member() { match { $p: Person  $p.tags contains "t1" } return { $p.name } }
@@ -44,51 +46,76 @@ query loop() { match { $p: Person  $p knows $p } return { $p.name } }
 query hops() { match { $p: Person  $p knows{1,2} $q } return { $p.name, $q.name } }
 query exact() { match { $p: Person  $p knows{2,2} $q } return { $p.name, $q.name } }
 query far($n: String) { match { $p: Person { name: $n }  $p knows{2,4} $q } return { $q.name } }
-query far_back($n: String) { match { $q: Person { name: $n }  $p knows{2,3} $q } return { $p.name } }
+query far_back($n: String) { match { $q: Person { name: $n }  $p knows{2,3} $q }
+  return { $p.name } }
 query undirected() { match { $p: Person  $p <knows> $q } return { $p.name, $q.name } }
 query undirected_hops() { match { $p: Person  $p <knows>{2,3} $q } return { $p.name, $q.name } }
-query undirected_back($n: String) { match { $q: Person { name: $n }  $p <knows>{1,2} $q } return { $p.name } }
-query edge_bound() { match { $p: Person  $p $w:knows $q } return { $p.name, $w.since, $q.name, $w.id } }
+query undirected_back($n: String) { match { $q: Person { name: $n }  $p <knows>{1,2} $q }
+  return { $p.name } }
+query edge_bound() { match { $p: Person  $p $w:knows $q }
+  return { $p.name, $w.since, $q.name, $w.id } }
 query edge_ends() { match { $p: Person  $p $w:knows $q } return { $w.src, $w.dst } }
-query edge_filter() { match { $p: Person  $p $w:knows $q  $w.since >= 2 } return { $p.name, $q.name } }
-query edge_undirected() { match { $p: Person  $p $w:<knows> $q } return { $p.name, $q.name, $w.id } }
+query edge_filter() { match { $p: Person  $p $w:knows $q  $w.since >= 2 }
+  return { $p.name, $q.name } }
+query edge_undirected() { match { $p: Person  $p $w:<knows> $q }
+  return { $p.name, $q.name, $w.id } }
 query wildcard() { match { $p: Person  $p knows $_ } return { $p.name } }
 query two_types() { match { $p: Person  $p worksAt $c } return { $p.name, $c.name } }
 query two_types_hops() { match { $p: Person  $p worksAt{1,3} $c } return { $p.name, $c.name } }
-query colleagues() { match { $p: Person  $p worksAt $c  $q worksAt $c  $p != $q } return { $p.name, $q.name } }
-query triangle() { match { $p: Person  $p knows $q  $q knows $r  $r knows $p } return { $p.name, $q.name, $r.name } }
-query both_bound() { match { $p: Person  $q: Person  $p knows{1,2} $q  $p.age < $q.age } return { $p.name, $q.name } }
-query between_edges() { match { $p: Person  $q: Person  $p knows $q  $p $w:knows $q } return { $p.name, $w.id } }
+query colleagues() { match { $p: Person  $p worksAt $c  $q worksAt $c  $p != $q }
+  return { $p.name, $q.name } }
+query triangle() { match { $p: Person  $p knows $q  $q knows $r  $r knows $p }
+  return { $p.name, $q.name, $r.name } }
+query both_bound() { match { $p: Person  $q: Person  $p knows{1,2} $q  $p.age < $q.age }
+  return { $p.name, $q.name } }
+query between_edges() { match { $p: Person  $q: Person  $p knows $q  $p $w:knows $q }
+  return { $p.name, $w.id } }
 query cross() { match { $p: Person  $c: Company } return { $p.name, $c.name } }
 query joined() { match { $p: Person  $c: Company  $p.name = $c.name } return { $p.name, $c.size } }
-query cross_filter() { match { $p: Person  $c: Company  $p.age < $c.size } return { $p.name, $c.name } }
+query cross_filter() { match { $p: Person  $c: Company  $p.age < $c.size }
+  return { $p.name, $c.name } }
 query without() { match { $p: Person  not { $p knows $_ } } return { $p.name } }
 query without_back() { match { $p: Person  not { $q knows $p } } return { $p.name } }
 query without_filter() { match { $p: Person  not { $p knows $q  $q.age > 1 } } return { $p.name } }
-query without_nested() { match { $p: Person  not { $p knows $q  not { $q worksAt $c } } } return { $p.name } }
-query without_edge() { match { $p: Person  not { $p $w:knows $q  $w.since = 1 } } return { $p.name } }
-query without_outer() { match { $p: Person  $p knows $q  not { $q knows $p } } return { $p.name, $q.name } }
+query without_nested() { match { $p: Person  not { $p knows $q  not { $q worksAt $c } } }
+  return { $p.name } }
+query without_edge() { match { $p: Person  not { $p $w:knows $q  $w.since = 1 } }
+  return { $p.name } }
+query without_outer() { match { $p: Person  $p knows $q  not { $q knows $p } }
+  return { $p.name, $q.name } }
 query without_value() { match { $p: Person  not { $p.age > 1 } } return { $p.name } }
 query without_hops() { match { $p: Person  not { $p knows{2,2} $x } } return { $p.name } }
 query maybe() { match { $p: Person  optional { $p worksAt $c } } return { $p.name, $c.name } }
-query maybe_filter() { match { $p: Person  optional { $p knows $q  $q.age > 1 } } return { $p.name, $q.name } }
-query maybe_twice() { match { $p: Person  optional { $p worksAt $c }  optional { $p knows $q } } return { $p.name, $c.name, $q.name } }
-query maybe_late() { match { $p: Person  optional { $p worksAt $c }  $c.name is null } return { $p.name } }
+query maybe_filter() { match { $p: Person  optional { $p knows $q  $q.age > 1 } }
+  return { $p.name, $q.name } }
+query maybe_twice() { match { $p: Person  optional { $p worksAt $c }  optional { $p knows $q } }
+  return { $p.name, $c.name, $q.name } }
+query maybe_late() { match { $p: Person  optional { $p worksAt $c }  $c.name is null }
+  return { $p.name } }
 query empty_type() { match { $g: Ghost } return { $g.name } }
 query empty_walk() { match { $p: Person  $g haunts $p } return { $p.name } }
 query empty_without() { match { $p: Person  not { $g haunts $p } } return { $p.name } }
-query count_all() { match { $p: Person } return { count($p) as n, count(*) as m, count($p.age) as a } }
+query count_all() { match { $p: Person }
+  return { count($p) as n, count(*) as m, count($p.age) as a } }
 query count_none() { match { $g: Ghost } return { count($g) as n, sum(1) as s } }
-query grouped() { match { $p: Person } return { $p.role, count($p) as n, sum($p.age) as s, avg($p.age) as m, min($p.name) as lo, max($p.score) as hi } }
-query degree() { match { $p: Person  $p knows $q } return { $p.name, count($q) as n } order { n desc } limit 3 }
-query group_two() { match { $p: Person  $p worksAt $c } return { $c.name, $p.role, count($p) as n, count(distinct $p.age) as d } order { n desc } }
-query group_maybe() { match { $p: Person  optional { $p worksAt $c } } return { $c.name, count($c) as n, count($p) as m } }
+query grouped() { match { $p: Person }
+  return { $p.role, count($p) as n, sum($p.age) as s, avg($p.age) as m,
+    min($p.name) as lo, max($p.score) as hi } }
+query degree() { match { $p: Person  $p knows $q }
+  return { $p.name, count($q) as n } order { n desc } limit 3 }
+query group_two() { match { $p: Person  $p worksAt $c }
+  return { $c.name, $p.role, count($p) as n, count(distinct $p.age) as d } order { n desc } }
+query group_maybe() { match { $p: Person  optional { $p worksAt $c } }
+  return { $c.name, count($c) as n, count($p) as m } }
 query ordered() { match { $p: Person } return { $p.name, $p.age } order { $p.age desc } }
-query ordered_two() { match { $p: Person  $p knows $q } return { $p.name, $q.name } order { $q.age asc, $p.score desc } }
+query ordered_two() { match { $p: Person  $p knows $q }
+  return { $p.name, $q.name } order { $q.age asc, $p.score desc } }
 query limited() { match { $p: Person } return { $p.name } order { $p.age } limit 2 offset 1 }
 query unordered_limit() { match { $p: Person  $p knows $q } return { $p.name, $q.name } limit 3 }
-query distinct_rows() { match { $p: Person  $p knows $q } return distinct { $q.role } order { $q.role } }
-query calculated() { match { $p: Person } return { $p.name, $p.age * 2 + 1 as x, $p.age / 2 as h, $p.age % 2 as r, 0 - $p.age as minus } }
+query distinct_rows() { match { $p: Person  $p knows $q }
+  return distinct { $q.role } order { $q.role } }
+query calculated() { match { $p: Person }
+  return { $p.name, $p.age * 2 + 1 as x, $p.age / 2 as h, $p.age % 2 as r, 0 - $p.age as minus } }
 query by_zero() { match { $p: Person } return { $p.name, 1 / ($p.age - 1) as x } }
 query two_hop() { match { $p: Person { name: "x" }  $p knows $m  $m knows $f } return { $f.name } }
 """
@@ -154,7 +181,7 @@ def lines(nodes, edges):
 
 
 def names():
-    return [line.split("(")[0].removeprefix("query ") for line in QUERIES.strip().splitlines()]
+    return re.findall(r"^query (\w+)", QUERIES, flags=re.MULTILINE)
 
 
 def check(graph, nodes, edges):
