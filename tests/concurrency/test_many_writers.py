@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 
 import orjson
-import pytest
 from many_child import SCHEMA, operation
 
 from omnigraph import Graph, OpenMode

@@ -10,7 +10,6 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
 from harness import assert_settled, history
 
 from omnigraph import Graph

@@ -220,7 +220,7 @@ def _effect(item: Mapping[str, Any]) -> Effect:
         branch=item["table_branch"],
         expected_version=int(item["expected_version"]),
         version_to_be=int(item["post_commit_pin"]),
-        transaction_uuid=_text(item["transaction_uuid"]),
+        transaction_uuid=str(item["transaction_uuid"]),
         row_count=int(item["row_count"]),
     )
 
