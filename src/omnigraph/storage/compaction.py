@@ -52,7 +52,7 @@ def tasks(
             {
                 "task": {"fragments": [fragments[number].to_json() for number in group]},
                 "read_version": pinned.entry.version,
-                "options": template["options"],
+                "options": {**template["options"], "has_eager_remappable_index": True},
             }
         )
         for group in groups

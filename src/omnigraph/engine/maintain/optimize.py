@@ -1,0 +1,300 @@
+"""`optimize` and `ensure_indices`: fold fragments, extend indexes, publish once.
+
+The long part happens beside the writers: tables are planned and rewritten on one snapshot without
+any lease. Then one ordinary write, with its sidecar, shows the result of all tables at once; what
+other writers changed meanwhile is fitted or left out, and never waits for us.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from omnigraph.engine.core import Core
+from omnigraph.engine.maintain.indexes import cheap_specs, index_specs
+from omnigraph.errors import ConflictError, IntegrityError, OmnigraphError
+from omnigraph.model.changeset import WriterKind
+from omnigraph.model.graph import MAIN, Branch, Commit, Snapshot, TableEntry
+from omnigraph.model.limits import LEASE_WAIT_MS_MAX, MAINTENANCE_CONCURRENCY
+from omnigraph.model.schema import Catalog
+from omnigraph.storage.table import Table
+from omnigraph.storage.upkeep import StagedUpkeep, UpkeepPlan, UpkeepWork
+from omnigraph.storage.writer import Intent, Prepared, WriteContext
+
+logger = logging.getLogger(__name__)
+
+DRIFT = "drift_needs_repair"
+INHERITED = "inherited_from_parent"
+
+Depth = Literal["full", "tail", "indexes"]
+RunTasks = Callable[[Table, Sequence[str]], Sequence[str]]
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingProperty:
+    """An index that a schema declares and that cannot be built yet."""
+
+    property: str
+    reason: str
+
+    def to_json(self) -> dict[str, str]:
+        return {"property": self.property, "reason": self.reason}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizeStats:
+    """What happened to one table. `skipped` and `error` say why nothing did."""
+
+    type_key: str
+    fragments_removed: int = 0
+    fragments_added: int = 0
+    committed: bool = False
+    skipped: str | None = None
+    published_dataset_version: int | None = None
+    lance_head_version: int | None = None
+    pending_indexes: tuple[PendingProperty, ...] = ()
+    error: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "type_key": self.type_key,
+            "fragments_removed": self.fragments_removed,
+            "fragments_added": self.fragments_added,
+            "committed": self.committed,
+            "skipped": self.skipped,
+            "published_dataset_version": self.published_dataset_version,
+            "lance_head_version": self.lance_head_version,
+            "pending_indexes": [one.to_json() for one in self.pending_indexes],
+        }
+        return body if self.error is None else {**body, "error": self.error}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizeReport:
+    """What happened to a branch; `commit` is None if there was nothing to do."""
+
+    uri: str
+    branch: str
+    datasets: tuple[OptimizeStats, ...]
+    commit: Commit | None
+
+    @property
+    def pending_indexes(self) -> Mapping[str, tuple[PendingProperty, ...]]:
+        return {one.type_key: one.pending_indexes for one in self.datasets if one.pending_indexes}
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "uri": self.uri,
+            "branch": self.branch,
+            "graph_commit_id": self.commit.graph_commit_id if self.commit else None,
+            "datasets": [one.to_json() for one in self.datasets],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """How to work: how much at once, what runs the tasks, and who hears of the progress."""
+
+    depth: Depth = "full"
+    keys: frozenset[str] | None = None  # None = every table
+    concurrency: int = MAINTENANCE_CONCURRENCY
+    run_tasks: RunTasks | None = None  # None = here
+    progress: Progress | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Done:
+    """One table after the long part."""
+
+    stats: OptimizeStats
+    work: UpkeepWork | None = field(default=None, repr=False)
+
+
+def optimize(core: Core, branch: str = MAIN, how: Work | None = None) -> OptimizeReport:
+    """Fold small fragments and bring indexes up to date on one branch, as one commit."""
+    return _maintain(core, branch, WriterKind.OPTIMIZE, how or Work())
+
+
+def ensure_indices(core: Core, branch: str = MAIN, how: Work | None = None) -> OptimizeReport:
+    """Build and extend what the schema declares, without folding anything."""
+    how = replace(how or Work(), depth="indexes")
+    return _maintain(core, branch, WriterKind.ENSURE_INDICES, how)
+
+
+def require_settled(core: Core, doing: str) -> None:
+    """Settle what dead writers left; `ConflictError` if something cannot be settled."""
+    stuck = core.recover()
+    if stuck:
+        raise ConflictError(
+            f"{doing} needs a clean recovery state: unfinished write {stuck[0].operation_id} "
+            f"could not be settled ({stuck[0].reason})",
+            hint="opening the graph again runs the recovery sweep; see `omnigraph recovery list`",
+            operation_id=stuck[0].operation_id,
+        )
+
+
+def _maintain(core: Core, name: str, kind: WriterKind, how: Work) -> OptimizeReport:
+    core.require_writable()
+    require_settled(core, "optimize" if kind is WriterKind.OPTIMIZE else "ensure_indices")
+    branch = core.branch(name)
+    snapshot = core.rooms.manifests.head(branch)
+    keys = sorted(how.keys & snapshot.entries.keys() if how.keys is not None else snapshot.entries)
+    done = _in_parallel(core, branch, snapshot, keys, how)
+    staged, after = _publish(core, branch, kind, done)
+    stats = [_final(one, staged.get(key), after) for key, one in done.items()]
+    return OptimizeReport(
+        uri=core.root.uri,
+        branch=name,
+        datasets=tuple(stats),
+        commit=after.head if after else None,
+    )
+
+
+# --- the long part ---------------------------------------------------------------------------
+
+
+def _in_parallel(
+    core: Core, branch: Branch, snapshot: Snapshot, keys: Sequence[str], how: Work
+) -> dict[str, _Done]:
+    catalog = core.catalog(snapshot)
+
+    def work(key: str) -> _Done:
+        return _guarded(core, branch, snapshot.entries[key], catalog, how)
+
+    done: dict[str, _Done] = {}
+    with ThreadPoolExecutor(max(1, how.concurrency), thread_name_prefix="maintain") as pool:
+        for key, one in zip(keys, pool.map(work, keys), strict=True):
+            done[key] = one
+            if how.progress is not None:
+                how.progress(key, len(done), len(keys))
+    return done
+
+
+def _guarded(core: Core, branch: Branch, entry: TableEntry, catalog: Catalog, how: Work) -> _Done:
+    """One table's fault is its own: the others go on."""
+    stats = OptimizeStats(type_key=entry.table_key)
+    try:
+        return _one_table(core, branch, entry, catalog, how)
+    except IntegrityError:
+        raise
+    except OmnigraphError as cause:
+        logger.warning(
+            "table not maintained", extra={"table": entry.table_key, "why": cause.message}
+        )
+        return _Done(stats=replace(stats, error=cause.message))
+
+
+def _one_table(core: Core, branch: Branch, entry: TableEntry, catalog: Catalog, how: Work) -> _Done:
+    stats = OptimizeStats(
+        type_key=entry.table_key,
+        published_dataset_version=entry.version,
+        lance_head_version=entry.version,
+    )
+    if not branch.owns(entry.branch):
+        # Its rows belong to the branch it came from; a copy of them would help nobody.
+        return _Done(stats=replace(stats, skipped=INHERITED))
+    head = drifted_head(core, branch, entry)
+    if head is not None:
+        return _Done(stats=replace(stats, skipped=DRIFT, lance_head_version=head))
+    table = core.rooms.tables.open(entry)
+    plan = _plan(table, catalog, how)
+    stats = replace(
+        stats,
+        pending_indexes=tuple(
+            PendingProperty(property=one.column, reason=one.reason) for one in plan.pending
+        ),
+    )
+    if plan.is_empty:
+        return _Done(stats=stats)
+    run = how.run_tasks or run_here
+    return _Done(stats=stats, work=table.finish_upkeep(plan, run(table, plan.tasks)))
+
+
+def _plan(table: Table, catalog: Catalog, how: Work) -> UpkeepPlan:
+    entity = catalog.type_of(table.entry.table_key)
+    if how.depth == "tail":
+        return table.plan_upkeep(cheap_specs(entity), tiered=True)
+    return table.plan_upkeep(
+        index_specs(entity),
+        fold=how.depth == "full",
+        check_indexes=True,
+        drop_undeclared=True,
+    )
+
+
+def run_here(table: Table, tasks: Sequence[str]) -> Sequence[str]:
+    """Every task one after the other; Lance uses all cores for each."""
+    return [table.run_compaction_task(task) for task in tasks]
+
+
+def drifted_head(core: Core, branch: Branch, entry: TableEntry) -> int | None:
+    """The head of a table that is ahead of what is published, or None.
+
+    A writer at work is ahead for a moment, so a suspicion is looked at again under the lease.
+    """
+    tables = core.rooms.tables
+    if tables.head_version(entry.location, entry.branch) == entry.version:
+        return None
+    writable = core.mode.value == "read-write"
+    lease = core.rooms.leases.hold(branch.id, wait_ms=LEASE_WAIT_MS_MAX)
+    with lease if writable else nullcontext():
+        fresh = core.rooms.manifests.head(branch).entries.get(entry.table_key)
+        if fresh is None or fresh.location != entry.location or fresh.branch != entry.branch:
+            return None
+        head = tables.head_version(fresh.location, fresh.branch)
+    if head < fresh.version:
+        raise IntegrityError(
+            f"'{entry.table_key}' is at version {head}, behind its published version "
+            f"{fresh.version}",
+            table_key=entry.table_key,
+            expected=fresh.version,
+            actual=head,
+        )
+    return head if head > fresh.version else None
+
+
+# --- the short part --------------------------------------------------------------------------
+
+
+def _publish(
+    core: Core, branch: Branch, kind: WriterKind, done: Mapping[str, _Done]
+) -> tuple[dict[str, StagedUpkeep], Snapshot | None]:
+    staged: dict[str, StagedUpkeep] = {}
+
+    def prepare(context: WriteContext) -> Prepared | None:
+        staged.clear()
+        staged.update(_fitted(context, done))
+        return Prepared(staged=tuple(one.write for one in staged.values()))
+
+    if not any(one.work for one in done.values()):
+        return {}, None
+    after = core.write(Intent(branch=branch, kind=kind), prepare)
+    return (staged, after) if after is not None else ({}, None)
+
+
+def _fitted(context: WriteContext, done: Mapping[str, _Done]) -> Iterable[tuple[str, StagedUpkeep]]:
+    for key, one in done.items():
+        if one.work is None or key not in context.snapshot.entries:
+            continue
+        fitting = context.table(key).stage_upkeep(one.work)
+        if fitting is not None:
+            yield key, fitting
+
+
+def _final(done: _Done, staged: StagedUpkeep | None, after: Snapshot | None) -> OptimizeStats:
+    if staged is None or after is None:
+        return done.stats
+    version = after.entries[done.stats.type_key].version
+    return replace(
+        done.stats,
+        fragments_removed=staged.fragments_removed,
+        fragments_added=staged.fragments_added,
+        committed=True,
+        published_dataset_version=version,
+        lance_head_version=version,
+    )
