@@ -12,6 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
@@ -21,7 +22,6 @@ from omnigraph.model.limits import NARROW_FRAGMENTS_MIN, NARROW_ROWS_MAX, NARROW
 _FRAGMENTS: Final = 2
 _FILES: Final = 2
 _PATH: Final = 1
-_VERSIONS_MAX: Final = 16
 _WRITTEN_MAX: Final = 256
 _OFFSET_BITS: Final = 32
 
@@ -36,7 +36,7 @@ class Narrowing:
         self._lock = threading.Lock()
         self._values: OrderedDict[Key, frozenset[Any]] = OrderedDict()
         self._count = 0
-        self._parts: OrderedDict[tuple[str, int], tuple[Part, ...]] = OrderedDict()
+        self._parts: WeakKeyDictionary[Any, tuple[Part, ...]] = WeakKeyDictionary()
         self._written: OrderedDict[str, pa.Table] = OrderedDict()
 
     def wrote(self, path: str, rows: pa.Table) -> None:
@@ -70,16 +70,14 @@ class Narrowing:
             ]
 
     def _parts_of(self, dataset: Any) -> tuple[Part, ...]:
-        key = (str(dataset.uri), int(dataset.version))
+        # By handle and not by address: a handle cannot come to mean another version.
         with self._lock:
-            if key in self._parts:
-                return self._parts[key]
-        parts = _parts(dataset)
-        with self._lock:
-            self._parts[key] = parts
-            while len(self._parts) > _VERSIONS_MAX:
-                self._parts.popitem(last=False)
-        return parts
+            known = self._parts.get(dataset)
+        if known is None:
+            known = _parts(dataset)
+            with self._lock:
+                self._parts[dataset] = known
+        return known
 
     def _learn(self, dataset: Any, parts: Sequence[Part], column: str, field: int) -> None:
         """Read the column of every small fragment that is not known yet, all in one scan."""

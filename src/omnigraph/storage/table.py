@@ -19,7 +19,7 @@ from omnigraph.model.ports import World
 from omnigraph.storage import compaction, evolution, indexes, landing, retention, staging, upkeep
 from omnigraph.storage.evolution import ColumnChanges
 from omnigraph.storage.faults import translated
-from omnigraph.storage.forks import Forks
+from omnigraph.storage.forks import Forks, Line
 from omnigraph.storage.fragments import decode_receipt
 from omnigraph.storage.handles import Handles, Meter
 from omnigraph.storage.indexes import IndexSpec, StagedIndexes
@@ -242,6 +242,16 @@ class Tables:
         """Remove versions and the files that only they use; the head and fork bases stay."""
         return retention.collect(self._handles, location, branch, unwanted)
 
+    def preview_collect(
+        self, location: str, branch: str | None, unwanted: Collection[int]
+    ) -> Collected:
+        """What `collect` would remove; nothing is touched."""
+        return retention.preview(self._handles, location, branch, unwanted)
+
+    def last_written_us(self, location: str) -> int:
+        """When the newest version of the table's own line was made."""
+        return retention.last_written_us(self._handles, location)
+
     def forget(self, location: str) -> None:
         """Let go of what is open of a table that is about to be removed."""
         self._handles.forget(location, None)
@@ -264,6 +274,10 @@ class Tables:
     def drop_branch(self, location: str, branch_id: str) -> bool:
         """Remove a branch of the table, also a half-made one; False if there was none."""
         return self._forks.drop(location, branch_id)
+
+    def lines(self, location: str) -> dict[str, Line]:
+        """Every branch of the table with what it was made from; also half-made ones."""
+        return self._forks.lines(location)
 
     def branches(self, location: str) -> list[str]:
         """Every branch of the table that has a ref or files."""

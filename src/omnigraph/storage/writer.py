@@ -263,9 +263,10 @@ class Writer:
             covered = [s for s in stuck if staged.table_key in s.tables]
             if covered and covered[0].graph_branch == fresh.branch.name:
                 raise _recovery_required(staged.table_key, covered[0])
-            head = self.rooms.tables.head_version(staged.location, staged.branch)
-            if head == staged.pinned_version:
+            tables = self.rooms.tables
+            if tables.is_head(staged.location, staged.branch, staged.pinned_version):
                 continue
+            head = tables.head_version(staged.location, staged.branch)
             suspects = [s for s in stuck if not s.tables]
             if suspects:
                 raise _recovery_required(staged.table_key, suspects[0])
