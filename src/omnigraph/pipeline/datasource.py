@@ -30,7 +30,7 @@ from omnigraph.pipeline.changefeed import CHANGE_FIELDS, ChangeSpan, change_batc
 from omnigraph.pipeline.files import FileAccess
 from omnigraph.pipeline.framestage import stage_batches
 from omnigraph.pipeline.groups import FragmentGroup, fragment_groups
-from omnigraph.pipeline.intake import Intake, staged_intake
+from omnigraph.pipeline.intake import Intake, spill_folder, staged_intake
 from omnigraph.pipeline.loads import checked_order, run_load
 from omnigraph.pipeline.parts import GraphAccess
 from omnigraph.pipeline.sources import Mapped, type_named
@@ -305,7 +305,7 @@ class TypeWriter(DataSourceArrowWriter):
             context = WriteContext(core.writer, branch, snapshot, leased=False)
             self._schema_hash = snapshot.schema.hash
             entry = context.writable(entity.table_key).entry
-            self._job = _job(core, catalog, {entity.table_key: entry})
+            self._job = _job(core, catalog, entry, rewrites=mode == "merge")
             self._table_key = entity.table_key
         finally:
             core.close()
@@ -334,14 +334,15 @@ class TypeWriter(DataSourceArrowWriter):
                 discard(self._job.graph, one.answer.parts)
 
 
-def _job(core: Core, catalog: Catalog, entries: Mapping[str, TableEntry]) -> StageJob:
+def _job(core: Core, catalog: Catalog, entry: TableEntry, *, rewrites: bool) -> StageJob:
     environ = dict(aws_environment())
     return StageJob(
         graph=GraphAccess(uri=core.root.uri, environ=environ),
         files=FileAccess(environ=environ),
         catalog=catalog,
-        entries=entries,
+        entries={entry.table_key: entry},
         keep_all=False,
+        spill=spill_folder(core.root.uri) if rewrites else None,
     )
 
 

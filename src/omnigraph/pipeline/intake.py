@@ -60,6 +60,11 @@ class Intake:
             system.delete_dir(path)
 
 
+def spill_folder(uri: str) -> str:
+    """A folder of its own below the graph for files that live only as long as a load."""
+    return f"{uri}/{STAGING_FOLDER}/{uuid.uuid4().hex}"
+
+
 def take_in(
     spark: SparkSession | None,
     *,
@@ -74,7 +79,7 @@ def take_in(
     """Stage all input. Problems with records come back as data; unreadable sources raise."""
     inputs = resolve(sources, catalog)
     files = FileAccess(environ=access.environ)
-    spill = f"{access.uri}/{STAGING_FOLDER}/{uuid.uuid4().hex}"
+    spill = spill_folder(access.uri)
     found = [file for address in inputs.graph_files for file in files.found(address)]
     frames, pieces = _typed(inputs, files)
     _check_frames(spark, frames, catalog)
@@ -121,7 +126,7 @@ def take_in_lines(
 ) -> Intake:
     """Stage a DataFrame of one text column that holds lines of graph NDJSON."""
     files = FileAccess(environ=access.environ)
-    spill = f"{access.uri}/{STAGING_FOLDER}/{uuid.uuid4().hex}"
+    spill = spill_folder(access.uri)
     job = StageJob(
         graph=access,
         files=files,

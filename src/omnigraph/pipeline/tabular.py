@@ -143,7 +143,8 @@ def _fast_dates(values: Column) -> Column | None:
     if pa.types.is_date(source):
         return values.cast(pa.date32())
     if pa.types.is_timestamp(source):
-        return values.cast(pa.date32())  # safe: refuses a time of day
+        whole = pc.all(pc.equal(pc.floor_temporal(values, unit="day"), values)).as_py()
+        return None if whole is False else values.cast(pa.date32())
     return None
 
 

@@ -1,0 +1,103 @@
+"""Bad records put aside: the rest lands, the reasons are told, nothing bad slips through."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from test_twin_loads import BASE, SCHEMA
+from twins import Twins, bulk_load, content, edge, ndjson, node
+
+from omnigraph import Graph
+from omnigraph.errors import ConstraintViolationError, InputError
+
+BAD = [
+    "{broken",
+    node("Person", name="old", age=500),
+    node("Person", name="d", email="a@x"),
+    node("Person", name="e", email="q@x"),
+    node("Person", name="f", email="q@x"),
+    node("Person", name="a"),
+    node("Person", name="e", age=3),
+    edge("Knows", "d", "a"),
+    edge("Knows", "e", "b"),
+    edge("Knows", "e", "nobody"),
+    edge("WorksAt", "c", "X"),
+    edge("WorksAt", "c", "Y"),
+    edge("WorksAt", "a", "Y"),
+]
+
+
+def quarantined(folder):
+    files = sorted(folder.glob("*.jsonl"))
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
+def test_the_rest_lands_and_every_reason_is_written(tmp_path):
+    twins = Twins(tmp_path, SCHEMA)
+    twins.load(BASE, "overwrite")
+    path = twins.write(ndjson(BAD))
+    report = bulk_load(
+        twins.bulk_uri,
+        str(path),
+        mode="append",
+        on_error="quarantine",
+        quarantine=str(tmp_path / "bad"),
+    )
+    put_aside = quarantined(tmp_path / "bad")
+    places = {int(one["place"].rpartition(":")[2]): one["kind"] for one in put_aside}
+    assert places == {
+        1: "record",
+        2: "range",
+        3: "unique",
+        5: "unique",
+        6: "conflict",
+        7: "unique",
+        8: "endpoint",  # its source went with line 3
+        10: "endpoint",
+        12: "cardinality",
+        13: "cardinality",
+    }
+    assert report.rejected_total == len(BAD) - 3
+    assert report.commit.properties["message"] == "10 records quarantined"
+    assert put_aside[0]["record"] == "{broken"
+    with Graph.open(twins.bulk_uri) as graph:
+        new = set(content(graph)) - set(content(twins.local))
+    assert len(new) == 3
+
+
+def test_a_clean_load_writes_no_quarantine(tmp_path):
+    twins = Twins(tmp_path, SCHEMA)
+    path = twins.write(ndjson(BASE))
+    report = bulk_load(
+        twins.bulk_uri,
+        str(path),
+        mode="append",
+        on_error="quarantine",
+        quarantine=str(tmp_path / "bad"),
+    )
+    assert (report.rejected_total, report.quarantine) == (0, None)
+    assert not (tmp_path / "bad").exists()
+
+
+def test_what_leaving_out_cannot_heal_still_fails(tmp_path):
+    twins = Twins(tmp_path, SCHEMA)
+    twins.load(BASE, "overwrite")
+    path = twins.write(ndjson([node("Person", name="c")]))
+    with pytest.raises(ConstraintViolationError, match="not found in Person"):
+        bulk_load(
+            twins.bulk_uri,
+            str(path),
+            mode="overwrite",
+            on_error="quarantine",
+            quarantine=str(tmp_path / "bad"),
+        )
+
+
+@pytest.mark.parametrize(
+    "options", [{"on_error": "quarantine"}, {"quarantine": "x"}, {"on_error": "skip"}]
+)
+def test_half_an_instruction_is_refused(tmp_path, options):
+    twins = Twins(tmp_path, SCHEMA)
+    with pytest.raises(InputError):
+        bulk_load(twins.bulk_uri, "x", mode="append", **options)
