@@ -1,12 +1,13 @@
-"""schema_plan.jsonl, the planning part: the steps between two schemas."""
+"""schema_plan.jsonl: the steps between two schemas, and taking them."""
 
 from __future__ import annotations
 
 import pytest
 from casebook import cases
 
+from omnigraph import Graph
 from omnigraph.compiler.schema import compile_schema, plan_migration
-from omnigraph.errors import InputError, SchemaUnsupportedError
+from omnigraph.errors import InputError, OmnigraphError, SchemaUnsupportedError
 
 
 @pytest.mark.parametrize("case", cases("schema_plan.jsonl"))
@@ -27,6 +28,41 @@ def test_a_plan_has_the_steps_of_the_case(case):
     _assert_refusals(case, plan)
     if plan.supported:
         assert plan_migration(plan.catalog, compile_schema(case["new"])).steps == ()
+
+
+@pytest.mark.parametrize("case", cases("schema_plan.jsonl"))
+def test_an_apply_does_what_the_case_says_or_nothing(tmp_path, case):
+    with Graph.init(tmp_path / "g.omni", case["old"], durability="process") as graph:
+        before = graph.snapshot()
+        for source in case.get("sequence", []):
+            assert graph.apply_schema(source).applied
+        for step in case.get("pre", []):
+            graph.create_branch(step["branch"]["create"], from_branch=step["branch"]["from"])
+        head = graph.snapshot()
+        loss = case.get("allow_data_loss", False)
+        refused = not case["supported"] or "apply_error_contains" in case
+        if refused:
+            text = case.get("apply_error_contains") or case.get("resolution_error") or "."
+            with pytest.raises(OmnigraphError, match=text):
+                graph.apply_schema(case["new"], allow_data_loss=loss)
+            assert graph.snapshot() == head
+            return
+        planned = graph.plan_schema(case["new"], allow_data_loss=loss)
+        result = graph.apply_schema(case["new"], allow_data_loss=loss, actor="act-schema")
+        assert result.applied is case.get("applied", bool(planned.steps))
+        assert result.steps == planned.steps
+        assert (result.commit is not None) is result.applied
+        assert graph.snapshot().graph_manifest_version == result.graph_manifest_version
+        assert graph.plan_schema(case["new"]).steps == ()
+        _assert_new_life(case.get("expect", {}), before, graph.snapshot())
+
+
+def _assert_new_life(expect, before, after):
+    if "dataset_path_changed" in expect:
+        key = expect["dataset_path_changed"]
+        assert before.entries[key].dataset_path != after.entries[key].dataset_path
+        version = after.entries[key].published_dataset_version
+        assert version == expect["published_dataset_version"]
 
 
 def _assert_steps(case, steps):

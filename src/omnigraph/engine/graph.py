@@ -19,6 +19,7 @@ from omnigraph.compiler.query import (
 from omnigraph.compiler.query.ir import MutationPlan
 from omnigraph.engine.core import Core, OpenMode, open_core
 from omnigraph.engine.graph_history import HistoryCalls
+from omnigraph.engine.graph_schema import SchemaCalls
 from omnigraph.engine.init import init_core
 from omnigraph.engine.merge.conflicts import MergePreview, MergeResult, Strategy
 from omnigraph.engine.merge.run import merge, preview
@@ -48,7 +49,7 @@ LoadData = str | bytes | os.PathLike[str] | Iterable[str | bytes]
 LOAD_MODES = ("append", "merge", "overwrite")
 
 
-class Graph(HistoryCalls):
+class Graph(HistoryCalls, SchemaCalls):
     """One open graph. Safe to share between threads; several processes may open the same one."""
 
     def __init__(self, core: Core) -> None:

@@ -17,6 +17,9 @@ import pyarrow as pa
 from lance import LanceOperation as Op
 from lance.fragment import FragmentMetadata
 
+from omnigraph.errors import SchemaUnsupportedError
+from omnigraph.storage import sql
+from omnigraph.storage.blobs import is_blob
 from omnigraph.storage.faults import translated
 from omnigraph.storage.handles import Pinned
 from omnigraph.storage.staged import StagedWrite
@@ -33,7 +36,8 @@ class AddedColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnChanges:
-    """What to do with the columns: `renamed` maps old names to new ones and comes first."""
+    """What to do with the columns, each called what it is called now. An added column may take the
+    name of a dropped one, and its value may be made from it."""
 
     renamed: Mapping[str, str] = field(default_factory=dict)
     dropped: Sequence[str] = ()
@@ -49,12 +53,46 @@ def stage(pinned: Pinned, changes: ColumnChanges) -> StagedWrite | None:
     """All changes in one write; None if there are none."""
     if changes.is_empty:
         return None
+    changes = _copied(pinned, changes)
     with translated(pinned.folder, doing="change columns of table"):
-        filled = {one.field.name: one.value for one in changes.added if one.value is not None}
-        schema, fragments = _fill(pinned, filled)
-        schema = _evolved(schema, fragments, changes, highest=pinned.dataset.max_field_id)
-        operation = Op.Merge(fragments, schema, preserves_nullability=True)
+        drafts = {one.field.name: one.value for one in changes.added if one.value is not None}
+        schema, fragments = _fill(pinned, {_draft(name): drafts[name] for name in drafts})
+        if not fragments:
+            drafts = {}  # no rows, no values: these columns are added like all others
+        schema = _evolved(schema, fragments, changes, list(drafts), pinned.dataset.max_field_id)
+        # Only a projection may relax columns, and only a merge may bring new files.
+        operation: Any = Op.Project(schema)
+        if not changes.made_nullable:
+            operation = Op.Merge(fragments, schema, preserves_nullability=True)
     return staged(pinned, "schema", operation)
+
+
+def _copied(pinned: Pinned, changes: ColumnChanges) -> ColumnChanges:
+    """The same changes; beside columns with values, relaxed ones are copied into new columns."""
+    if not changes.made_nullable or all(one.value is None for one in changes.added):
+        return changes
+    columns = {name: pinned.dataset.schema.field(name) for name in changes.made_nullable}
+    blobs = [name for name, column in columns.items() if is_blob(column.type)]
+    if blobs:
+        raise SchemaUnsupportedError(
+            f"Blob '{blobs[0]}' cannot become nullable in the same apply that fills new columns",
+            hint="apply one change first, then the other",
+        )
+    names = {name: changes.renamed.get(name, name) for name in columns}
+    copies = [
+        AddedColumn(field=column.with_name(names[name]), value=sql.column(name))
+        for name, column in columns.items()
+    ]
+    return ColumnChanges(
+        renamed={old: new for old, new in changes.renamed.items() if old not in columns},
+        dropped=[*changes.dropped, *columns],
+        added=[*changes.added, *copies],
+    )
+
+
+def _draft(name: str) -> str:
+    """What a column is called while an old one of its name is still there."""
+    return f"{name} in the making"
 
 
 def _fill(pinned: Pinned, values: Mapping[str, str]) -> tuple[Any, list[FragmentMetadata]]:
@@ -74,7 +112,11 @@ def _fill(pinned: Pinned, values: Mapping[str, str]) -> tuple[Any, list[Fragment
 
 
 def _evolved(
-    schema: Any, fragments: list[FragmentMetadata], changes: ColumnChanges, *, highest: int
+    schema: Any,
+    fragments: list[FragmentMetadata],
+    changes: ColumnChanges,
+    drafts: Sequence[str],
+    highest: int,
 ) -> Any:
     """The schema after the changes; new columns have numbers beyond the highest ever used."""
     # Only the numbers that the files use matter; whose rows they are does not.
@@ -89,12 +131,18 @@ def _evolved(
     scratch = lance.LanceDataset.commit(
         scratch, Op.Project(schema), read_version=int(scratch.version)
     )
-    alterations: list[Any] = [{"path": old, "name": new} for old, new in changes.renamed.items()]
-    alterations += [{"path": name, "nullable": True} for name in changes.made_nullable]
-    if alterations:
-        scratch.alter_columns(*alterations)
     if changes.dropped:
         scratch.drop_columns(list(changes.dropped))
+    alterations: dict[str, Any] = {
+        old: {"path": old, "name": new} for old, new in changes.renamed.items()
+    }
+    for name in changes.made_nullable:
+        alterations[name] = {"path": name, **alterations.get(name, {}), "nullable": True}
+    for name in drafts:
+        path = f"`{_draft(name)}`"
+        alterations[path] = {"path": path, "name": name, "nullable": True}
+    if alterations:
+        scratch.alter_columns(*alterations.values())
     padding = [f"padding {n}" for n in range(highest - int(scratch.max_field_id))]
     if padding:
         scratch.add_columns([pa.field(name, pa.bool_()) for name in padding])

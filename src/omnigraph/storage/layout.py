@@ -34,6 +34,11 @@ def type_folder(kind: EntityKind, name: str, *, life: int = 1) -> str:
     return f"{_FOLDERS[kind]}/{fnv1a64(name):016x}{suffix}"
 
 
+def dropped_mark(location: str) -> str:
+    """A file beside the place of a table that was dropped for good: the place is never reused."""
+    return f"{location}.dropped"
+
+
 def branch_folder(location: str, branch: str | None) -> str:
     """Where Lance keeps a branch of the dataset at `location`; None is its main line."""
     return location if branch is None else f"{location}/tree/{branch}"

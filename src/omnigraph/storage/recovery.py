@@ -14,7 +14,7 @@ from typing import Literal, assert_never
 
 from omnigraph.errors import LeaseUnavailableError, NotFoundError, OmnigraphError
 from omnigraph.model.changeset import Changeset, HeadIs, Lineage, TableUpdate
-from omnigraph.model.graph import Branch, Snapshot
+from omnigraph.model.graph import Branch, Snapshot, TableEntry
 from omnigraph.model.ports import World
 from omnigraph.model.steps import Step
 from omnigraph.storage.audit import Audit, RecoveryRecord, TableOutcome
@@ -160,7 +160,7 @@ class Recovery:
         return {effect.table_key: self._table_facts(effect, snapshot) for effect in effects}
 
     def _table_facts(self, effect: Effect, snapshot: Snapshot) -> TableFacts:
-        entry = snapshot.entries.get(effect.table_key)
+        entry = _entry_of(effect, snapshot)
         pin = entry.version if entry is not None else effect.expected_version
         try:
             head = self._rooms.tables.head_version(effect.location, effect.branch)
@@ -263,12 +263,12 @@ class Recovery:
         )
 
     def _restored(self, effect: Effect, snapshot: Snapshot) -> TableUpdate:
-        entry = snapshot.entries.get(effect.table_key)
+        entry = _entry_of(effect, snapshot)
         pin = entry.version if entry is not None else effect.expected_version
         version = self._rooms.tables.restore(effect.location, effect.branch, pin)
         self._rooms.world.steps.reach(Step.RECOVERY_TABLE_RESTORED)
         return TableUpdate(
-            table_key=effect.table_key,
+            table_key=entry.table_key if entry is not None else effect.table_key,
             version=version,
             branch=effect.branch,
             row_count=entry.row_count if entry is not None else 0,
@@ -329,6 +329,15 @@ class Recovery:
             logger.warning("sidecar stays", extra={"operation": operation_id, "why": cause.message})
             return
         self._rooms.world.steps.reach(Step.RECOVERY_SIDECAR_DELETED)
+
+
+def _entry_of(effect: Effect, snapshot: Snapshot) -> TableEntry | None:
+    """The published table that the effect belongs to: found by its place, because a schema apply
+    names the table as it will be called."""
+    known = snapshot.entries.get(effect.table_key)
+    if known is not None and known.location == effect.location:
+        return known
+    return next((one for one in snapshot.datasets if one.location == effect.location), None)
 
 
 def _promised(sidecar: Sidecar, kind: str) -> str:
