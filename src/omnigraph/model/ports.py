@@ -95,13 +95,19 @@ class UlidFactory:
 
     def ulid(self) -> str:
         with self._lock:
-            fresh = (self._clock.now_us() // 1000) << 80 | secrets.randbits(80)
-            self._last = fresh if fresh > self._last else self._last + 1
+            moment = self._clock.now_us() // 1000
+            if moment > self._last >> 80:
+                self._last = moment << 80 | secrets.randbits(80)
+            else:
+                self._last += 1
             return _crockford(self._last)
 
 
+_PAIRS = [first + second for first in _CROCKFORD for second in _CROCKFORD]
+
+
 def _crockford(value: int) -> str:
-    return "".join(_CROCKFORD[(value >> shift) & 31] for shift in range(125, -1, -5))
+    return "".join([_PAIRS[(value >> shift) & 1023] for shift in range(120, -1, -10)])
 
 
 class NoSteps:

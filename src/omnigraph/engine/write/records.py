@@ -132,22 +132,24 @@ def _strict_values(lines: Iterator[bytes]) -> Iterator[tuple[int, Any]]:
             ) from cause
         try:
             # Each member has its own `":`; more of them than parsed ones may mean a duplicate.
-            if len(_MEMBER.findall(text)) != _members(value):
+            if len(_MEMBER.findall(text)) != _members(value, text):
                 _refuse_duplicates(text, number)
         except RecursionError as cause:
             raise RecordError(f"line {number}: nested too deeply", line=number) from cause
         yield number, value
 
 
-def _members(value: Any) -> int:
-    if isinstance(value, dict):
-        return len(value) + sum(_members(v) for v in value.values() if type(v) in _NESTED)
-    if isinstance(value, list):
-        return sum(_members(item) for item in value if type(item) in _NESTED)
-    return 0
+def _members(value: Any, text: bytes) -> int:
+    """How many members the value has, at all depths."""
+    if type(value) is dict and text.count(b"{") == 2 and type(data := value.get("data")) is dict:
+        return len(value) + len(data)  # the usual record: nothing nested but its data
+    return _members_within(value)
 
 
-_NESTED: Final = frozenset({dict, list})
+def _members_within(value: Any) -> int:
+    if type(value) is dict:
+        return len(value) + sum(map(_members_within, value.values()))
+    return sum(map(_members_within, value)) if type(value) is list else 0
 
 
 def _refuse_duplicates(text: bytes, number: int) -> None:
@@ -223,8 +225,9 @@ class _Strict:
         if ("type" in value) == ("edge" in value):
             raise _bad(number, "expected exactly one of 'type' or 'edge'")
         is_node = "type" in value
-        for name in value.keys() - (_NODE_MEMBERS if is_node else _EDGE_MEMBERS):
-            raise _unknown(number, name, _NODE_MEMBERS if is_node else _EDGE_MEMBERS)
+        members = _NODE_MEMBERS if is_node else _EDGE_MEMBERS
+        if not members.issuperset(value):
+            raise _unknown(number, next(name for name in value if name not in members), members)
         entity = _named(self._catalog, value, number, "line")
         data = value.get("data", {})
         if not isinstance(data, dict) or (is_node and "data" not in value):
