@@ -28,6 +28,11 @@ def as_mask(flags: Any) -> Mask:
     return np.asarray(pc.fill_null(flags, fill_value=False)).astype(bool, copy=True)
 
 
+def picked(rows: Any, at: Any) -> Any:
+    """The rows (or values) at these positions."""
+    return rows.take(pa.array(at, pa.int64()))
+
+
 def nulls(rows: int, kind: pa.DataType) -> Column:
     """A column of nothing but nulls."""
     make: Any = pa.nulls

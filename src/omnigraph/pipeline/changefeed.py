@@ -64,7 +64,7 @@ def _marked(rows: Any, kind: str, span: ChangeSpan) -> Iterator[pa.RecordBatch]:
     table = rows if isinstance(rows, pa.Table) else rows.read_all()
     if not table.num_rows:
         return
-    columns = {
+    columns: dict[str, Any] = {
         CHANGE_TYPE: pa.array([kind] * table.num_rows, pa.string()),
         COMMIT_ID: pa.array([span.commit_id] * table.num_rows, pa.string()),
         **{name: table.column(name) for name in _names(span.entity)},

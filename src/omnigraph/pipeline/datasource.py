@@ -310,7 +310,9 @@ class TypeWriter(DataSourceArrowWriter):
         finally:
             core.close()
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+    def write(  # type: ignore[override]
+        self, iterator: Iterator[pa.RecordBatch]
+    ) -> WriterCommitMessage:
         from_context = _partition_id()
         answer = stage_batches(
             self._job, self._table_key, Mapped(), iterator, partition=from_context, first=0

@@ -170,7 +170,7 @@ def _report(
         edges={key[5:]: n for key, n in counts.items() if key.startswith("edge:")},
         files=len(written),
         records=sum(counts.values()),
-        fragments=sum(len(one.path) > 0 for one in written),
+        bytes_written=sum(one.size for one in written),
         steps=watch.steps,
         commit=target.head,
         output=tuple(one.path for one in written),
@@ -196,11 +196,9 @@ def run_export(job: ExportJob, task: ExportTask) -> Exported:
             rows = _write_lines(job, stream, table, entity, task.group.fragments)
         else:
             rows = _write_parquet(job, stream, table, entity, task.group.fragments)
-    size = system.get_file_info(temporary).size
+    size = system.get_file_info(temporary).size or 0
     system.move(temporary, place)
-    return Exported(
-        table_key=entity.table_key, path=path, rows=rows, size=size if size is not None else 0
-    )
+    return Exported(table_key=entity.table_key, path=path, rows=rows, size=size)
 
 
 def _suffix(job: ExportJob) -> str:
@@ -257,7 +255,7 @@ def _write_parquet(
                 columns[name] = _blob_column(table, name, batch.column("_rowid").to_pylist())
             some = pa.table([columns[name] for name in names], names=names)
             if writer is None:
-                codec = job.compression or "zstd"
+                codec: Any = job.compression or "zstd"
                 writer = parquet.ParquetWriter(stream, some.schema, compression=codec)
             writer.write_table(some)
             rows += some.num_rows

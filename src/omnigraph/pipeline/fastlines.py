@@ -133,7 +133,7 @@ class LineParser:
                 batch, refused = _fitted(entity, table, _spelled_nulls(text, lines))
                 if refused is not None:
                     at = np.flatnonzero(refused) + start
-                    slow += [(int(numbers[one]), bucket.lines[one]) for one in at]
+                    slow += [(bucket.numbers[int(one)], bucket.lines[int(one)]) for one in at]
                     batch = batch.filter(pa.array(~refused))
                     kept = numbers[start:end][~refused]
                 else:
@@ -217,7 +217,8 @@ def _parsed(
     try:
         if not text.isascii():
             text.decode()  # Arrow would take bytes that are no text
-        table = pj.read_json(pa.BufferReader(text), read_options=reading, parse_options=options)
+        source: Any = pa.BufferReader(text)
+        table = pj.read_json(source, read_options=reading, parse_options=options)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError):
         return None
     return table if table.num_rows == rows else None
@@ -269,7 +270,7 @@ def _fitted(
     return batch, np.logical_or.reduce(masks) if masks else None
 
 
-def _default(prop: Property) -> pa.Scalar[Any]:
+def _default(prop: Property) -> Any:
     values, problems = column([prop.default], prop.type, strict=True)
     assert not problems, "the compiler lets no default through that does not fit"
     return values[0]
@@ -368,7 +369,8 @@ def _vectors(raw: Column, kind: PropertyType) -> tuple[Column, Any]:
     if unfit.any():
         wrong[np.asarray(pc.list_parent_indices(raw))[unfit]] = True
     if not wrong.any() and not raw.null_count:
-        return pa.FixedSizeListArray.from_arrays(narrow, type=target), None
+        fixed: Any = pa.FixedSizeListArray
+        return fixed.from_arrays(narrow, type=target), None
     mask = pa.array(wrong)
     clean = pc.if_else(mask, pa.scalar(None, raw.type), raw)
     return clean.cast(pa.list_(pa.float32()), safe=False).cast(target), mask

@@ -222,7 +222,7 @@ class Reader:
                 )
                 shown = [
                     Offender(
-                        place=self._place(entity.table_key, *one.order),
+                        place=self._place(entity.table_key, *one.order) or "input",
                         kind="conflict",
                         message=f"{entity.kind} {entity.name} '{one.value}' already exists",
                     )

@@ -14,6 +14,7 @@ from omnigraph.engine.write.batch import gather
 from omnigraph.engine.write.records import Record, records
 from omnigraph.errors import LimitExceededError, RecordError
 from omnigraph.model.schema import Catalog
+from omnigraph.pipeline.arrow import picked
 from omnigraph.pipeline.fastlines import LineParser, ParsedRows
 from omnigraph.pipeline.files import FileAccess
 from omnigraph.pipeline.shape import Problem, Problems, RawRows, ShapedRows, shape
@@ -173,7 +174,7 @@ def _in_order(shaped: Sequence[ShapedRows]) -> ShapedRows:
     numbers = np.concatenate([one.numbers for one in shaped])
     order = np.argsort(numbers, kind="stable")
     return ShapedRows(
-        rows=rows.take(pa.array(order)),
+        rows=picked(rows, order),
         numbers=numbers[order],
         fresh_ids=all(one.fresh_ids for one in shaped),
     )

@@ -59,6 +59,7 @@ class PipelineReport:
     files: int = 0
     records: int = 0
     bytes_read: int = 0
+    bytes_written: int = 0
     fragments: int = 0
     steps: tuple[StepTime, ...] = ()
     actor_id: str | None = None
@@ -101,6 +102,7 @@ class PipelineReport:
             "files": self.files,
             "records": self.records,
             "bytes_read": self.bytes_read,
+            "bytes_written": self.bytes_written,
             "fragments": self.fragments,
             "seconds": round(self.seconds, 3),
             "steps": [step.to_json() for step in self.steps],
@@ -123,8 +125,9 @@ class PipelineReport:
             if self.quarantine:
                 lines.append(f"  written to {self.quarantine}")
         rate = f", {self.records_per_second:,.0f} records/s" if self.records else ""
+        size = self.bytes_read + self.bytes_written
         lines.append(
-            f"{self.files} files, {self.bytes_read:,} bytes, {self.fragments} fragments, "
+            f"{self.files} files, {size:,} bytes, {self.fragments} fragments, "
             f"{self.seconds:.1f} s{rate}"
         )
         lines += [f"  {step.name:<24} {step.seconds:>10.2f} s" for step in self.steps]

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from omnigraph.engine.write.columns import batch_schema
 from omnigraph.model.graph import TableEntry
 from omnigraph.model.schema import EdgeType, NodeType
-from omnigraph.pipeline.arrow import Ints
+from omnigraph.pipeline.arrow import Ints, picked
 from omnigraph.pipeline.fanout import fan_out
 from omnigraph.pipeline.files import FileAccess
 from omnigraph.pipeline.idtasks import Match
@@ -68,7 +68,7 @@ def rewrite(task: RewriteTask) -> Part:
     stays[task.dropped] = False
     stays[task.leading] = False
     order = np.concatenate([task.leading, np.flatnonzero(stays)])
-    chosen = rows.take(pa.array(order, pa.int64()))
+    chosen: pa.Table = picked(rows, order)
     spills: tuple[str, ...] = ()
     if task.part.spills and not len(task.leading):
         files = FileAccess(environ=task.access.environ)
@@ -158,7 +158,7 @@ def replacing(
 
 
 def _taken_out(
-    spark: SparkSession, access: GraphAccess, target: TableEntry, addresses: Ints
+    spark: SparkSession | None, access: GraphAccess, target: TableEntry, addresses: Ints
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
     fragments = addresses >> 32
     by_fragment = [

@@ -126,7 +126,7 @@ def _next_line(file: Any, position: int) -> int:
     """Where the first line after the position starts."""
     file.seek(position)
     while True:
-        block = file.read(_SEEK_BYTES)
+        block: bytes = file.read(_SEEK_BYTES)
         if not block:
             return position
         cut = block.find(b"\n")

@@ -55,7 +55,7 @@ class Stopwatch:
             name=step.name,
             seconds=seconds + (before.seconds if before else 0.0),
             tasks=step.tasks + (before.tasks if before else 0),
-            records=step.records if step.records is not None else before and before.records,
+            records=step.records if step.records is not None or not before else before.records,
         )
         if self._listener is not None:
             self._listener(

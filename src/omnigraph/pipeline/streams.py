@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from omnigraph.engine.core import OpenMode, open_core
 from omnigraph.errors import InputError

@@ -6,7 +6,7 @@ import csv as textcsv
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import orjson
@@ -182,13 +182,14 @@ def _csv_tables(
     opened.seek(0)
     delimiter = piece.options.get("delimiter", ",")
 
-    def skip(row: csv.InvalidRow) -> str:
+    def skip(row: csv.InvalidRow) -> Literal["skip", "error"]:
         skipped.append(row)
         return "skip"
 
     header = piece.options.get("header")
+    source: Any = pa.CompressedInputStream(opened, "gzip") if packed else opened
     batches = csv.open_csv(
-        pa.CompressedInputStream(opened, "gzip") if packed else opened,
+        source,
         read_options=csv.ReadOptions(
             column_names=names if header else None, use_threads=False, block_size=_CSV_BLOCK_BYTES
         ),

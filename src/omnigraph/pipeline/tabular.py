@@ -14,7 +14,7 @@ import pyarrow as pa
 from omnigraph.engine.write.columns import CellProblem, column, column_type
 from omnigraph.engine.write.values import DATE_PATTERN, INTEGER_BOUNDS, MS_MAX, MS_MIN
 from omnigraph.model.schema import FLOATS, INTEGERS, PropertyType, Scalar
-from omnigraph.pipeline.arrow import Column, nulls, pc
+from omnigraph.pipeline.arrow import Column, flat, nulls, pc
 
 _IDENTITY: Final = PropertyType(scalar=Scalar.STRING, nullable=True)
 _INTEGER_TEXT: Final = r"^[+-]?[0-9]+$"
@@ -63,7 +63,7 @@ def identity_column(
 
 def _plain(values: Any) -> Column:
     """One array of plain types: no dictionaries, no views, no large offsets, no chunks."""
-    array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    array = flat(values)
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if pa.types.is_large_string(array.type) or pa.types.is_string_view(array.type):

@@ -27,5 +27,5 @@ def fresh_ids(count: int) -> Column:
     for place in range(_COUNTER_DIGITS):
         digits[:, _LENGTH - 1 - place] = (counter >> (5 * place)) & 31
     text = _ALPHABET[digits].tobytes()
-    offsets = np.arange(count + 1, dtype=np.int32) * _LENGTH
+    offsets = (np.arange(count + 1, dtype=np.int32) * _LENGTH).tobytes()
     return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(text))

@@ -18,7 +18,7 @@ import pyarrow as pa
 from omnigraph.engine.write.constraints import tuple_text
 from omnigraph.model.graph import TableEntry
 from omnigraph.model.limits import VIOLATIONS_LISTED_MAX
-from omnigraph.pipeline.arrow import Column, Ints, as_mask, flat, pc
+from omnigraph.pipeline.arrow import Column, Ints, as_mask, flat, pc, picked
 from omnigraph.pipeline.parts import GraphAccess, KeyRange, Part
 
 _SEPARATOR: Final = "\x1f"
@@ -72,8 +72,8 @@ def check_unique_range(task: UniqueTask) -> UniqueAnswer:
         rows = part.columns(task.access, names)
         key = unique_keys(rows, task.columns)
         at = _positions(key, task.within)
-        tables.append(rows.take(pa.array(at)))
-        keys.append(key.take(pa.array(at)))
+        tables.append(picked(rows, at))
+        keys.append(picked(key, at))
         parts.append(np.full(len(at), part.number, dtype=np.int64))
         ordinals.append(at)
     if not tables:
@@ -192,13 +192,13 @@ def _with_stored(task: UniqueTask, staged: _Staged) -> tuple[Clash, ...]:
 def _stored_keys(task: UniqueTask, entry: TableEntry) -> tuple[Column, Column]:
     """The keys of the stored rows in range, and the ids that hold them."""
     names = ["id", *(name for name in task.columns if name != "id")]
-    none = pa.array([], pa.string())
+    none: Column = pa.array([], pa.string())
     keys, owners = [none], [none]
     for batch in task.access.table(entry).scan(columns=names):
         found = unique_keys(batch, task.columns)
-        at = pa.array(_positions(found, task.within))
-        keys.append(found.take(at))
-        owners.append(batch["id"].take(at))
+        at = _positions(found, task.within)
+        keys.append(picked(found, at))
+        owners.append(picked(batch["id"], at))
     return pa.concat_arrays(keys), pa.concat_arrays(owners)
 
 

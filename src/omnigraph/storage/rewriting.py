@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import lance
 import pyarrow as pa
@@ -18,18 +19,6 @@ from omnigraph.storage.durable import Flusher
 from omnigraph.storage.faults import translated
 from omnigraph.storage.fragments import write_fragments
 from omnigraph.storage.objects import Root
-
-_OFFSET_BITS = 32
-
-
-def fragment_of(address: int) -> int:
-    """The fragment in which a row address lies."""
-    return address >> _OFFSET_BITS
-
-
-def offset_of(address: int) -> int:
-    """The row's place in that fragment."""
-    return address & ((1 << _OFFSET_BITS) - 1)
 
 
 def write_images(
@@ -61,10 +50,9 @@ def take_out(
 ) -> str | None:
     """The fragment without these rows, as a receipt; None if no row is left. Nothing is visible."""
     with translated(uri, doing="delete rows of"):
-        dataset = lance.dataset(
-            uri, version=version, storage_options=dict(storage_options) or None
-        )
-        left = dataset.get_fragment(fragment).delete_rows(list(offsets))
+        dataset = lance.dataset(uri, version=version, storage_options=dict(storage_options) or None)
+        found: Any = dataset.get_fragment(fragment)
+        left = found.delete_rows(list(offsets))
     if left is None:
         return None
     if not storage_options:
