@@ -144,6 +144,11 @@ def _list_literal(lit: ast.ListLit) -> Literal:
         raise LiteralError("list literal elements must share a compatible scalar type", hint=hint)
     kind = items[0].type if len(kinds) == 1 else F64 if Scalar.F64 in kinds else U64
     values = tuple(_scalar(item.value) for item in items)
+    if kind is F64:
+        values = _floats(values)
+    elif kind is U64 and any(isinstance(value, int) and value < 0 for value in values):
+        message = "no integer type holds all elements of this list"
+        raise LiteralError(message, code="T7", hint="I64 ends at 2^63-1, U64 starts at 0")
     return Literal(value=values, type=dataclasses.replace(kind, is_list=True))
 
 

@@ -24,7 +24,7 @@ from omnigraph.errors import InputError
 from omnigraph.storage.arrow_schema import value_type
 
 _EXACT_IN_DOUBLE: Final = 1 << 53
-_INT64_MAX: Final = (1 << 63) - 1
+_INT64: Final = range(-(1 << 63), 1 << 63)
 
 
 class GroupScope:
@@ -130,7 +130,7 @@ def _aggregate(call: ir.AggregateCall, scope: RowScope, codes: Positions, groups
         case ir.AggregateFn.MIN | ir.AggregateFn.MAX:
             return _extreme(call.fn, values, codes, counts).cast(target)
         case ir.AggregateFn.SUM:
-            sums = _sums(values, codes, groups)
+            sums = _fitting(_sums(values, codes, groups))
             return pa.array(sums, target, mask=counts == 0)
         case ir.AggregateFn.AVG:
             sums = _sums(values, codes, groups)
@@ -156,6 +156,7 @@ def _extreme(fn: ir.AggregateFn, values: Array, codes: Positions, counts: Positi
 
 
 def _sums(values: Array, codes: Positions, groups: int) -> npt.NDArray[Any]:
+    """The sum of each group; of big whole numbers as Python integers, which never overflow."""
     numbers = values.to_numpy(zero_copy_only=False)
     if numbers.dtype.kind == "f":
         wide = numbers.astype(np.float64)
@@ -167,11 +168,17 @@ def _sums(values: Array, codes: Positions, groups: int) -> npt.NDArray[Any]:
     totals = [0] * groups
     for code, number in zip(codes.tolist(), numbers.tolist(), strict=True):
         totals[code] += number
-    if any(abs(total) > _INT64_MAX for total in totals):
+    return np.asarray(totals, dtype=np.object_)
+
+
+def _fitting(sums: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    if sums.dtype != np.object_:
+        return sums
+    if any(total not in _INT64 for total in sums):
         raise InputError(
             "a sum does not fit into 64 bits", hint="sum a float property or fewer rows"
         )
-    return np.asarray(totals, dtype=np.int64)
+    return sums.astype(np.int64)
 
 
 def distinct_rows(columns: list[Array], count: int) -> Positions:

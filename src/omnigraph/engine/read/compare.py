@@ -51,9 +51,13 @@ def compare(op: CompareOp, left: Values, right: Values) -> Values:
 
 
 def _as_single(one: Values, other: Values) -> Values:
-    """A constant beside an F32 column means the nearest F32: 0.1 is what such a column can hold."""
+    """A constant beside an F32 column means the nearest F32: 0.1 is what such a column can hold.
+
+    One that is out of its range stays what it is, for the nearest would be infinite.
+    """
     if isinstance(one, pa.Scalar) and one.type == pa.float64() and other.type == pa.float32():
-        return pc.cast(one, pa.float32(), safe=False)
+        single = pc.cast(one, pa.float32(), safe=False)
+        return one if pc.is_inf(single).as_py() and not pc.is_inf(one).as_py() else single
     return one
 
 

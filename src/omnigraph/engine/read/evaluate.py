@@ -206,7 +206,9 @@ _CHECKED: Final = {
 def _arithmetic(expr: ir.Arithmetic, left: Values, right: Values) -> Values:
     target = value_type(expr.type)
     try:
-        left, right = left.cast(target), right.cast(target)
+        # A whole number beyond 2^53 becomes the nearest float; an integer has to fit as it is.
+        exact = pa.types.is_integer(target)
+        left, right = pc.cast(left, target, safe=exact), pc.cast(right, target, safe=exact)
         if expr.op in _CHECKED:
             return pc.call_function(_CHECKED[expr.op], [left, right])
         # A zero divisor gives null, and so does everything that touches null.
@@ -229,11 +231,11 @@ def _remainder(left: Values, right: Values, target: DataType) -> Values:
         return pc.subtract(left, pc.multiply(pc.divide(left, safe), safe))
     constant = isinstance(left, pa.Scalar) and isinstance(right, pa.Scalar)
     a, b = (pa.array([v.as_py()], target) if isinstance(v, pa.Scalar) else v for v in (left, right))
-    missing = pc.or_(pc.is_null(a), pc.is_null(b))
+    missing = np.asarray(a.is_null()) | np.asarray(b.is_null())  # a constant meets every row
     with np.errstate(invalid="ignore"):
         rest = np.fmod(
             a.fill_null(0).to_numpy(zero_copy_only=False),
             b.fill_null(1).to_numpy(zero_copy_only=False),
         )
-    made = pc.if_else(missing, pa.scalar(None, target), pa.array(rest, target))
+    made = pa.array(rest, target, mask=missing)
     return made[0] if constant else made

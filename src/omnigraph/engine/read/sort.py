@@ -170,12 +170,24 @@ def ordered_codes(values: Array) -> Positions:
         if values.null_count:
             codes[values.is_null().to_numpy(zero_copy_only=False)] = 0
         return codes
+    if pa.types.is_nested(values.type):
+        return _ranked_lists(values)
     coded = _comparable(values).dictionary_encode()
     order = pc.sort_indices(coded.dictionary).to_numpy()
     ranks = np.empty(len(order) + 1, dtype=np.int64)
     ranks[order] = np.arange(1, len(order) + 1, dtype=np.int64)
     ranks[-1] = 0  # a null has no code of its own and looks here
     return np.asarray(ranks[coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)])
+
+
+def _ranked_lists(values: Array) -> Positions:
+    """Lists by their first different element, null the smallest."""
+    codes = equal_codes(values)
+    lists = {code: values[row].as_py() for row, code in enumerate(codes.tolist()) if code >= 0}
+    order = sorted(lists, key=lambda code: [(item is not None, item) for item in lists[code]])
+    ranks = np.zeros(len(order) + 1, dtype=np.int64)  # a null's code is -1: it looks at the end
+    ranks[order] = np.arange(1, len(order) + 1, dtype=np.int64)
+    return np.asarray(ranks[codes])
 
 
 def equal_codes(values: Array) -> Positions:
@@ -188,6 +200,8 @@ def equal_codes(values: Array) -> Positions:
             dtype=np.int64,
             count=len(texts),
         )
+    if pa.types.is_floating(values.type):
+        values = pc.add(values, pa.scalar(0, values.type))  # -0 is encoded apart from 0
     coded = values.dictionary_encode()
     codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     return np.asarray(codes, dtype=np.int64)

@@ -13,7 +13,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from omnigraph.compiler.query import ir
-from omnigraph.engine.write.values import EPOCH, EPOCH_MOMENT, INTEGER_BOUNDS, MS_PER_DAY
+from omnigraph.engine.write.values import (
+    EPOCH,
+    EPOCH_MOMENT,
+    INTEGER_BOUNDS,
+    MS_PER_DAY,
+    nearest_f32,
+)
 from omnigraph.model.schema import FLOATS, INTEGERS, NUMBERS, PropertyType, Scalar
 from omnigraph.storage import sql
 
@@ -103,6 +109,7 @@ def _compared(expr: ir.Compare, row: Row, scope: Scope) -> bool | None:
     left, right = _value(expr.left, row, scope), _value(expr.right, row, scope)
     if left is None or right is None:
         return None
+    left, right = _beside(left, expr.left, expr.right), _beside(right, expr.right, expr.left)
     kinds = (expr.left.type.scalar, expr.right.type.scalar)
     if kinds == (Scalar.DATE, Scalar.DATETIME):
         left = left * MS_PER_DAY
@@ -115,7 +122,16 @@ def _listed(expr: ir.InList, row: Row, scope: Scope) -> bool | None:
     needle, options = _value(expr.needle, row, scope), _value(expr.options, row, scope)
     if needle is None or options is None:
         return None
-    return any(option is not None and option == needle for option in options)
+    return any(
+        option is not None and _beside(option, expr.options, expr.needle) == needle
+        for option in options
+    )
+
+
+def _beside(value: Any, expr: ir.Expr, other: ir.Expr) -> Any:
+    """A constant as it compares with the other side: beside F32 it is the nearest F32."""
+    constant = isinstance(expr, ir.Literal | ir.Param) and isinstance(value, float)
+    return nearest_f32(value) if constant and other.type.scalar is Scalar.F32 else value
 
 
 def _all(values: list[Any]) -> bool | None:
@@ -137,7 +153,7 @@ def _remainder(left: Any, right: Any) -> Any:
         return None
     if isinstance(left, int) and isinstance(right, int):
         return int(math.copysign(1, left)) * (abs(left) % abs(right))
-    return math.fmod(left, right)
+    return math.nan if math.isinf(left) else math.fmod(left, right)
 
 
 _COMPARE: Final[Mapping[ir.CompareOp, Callable[[Any, Any], bool]]] = {
@@ -336,6 +352,8 @@ def _literal(kind: PropertyType, value: Any, other: PropertyType) -> str | None:
 def _number(scalar: Scalar, value: Any) -> str | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
+    if scalar is Scalar.F32 and isinstance(value, float):
+        value = nearest_f32(value)
     if scalar in FLOATS:
         exact = math.isfinite(value) and (isinstance(value, float) or abs(value) <= 2**53)
         # Lance tells 0 and -0 apart, we do not.

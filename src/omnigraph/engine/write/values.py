@@ -37,6 +37,7 @@ INTEGER_BOUNDS: Final[Mapping[Scalar, tuple[int, int]]] = {
     Scalar.U32: (0, 2**32 - 1),
     Scalar.U64: (0, 2**64 - 1),
 }
+_F32_MAX: Final = float(np.finfo(np.float32).max)
 FLOAT_NAMES: Final[Mapping[str, float]] = {
     "NaN": math.nan,
     "Infinity": math.inf,
@@ -179,11 +180,17 @@ def _fit_f32(value: Any) -> Any:
     wide = _fit_f64(value)
     if isinstance(wide, Misfit):
         return Misfit(wide.message.replace("Float64", "Float32"))
-    with np.errstate(over="ignore"):
-        narrow = float(np.float32(wide))
-    if math.isinf(narrow) and not math.isinf(wide):
+    narrow = nearest_f32(wide)
+    if abs(narrow) > _F32_MAX and not math.isinf(narrow):
         return Misfit(f"expects Float32, got {shown(value)}, outside the Float32 range")
     return narrow
+
+
+def nearest_f32(value: float) -> float:
+    """The number that an F32 column holds for this one; one out of its range is left as it is."""
+    with np.errstate(over="ignore"):
+        narrow = float(np.float32(value))
+    return value if math.isinf(narrow) else narrow
 
 
 def _fit_date(value: Any) -> Any:
