@@ -169,6 +169,17 @@ def test_branches_whose_old_names_nest_are_deleted_one_by_one(local_root):
     cold.advance("edge:Knows", branch=nested)
 
 
+def test_dropping_an_old_line_spares_the_lines_whose_folders_lie_in_its_own(local_root):
+    old = OldGraph(local_root.uri, 3).told()
+    old.branch("other")
+    old.branch("other/nested")
+    graph = Authority.over(local_root)
+    before = graph.head(graph.refs.get("other/nested"))
+    graph.manifests.datasets.drop("other")
+    cold = Authority.over(local_root)
+    assert cold.head(cold.refs.get("other/nested")) == before
+
+
 def test_migrating_again_changes_nothing(old, local_root):
     migrated(local_root)
     before = everything(local_root.uri)

@@ -269,8 +269,10 @@ class ManifestDatasets:
         """Remove a Lance branch, whatever a crash left of it; a missing one is fine."""
         with self._opening(None):
             main = self._dataset(None, None)
-            _steadily(lambda: _delete_listed(main, branch_id))
-        self._store.delete_prefix(branch_folder(MANIFEST, branch_id))
+            others = _steadily(lambda: _delete_listed(main, branch_id))
+        # Names from before v4 nest: the folder of `a` holds the folder of `a/b`.
+        if not any(name.startswith(f"{branch_id}/") for name in others):
+            self._store.delete_prefix(branch_folder(MANIFEST, branch_id))
 
     def branch_ids(self) -> dict[str, dict[str, Any]]:
         """Every Lance branch of the manifest with what Lance says about it."""
@@ -285,10 +287,20 @@ class ManifestDatasets:
             listed = self._dataset(branch_id, None).version_refs()
         return sorted(int(one["version"]) for one in listed)
 
-    def drop_versions(self, branch_id: str | None, versions: Sequence[int]) -> None:
-        """Remove these versions and the files that only they use; the newest is never removed."""
+    def drop_versions(
+        self, branch_id: str | None, versions: Sequence[int], *, preview: bool = False
+    ) -> tuple[int, int]:
+        """Remove these versions and the files that only they use, or only look; how many versions
+        and bytes that is. The newest is never removed, nor one that a branch was made from."""
+        if not versions:
+            return 0, 0
         with self._opening(branch_id):
-            self._dataset(branch_id, None).cleanup_old_versions(versions=sorted(versions))
+            newest = self._dataset(branch_id, None)
+            if preview:
+                told = newest.explain_cleanup_old_versions(versions=sorted(versions)).stats
+            else:
+                told = newest.cleanup_old_versions(versions=sorted(versions))
+        return int(told.old_versions), int(told.bytes_removed)
 
     def remove_torn(self, branch_id: str | None) -> bool:
         """Free version numbers that a power cut left with half a file; False if there are none."""
@@ -446,9 +458,12 @@ def _update(values: dict[str, str | None]) -> Any:
     return LanceOperation.UpdateMap(values)
 
 
-def _delete_listed(main: Any, branch_id: str) -> None:
-    if branch_id in main.branches.list():
+def _delete_listed(main: Any, branch_id: str) -> set[str]:
+    """Delete the branch if Lance lists it; the names of all others."""
+    listed = set(main.branches.list())
+    if branch_id in listed:
         main.branches.delete(branch_id)
+    return listed - {branch_id}
 
 
 def _steadily(ask: Callable[[], Any]) -> Any:
