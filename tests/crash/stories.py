@@ -61,6 +61,21 @@ def _mutate(name: str, branch: str = "main") -> Callable[[Graph], Any]:
     return lambda graph: graph.mutate(PAIR, name, branch=branch, actor="act-writer")
 
 
+EVOLVED = """
+node Person { name: String @key  years: I64? @rename_from("age")  rank: I32 @default(7) }
+node Firm @rename_from("Company") { name: String @key  city: String? }
+node Toy { name: String @key }
+edge Knows: Person -> Person { since: Date? }
+"""
+
+
+def _two_sides(graph: Graph) -> None:
+    """A branch and main that both went on, without a conflict."""
+    graph.create_branch("side")
+    graph.mutate(PAIR, "pair", branch="side")
+    graph.mutate(PAIR, "older")
+
+
 STORIES: tuple[Story, ...] = (
     Story("mutation: a node and its edge", _mutate("pair")),
     Story("mutation: an update", _mutate("older")),
@@ -90,6 +105,32 @@ STORIES: tuple[Story, ...] = (
     Story(
         "load: overwrite",
         _load("overwrite", '{"edge":"Knows","from":"cyd","to":"ada","data":{"id":"k5"}}'),
+    ),
+    Story(
+        "merge: a branch into main",
+        lambda graph: graph.merge("side", actor="act-merger"),
+        prepare=_two_sides,
+    ),
+    Story(
+        "merge: main into a branch",
+        lambda graph: graph.merge("main", into="side", actor="act-merger"),
+        prepare=_two_sides,
+        branch="side",
+    ),
+    Story(
+        "revert: a node and its edge",
+        lambda graph: graph.revert(graph.snapshot().graph_commit_id, actor="act-undoer"),
+        prepare=_mutate("pair"),
+    ),
+    Story(
+        "schema: renames, columns, a new and a dropped type",
+        lambda graph: graph.apply_schema(EVOLVED, actor="act-architect"),
+    ),
+    Story("branch: create", lambda graph: graph.create_branch("side")),
+    Story(
+        "branch: delete",
+        lambda graph: graph.delete_branch("side"),
+        prepare=_two_sides,
     ),
 )
 

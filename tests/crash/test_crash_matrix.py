@@ -16,8 +16,17 @@ from omnigraph import Graph
 from omnigraph.errors import OmnigraphError
 from omnigraph.model.steps import Step
 
-# When the sidecar is gone the write is over: there is nothing left that could fail.
-PAST_FAILING = frozenset({Step.SIDECAR_DELETED})
+# When the sidecar is gone the write is over, and a branch is there or not as soon as its reference
+# is: there is nothing left that could fail.
+PAST_FAILING = frozenset(
+    {
+        Step.SIDECAR_DELETED,
+        Step.BRANCH_REF_WRITTEN,
+        Step.BRANCH_REF_DELETED,
+        Step.BRANCH_MANIFEST_DROPPED,
+        Step.BRANCH_TABLE_DROPPED,
+    }
+)
 
 
 @cache
