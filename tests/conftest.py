@@ -1,15 +1,16 @@
-"""What every test of the suite shares: one Spark worker, hypothesis without surprises, and places
-to keep a graph in (`local_root`, `s3_root`) whose requests can be counted (`request_counter`)."""
+"""What every test of the suite shares: one Spark session (`spark`), hypothesis without surprises,
+and places to keep a graph in (`local_root`, `s3_root`) whose requests can be counted
+(`request_counter`)."""
 
 from __future__ import annotations
 
 import os
 import uuid
-from dataclasses import dataclass
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from places import Place
 from s3_server import BUCKET, S3Server
 
 # Tests run on busy two-core machines: a slow example is no failure, and a run must be repeatable.
@@ -30,14 +31,6 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.get_closest_marker("spark") and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group("spark"))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """A fresh, empty place for one graph, and the variables a program needs to reach it."""
-
-    uri: str
-    environ: dict[str, str]
 
 
 @pytest.fixture
@@ -68,3 +61,19 @@ def request_counter(s3_server):
     """What the S3 server was asked in this test: `.count`, `.by_verb()`, `.counted()`."""
     s3_server.log.clear()
     return s3_server.log
+
+
+@pytest.fixture(scope="session")
+def spark():
+    """The one session of this process, small and quick to start."""
+    from omnigraph.pipeline.sessions import session
+
+    return session(
+        master="local[2,4]",
+        config={
+            "omnigraph.jvm.profile": "quick",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.adaptive.enabled": "false",
+            "spark.driver.memory": "1g",
+        },
+    )

@@ -20,8 +20,11 @@ edge Knows: Person -> Person
 
 
 @pytest.fixture
-def desk(tmp_path, capsys, monkeypatch):
-    """A folder with an empty graph, and a way to run commands on it and read their JSON."""
+def desk(tmp_path, capsys, monkeypatch, spark):
+    """A folder with an empty graph, and a way to run commands on it and read their JSON.
+
+    The commands find the session that the suite has started.
+    """
     monkeypatch.setenv("OMNIGRAPH_HOME", str(tmp_path / "home"))
     uri = str(tmp_path / "g.omni")
     Graph.init(uri, SCHEMA).close()

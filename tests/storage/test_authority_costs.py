@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from conftest import Place
 from manifest_world import FAST, Authority, update
 from omnigraph.model.ports import World
 from omnigraph.storage.ref_files import MAIN_BRANCH
+from places import Place
 
 pytestmark = pytest.mark.s3
 

@@ -10,7 +10,6 @@ import lance
 import pyarrow as pa
 import pytest
 
-from conftest import Place
 from manifest_world import Authority, update
 from omnigraph.errors import (
     CorruptGraphError,
@@ -20,6 +19,7 @@ from omnigraph.errors import (
 )
 from omnigraph.storage.manifest_rows import ROW_SCHEMA
 from omnigraph.storage.migrations import migrate
+from places import Place
 
 
 @pytest.fixture
