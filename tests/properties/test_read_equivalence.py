@@ -117,9 +117,72 @@ query distinct_rows() { match { $p: Person  $p knows $q }
 query calculated() { match { $p: Person }
   return { $p.name, $p.age * 2 + 1 as x, $p.age / 2 as h, $p.age % 2 as r, 0 - $p.age as minus } }
 query by_zero() { match { $p: Person } return { $p.name, 1 / ($p.age - 1) as x } }
+query null_param($m: String?) { match { $p: Person  $p.name = $m } return { $p.name } }
+query null_list($m: [String]?) { match { $p: Person  $p.name in $m } return { $p.name } }
+query not_in($n: [String]) { match { $p: Person  not $p.name in $n } return { $p.name } }
+query part() { match { $p: Person  $p.name contains "x" or $p.name starts_with "y" } return { $p } }
+query part_of() { match { $p: Person  $c: Company  $c.name starts_with $p.name } return { $c, $p } }
+query edge_null() { match { $p: Person  $p $w:knows $q  $w.since is null } return { $w.id } }
+query edge_group() { match { $p: Person  $p $w:knows $q } return { $w.since, count($w.id) as n } }
+query edge_order() {
+  match { $p: Person  $p $w:knows $q }
+  return { $w.id, $q.age } order { $w.since desc, $q.age } limit 4
+}
+query edge_maybe() {
+  match { $p: Person  optional { $p $w:knows $q  $w.since = 1 } }
+  return { $p.name, $w.since, $q.name }
+}
+query edges_of_one($n: String) { match { $q: Person { name: $n }  $p $w:knows $q }
+  return { $p, $w.id } }
+query edge_count_back() { match { $q: Person  $p $w:knows $q }
+  return { $q.name, count($w.id) as n } }
+query count_pairs() { match { $p: Person  $p knows $q } return { count($q) as n } }
+query count_undirected() { match { $p: Person  $p <knows> $q } return { $p.name, count($q) as n } }
+query count_far() { match { $p: Person  $p knows $q  $q knows $r }
+  return { $p.name, count($r) as n } }
+query count_other() { match { $p: Person  $p knows $q }
+  return { $q.role, count($p) as n, count(*) as m } }
+query count_hops() { match { $p: Person  $p knows{1,2} $q } return { $p.name, count($q) as n } }
+query count_maybe() { match { $p: Person  optional { $p knows $q } }
+  return { $p.name, count($q) as n } }
+query count_without() {
+  match { $p: Person  $p knows $q  not { $q worksAt $c } } return { $p.name, count($q) as n }
+}
+query maybe_nested() {
+  match { $p: Person  optional { $p knows $q  optional { $q worksAt $c } } }
+  return { $p.name, $q.name, $c.name }
+}
+query maybe_without() {
+  match { $p: Person  optional { $p knows $q  not { $q knows $p } } } return { $p.name, $q.name }
+}
+query maybe_chain() {
+  match { $p: Person  optional { $p worksAt $c }  optional { $q worksAt $c } }
+  return { $p.name, $q.name }
+}
+query without_join() { match { $p: Person  not { $c: Company  $c.name = $p.name } }
+  return { $p.name } }
+query without_two() { match { $p: Person  $c: Company  not { $p worksAt $c } } return { $p, $c } }
+query loop_hops() { match { $p: Person  $p knows{1,3} $p } return { $p.name } }
+query diamond() {
+  match { $p: Person  $p knows $q  $p knows $r  $q knows $s  $r knows $s  $q.id < $r.id }
+  return { $p, $q, $r, $s }
+}
+query groups_by_value() {
+  match { $p: Person } return { $p.age, $p.role, min($p.score) as lo, sum($p.age * 2) as s }
+  order { s desc, lo }
+}
+query flags() { match { $p: Person } return { $p.name } order { $p.tags is null, $p.name desc } }
+query by_sum() { match { $p: Person } return { $p.name } order { $p.age + $p.score desc } limit 3 }
+query some($k: I64) { match { $p: Person }
+  return { $p.name } order { $p.name desc } limit $k offset 1 }
+query lists() { match { $p: Person } return distinct { $p.tags } }
+query distinct_two() {
+  match { $p: Person  $p knows{1,2} $q }
+  return distinct { $p.role, $q.role } order { $q.role desc } limit 3
+}
+query count_distinct() { match { $p: Person  $p knows $q } return { count(distinct $q) as n } }
 query two_hop() { match { $p: Person { name: "x" }  $p knows $m  $m knows $f } return { $f.name } }
 """
-PARAMS = {"n": "x"}
 
 
 def random_graph(rng):
@@ -180,21 +243,28 @@ def lines(nodes, edges):
     return "\n".join(made)
 
 
-def names():
-    return re.findall(r"^query (\w+)", QUERIES, flags=re.MULTILINE)
+def queries():
+    """Every query by name, each as a text of its own."""
+    parts = re.split(r"^(?=query )", QUERIES.strip(), flags=re.MULTILINE)
+    return {re.match(r"query (\w+)", part)[1]: part for part in parts if part}
+
+
+def value_of(decl):
+    if decl.type.nullable:
+        return None
+    if decl.name == "k":
+        return 2
+    return ["x", "y", "nobody"] if decl.type.is_list else "x"
 
 
 def check(graph, nodes, edges):
     """Ask every query and compare; unordered answers as bags."""
     snapshot = graph.snapshot()
     catalog = graph._core.catalog(snapshot)
-    for name in names():
-        compiled = compile_query(QUERIES, catalog, name)
-        values = {
-            decl.name: ([PARAMS["n"], "y", "nobody"] if decl.type.is_list else PARAMS["n"])
-            for decl in compiled.params
-        }
-        found = graph.query(QUERIES, name, params=values)
+    for name, text in queries().items():
+        compiled = compile_query(text, catalog, name)
+        values = {decl.name: value_of(decl) for decl in compiled.params}
+        found = graph.query(text, params=values)
         bound = bind_params(compiled.params, values)
         expected = Naive(nodes, edges, bound).run(compiled.plan)
         got = [tuple(row.values()) for row in found.to_pylist()]
