@@ -17,10 +17,13 @@ from omnigraph.compiler.query import (
     lint_source,
 )
 from omnigraph.compiler.query.ir import MutationPlan
+from omnigraph.engine.arguments import checks_arguments
 from omnigraph.engine.core import Core, OpenMode, open_core
 from omnigraph.engine.graph_history import HistoryCalls
+from omnigraph.engine.graph_maintenance import MaintenanceCalls
 from omnigraph.engine.graph_schema import SchemaCalls
 from omnigraph.engine.init import init_core
+from omnigraph.engine.maintain.auto import DEFAULT_POLICY, AutoMaintenance, MaintenancePolicy
 from omnigraph.engine.merge.conflicts import MergePreview, MergeResult, Strategy
 from omnigraph.engine.merge.run import merge, preview
 from omnigraph.engine.read.context import ReadLimits
@@ -38,6 +41,7 @@ from omnigraph.model.changeset import WriterKind
 from omnigraph.model.graph import MAIN, Branch, Commit, Snapshot
 from omnigraph.model.ports import World
 from omnigraph.storage.audit import RecoveryRecord
+from omnigraph.storage.presence import Presence
 from omnigraph.storage.recovery import Resolution
 from omnigraph.storage.sidecar import Sidecar, UnreadableSidecar
 from omnigraph.storage.writer import Intent, Prepared, WriteContext
@@ -49,12 +53,17 @@ LoadData = str | bytes | os.PathLike[str] | Iterable[str | bytes]
 LOAD_MODES = ("append", "merge", "overwrite")
 
 
-class Graph(HistoryCalls, SchemaCalls):
+@checks_arguments
+class Graph(HistoryCalls, SchemaCalls, MaintenanceCalls):
     """One open graph. Safe to share between threads; several processes may open the same one."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(
+        self, core: Core, *, maintenance: MaintenancePolicy | None = DEFAULT_POLICY
+    ) -> None:
         """Use `Graph.init` or `Graph.open`."""
         self._core = core
+        self._presence = Presence(core.root, writable=core.mode is OpenMode.READ_WRITE)
+        self._auto = AutoMaintenance(core, maintenance)
         self._reader = Reader(core.rooms.tables)
         self._closed = False
 
@@ -65,7 +74,9 @@ class Graph(HistoryCalls, SchemaCalls):
         cls, uri: str | os.PathLike[str], schema_text: str, actor: str | None = None, **options: Any
     ) -> Graph:
         """Make an empty graph with this schema; `AlreadyExistsError` if one is there."""
-        return cls(init_core(os.fspath(uri), schema_text, actor_id=actor, world=_world(options)))
+        policy = options.pop("maintenance", DEFAULT_POLICY)
+        core = init_core(os.fspath(uri), schema_text, actor_id=actor, world=_world(options))
+        return cls(core, maintenance=policy)
 
     @classmethod
     def open(
@@ -74,8 +85,13 @@ class Graph(HistoryCalls, SchemaCalls):
         mode: OpenMode = OpenMode.READ_WRITE,
         **options: Any,
     ) -> Graph:
-        """Open the graph there; `NotFoundError` if there is none."""
-        return cls(open_core(os.fspath(uri), mode=mode, world=_world(options)))
+        """Open the graph there; `NotFoundError` if there is none.
+
+        Writes of this handle look after their tables by themselves; `maintenance=None` turns that
+        off. `durability="process"` is for graphs that a power cut may take.
+        """
+        policy = options.pop("maintenance", DEFAULT_POLICY)
+        return cls(open_core(os.fspath(uri), mode=mode, world=_world(options)), maintenance=policy)
 
     @property
     def uri(self) -> str:
@@ -84,8 +100,10 @@ class Graph(HistoryCalls, SchemaCalls):
     def close(self) -> None:
         """Let go of caches and background work; a closed graph refuses every call."""
         self._closed = True
+        self._auto.close()
         self._reader.close()
         self._core.close()
+        self._presence.close()
 
     def refresh(self) -> None:
         """See what other processes have committed, and settle what dead ones left unfinished."""
@@ -230,6 +248,7 @@ class Graph(HistoryCalls, SchemaCalls):
             branch=target, kind=WriterKind.MUTATION, actor_id=actor, if_commit=if_commit
         )
         after = core.write(intent, prepare)
+        self._auto.notice(after)
         assert outcome is not None, "a write prepares at least once"
         return MutationResult(
             branch=branch,
@@ -292,6 +311,7 @@ class Graph(HistoryCalls, SchemaCalls):
             return outcome.prepared
 
         after = core.write(Intent(branch=target, kind=WriterKind.LOAD, actor_id=actor), prepare)
+        self._auto.notice(after)
         assert outcome is not None, "a write prepares at least once"
         return LoadResult(
             uri=self.uri,
@@ -392,6 +412,7 @@ class Graph(HistoryCalls, SchemaCalls):
     def _opened(self) -> Core:
         if self._closed:
             raise InputError(f"the graph '{self.uri}' is closed", hint="open it again")
+        self._presence.touch()
         return self._core
 
 
@@ -401,7 +422,7 @@ def _world(options: dict[str, Any]) -> World:
     durability = options.pop("durability", world.durability)
     if options:
         raise InputError(
-            f"unknown option '{next(iter(options))}'", hint="durability is the only one"
+            f"unknown option '{next(iter(options))}'", hint="there are durability and maintenance"
         )
     if durability not in ("power", "process"):
         raise InputError(f"unknown durability '{durability}'", hint='use "power" or "process"')

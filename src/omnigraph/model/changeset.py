@@ -18,6 +18,7 @@ class WriterKind(StrEnum):
     BRANCH_MERGE = "BranchMerge"
     ENSURE_INDICES = "EnsureIndices"
     OPTIMIZE = "Optimize"
+    REPAIR = "Repair"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

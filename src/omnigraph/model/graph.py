@@ -108,6 +108,13 @@ class Branch:
         assert self.id is not None, "main has no line of its own"
         return self.id if life == 1 else f"{self.id}__{life}"
 
+    def life(self, table_branch: str | None) -> int:
+        """Which life of its own lines a table's Lance branch is; 0 if it is not the branch's."""
+        if self.id is None or not self.owns(table_branch):
+            return 0
+        number = (table_branch or "").removeprefix(self.id).removeprefix("__")
+        return int(number) if number else 1
+
     def owns(self, table_branch: str | None) -> bool:
         """Whether a table's Lance branch is this branch's own, so that it may be written."""
         if self.id is None or table_branch is None:

@@ -24,8 +24,13 @@ WRITE_THREADS_MAX: Final = 8
 TYPE_LIVES_MAX: Final = 1_000  # tables that types of one name may have had
 FORK_LIVES_MAX: Final = 1_000  # lines of one table that one branch may have had
 MAINTENANCE_CONCURRENCY: Final = 8  # tables that maintenance works on at once
+RECOVERY_FLOOR_VERSIONS: Final = 3  # fewer may not hold what recovery would go back to
+GRACE_MS: Final = 60_000  # former heads that cleanup keeps while others have the graph open
+STAGED_SAFE_AGE_MS: Final = 7 * 24 * 3_600_000  # then cleanup takes what a writer left behind
+MERGE_BASES_KEPT_MAX: Final = 1_000  # pairs of branches whose common past cleanup looks up
+AUTO_FRAGMENTS_MAX: Final = 64  # small fragments of a table, then upkeep folds them by itself
 TARGET_FRAGMENT_ROWS: Final = 1024 * 1024  # rows of a fragment that compaction leaves alone
-INDEX_SEGMENTS_MAX: Final = 8  # then the index is built anew
+INDEX_SEGMENTS_MAX: Final = 16  # then the index is built anew
 VECTOR_PARTITIONS_MAX: Final = 4_096
 SESSION_INDEX_BYTES_MAX: Final = 512 * 1024 * 1024  # Lance's caches, per graph handle
 SESSION_METADATA_BYTES_MAX: Final = 256 * 1024 * 1024
@@ -87,7 +92,9 @@ STAGE_FLUSH_BYTES: Final = 256 * 1024 * 1024  # of shaped rows that one task hol
 PIECE_ROWS: Final = 1_000_000  # of a columnar file, one task each
 GROUP_ROWS: Final = 500_000  # of a stored table, read by one task
 SAMPLES_PER_CHUNK: Final = 16  # keys kept to cut key spaces into even ranges
-CHECK_LOOKUP_KEYS_MAX: Final = 10_000  # a load this small looks stored ids up instead of reading all
+CHECK_LOOKUP_KEYS_MAX: Final = (
+    10_000  # a load this small looks stored ids up instead of reading all
+)
 CHECK_ROUNDS_MAX: Final = 16  # of taking out bad rows until the rest is clean
 OFFENDERS_SHOWN_MAX: Final = 20  # bad records that an error or report describes
 

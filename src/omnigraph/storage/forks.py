@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from omnigraph.errors import AlreadyExistsError, CorruptGraphError, NotFoundError
@@ -12,6 +13,15 @@ from omnigraph.model.limits import BRANCH_LISTING_TRIES_MAX
 from omnigraph.storage.faults import is_missing, translated
 from omnigraph.storage.handles import Handles
 from omnigraph.storage.layout import branch_folder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A branch of a table. One without a reference was left behind half made or half dropped."""
+
+    parent: str | None = None
+    parent_version: int | None = None
+    created_at: int | None = None  # microseconds; None = it has no reference
 
 
 class Forks:
@@ -79,6 +89,27 @@ class Forks:
         stored = self._store.list_keys(prefix.rstrip("/"))
         return sorted(known | {key.removeprefix(prefix).split("/")[0] for key in stored})
 
+    def lines(self, location: str) -> dict[str, Line]:
+        """Every branch that has a ref or files, with what its ref says."""
+        prefix = f"{location}/tree/"
+        stored = {
+            key.removeprefix(prefix).split("/")[0]
+            for key in self._store.list_keys(prefix.rstrip("/"))
+        }
+        refs = self._store.list_keys(f"{location}/_refs/branches")
+        named = {key.rsplit("/", 1)[-1].removesuffix(".json") for key in refs}
+        return {name: self._line(location, name) for name in sorted(stored | named)}
+
+    def _line(self, location: str, branch_id: str) -> Line:
+        found = self._reference(location, branch_id)
+        if found is None:
+            return Line()
+        return Line(
+            parent=found["parentBranch"],
+            parent_version=int(found["parentVersion"]),
+            created_at=int(found["createAt"]) * 1_000_000,
+        )
+
     def _require_untouched(
         self,
         location: str,
@@ -99,13 +130,17 @@ class Forks:
 
         Read from Lance's own reference file: asking Lance means reading those of all branches.
         """
+        found = self._reference(location, branch_id)
+        return None if found is None else (found["parentBranch"], int(found["parentVersion"]))
+
+    def _reference(self, location: str, branch_id: str) -> dict[str, Any] | None:
         key = f"{location}/_refs/branches/{branch_id}.json"
         found = self._store.read(key)
         if found is None:
             return None
         try:
             body = json.loads(found.body)
-            return body["parentBranch"], int(body["parentVersion"])
+            return {name: body[name] for name in ("parentBranch", "parentVersion", "createAt")}
         except (ValueError, KeyError, TypeError) as cause:
             raise CorruptGraphError(
                 f"the branch reference '{key}' cannot be read", part=key

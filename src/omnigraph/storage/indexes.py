@@ -165,11 +165,21 @@ def _decide(
     wanted = {number for number in sizes if owner.get(number) in (None, *replaced)}
     if not wanted:
         return None
-    rows_wanted = sum(sizes[number] for number in wanted)
-    rows_kept = sum(sizes.values()) - rows_wanted
-    if len(there) - len(replaced) >= INDEX_SEGMENTS_MAX or rows_wanted * 2 >= rows_kept:
-        wanted, replaced = set(sizes), {one.uuid for one in there}
+    # Like the digits of a counter: a segment joins if it is no bigger than twice what is built
+    # anyway, so that few segments stay and no row is indexed again more than a few times.
+    rows = sum(sizes[number] for number in wanted)
+    kept = [one for one in there if one.uuid not in replaced]
+    too_many = len(kept) >= INDEX_SEGMENTS_MAX
+    for one in sorted(kept, key=lambda one: _rows(one, sizes)):
+        if too_many or _rows(one, sizes) <= 2 * rows:
+            replaced.add(one.uuid)
+            wanted |= one.fragments & sizes.keys()
+            rows += _rows(one, sizes)
     return IndexBuild(spec=spec, fragments=tuple(sorted(wanted)), replaces=tuple(sorted(replaced)))
+
+
+def _rows(segment: Segment, sizes: Mapping[int, int]) -> int:
+    return sum(sizes.get(number, 0) for number in segment.fragments)
 
 
 def untrainable(pinned: Pinned, spec: IndexSpec) -> str | None:

@@ -33,7 +33,7 @@ _JOINERS: Final = frozenset("\u200c\u200d")  # part of words and emoji, though n
 class Forks(Protocol):
     """Where the tables' own branches can be dropped."""
 
-    def drop_branch(self, location: str, branch_id: str) -> None: ...
+    def drop_branch(self, location: str, branch_id: str) -> bool: ...
 
 
 class Refs:
@@ -116,12 +116,12 @@ class Refs:
                 "deleting an unreadable branch", extra={"branch": branch.name, "why": str(cause)}
             )
             return ()
-        lines = {(each.location, each.branch) for each in entries if each.branch is not None}
+        # Earlier lives go too; those of tables that the branch gave up are left to cleanup.
         return tuple(
             sorted(
-                (location, line)
-                for location, line in lines
-                if line == branch.id or line.startswith(f"{branch.id}__")
+                (each.location, branch.line(life))
+                for each in entries
+                for life in range(1, branch.life(each.branch) + 1)
             )
         )
 

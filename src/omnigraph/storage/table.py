@@ -31,7 +31,7 @@ from omnigraph.storage.retention import Collected
 from omnigraph.storage.staged import StagedWrite
 from omnigraph.storage.staging import Rows
 from omnigraph.storage.torn import version_file
-from omnigraph.storage.upkeep import StagedUpkeep, UpkeepPlan, UpkeepWork
+from omnigraph.storage.upkeep import StagedUpkeep, UpkeepPlan, UpkeepWork, Wear
 
 __all__ = ["Table", "TableDelta", "Tables"]
 
@@ -79,6 +79,10 @@ class Table(TableReader):
         """Build what the specs ask for and the table lacks; say what cannot be built yet."""
         return indexes.stage(self._pinned, specs)
 
+    def why_untrainable(self, spec: IndexSpec) -> str | None:
+        """Why the index cannot be built yet; None if it can."""
+        return indexes.untrainable(self._pinned, spec)
+
     def stage_drop_index(self, names: Sequence[str]) -> StagedWrite | None:
         """Take indexes away; None if none of them is there."""
         return indexes.stage_drop(self._pinned, names)
@@ -96,6 +100,10 @@ class Table(TableReader):
     def stage_compaction(self, results: Sequence[str]) -> StagedWrite | None:
         """All results of the tasks as one write; None if there are none."""
         return compaction.stage(self._pinned, results)
+
+    def wear(self) -> Wear:
+        """How worn the table is; no data is read for it."""
+        return upkeep.wear(self._pinned)
 
     def plan_upkeep(
         self,

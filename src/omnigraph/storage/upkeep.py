@@ -34,6 +34,7 @@ class Part:
     rows: int
     deleted: int
     identity: str
+    bytes: int = 0
 
     @property
     def worn(self) -> bool:
@@ -91,6 +92,31 @@ def _part(fragment: Any) -> Part:
         rows=int(metadata.physical_rows) - deleted,
         deleted=deleted,
         identity=json.dumps([files, gone]),
+        bytes=sum(int(file.file_size_bytes or 0) for file in metadata.files),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wear:
+    """How worn a table is: what upkeep would find to do, and how big it is."""
+
+    rows: int
+    deleted: int
+    fragments: int
+    small_fragments: int
+    bytes: int
+
+
+def wear(pinned: Pinned) -> Wear:
+    """How worn the table is, from what its version says alone: no data is read."""
+    found = parts(pinned)
+    tier = tier_rows(found)
+    return Wear(
+        rows=sum(part.rows for part in found),
+        deleted=sum(part.deleted for part in found),
+        fragments=len(found),
+        small_fragments=sum(1 for part in found if part.rows < tier),
+        bytes=sum(part.bytes for part in found),
     )
 
 

@@ -1,0 +1,213 @@
+"""`health`: how worn a graph is, and what would help. Reads little and writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from omnigraph.engine.core import Core
+from omnigraph.engine.maintain.indexes import index_specs
+from omnigraph.engine.maintain.retention import Policy, Survey, survey
+from omnigraph.errors import OmnigraphError
+from omnigraph.model.graph import MAIN, TableEntry
+from omnigraph.model.limits import AUTO_FRAGMENTS_MAX
+from omnigraph.storage.indexes import IndexInfo, IndexSpec
+from omnigraph.storage.table import Table
+
+_UNINDEXED_SHARE_MAX = 0.1
+_DELETED_SHARE_MAX = 0.1
+_RECLAIMABLE_SHARE_MAX = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexHealth:
+    """One index of a table: how many rows it does not cover, and in how many parts it is."""
+
+    name: str
+    property: str
+    kind: str
+    rows_unindexed: int
+    segments: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "property": self.property,
+            "kind": self.kind,
+            "rows_unindexed": self.rows_unindexed,
+            "segments": self.segments,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableHealth:
+    """One table. `bytes_reclaimable` is what a cleanup that keeps only heads would free."""
+
+    type_key: str
+    entity_count: int
+    deleted_rows: int
+    fragments: int
+    small_fragments: int
+    indexes: tuple[IndexHealth, ...]
+    missing_indexes: tuple[str, ...]
+    versions: int
+    bytes_live: int
+    bytes_reclaimable: int
+    published_dataset_version: int
+    lance_head_version: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "type_key": self.type_key,
+            "entity_count": self.entity_count,
+            "deleted_rows": self.deleted_rows,
+            "fragments": self.fragments,
+            "small_fragments": self.small_fragments,
+            "indexes": [one.to_json() for one in self.indexes],
+            "missing_indexes": list(self.missing_indexes),
+            "versions": self.versions,
+            "bytes_live": self.bytes_live,
+            "bytes_reclaimable": self.bytes_reclaimable,
+            "published_dataset_version": self.published_dataset_version,
+            "lance_head_version": self.lance_head_version,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthReport:
+    """A branch's tables, the manifest's versions, unfinished writes, and advice in words."""
+
+    uri: str
+    branch: str
+    datasets: tuple[TableHealth, ...]
+    manifest_versions: int
+    pending_recoveries: tuple[str, ...]
+    advice: tuple[str, ...]
+
+    @property
+    def healthy(self) -> bool:
+        return not self.advice
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "uri": self.uri,
+            "branch": self.branch,
+            "healthy": self.healthy,
+            "datasets": [one.to_json() for one in self.datasets],
+            "manifest_versions": self.manifest_versions,
+            "pending_recoveries": list(self.pending_recoveries),
+            "advice": list(self.advice),
+        }
+
+
+def health(core: Core, branch: str = MAIN) -> HealthReport:
+    """Look at every table of a branch."""
+    snapshot = core.head(branch)
+    catalog = core.catalog(snapshot)
+    pending = core.rooms.sidecars.operation_ids()
+    found = _needs(core)
+    datasets = tuple(
+        _table(core, entry, index_specs(catalog.type_of(key)), found)
+        for key, entry in snapshot.entries.items()
+    )
+    return HealthReport(
+        uri=core.root.uri,
+        branch=branch,
+        datasets=datasets,
+        manifest_versions=len(core.rooms.manifests.datasets.versions(snapshot.branch.id)),
+        pending_recoveries=pending,
+        advice=tuple(_advice(datasets, pending)),
+    )
+
+
+def _needs(core: Core) -> Survey | None:
+    """What a cleanup that keeps only heads would have to leave; None if nobody can tell now."""
+    now = core.world.clock.now_us()
+    try:
+        return survey(core, Policy(keep_versions=1, older_than_us=None, superseded_us=now))
+    except OmnigraphError:
+        return None
+
+
+def _table(
+    core: Core, entry: TableEntry, declared: Sequence[IndexSpec], found: Survey | None
+) -> TableHealth:
+    tables = core.rooms.tables
+    table = tables.open(entry)
+    wear = table.wear()
+    indexes = table.indexes()
+    stored = tables.versions(entry.location, entry.branch)
+    return TableHealth(
+        type_key=entry.table_key,
+        entity_count=wear.rows,
+        deleted_rows=wear.deleted,
+        fragments=wear.fragments,
+        small_fragments=wear.small_fragments,
+        indexes=tuple(_index(one) for one in indexes),
+        missing_indexes=_missing(table, declared, indexes),
+        versions=len(stored),
+        bytes_live=wear.bytes,
+        bytes_reclaimable=_reclaimable(core, entry, stored, found),
+        published_dataset_version=entry.version,
+        lance_head_version=stored[-1],
+    )
+
+
+def _index(info: IndexInfo) -> IndexHealth:
+    return IndexHealth(
+        name=info.name,
+        property=info.columns[0],
+        kind=info.kind,
+        rows_unindexed=info.rows_unindexed,
+        segments=info.segments,
+    )
+
+
+def _missing(
+    table: Table, declared: Sequence[IndexSpec], indexes: Sequence[IndexInfo]
+) -> tuple[str, ...]:
+    """Declared indexes that are not there although they could be built."""
+    if not table.fragment_ids:
+        return ()
+    there = {one.name for one in indexes}
+    missing = [spec for spec in declared if spec.name not in there]
+    return tuple(spec.name for spec in missing if table.why_untrainable(spec) is None)
+
+
+def _reclaimable(core: Core, entry: TableEntry, stored: Sequence[int], found: Survey | None) -> int:
+    if found is None:
+        return 0
+    line = (entry.location, entry.branch)
+    pinned = found.pinned(line)
+    unwanted = [one for one in stored if one < entry.version and one not in pinned]
+    return core.rooms.tables.preview_collect(*line, unwanted).bytes
+
+
+def _advice(datasets: Sequence[TableHealth], pending: Sequence[str]) -> Iterator[str]:
+    if pending:
+        yield f"{len(pending)} unfinished writes: see `omnigraph recovery list`"
+    drifted = [one.type_key for one in datasets if _drifted(one)]
+    if drifted:
+        yield f"`omnigraph repair`: {', '.join(drifted)} moved past what is published"
+    worn = [one.type_key for one in datasets if _worn(one)]
+    if worn:
+        yield f"`omnigraph optimize`: {', '.join(worn)} would be read faster"
+    live = sum(one.bytes_live for one in datasets)
+    free = sum(one.bytes_reclaimable for one in datasets)
+    if free > _RECLAIMABLE_SHARE_MAX * live and free:
+        yield f"`omnigraph cleanup`: {free} bytes belong to the past, {live} to the present"
+
+
+def _drifted(one: TableHealth) -> bool:
+    return one.lance_head_version > one.published_dataset_version
+
+
+def _worn(one: TableHealth) -> bool:
+    rows = one.entity_count
+    return (
+        one.small_fragments > AUTO_FRAGMENTS_MAX
+        or one.deleted_rows > _DELETED_SHARE_MAX * (rows + one.deleted_rows)
+        or bool(one.missing_indexes)
+        or any(index.rows_unindexed > _UNINDEXED_SHARE_MAX * rows for index in one.indexes)
+    )

@@ -1,0 +1,167 @@
+"""Lines of tables and of the manifest that no live branch has any more.
+
+They come from a branch that was deleted (or never came to be) while its writer or its deletion
+died, and from a first write on a branch that made its line and then failed. Each is looked at again
+under the lease of the branch it belongs to, children go before what they stand on, and whatever
+somebody may be about to use stays until it is old.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+from omnigraph.engine.core import Core
+from omnigraph.engine.maintain.retention import Survey
+from omnigraph.errors import NotFoundError, OmnigraphError
+from omnigraph.model.limits import LEASE_WAIT_MS_MAX
+from omnigraph.model.steps import Step
+from omnigraph.storage.forks import Line
+from omnigraph.storage.layout import MANIFEST, dropped_mark
+
+logger = logging.getLogger(__name__)
+
+_FOLDERS = ("nodes", "edges")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reclaim:
+    """What counts as abandoned: nothing younger than `before_us` that somebody may still use."""
+
+    before_us: int
+    preview: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reclaimed:
+    """What went, as (table or `__manifest`, line), and what could not."""
+
+    reclaimed: tuple[tuple[str, str], ...] = ()
+    failures: tuple[tuple[str, str], ...] = ()
+
+
+def reclaim(core: Core, found: Survey, how: Reclaim) -> Reclaimed:
+    """Drop every line that nobody needs, whatever the retention."""
+    if found.unreadable:
+        return Reclaimed()  # what an unreadable branch needs is not known: next time
+    done: list[tuple[str, str]] = []
+    failures: list[tuple[str, str]] = []
+    for location in _locations(core, found):
+        owner = found.table_keys.get(location, location)
+        try:
+            done += ((owner, line) for line in _reclaim_table(core, found, location, how))
+        except OmnigraphError as cause:
+            logger.warning("not reclaimed", extra={"table": owner, "why": cause.message})
+            failures.append((owner, cause.message))
+    try:
+        done += ((MANIFEST, line) for line in _reclaim_manifest(core, how))
+    except OmnigraphError as cause:
+        failures.append((MANIFEST, cause.message))
+    return Reclaimed(reclaimed=tuple(done), failures=tuple(failures))
+
+
+def _locations(core: Core, found: Survey) -> list[str]:
+    stored = {
+        "/".join(key.split("/")[:2])
+        for folder in _FOLDERS
+        for key in core.store.list_keys(folder)
+        if key.count("/") > 1
+    }
+    return sorted(stored | found.table_keys.keys())
+
+
+# --- tables ----------------------------------------------------------------------------------
+
+
+def _reclaim_table(core: Core, found: Survey, location: str, how: Reclaim) -> list[str]:
+    if not any(location == at for at, _ in found.lines):
+        return _reclaim_whole(core, location, how)
+    lines = core.rooms.tables.lines(location)
+    needed = {branch for at, branch in found.lines if at == location and branch is not None}
+    needed |= _ancestors(needed, lines)
+    order = children_first(lines.keys() - needed, lines)
+    return [line for line in order if _drop_line(core, location, line, lines[line], how)]
+
+
+def _reclaim_whole(core: Core, location: str, how: Reclaim) -> list[str]:
+    """A table that no kept snapshot knows: of a type that is gone, or of one being made."""
+    tables = core.rooms.tables
+    try:
+        written_us = tables.last_written_us(location)
+    except NotFoundError:
+        written_us = 0
+    if written_us > how.before_us:
+        return []
+    if not how.preview:
+        # The place is never used again, so that nothing old can be taken for something new.
+        core.store.put_if_absent(dropped_mark(location), b"")
+        tables.forget(location)
+        core.store.delete_prefix(location)
+        core.world.steps.reach(Step.CLEANUP_FORK_RECLAIMED)
+    return [location]
+
+
+def _drop_line(core: Core, location: str, line: str, facts: Line, how: Reclaim) -> bool:
+    owner_id = line.partition("__")[0]
+    lease = core.rooms.leases.hold(owner_id, wait_ms=LEASE_WAIT_MS_MAX)
+    with nullcontext() if how.preview else lease:
+        owner = core.rooms.manifests.refs.of_id(owner_id)
+        if owner is not None:
+            entries = core.rooms.manifests.head(owner).datasets
+            if any((entry.location, entry.branch) == (location, line) for entry in entries):
+                return False
+            # A writer makes its line, prepares without the lease, and comes back to use it.
+            if facts.created_at is None or facts.created_at > how.before_us:
+                return False
+        if not how.preview:
+            core.rooms.tables.drop_branch(location, line)
+            core.world.steps.reach(Step.CLEANUP_FORK_RECLAIMED)
+    return True
+
+
+def _ancestors(needed: Iterable[str], lines: Mapping[str, Line]) -> set[str]:
+    """The lines that needed ones stand on."""
+    found: set[str] = set()
+    for line in needed:
+        parent = lines[line].parent if line in lines else None
+        while parent is not None and parent not in found:
+            found.add(parent)
+            parent = lines[parent].parent if parent in lines else None
+    return found
+
+
+def children_first(names: Iterable[str], lines: Mapping[str, Line]) -> list[str]:
+    """Lines in an order in which each comes before the one it was made from."""
+
+    def depth(name: str) -> int:
+        steps, parent = 0, lines[name].parent
+        while parent is not None and steps <= len(lines):
+            steps, parent = steps + 1, lines[parent].parent if parent in lines else None
+        return steps
+
+    return sorted(names, key=lambda name: (-depth(name), name))
+
+
+# --- the manifest ----------------------------------------------------------------------------
+
+
+def _reclaim_manifest(core: Core, how: Reclaim) -> list[str]:
+    datasets = core.rooms.manifests.datasets
+    lines = core.rooms.tables.lines(MANIFEST)
+    live = {branch.id for branch in core.rooms.refs.list() if branch.id is not None}
+    needed = live | _ancestors(live, lines)
+    gone: list[str] = []
+    for line in children_first(lines.keys() - needed, lines):
+        made_us = lines[line].created_at
+        # A branch is forked first and gets its name then: a young one may be about to.
+        if made_us is not None and made_us > how.before_us:
+            continue
+        if core.rooms.manifests.refs.of_id(line) is not None:
+            continue
+        if not how.preview:
+            datasets.drop(line)
+            core.world.steps.reach(Step.CLEANUP_FORK_RECLAIMED)
+        gone.append(line)
+    return gone

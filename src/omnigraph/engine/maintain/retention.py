@@ -1,0 +1,202 @@
+"""What must be kept, decided from everything that anybody may still ask for.
+
+A snapshot is kept if the policy says so, if it was the head a moment ago, or if a live branch needs
+it: as its head, as the point it was made from, or as the base of a future merge. Everything that a
+kept snapshot or an unfinished write pins is kept with it. The rest may go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+
+from omnigraph.engine.core import Core
+from omnigraph.errors import ConflictError, NotFoundError
+from omnigraph.model.graph import MAIN, Branch, Snapshot
+from omnigraph.model.limits import MERGE_BASES_KEPT_MAX
+from omnigraph.storage.manifest_rows import CommitRow
+from omnigraph.storage.sidecar import Sidecar
+
+Line = tuple[str, str | None]  # a table's location, and the Lance branch of it
+Pin = tuple[str, str | None, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """How much of the past to keep: a version goes only if every given bound lets it go.
+
+    `older_than_us` lets go what was made before that moment; `superseded_us` is the moment from
+    which on former heads stay, because somebody may still be reading them.
+    """
+
+    keep_versions: int | None
+    older_than_us: int | None
+    superseded_us: int
+
+    def keeps(self, *, rank: int, made_us: int, followed_us: int | None) -> bool:
+        """Whether the version stays. `rank` counts from 0 at the head."""
+        if followed_us is None or followed_us >= self.superseded_us:
+            return True
+        by_count = self.keep_versions is not None and rank < self.keep_versions
+        by_age = self.older_than_us is not None and made_us >= self.older_than_us
+        return by_count or by_age
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """What stays and what may go, as of one look at the graph."""
+
+    branches: tuple[Branch, ...]
+    unwanted: Mapping[str | None, tuple[int, ...]]  # manifest versions by branch id
+    pins: frozenset[Pin]
+    table_keys: Mapping[str, str]  # location -> the name it goes by
+    unreadable: tuple[str, ...]  # branches whose needs are unknown
+
+    def pinned(self, line: Line) -> frozenset[int]:
+        return frozenset(version for *where, version in self.pins if tuple(where) == line)
+
+    @property
+    def lines(self) -> frozenset[Line]:
+        return frozenset((location, branch) for location, branch, _ in self.pins)
+
+    @property
+    def live_ids(self) -> frozenset[str]:
+        return frozenset(branch.id for branch in self.branches if branch.id is not None)
+
+
+def survey(core: Core, policy: Policy) -> Survey:
+    """Look at every live branch and every unfinished write."""
+    manifests = core.rooms.manifests
+    branches: list[Branch] = []
+    versions: dict[str | None, dict[int, tuple[int, int | None]]] = {}
+    unreadable: list[str] = []
+    for branch in core.rooms.refs.list():
+        try:
+            versions[branch.id] = _versions(core, branch)
+            branches.append(branch)
+        except NotFoundError:
+            if core.rooms.refs.list() and _is_live(core, branch):
+                unreadable.append(branch.name)
+    kept = {branch.id: _kept(versions[branch.id], policy) for branch in branches}
+    for row in _needed_commits(core, branches):
+        if row.branch_id in kept:
+            kept[row.branch_id].add(row.commit.graph_manifest_version)
+    snapshots = list(_snapshots(core, branches, kept))
+    heads = [manifests.head(branch) for branch in branches]
+    pins = {
+        (entry.location, entry.branch, entry.version)
+        for snapshot in (*snapshots, *heads)
+        for entry in snapshot.datasets
+    }
+    names = {entry.location: entry.table_key for head in heads[::-1] for entry in head.datasets}
+    return Survey(
+        branches=tuple(branches),
+        unwanted={
+            branch.id: tuple(sorted(versions[branch.id].keys() - kept[branch.id]))
+            for branch in branches
+        },
+        pins=frozenset(pins | _sidecar_pins(core)),
+        table_keys=names,
+        unreadable=tuple(unreadable),
+    )
+
+
+def _is_live(core: Core, branch: Branch) -> bool:
+    living = core.rooms.manifests.refs.find(branch.name)
+    return living is not None and living.id == branch.id
+
+
+def _versions(core: Core, branch: Branch) -> dict[int, tuple[int, int | None]]:
+    """The stored manifest versions of a branch: when each was made, and when it was followed."""
+    manifests = core.rooms.manifests
+    stored = manifests.datasets.versions(branch.id)
+    known = manifests.fresh(branch.id)
+    made = _made(
+        (row for chunk in manifests.commit_chunks(known) for row in chunk),
+        branch_id=branch.id,
+        oldest=stored[0],
+    )
+    found: dict[int, tuple[int, int | None]] = {}
+    followed: int | None = None
+    for version in reversed([one for one in stored if one <= known.version]):
+        # A version without a commit of its own (a migration, a fork's first) is as old as the next.
+        at = made.get(version, followed if followed is not None else branch.created_at)
+        found[version] = (at, followed)
+        followed = at
+    return found
+
+
+def _made(rows: Iterator[CommitRow], *, branch_id: str | None, oldest: int) -> dict[int, int]:
+    made: dict[int, int] = {}
+    for row in rows:
+        if row.commit.graph_manifest_version < oldest:
+            break
+        if row.branch_id == branch_id:
+            made[row.commit.graph_manifest_version] = row.commit.created_at
+    return made
+
+
+def _kept(versions: Mapping[int, tuple[int, int | None]], policy: Policy) -> set[int]:
+    newest_first = sorted(versions, reverse=True)
+    return {
+        version
+        for rank, version in enumerate(newest_first)
+        if policy.keeps(rank=rank, made_us=versions[version][0], followed_us=versions[version][1])
+    }
+
+
+def _needed_commits(core: Core, branches: list[Branch]) -> Iterator[CommitRow]:
+    """Where live branches were made, and where their merges will start from."""
+    manifests = core.rooms.manifests
+    wanted = {branch.fork_commit_id for branch in branches if branch.fork_commit_id is not None}
+    for ours, theirs in _pairs(branches):
+        heads = [manifests.head(one).graph_commit_id for one in (ours, theirs)]
+        base = core.history.merge_base(*heads)
+        if base is not None:
+            wanted.add(base.graph_commit_id)
+    for commit_id in sorted(wanted):
+        try:
+            yield manifests.commit_row(commit_id)
+        except NotFoundError:
+            continue  # it went with a branch that is gone
+
+
+def _pairs(branches: list[Branch]) -> Iterable[tuple[Branch, Branch]]:
+    """Every pair of branches; of very many only each one with its parent and with main."""
+    every = list(combinations(branches, 2))
+    if len(every) <= MERGE_BASES_KEPT_MAX:
+        return every
+    by_name = {branch.name: branch for branch in branches}
+    return [
+        (branch, by_name[name])
+        for branch in branches
+        for name in {branch.parent or MAIN, MAIN}
+        if name in by_name and name != branch.name
+    ]
+
+
+def _snapshots(
+    core: Core, branches: list[Branch], kept: Mapping[str | None, set[int]]
+) -> Iterator[Snapshot]:
+    for branch in branches:
+        for version in kept[branch.id]:
+            try:
+                yield core.rooms.manifests.at_version(branch, version)
+            except NotFoundError:
+                continue  # an earlier cleanup, or one that died, took it
+
+
+def _sidecar_pins(core: Core) -> set[Pin]:
+    pins: set[Pin] = set()
+    for sidecar in core.rooms.sidecars.pending():
+        if not isinstance(sidecar, Sidecar):
+            raise ConflictError(
+                f"cleanup cannot tell what the unfinished write {sidecar.operation_id} needs: "
+                f"{sidecar.problem}",
+                hint="see `omnigraph recovery list`",
+                operation_id=sidecar.operation_id,
+            )
+        for effect in sidecar.effects:
+            pins.add((effect.location, effect.branch, effect.expected_version))
+    return pins
