@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from omnigraph.cli.bars import wants_progress
 from omnigraph.cli.call import Call, read_text
 from omnigraph.cli.scope import ScopeFlags
 from omnigraph.errors import InputError
@@ -22,11 +22,6 @@ def sources_of(paths: Sequence[str], type_name: str | None) -> Sequence[str] | M
     if type_name is None:
         return list(paths)
     return {type_name: paths[0] if len(paths) == 1 else list(paths)}
-
-
-def wants_progress(call: Call) -> bool:
-    """Bars are for people who look: a terminal, no JSON, not told to be quiet."""
-    return sys.stderr.isatty() and not call.as_json and not call.quiet
 
 
 def read_job(call: Call, path: str) -> tuple[Call, dict[str, Any]]:

@@ -53,6 +53,7 @@ COMMANDS: Mapping[str, Entry] = {
     ),
     "cleanup": Entry("maintain", "cleanup", DIRECT, "collect versions that nobody can reach"),
     "repair": Entry("maintain", "repair", DIRECT, "explain and heal drifted tables"),
+    "health": Entry("maintain", "health", DIRECT, "how a graph is doing, with advice"),
     "recovery": Entry("recovery", "recovery", DIRECT, "unfinished writes and what became of them"),
     "graphs": Entry("profile", "graphs", SERVED, "the graphs of a server"),
     "embed": Entry("embed", "embed", LOCAL, "fill the vectors of an NDJSON file"),

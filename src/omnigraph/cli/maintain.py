@@ -1,4 +1,4 @@
-"""`optimize`, `cleanup` and `repair`."""
+"""`optimize`, `cleanup`, `repair` and `health`."""
 
 from __future__ import annotations
 
@@ -8,38 +8,74 @@ from typing import Any
 
 import click
 
+from omnigraph.cli.bars import progress_bar
 from omnigraph.cli.call import Call
-from omnigraph.cli.output import type_words
+from omnigraph.cli.output import TableStyle, table_lines, type_words
 from omnigraph.cli.scope import Capability
 from omnigraph.cli.spark import engine_options, spark_session
 from omnigraph.cli.verbs import verb
 from omnigraph.errors import InputError
+from omnigraph.model.limits import MAINTENANCE_CONCURRENCY
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-RECOVERY_FLOOR = 3
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
+_branch_option = click.option(
+    "--branch", default="main", show_default=True, metavar="NAME", help="the branch meant"
+)
+
+
+def concurrency(call: Call) -> int:
+    """How many tables are worked on at once: `OMNIGRAPH_MAINTENANCE_CONCURRENCY`, else 8."""
+    text = call.environ.get("OMNIGRAPH_MAINTENANCE_CONCURRENCY", "").strip()
+    if not text:
+        return MAINTENANCE_CONCURRENCY
+    if not text.isdigit() or int(text) < 1:
+        raise InputError(
+            f"OMNIGRAPH_MAINTENANCE_CONCURRENCY must be a whole number of 1 or more, got '{text}'"
+        )
+    return int(text)
+
+
+def size_words(count: int) -> str:
+    """A number of bytes as people say it."""
+    size = float(count)
+    for unit in _UNITS:
+        if size < 1024 or unit == _UNITS[-1]:
+            break
+        size /= 1024
+    return f"{count} bytes" if unit == "bytes" else f"{size:.1f} {unit}"
+
+
+# --- optimize --------------------------------------------------------------------------------
 
 
 @verb("optimize", capability=Capability.DIRECT, positional="uri", writes=True)
+@_branch_option
 @engine_options
 def optimize(
-    call: Call, *, engine: str, spark_master: str | None, spark_remote: str | None
+    call: Call,
+    *,
+    branch: str,
+    engine: str,
+    spark_master: str | None,
+    spark_remote: str | None,
 ) -> None:
     """Compact every table and bring its indexes up to date, in one commit."""
+    at_once = concurrency(call)
     uri = call.target.uri
     call.announce()
     if engine == "spark":
         from omnigraph import pipeline
 
-        spark = spark_session(spark_master, spark_remote)
-        report = pipeline.optimize(spark, uri)
+        report = pipeline.optimize(spark_session(spark_master, spark_remote), uri, branch=branch)
     else:
-        with call.graph(write=True) as graph:
-            report = graph.optimize()
-    datasets = [one.to_json() for one in report.datasets]
-    lines = [f"optimize {uri} — {len(datasets)} tables"]
-    for one in datasets:
+        with call.graph(write=True) as graph, progress_bar(call) as progress:
+            report = graph.optimize(branch, concurrency=at_once, progress=progress)
+    body = report.to_json()
+    lines = [f"optimize {uri} — {len(body['datasets'])} tables"]
+    for one in body["datasets"]:
         lines += _optimize_lines(one)
-    call.emit({"uri": uri, "datasets": datasets}, human=lines)
+    call.emit({**body, "uri": uri}, human=lines)
 
 
 def _optimize_lines(one: dict[str, Any]) -> list[str]:
@@ -58,10 +94,13 @@ def _optimize_lines(one: dict[str, Any]) -> list[str]:
     return lines
 
 
+# --- cleanup ---------------------------------------------------------------------------------
+
+
 @verb("cleanup", capability=Capability.DIRECT, positional="uri", writes=True)
-@click.option("--keep", type=click.IntRange(min=1), metavar="N", help="versions to keep per table")
-@click.option("--older-than", metavar="AGE", help="only versions older than 30s, 5m, 12h, 7d, 2w")
-@click.option("--confirm", is_flag=True, help="really do it")
+@click.option("--keep", type=click.IntRange(min=1), metavar="N", help="snapshots to keep a branch")
+@click.option("--older-than", metavar="AGE", help="only what is older than 30s, 5m, 12h, 7d or 2w")
+@click.option("--confirm", is_flag=True, help="really do it; without, only say what would go")
 def cleanup(call: Call, keep: int | None, older_than: str | None, *, confirm: bool) -> None:
     """Collect the versions that no branch, snapshot or unfinished write needs."""
     age = None if older_than is None else duration(older_than)
@@ -70,42 +109,44 @@ def cleanup(call: Call, keep: int | None, older_than: str | None, *, confirm: bo
             "cleanup requires at least one of keep_versions or older_than",
             hint="pass --keep N and/or --older-than AGE",
         )
+    at_once = concurrency(call)
     uri = call.target.uri
-    if keep is not None and keep < RECOVERY_FLOOR:
-        call.note(f"warning: --keep {keep} is below the recovery floor of {RECOVERY_FLOOR}")
-    if not confirm:
+    if confirm:
+        call.consent()
+        call.announce()
+    else:
         policy = _policy(keep, older_than)
         click.echo(f"cleanup would {policy} at {uri}; pass --confirm to do it", err=True)
-        return
-    call.consent()
-    call.announce()
-    with call.graph(write=True) as graph:
-        report = graph.cleanup(keep_versions=keep, older_than=age)
-    datasets = [one.to_json() for one in report.datasets]
-    payload = {
-        "uri": uri,
-        "keep_versions": keep,
-        "older_than_secs": None if age is None else int(age.total_seconds()),
-        "datasets": datasets,
-    }
-    call.emit(payload, human=_cleanup_lines(datasets))
+    with call.graph(write=confirm) as graph:
+        report = graph.cleanup(
+            keep_versions=keep, older_than=age, preview=not confirm, concurrency=at_once
+        )
+    for warning in report.warnings:
+        call.note(f"warning: {warning}")
+    body = report.to_json()
+    call.emit({**body, "uri": uri}, human=_cleanup_lines(body))
 
 
 def _policy(keep: int | None, older_than: str | None) -> str:
     parts = []
     if keep is not None:
-        parts.append(f"keep the newest {keep} versions of each table")
+        parts.append(f"keep the newest {keep} snapshots of each branch")
     if older_than is not None:
         parts.append(f"collect only what is older than {older_than}")
     return " and ".join(parts)
 
 
-def _cleanup_lines(datasets: list[dict[str, Any]]) -> list[str]:
+def _cleanup_lines(body: dict[str, Any]) -> list[str]:
+    datasets = body["datasets"]
     versions = sum(one["old_versions_removed"] for one in datasets)
-    size = sum(one["bytes_removed"] for one in datasets)
-    lines = [f"removed {versions} versions, {size} bytes across {len(datasets)} datasets"]
+    size = sum(one["bytes_removed"] for one in (*datasets, body["manifest"]))
+    done = "would remove" if body["preview"] else "removed"
+    where = f"across {len(datasets)} datasets"
+    lines = [f"{done} {versions} versions, {size_words(size)} {where}"]
+    lines += [f"  forgotten fork of {one['owner']}" for one in body["reclaimed"]]
     failed = [one for one in datasets if one.get("error")]
     lines += [f"  {type_words(one['type_key'])}: {one['error']}" for one in failed]
+    lines += [f"  {type_words(one['owner'])}: {one['error']}" for one in body["failures"]]
     if failed:
         lines.append(f"{len(failed)} datasets failed and will be tried again by the next cleanup")
     return lines
@@ -122,30 +163,27 @@ def duration(text: str) -> dt.timedelta:
         raise InputError(f"'{text}' is longer than we can count") from cause
 
 
+# --- repair ----------------------------------------------------------------------------------
+
+
 @verb("repair", capability=Capability.DIRECT, positional="uri", writes=True)
+@_branch_option
 @click.option("--confirm", is_flag=True, help="heal what is known to be harmless")
 @click.option("--force", is_flag=True, help="with --confirm: publish everything else as it is, too")
-def repair(call: Call, *, confirm: bool, force: bool) -> None:
+def repair(call: Call, *, branch: str, confirm: bool, force: bool) -> None:
     """Explain tables whose head is ahead of the manifest, and heal them if told to."""
     if force and not confirm:
         raise InputError("repair --force requires --confirm")
     uri = call.target.uri
     call.announce()
     with call.graph(write=confirm) as graph:
-        report = graph.repair(confirm=confirm, force=force)
-    datasets = [one.to_json() for one in report.datasets]
-    payload = {
-        "uri": uri,
-        "confirm": confirm,
-        "force": force,
-        "graph_manifest_version": report.graph_manifest_version,
-        "datasets": datasets,
-    }
+        report = graph.repair(confirm, force, branch=branch)
+    body = report.to_json()
     mode = "forced repair" if force else "repair" if confirm else "preview"
-    lines = [f"repair {uri} — {mode} mode, {len(datasets)} datasets"]
-    lines += [_repair_line(one) for one in datasets]
-    call.emit(payload, human=lines)
-    if any(one["action"] == "refused" for one in datasets):
+    lines = [f"repair {uri} — {mode} mode, {len(body['datasets'])} datasets"]
+    lines += [_repair_line(one) for one in body["datasets"]]
+    call.emit({**body, "uri": uri}, human=lines)
+    if report.refused:
         click.get_current_context().exit(1)
 
 
@@ -154,3 +192,32 @@ def _repair_line(one: dict[str, Any]) -> str:
     operations = ", ".join(one.get("operations") or ())
     error = one.get("error")
     return text + (f" ({operations})" if operations else "") + (f": {error}" if error else "")
+
+
+# --- health ----------------------------------------------------------------------------------
+
+
+@verb("health", capability=Capability.DIRECT, positional="uri")
+@_branch_option
+def health(call: Call, *, branch: str) -> None:
+    """Show fragments, index coverage, versions and bytes, with advice."""
+    with call.graph() as graph:
+        body = graph.health(branch).to_json()
+    rows = [
+        {
+            "table": type_words(one["type_key"]),
+            "entities": one["entity_count"],
+            "fragments": one["fragments"],
+            "small": one["small_fragments"],
+            "versions": one["versions"],
+            "live": size_words(one["bytes_live"]),
+            "reclaimable": size_words(one["bytes_reclaimable"]),
+            "missing indexes": ", ".join(one["missing_indexes"]),
+        }
+        for one in body["datasets"]
+    ]
+    columns = tuple(rows[0]) if rows else ("table",)
+    lines = list(table_lines(columns, rows, style=TableStyle()))
+    lines += [f"unfinished write {name}" for name in body["pending_recoveries"]]
+    lines += [f"advice: {text}" for text in body["advice"]] or ["healthy"]
+    call.emit(body, human=lines)
