@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from omnigraph import errors, pipeline
     from omnigraph.compiler.query import LintReport
+    from omnigraph.engine.changes import ChangeSet
+    from omnigraph.engine.evolve import SchemaApplyResult
     from omnigraph.engine.graph import Graph, OpenMode
+    from omnigraph.engine.merge.conflicts import MergePreview, MergeResult
     from omnigraph.engine.read.result import QueryResult
     from omnigraph.engine.results import LoadResult, MutationResult
     from omnigraph.engine.write.blobs import BlobReader
@@ -28,15 +31,19 @@ __version__ = "0.10.0"
 __all__ = [
     "BlobReader",
     "Branch",
+    "ChangeSet",
     "Commit",
     "Graph",
     "LintReport",
     "LoadResult",
+    "MergePreview",
+    "MergeResult",
     "MutationResult",
     "OpenMode",
     "PipelineReport",
     "QueryResult",
     "RecoveryRecord",
+    "SchemaApplyResult",
     "SchemaPlan",
     "Sidecar",
     "Snapshot",
@@ -50,15 +57,19 @@ _ROOMS = frozenset({"errors", "pipeline"})
 _HOMES = {
     "BlobReader": "omnigraph.engine.write.blobs",
     "Branch": "omnigraph.model.graph",
+    "ChangeSet": "omnigraph.engine.changes",
     "Commit": "omnigraph.model.graph",
     "Graph": "omnigraph.engine.graph",
     "LintReport": "omnigraph.compiler.query",
     "LoadResult": "omnigraph.engine.results",
+    "MergePreview": "omnigraph.engine.merge.conflicts",
+    "MergeResult": "omnigraph.engine.merge.conflicts",
     "MutationResult": "omnigraph.engine.results",
     "OpenMode": "omnigraph.engine.graph",
     "PipelineReport": "omnigraph.pipeline.report",
     "QueryResult": "omnigraph.engine.read.result",
     "RecoveryRecord": "omnigraph.storage.audit",
+    "SchemaApplyResult": "omnigraph.engine.evolve",
     "SchemaPlan": "omnigraph.model.plan",
     "Sidecar": "omnigraph.storage.sidecar",
     "Snapshot": "omnigraph.model.graph",
