@@ -76,6 +76,13 @@ def _two_sides(graph: Graph) -> None:
     graph.mutate(PAIR, "older")
 
 
+def _small_commits(graph: Graph, branch: str = "main") -> None:
+    for name in ("fay", "gus"):
+        line = f'{{"type":"Person","data":{{"name":"{name}"}}}}'
+        edge = f'{{"edge":"Knows","from":"{name}","to":"ada","data":{{"id":"{name}"}}}}'
+        graph.load(f"{line}\n{edge}", mode="append", branch=branch)
+
+
 STORIES: tuple[Story, ...] = (
     Story("mutation: a node and its edge", _mutate("pair")),
     Story("mutation: an update", _mutate("older")),
@@ -132,6 +139,14 @@ STORIES: tuple[Story, ...] = (
         lambda graph: graph.delete_branch("side"),
         prepare=_two_sides,
     ),
+    Story("optimize: two tables", lambda graph: graph.optimize(), prepare=_small_commits),
+    Story(
+        "optimize: a branch",
+        lambda graph: graph.optimize("side"),
+        prepare=lambda graph: (graph.create_branch("side"), _small_commits(graph, "side")),
+        branch="side",
+    ),
+    Story("ensure_indices", lambda graph: graph.ensure_indices()),
 )
 
 BY_NAME = {story.name: story for story in STORIES}

@@ -58,7 +58,7 @@ class TableReader:
     def count(self, where: str | None = None) -> int:
         """How many rows there are, or how many satisfy the SQL condition."""
         with self._reading():
-            return int(self._pinned.dataset.count_rows(where))
+            return reading.count(self._pinned, where)
 
     def scan(
         self,
@@ -92,14 +92,12 @@ class TableReader:
             blobs=blobs,
         )
         with self._reading():
-            batches: pa.RecordBatchReader = reading.scanner(self._pinned, request).to_reader()
-            return batches
+            return reading.batches(self._pinned, request)
 
     def read(self, **options: Any) -> pa.Table:
         """The same as `scan`, all at once."""
         with self._reading():
-            rows: pa.Table = reading.scanner(self._pinned, Scan(**options)).to_table()
-            return rows
+            return reading.rows(self._pinned, Scan(**options))
 
     def locate(self, ids: Sequence[str]) -> pa.Table:
         """Where the rows with these ids are: `id`, `_rowid`, `_rowaddr`; missing ones left out."""

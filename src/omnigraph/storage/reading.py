@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -14,12 +16,16 @@ from lance.dataset import ColumnOrdering
 from lance.query import FullTextOperator, MatchQuery, PhraseQuery
 
 from omnigraph.storage import sql
+from omnigraph.storage.faults import reason_of
 from omnigraph.storage.handles import Pinned
+
+logger = logging.getLogger(__name__)
 
 ROW_ID: Final = "_rowid"
 ROW_ADDRESS: Final = "_rowaddr"
 BlobForm = Literal["descriptors", "bytes"]
 
+_FAULTS: Final = (OSError, ValueError, RuntimeError, pa.ArrowException)
 _BLOBS: Final = {"descriptors": "blobs_descriptions", "bytes": "all_binary"}
 _VALUE_LIST_MAX: Final = 10_000  # values of one SQL condition
 _ROWS_PER_VALUE: Final = 100  # fewer rows than this for each value are read and compared here
@@ -55,7 +61,55 @@ class Scan:
     blobs: BlobForm = "descriptors"
 
 
-def scanner(pinned: Pinned, scan: Scan) -> Any:
+def rows(pinned: Pinned, scan: Scan) -> pa.Table:
+    """The rows of the request, all at once; a damaged index only costs time."""
+    try:
+        found: pa.Table = scanner(pinned, scan).to_table()
+    except _FAULTS as cause:
+        if scan.where is None:
+            raise
+        _warn(pinned, cause)
+        found = scanner(pinned, scan, use_indexes=False).to_table()
+    return found
+
+
+def batches(pinned: Pinned, scan: Scan) -> pa.RecordBatchReader:
+    """The same, batch by batch."""
+    reader: pa.RecordBatchReader = scanner(pinned, scan).to_reader()
+    if scan.where is None:
+        return reader
+    try:
+        # Lance asks its indexes before the first batch comes.
+        first = next(iter(reader), None)
+    except _FAULTS as cause:
+        _warn(pinned, cause)
+        plain: pa.RecordBatchReader = scanner(pinned, scan, use_indexes=False).to_reader()
+        return plain
+    begun = [] if first is None else [first]
+    return pa.RecordBatchReader.from_batches(reader.schema, chain(begun, reader))
+
+
+def count(pinned: Pinned, where: str | None) -> int:
+    """How many rows there are, or how many satisfy the condition."""
+    try:
+        return int(pinned.dataset.count_rows(where))
+    except _FAULTS as cause:
+        if where is None:
+            raise
+        _warn(pinned, cause)
+        request = Scan(columns=[], where=where, with_row_id=True)
+        return int(scanner(pinned, request, use_indexes=False).count_rows())
+
+
+def _warn(pinned: Pinned, cause: BaseException) -> None:
+    """An error of the data, or of the condition, comes again when all rows are looked at."""
+    logger.warning(
+        "reading without indexes",
+        extra={"table": pinned.entry.table_key, "why": reason_of(cause)},
+    )
+
+
+def scanner(pinned: Pinned, scan: Scan, *, use_indexes: bool = True) -> Any:
     """The Lance scanner for the request; it reports to the meter when it is done."""
     dataset = pinned.dataset
     chosen = scan.fragments
@@ -70,6 +124,7 @@ def scanner(pinned: Pinned, scan: Scan) -> Any:
         batch_size=scan.batch_rows,
         fragments=None if chosen is None else [dataset.get_fragment(one) for one in chosen],
         scan_in_order=True,
+        use_scalar_index=use_indexes,
         blob_handling=_BLOBS[scan.blobs],
         scan_stats_callback=pinned.meter.add,
     )
@@ -93,15 +148,14 @@ def lookup(pinned: Pinned, wanted: Mapping[str, Sequence[Any]], columns: Sequenc
     if len(short) == len(wanted) and fewest * _ROWS_PER_VALUE < _rows(pinned, chosen):
         where = sql.all_of(*(sql.in_list(name, values) for name, values in wanted.items()))
         request = Scan(columns=columns, where=where, fragments=chosen)
-        found: pa.Table = scanner(pinned, request).to_table()
-        return found
+        return rows(pinned, request)
     # Comparing every row with many values is cheaper here than in Lance's filters.
     names = [*columns, *(name for name in wanted if name not in columns)]
-    rows: pa.Table = scanner(pinned, Scan(columns=names, fragments=chosen)).to_table()
+    found = rows(pinned, Scan(columns=names, fragments=chosen))
     for name, values in wanted.items():
-        options = pa.array(values, rows.schema.field(name).type)
-        rows = rows.filter(pc.is_in(rows[name], value_set=options, skip_nulls=True))
-    return rows.select(list(columns))
+        options = pa.array(values, found.schema.field(name).type)
+        found = found.filter(pc.is_in(found[name], value_set=options, skip_nulls=True))
+    return found.select(list(columns))
 
 
 def _narrowed(pinned: Pinned, wanted: Mapping[str, Sequence[Any]]) -> list[int] | None:
@@ -152,7 +206,7 @@ def rows_at(pinned: Pinned, addresses: npt.NDArray[np.uint64], columns: Sequence
     else:
         fragments = np.unique(addresses >> np.uint64(32)).tolist()
         request = Scan(columns=[*columns, ROW_ADDRESS], fragments=fragments)
-    found: pa.Table = scanner(pinned, request).to_table()
+    found = rows(pinned, request)
     if len(addresses) > _VALUE_LIST_MAX:
         found = found.filter(pc.is_in(found[ROW_ADDRESS], value_set=pa.array(addresses)))
     return found.select(list(columns))
