@@ -384,6 +384,8 @@ class Graph(HistoryCalls, SchemaCalls, MaintenanceCalls):
     ) -> list[Commit]:
         """The history of a branch, newest first; the last one is the genesis commit."""
         core = self._opened()
+        if limit is not None and limit < 0:
+            raise InputError(f"limit must be 0 or more, got {limit}")
         return core.history.commits(core.branch(branch), actor=actor, limit=limit)
 
     def commit(self, commit_id: str) -> Commit:

@@ -56,6 +56,8 @@ class Root:
         scheme, separator, rest = uri.partition("://")
         if not uri.strip():
             raise InputError("the graph's address is empty", uri=uri)
+        if "\0" in uri:
+            raise InputError("the graph's address holds a zero byte", uri=uri)
         if not separator:
             return cls._local(uri)
         match scheme.lower():

@@ -17,6 +17,7 @@ from omnigraph.model.schema import INTEGERS, PropertyType, Scalar
 JS_SAFE_INTEGER_MAX = 2**53 - 1
 _U64_ENGINE_MAX = 2**63 - 1
 _DECIMAL = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 ParamMode = Literal["standard", "javascript"]
@@ -95,6 +96,8 @@ class _Binder:
                 if not isinstance(value, str):
                     word = "string" if scalar is Scalar.STRING else "blob string"
                     raise self.error(f"expected {word}, got {_word(value)}")
+                if not value.isascii() and _SURROGATE.search(value):
+                    raise self.error("expected text, got half of a surrogate pair")
                 return value
             case Scalar.BOOL:
                 if not isinstance(value, bool):

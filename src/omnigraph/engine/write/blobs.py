@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from omnigraph.engine.arguments import checks_arguments
 from omnigraph.errors import InputError, NotFoundError
 from omnigraph.model.graph import Snapshot
 from omnigraph.model.schema import Catalog, EdgeType, NodeType, Scalar
@@ -10,6 +11,7 @@ from omnigraph.storage.blobs import StoredBlob
 from omnigraph.storage.table import Tables
 
 
+@checks_arguments
 class BlobReader:
     """The bytes of one blob, read on demand. `uri` is set when they lie outside the graph."""
 
