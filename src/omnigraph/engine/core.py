@@ -17,6 +17,7 @@ from omnigraph.model.ports import ObjectStore, World
 from omnigraph.model.schema import Catalog
 from omnigraph.storage.audit import Audit
 from omnigraph.storage.history import History
+from omnigraph.storage.layout import INIT_CLAIM
 from omnigraph.storage.lease import Leases
 from omnigraph.storage.manifest import ManifestStore
 from omnigraph.storage.migrations import migrate
@@ -141,9 +142,7 @@ def _moment(text: str) -> datetime | None:
 # --- opening and making ----------------------------------------------------------------------
 
 
-def assemble(
-    root: Root, world: World, mode: OpenMode, *, store: ObjectStore | None = None
-) -> Core:
+def assemble(root: Root, world: World, mode: OpenMode, *, store: ObjectStore | None = None) -> Core:
     """Put the parts together; a `store` of one's own is how tests make control objects fail."""
     store = store or open_store(root, world)
     tables = Tables(root, world)
@@ -180,13 +179,15 @@ def open_core(
     root = Root.parse(uri, aws_environment() if environ is None else environ)
     core = assemble(root, world or World(), mode)
     if not core.rooms.manifests.exists():
+        begun = core.store.read(INIT_CLAIM) is not None
         raise NotFoundError(
-            f"there is no graph at '{uri}'",
+            f"there is no graph at '{uri}'" + (", only an init that did not finish" * begun),
             kind="graph",
             name=uri,
             hint="make one with `omnigraph init`",
         )
     if mode is OpenMode.READ_WRITE:
-        migrate(root, core.world, core.store)
+        if not core.rooms.manifests.last_known(None).current:
+            migrate(root, core.world, core.store)
         core.recover()
     return core
