@@ -2,7 +2,8 @@
 
 Only rows that are not at the same place in both versions of a table are read; they are paired by
 entity id and compared property by property, typed: null is not "", 1.0 is not "1". An entity that
-was deleted and made again, or touched without a change, is judged by what it is, not by what was done.
+was deleted and made again, or touched without a change, is judged by what it is, not by what was
+done to it.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from omnigraph.engine.core import Core
 from omnigraph.engine.difference import blob_names
 from omnigraph.engine.write.columns import batch_schema
 from omnigraph.errors import InputError, NotFoundError
-from omnigraph.model.graph import Commit, Snapshot
+from omnigraph.model.graph import Commit, Snapshot, TableEntry
 from omnigraph.model.schema import EdgeType, NodeType
 from omnigraph.storage import sql
 
@@ -54,15 +54,31 @@ def _versions(core: Core, table_key: str, entity_id: str, branch: str) -> Iterat
         try:
             after = core.rooms.manifests.at_commit(commit.graph_commit_id)
             before = core.rooms.manifests.at_commit(parent.graph_commit_id)
-            if after.entries.get(table_key) == before.entries.get(table_key):
+            earlier_key = _earlier_key(before, after.entries.get(table_key), table_key)
+            if _pin(after.entries.get(table_key)) == _pin(before.entries.get(earlier_key)):
+                table_key = earlier_key
                 continue
             new = _image(core, after, table_key, entity_id)
-            old = _image(core, before, table_key, entity_id)
+            old = _image(core, before, earlier_key, entity_id)
         except NotFoundError:
             return  # cleanup took what lies further back
+        table_key = earlier_key
         if new != old:
             op: Op = "insert" if old is None else "delete" if new is None else "update"
             yield EntityVersion(commit=commit, op=op, image=new)
+
+
+def _earlier_key(before: Snapshot, entry: TableEntry | None, table_key: str) -> str:
+    """What the type was called before: a renamed one keeps its table's place."""
+    if entry is not None:
+        for key, earlier in before.entries.items():
+            if earlier.location == entry.location:
+                return key
+    return table_key
+
+
+def _pin(entry: TableEntry | None) -> tuple[str, str | None, int] | None:
+    return None if entry is None else (entry.location, entry.branch, entry.version)
 
 
 def _image(core: Core, snapshot: Snapshot, table_key: str, entity_id: str) -> Image | None:

@@ -18,7 +18,7 @@ from omnigraph.engine.changes import (
 )
 from omnigraph.engine.core import Core
 from omnigraph.engine.tokens import seal_token, unseal_token
-from omnigraph.errors import ChangeFeedGapError, InputError
+from omnigraph.errors import ChangeFeedGapError, InputError, SchemaBoundaryError
 from omnigraph.model.graph import Branch, Commit
 from omnigraph.model.limits import FEED_COMMITS_PER_POLL
 
@@ -146,7 +146,12 @@ def _filled(
     blocks: list[ChangePage] = []
     room, after, skip = size, place.after_commit_id, place.skip
     for commit in ahead[:FEED_COMMITS_PER_POLL]:
-        changes = commit_images(core, commit, wanted)[skip:]
+        try:
+            changes = commit_images(core, commit, wanted)[skip:]
+        except (ChangeFeedGapError, SchemaBoundaryError):
+            if not blocks:
+                raise
+            break  # what lies before it is delivered first
         if len(changes) > room and blocks:
             break
         blocks.append(ChangePage(cause=commit, changes=tuple(changes[:room])))
