@@ -8,7 +8,12 @@ from typing import Any
 from omnigraph.engine.core import Core
 from omnigraph.engine.merge.conflicts import TypeCounts
 from omnigraph.engine.merge.run import Merge, prepared_changes, three_way
-from omnigraph.errors import MergeConflictsError, NotFoundError, ParentlessCommitError
+from omnigraph.errors import (
+    ConflictError,
+    MergeConflictsError,
+    NotFoundError,
+    ParentlessCommitError,
+)
 from omnigraph.model.changeset import WriterKind
 from omnigraph.model.graph import Commit
 from omnigraph.storage.writer import Intent, Prepared, WriteContext
@@ -53,6 +58,12 @@ def revert(core: Core, commit_id: str, branch: str, *, actor_id: str | None) -> 
 
     def prepare(context: WriteContext) -> Prepared | None:
         nonlocal worked
+        if len({one.schema.hash for one in (done, undone, context.snapshot)}) > 1:
+            raise ConflictError(
+                f"commit '{commit_id}' cannot be undone across a change of the schema",
+                hint="apply the earlier schema, or change the entities by hand",
+                commit_id=commit_id,
+            )
         worked = three_way(core, done, undone, context, strategy="fail")
         if worked.conflicts:
             raise MergeConflictsError(
