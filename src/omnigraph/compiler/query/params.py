@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -172,6 +173,8 @@ class _Binder:
             plain = _plain(item)
             if isinstance(plain, bool) or not isinstance(plain, int | float):
                 raise self.error("vector element is not numeric")
+            if isinstance(plain, float) and not math.isfinite(plain):
+                raise self.error("vector element is not finite")
             numbers.append(self._float(plain, Scalar.F32))
         if len(numbers) != kind.dimension:
             raise self.error(f"expected {kind.dimension} elements, got {len(numbers)}")

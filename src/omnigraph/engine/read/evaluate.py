@@ -148,7 +148,8 @@ def _in_list(expr: ir.InList, scope: Scope) -> Values:
         pa.scalar(False),  # noqa: FBT003 - a value
     )
     listed = [option for option in options if option is not None]
-    exact = needle.type == value_type(element)
+    # Arrow looks floats up bit by bit and would tell 0 from -0.
+    exact = needle.type == value_type(element) and not pa.types.is_floating(needle.type)
     if exact and not pa.types.is_boolean(needle.type) and not isinstance(needle, pa.Scalar):
         values = pa.array(listed, needle.type)
         return pc.if_else(pc.is_null(needle), nothing, pc.is_in(needle, value_set=values))

@@ -101,6 +101,8 @@ def _in_list(expr: ir.InList, constants: Constants) -> str | None:
     element = PropertyType(scalar=expr.options.type.scalar)
     if name is None or options is None or not _same_family(expr.needle.type, element):
         return None
+    if element.scalar in FLOATS and 0 in options:  # in a list, SQL tells 0 from -0
+        return None
     texts = [literal_sql(one, element) for one in options if one is not None]
     if not texts or len(texts) > _LISTED_MAX or any(text is None for text in texts):
         return None
