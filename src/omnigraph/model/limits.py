@@ -102,3 +102,5 @@ OFFENDERS_SHOWN_MAX: Final = 20  # bad records that an error or report describes
 READ_CACHE_BYTES_MAX: Final = 1024 * 1024 * 1024  # frames, adjacency and words kept per open graph
 QUERY_MEMORY_BYTES_MAX: Final = 2 * 1024 * 1024 * 1024  # match rows of one query
 QUERY_TIME_MS_MAX: Final = 300_000
+SHELF_EDGES_MIN: Final = 100_000  # the shape of a smaller edge type is not kept on disk
+SHELF_BYTES_MAX: Final = 2 * 1024 * 1024 * 1024  # adjacency on disk, for all graphs of a user

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from pathlib import Path
 from typing import Final, Protocol
 
 import numpy as np
@@ -18,6 +19,7 @@ from omnigraph.engine.read.column import PATCH_ROWS_MAX, Positions, one_array
 from omnigraph.engine.read.counters import Counters
 from omnigraph.engine.read.frame import SMALL_TABLE_ROWS, Change, Frame
 from omnigraph.engine.read.lookup import Lookups
+from omnigraph.engine.read.shelf import Shelf
 from omnigraph.engine.read.source import Source
 from omnigraph.engine.read.text_index import TextIndex
 from omnigraph.engine.read.topology import Topology
@@ -90,11 +92,18 @@ class Store:
 class Caches:
     """One per open graph; shared by its queries and threads."""
 
-    def __init__(self, tables: Tables, *, budget_bytes: int = READ_CACHE_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        tables: Tables,
+        *,
+        budget_bytes: int = READ_CACHE_BYTES_MAX,
+        shelf_folder: Path | None = None,
+    ) -> None:
         self.counters = Counters()
         self.budget_bytes = budget_bytes
         self._tables = tables
         self._store = Store(budget_bytes)
+        self._shelf = Shelf(tables, shelf_folder) if shelf_folder is not None else None
         self._building = threading.RLock()
         self._reads_at_trim = 0
         self._walks: dict[Hashable, int] = {}
@@ -159,12 +168,16 @@ class Caches:
         key = (edges.location, edges.branch)
         if edges.row_count < LOOKUP_EDGES_MIN or self.known_frame(edges) is not None:
             return None
+        if self._shelf is not None and self._shelf.has(edges, sources, targets):
+            return None
         with self._building:
             walked = self._walks[key] = self._walks.get(key, 0) + 1
         return None if walked > LOOKUP_WALKS else Lookups(self.source(edges), sources, targets)
 
     def topology(self, edges: TableEntry, sources: Frame, targets: Frame) -> Topology:
         """The shape of an edge table version between two node frames."""
+        if self._shelf is not None and self.known_frame(edges) is None:
+            self._take_from_shelf(self._shelf, edges, sources, targets)
         frame = self.frame(edges)
         ends = (sources.lineage, targets.lineage)
         key = ("topology", *frame.source.pin, frame.lineage, ends)
@@ -176,9 +189,24 @@ class Caches:
                     found = self._moved_topology(frame, sources, targets)
                     if found is None:
                         found = _built_topology(frame, sources, targets)
+                        if self._shelf is not None:
+                            self._shelf.save(frame, found, sources, targets)
                     self._store.put(key, found)
         assert isinstance(found, Topology)
         return found
+
+    def _take_from_shelf(
+        self, shelf: Shelf, edges: TableEntry, sources: Frame, targets: Frame
+    ) -> None:
+        """Put the edge frame and its topology in place as another process has left them."""
+        stored = shelf.load(edges, sources, targets)
+        if stored is None:
+            return
+        frame = Frame.bare(self.source(edges), stored.row_ids)
+        ends = (sources.lineage, targets.lineage)
+        with self._building:
+            self._store.put(("frame", *frame.source.pin), frame)
+            self._store.put(("topology", *frame.source.pin, frame.lineage, ends), stored.topology)
 
     def _moved_topology(self, frame: Frame, sources: Frame, targets: Frame) -> Topology | None:
         if frame.change is None:

@@ -31,7 +31,7 @@ class Candidates:
         self.binding = binding
         self._positions: Positions | None = None
         self._mask: Mask | None = None
-        self._ids = wanted_ids(run, binding)
+        self._ids, self._rest = wanted_ids(run, binding)
 
     @property
     def frame(self) -> Frame:
@@ -103,7 +103,7 @@ class Candidates:
         if self._ids is not None:
             found = frame.lookup(self._ids)
             found = np.unique(found[found >= 0])
-            return found[self._satisfied(found)]
+            return found[self._satisfied(found, self._rest)] if self._rest else found
         everything = frame.positions()
         if not self.binding.conditions:
             return everything
@@ -144,23 +144,30 @@ def _is_equality(condition: ir.Expr) -> bool:
     return isinstance(condition, ir.Compare) and condition.op is ir.CompareOp.EQ
 
 
-def wanted_ids(run: Run, binding: ir.NodeBinding) -> list[str] | None:
-    """The only ids that can satisfy the conditions, if one of them says so.
+def wanted_ids(run: Run, binding: ir.NodeBinding) -> tuple[list[str] | None, tuple[ir.Expr, ...]]:
+    """The only ids that can satisfy the conditions, if one of them says so, and the others.
 
     A single String key is the id, so equality with the key is a lookup too.
     """
     for condition in binding.conditions:
-        match condition:
-            case ir.Compare(op=ir.CompareOp.EQ, left=left, right=right):
-                for side, other in ((left, right), (right, left)):
-                    if _names_entity(run, side) and _is_constant(other):
-                        value = run.constants.value(other)
-                        return [] if value is None else [value]
-            case ir.InList(needle=needle, options=options) if _names_entity(run, needle):
-                listed: Any = run.constants.value(options) or ()
-                return [one for one in listed if one is not None]
-            case _:
-                pass
+        ids = _ids_of(run, condition)
+        if ids is not None:
+            return ids, tuple(one for one in binding.conditions if one is not condition)
+    return None, binding.conditions
+
+
+def _ids_of(run: Run, condition: ir.Expr) -> list[str] | None:
+    match condition:
+        case ir.Compare(op=ir.CompareOp.EQ, left=left, right=right):
+            for side, other in ((left, right), (right, left)):
+                if _names_entity(run, side) and _is_constant(other):
+                    value = run.constants.value(other)
+                    return [] if value is None else [value]
+        case ir.InList(needle=needle, options=options) if _names_entity(run, needle):
+            listed: Any = run.constants.value(options) or ()
+            return [one for one in listed if one is not None]
+        case _:
+            pass
     return None
 
 

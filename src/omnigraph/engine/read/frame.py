@@ -86,6 +86,11 @@ class Frame:
         loaded = {name: Column.of(one_array(table[name])) for name in names}
         return cls(source, Growable(row_ids), None, loaded, lineage=next(_lineages))
 
+    @classmethod
+    def bare(cls, source: Source, row_ids: RowIds) -> Frame:
+        """A frame whose row ids are known already and whose columns are all still to be read."""
+        return cls(source, Growable(row_ids), None, {}, lineage=next(_lineages))
+
     def release(self, names: Sequence[str]) -> list[Array]:
         """Hand whole columns over and keep them no longer; read them if they are not here."""
         with self._lock:

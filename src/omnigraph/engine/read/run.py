@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from omnigraph.compiler.query import CompiledQuery, ir
@@ -21,6 +22,7 @@ from omnigraph.engine.read.ordering import Window, ordered, ordered_groups
 from omnigraph.engine.read.relation import Relation
 from omnigraph.engine.read.result import QueryResult, table_of
 from omnigraph.engine.read.scope import RowScope
+from omnigraph.engine.read.shelf import user_shelf
 from omnigraph.engine.read.slice import sliced
 from omnigraph.errors import InputError
 from omnigraph.model.graph import Snapshot
@@ -39,9 +41,12 @@ class Reader:
         *,
         embedder: Callable[[], Embedder] = environment_embedder,
         cache_bytes: int = READ_CACHE_BYTES_MAX,
+        shelf_folder: Path | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._caches = Caches(tables, budget_bytes=cache_bytes)
+        self._caches = Caches(
+            tables, budget_bytes=cache_bytes, shelf_folder=shelf_folder or user_shelf()
+        )
         self._embedder = embedder
         self._monotonic = monotonic
 

@@ -96,6 +96,19 @@ class Topology:
         return total + (0 if self.gone is None else self.gone.nbytes)
 
     @property
+    def edge_count(self) -> int:
+        return self.src.length
+
+    def compressed(self, side: str) -> Csr:
+        """The compressed rows of one direction, built now if need be."""
+        return self._csr(side)
+
+    def adopt(self, side: str, rows: Csr) -> None:
+        """Take compressed rows that were built elsewhere for these very edges."""
+        with self._lock:
+            self._rows[side] = rows
+
+    @property
     def node_bound(self) -> int:
         """A number above every node position that an edge can lead to."""
         if self._bound is None:
