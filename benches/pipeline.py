@@ -3,8 +3,8 @@
     python benches/pipeline.py [--nodes N] [--edges M] [--master local[2,4]] [--keep FOLDER]
 
 Generates N nodes and M edges as graph NDJSON, then measures: the start of a session, the load with
-every check, a merge of the same data, an export, and Spark's own `read.json -> write.parquet` of the
-same rows. Memory is the largest resident set of driver, JVM and workers. With kuzu installed its
+every check, a merge of some of it, an export, and Spark's own `read.json -> write.parquet` of
+the same rows. Memory is the largest resident set of driver, JVM and workers. With kuzu installed its
 `COPY` of the same rows is measured too. Prints JSON.
 """
 
@@ -161,7 +161,7 @@ def _spark_to_parquet(spark: Any, data: Path, folder: Path) -> None:
 
 def _kuzu(folder: Path) -> None:
     """`COPY` from the Parquet files of our export, which hold the same rows."""
-    import kuzu  # noqa: PLC0415  (an optional rival)
+    import kuzu
 
     connection = kuzu.Connection(kuzu.Database(str(folder / "kuzu")))
     connection.execute(
