@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from omnigraph.cli.branch import change_counts
 from omnigraph.cli.call import Call
+from omnigraph.cli.lanes import draw, in_order
 from omnigraph.cli.output import cell
-from omnigraph.cli.verbs import CommandGroup, verb
+from omnigraph.cli.verbs import CommandGroup, exclusive, verb
 
 if TYPE_CHECKING:
     from omnigraph.engine.changes import EntityChange
@@ -26,13 +28,43 @@ _SIGNS = {"insert": ("+", "green"), "update": ("~", "yellow"), "delete": ("-", "
 )
 @click.option("--filter", "filters", multiple=True, metavar="actor=NAME", help="only these commits")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="only the newest N")
-def list_commits(call: Call, branch: str, filters: tuple[str, ...], limit: int | None) -> None:
+@click.option("--graph", "drawn", is_flag=True, help="draw the history of all branches")
+def list_commits(
+    call: Call, branch: str, *, filters: tuple[str, ...], limit: int | None, drawn: bool
+) -> None:
     """List the commits of a branch, newest first."""
     actor = _actor_filter(filters)
+    if drawn:
+        exclusive({"--graph": True, "--filter": actor})
+        _draw(call, limit)
+        return
     with call.graph() as graph:
         found = graph.commits(branch, actor=actor, limit=limit)
     payload = {"commits": [one.to_json() for one in found]}
     call.emit(payload, human=[_commit_line(one) for one in found])
+
+
+def _draw(call: Call, limit: int | None) -> None:
+    with call.graph() as graph:
+        lines = {name: graph.commits(name) for name in graph.branches()}
+    known = {one.graph_commit_id: one for line in lines.values() for one in line}
+    ordered = [known[one.graph_commit_id] for one in in_order(known.values())][:limit]
+    heads: dict[str, list[str]] = {}
+    for name, line in lines.items():
+        heads.setdefault(line[0].graph_commit_id, []).append(name)
+    labels = {one.graph_commit_id: _label(one, heads) for one in ordered}
+    payload = {
+        "commits": [one.to_json() for one in ordered],
+        "heads": {name: line[0].graph_commit_id for name, line in lines.items()},
+    }
+    call.emit(payload, human=list(draw(ordered, labels)))
+
+
+def _label(one: Commit, heads: Mapping[str, list[str]]) -> str:
+    names = heads.get(one.graph_commit_id, ())
+    shown = click.style(f" ({', '.join(names)})", fg="green") if names else ""
+    commit_id = click.style(one.graph_commit_id, fg="yellow")
+    return f"{commit_id}{shown}  {moment(one.created_at)}  {one.actor_id or '-'}"
 
 
 def _actor_filter(filters: tuple[str, ...]) -> str | None:
@@ -124,7 +156,10 @@ def changes(
 def change_lines(change: EntityChange) -> list[str]:
     """One change for people: a sign, the entity, and the properties that differ."""
     sign, colour = _SIGNS[change.op]
-    lines = [click.style(f"{sign} {change.kind} {change.type_name} {change.id}", fg=colour)]
+    shown = change.after or change.before
+    ends = shown.endpoints if shown is not None else None
+    where = f"  {ends['from']} → {ends['to']}" if ends else ""
+    lines = [click.style(f"{sign} {change.kind} {change.type_name} {change.id}{where}", fg=colour)]
     if change.before is not None and change.after is not None:
         before, after = (side.to_json()["properties"] for side in (change.before, change.after))
         lines += [

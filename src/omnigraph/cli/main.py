@@ -41,6 +41,7 @@ COMMANDS: Mapping[str, Entry] = {
     "commit": Entry("commit", "commit", ANY, "list, show, explain and undo commits"),
     "diff": Entry("history", "diff", ANY, "what changed between two states"),
     "changes": Entry("history", "changes", ANY, "follow what changes on a branch"),
+    "revert": Entry("commit", "revert", ANY, "undo one commit by a new one"),
     "entity": Entry("history", "entity", ANY, "one entity through time"),
     "snapshot": Entry("graph", "snapshot", ANY, "the datasets a state of the graph is made of"),
     "schema": Entry("schema", "schema", ANY, "show, plan and apply schemas"),

@@ -69,19 +69,10 @@ def apply(call: Call, new_path: str, *, allow_data_loss: bool) -> None:
     call.announce()
     with call.graph(write=True) as graph:
         result = graph.apply_schema(source, allow_data_loss=allow_data_loss, actor=call.actor)
-        version = graph.snapshot().graph_manifest_version
-    steps = [step.to_json() for step in result.steps]
-    payload = {
-        "uri": call.target.uri,
-        "supported": True,
-        "applied": result.applied,
-        "step_count": len(steps),
-        "graph_manifest_version": version,
-        "steps": steps,
-    }
+    payload = {"uri": call.target.uri, **result.to_json()}
     verdict = "applied" if result.applied else "nothing to apply"
-    human = [*step_lines(steps), f"{len(steps)} steps, {verdict}"]
-    call.emit(call.with_actor(payload), human=human)
+    human = [*step_lines(payload["steps"]), f"{result.step_count} steps, {verdict}"]
+    call.emit(payload, human=human)
 
 
 def step_lines(steps: list[dict[str, Any]]) -> list[str]:

@@ -60,9 +60,12 @@ def verb(
 
     def decorate(body: Body) -> click.Command:
         own: list[click.Parameter] = list(reversed(getattr(body, "__click_params__", [])))
+        taken = {flag for one in own for flag in one.opts}
+        # `commit list --graph` draws; there the graph's name stands before the command.
+        shared = [one for one in scope_options() if taken.isdisjoint(one.opts)]
         return click.Command(
             name.rpartition(" ")[2],
-            params=[*own, *_address(positional), *scope_options(), _json_option()],
+            params=[*own, *_address(positional), *shared, _json_option()],
             callback=_callback(body, name=name, capability=capability, writes=writes),
             help=body.__doc__,
             hidden=hidden,
@@ -87,7 +90,7 @@ def _callback(body: Body, *, name: str, capability: Capability, writes: bool) ->
         context = click.get_current_context()
         outer: Mapping[str, Any] = context.find_root().params
         shared = {
-            flag: values.pop(flag) or outer.get(flag)
+            flag: values.pop(flag, None) or outer.get(flag)
             for _, flag, *_ in (*_VALUE_FLAGS, *_BOOLEAN_FLAGS)
         }
         uri, other = values.pop("uri_argument", None), values.pop("uri_option")
