@@ -1,0 +1,109 @@
+"""Repair: what drifted is explained by what happened, and published only if told to."""
+
+from __future__ import annotations
+
+import lance
+import pytest
+from maintain_world import add, make, names, stats
+
+from omnigraph.errors import InputError
+from omnigraph.storage.torn import version_file
+
+
+@pytest.fixture
+def graph(tmp_path):
+    with make(tmp_path / "g.omni") as graph:
+        add(graph, "ada", "bob", "cyd")
+        yield graph
+
+
+def folder(graph):
+    return f"{graph.uri}/{graph.snapshot().entries['node:Person'].dataset_path}"
+
+
+def compact(graph):
+    lance.dataset(folder(graph)).optimize.compact_files()
+
+
+def index(graph):
+    lance.dataset(folder(graph)).create_scalar_index("id", "BTREE")
+
+
+def delete(graph):
+    lance.dataset(folder(graph)).delete("id = 'ada'")
+
+
+def lose_transaction(graph):
+    delete(graph)
+    compact(graph)
+    pinned = graph.snapshot().entries["node:Person"].version
+    (lance_file,) = [f"{folder(graph)}/_versions/{version_file(pinned + 1)}"]
+    with open(lance_file, "r+b") as file:
+        file.truncate(10)
+
+
+CASES = [
+    (lambda graph: None, "no_drift", ["no_op", "no_op", "no_op"]),
+    (compact, "verified_maintenance", ["preview", "healed", "healed"]),
+    (index, "verified_maintenance", ["preview", "healed", "healed"]),
+    (delete, "suspicious", ["preview", "refused", "forced"]),
+    (lose_transaction, "unverifiable", ["preview", "refused", "forced"]),
+]
+MODES = [
+    {"confirm": False, "force": False},
+    {"confirm": True, "force": False},
+    {"confirm": True, "force": True},
+]
+
+
+@pytest.mark.parametrize(
+    ("deed", "classification", "action", "mode"),
+    [
+        (deed, classification, actions[number], mode)
+        for deed, classification, actions in CASES
+        for number, mode in enumerate(MODES)
+    ],
+)
+def test_drift_is_classified_and_treated(graph, deed, classification, action, mode):
+    deed(graph)
+    before = graph.commits()[0]
+    report = graph.repair(**mode)
+    found = stats(report, "node:Person")
+    assert (found.classification, found.action) == (classification, action)
+    assert stats(report, "edge:Knows").action == "no_op"
+    published = action in ("healed", "forced")
+    assert report.refused == (action == "refused")
+    assert (report.graph_manifest_version is not None) == published
+    if published:
+        actor = "omnigraph:repair:force" if action == "forced" else "omnigraph:repair"
+        assert graph.commits()[0].actor_id == actor
+        assert stats(graph.repair(), "node:Person").classification == "no_drift"
+    else:
+        assert graph.commits()[0] == before
+
+
+def test_a_healed_table_takes_writes_again(graph):
+    compact(graph)
+    graph.repair(confirm=True)
+    add(graph, "dan")
+    assert names(graph) == ["ada", "bob", "cyd", "dan"]
+
+
+def test_a_forced_repair_shows_what_lay_there(graph):
+    delete(graph)
+    assert names(graph) == ["ada", "bob", "cyd"]
+    graph.repair(confirm=True, force=True)
+    assert names(graph) == ["bob", "cyd"]
+    assert graph.snapshot().entries["node:Person"].entity_count == 2
+
+
+def test_what_happened_is_told(graph):
+    compact(graph)
+    found = stats(graph.repair(), "node:Person")
+    assert found.operations == ("ReserveFragments", "Rewrite")
+    assert found.lance_head_version == found.published_dataset_version + 2
+
+
+def test_force_alone_is_refused(graph):
+    with pytest.raises(InputError, match="--force requires --confirm"):
+        graph.repair(force=True)
