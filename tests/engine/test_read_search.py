@@ -8,6 +8,7 @@ import math
 import pytest
 
 from omnigraph import Graph
+from omnigraph.engine.read import frame
 from omnigraph.errors import EmbeddingModelMismatchError, InputError
 from omnigraph.model.changeset import WriterKind
 from omnigraph.storage.indexes import IndexSpec
@@ -133,6 +134,15 @@ def test_vectors_are_compared_by_cosine_distance(graph):
     assert [row["d.slug"] for row in rows] == ["a", "c", "b", "e"]
     expected = [0.0, 1 - math.sqrt(0.5), 1.0, 2.0]
     assert [row["far"] for row in rows] == pytest.approx(expected, abs=1e-7)
+
+
+def test_vectors_too_big_to_keep_are_scanned_with_the_same_answers(graph, monkeypatch):
+    asked = {"v": [0.3, -0.2]}
+    expected = graph.query(QUERIES, "near", params=asked).to_pylist()
+    monkeypatch.setattr(frame, "COLUMN_BYTES_MAX", 0)
+    monkeypatch.setattr(frame, "SMALL_TABLE_ROWS", -1)
+    with Graph.open(graph.uri) as other:
+        assert other.query(QUERIES, "near", params=asked).to_pylist() == expected
 
 
 def test_filters_and_walks_restrict_before_ranking(graph):

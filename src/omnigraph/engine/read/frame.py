@@ -235,6 +235,10 @@ class Frame:
         often = wanted * 8 >= self.length or asked >= HOT_FETCHES
         return often and self.length * self._width(name) <= COLUMN_BYTES_MAX
 
+    def fits(self, name: str) -> bool:
+        """Whether the column is in memory or small enough to be."""
+        return name in self._columns or self.length * self._width(name) <= COLUMN_BYTES_MAX
+
     def _width(self, name: str) -> int:
         """About how many bytes a value takes."""
         kind = self.source.schema.field(name).type

@@ -8,7 +8,7 @@ cosine distance (0 = same direction, 2 = opposite); a vector of zeros is at dist
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -20,10 +20,13 @@ from omnigraph.engine.read.column import Positions
 from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.relation import Relation, distinct_positions
 from omnigraph.engine.read.sort import Everything, Key, order_rows
+from omnigraph.engine.read.source import ROW_ID
 from omnigraph.errors import InputError
 
 Floats = npt.NDArray[np.float64]
 Evaluate = Callable[[ir.Expr], Any]
+SCANNED_SHARE: Final = 4  # from a quarter of the rows on, a scan is cheaper than lookups
+SCAN_BATCH_ROWS: Final = 8192
 Searching = ir.TextMatch | ir.Bm25 | ir.Nearest
 
 
@@ -122,12 +125,25 @@ def distances(run: Run, expr: ir.Nearest, positions: Positions, query: Floats) -
     on what it is compared beside.
     """
     frame = run.frame_of(expr.field.var)
+    if len(positions) * SCANNED_SHARE >= frame.length and not frame.fits(expr.field.prop):
+        return _scanned_distances(run, expr, query)[positions]
     found = np.empty(len(positions))
     step = max(1, (1 << 22) // max(1, expr.dimension))
     for first in range(0, len(positions), step):
         run.budget.check_time()
         some = frame.fetch(expr.field.prop, positions[first : first + step])
         found[first : first + step] = cosine_distances(some, query)
+    return found
+
+
+def _scanned_distances(run: Run, expr: ir.Nearest, query: Floats) -> Floats:
+    """The distances of a whole column that is too big to keep, a batch at a time; -1 is NaN."""
+    frame = run.frame_of(expr.field.var)
+    found = np.full(frame.length + 1, np.nan)  # the last cell stands for -1
+    for batch in frame.source.batches([expr.field.prop], batch_rows=SCAN_BATCH_ROWS):
+        run.budget.check_time()
+        at = frame.at_row_ids(batch.column(ROW_ID).to_numpy(zero_copy_only=False))
+        found[at] = cosine_distances(batch.column(expr.field.prop), query)
     return found
 
 
