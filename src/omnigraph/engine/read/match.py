@@ -15,6 +15,7 @@ from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.expand import ends, expand
 from omnigraph.engine.read.relation import Relation, joined_rows
 from omnigraph.engine.read.scope import RowScope
+from omnigraph.engine.read.sort import equal_codes
 
 CROSS_CHUNK_ROWS: Final = 1 << 20
 
@@ -190,8 +191,10 @@ class _Block:
         assert sides is not None, "the caller looked"
         a = RowScope(self._run, left).values(sides[0])
         b = RowScope(self._run, right).values(sides[1])
-        keys = pa.concat_arrays([a, b]).dictionary_encode().indices.fill_null(-1).to_numpy()
-        keys = keys.astype(np.int64)
+        both = pa.concat_arrays([a, b])
+        keys = equal_codes(both)
+        if pa.types.is_floating(both.type):
+            keys[np.isnan(both.fill_null(0).to_numpy(zero_copy_only=False))] = -1  # NaN equals none
         known_a = np.flatnonzero(keys[: len(a)] >= 0)
         known_b = np.flatnonzero(keys[len(a) :] >= 0)
         rows_a, rows_b = joined_rows(keys[: len(a)][known_a], keys[len(a) :][known_b])
