@@ -3,8 +3,8 @@
     python benches/pipeline.py [--nodes N] [--edges M] [--master local[2,4]] [--keep FOLDER]
 
 Generates N nodes and M edges as graph NDJSON, then measures: the start of a session, the load with
-every check, a merge of some of it, an export, and Spark's own `read.json -> write.parquet` of
-the same rows. Memory is the largest resident set of driver, JVM and workers. With kuzu installed its
+every check, a merge of some of it, an export, and Spark's own `read.json -> write.parquet` of the
+same rows. Memory is the largest resident set of driver, JVM and workers. With kuzu installed its
 `COPY` of the same rows is measured too. Prints JSON.
 """
 
