@@ -25,6 +25,7 @@ from omnigraph.errors import (
     ParentlessCommitError,
     SchemaBoundaryError,
 )
+from omnigraph.model import html
 from omnigraph.model.graph import Commit, Snapshot
 from omnigraph.model.limits import CHANGES_PER_PAGE_DEFAULT, CHANGES_PER_PAGE_MAX
 from omnigraph.model.schema import Catalog, EdgeType, EntityKind, NodeType
@@ -97,6 +98,35 @@ class ChangeSet:
             "changes": [change.to_json() for change in self.changes],
             "stats": self.stats,
         }
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the counts, and the first changes with what is different."""
+        stats = ", ".join(f"{count:,} {op}" for op, count in self.stats.items())
+        return html.block(
+            f"{len(self.changes):,} changes from {self.from_commit_id} to {self.to_commit_id}",
+            html.text(stats),
+            html.table(
+                ("op", "kind", "type", "id", "before", "after"),
+                [
+                    (one.op, one.kind, one.type_name, one.id, *_unlike(one))
+                    for one in self.changes[: html.ROWS_SHOWN_MAX]
+                ],
+                total=len(self.changes),
+            ),
+        )
+
+
+def _unlike(change: EntityChange) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """Both images without what is the same in them."""
+    before = None if change.before is None else {**change.before.properties}
+    after = None if change.after is None else {**change.after.properties}
+    for side, image in ((before, change.before), (after, change.after)):
+        if side is not None and image is not None and image.endpoints:
+            side |= image.endpoints
+    if before is None or after is None:
+        return before, after
+    unlike = [name for name in before | after if before.get(name) != after.get(name)]
+    return {n: before.get(n) for n in unlike}, {n: after.get(n) for n in unlike}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

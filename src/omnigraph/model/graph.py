@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from omnigraph.model import html
+
 MAIN = "main"
 
 
@@ -166,3 +168,21 @@ class Snapshot:
                 for entry in self.datasets
             ],
         }
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the datasets that make up the graph."""
+        rows = [
+            (
+                one.entity_kind,
+                one.type_name,
+                one.entity_count,
+                one.version,
+                one.branch,
+                one.location,
+            )
+            for one in self.datasets
+        ]
+        return html.block(
+            f"{self.graph_branch} at commit {self.graph_commit_id}",
+            html.table(("kind", "type", "entities", "version", "dataset branch", "path"), rows),
+        )

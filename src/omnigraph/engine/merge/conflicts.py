@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from omnigraph.engine.write.violations import Violation
+from omnigraph.model import html
 from omnigraph.model.graph import Commit
 from omnigraph.model.schema import EntityKind
 
@@ -114,6 +115,19 @@ class MergePreview:
             "changes": {key: counts.to_json() for key, counts in self.changes.items()},
             "conflicts": [conflict.to_json() for conflict in self.conflicts],
         }
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what would come in, and what stands against it."""
+        counts = [
+            (key, one.inserted, one.updated, one.deleted) for key, one in self.changes.items()
+        ]
+        conflicts = [(one.kind, one.type_key, one.entity_id, one.message) for one in self.conflicts]
+        outcome = "conflict" if conflicts else self.outcome
+        return html.block(
+            f"merge of {self.source} into {self.target}: {outcome}",
+            html.table(("type", "inserted", "updated", "deleted"), counts) if counts else "",
+            html.table(("conflict", "type", "id", "message"), conflicts) if conflicts else "",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from omnigraph.engine.read.arrow import Array, ArrowTable, RecordBatch, Schema
 from omnigraph.engine.read.explain import Explanation
+from omnigraph.engine.read.network import chosen_ends, drawable, fill_network
+from omnigraph.errors import InputError
+from omnigraph.model import drawing, html
 
 if TYPE_CHECKING:
+    import networkx as nx
     import pandas as pd
     import polars as pl
 
@@ -94,6 +98,37 @@ class QueryResult:
         frame = pl.from_arrow(self.to_arrow())
         assert isinstance(frame, pl.DataFrame), "a table becomes a frame"
         return frame
+
+    def to_networkx(
+        self, *, source: str | None = None, target: str | None = None
+    ) -> nx.MultiDiGraph:
+        """A directed networkx graph with an edge a row, from the `source` to the `target` column.
+
+        Columns that speak for themselves need not be named: `src` and `dst`, or the same property
+        of two variables (`$a.name, $b.name`). The other columns become attributes.
+        """
+        ends = chosen_ends(self.columns, source, target)
+        try:
+            import networkx as nx  # noqa: PLC0415 - an optional package
+        except ImportError as cause:
+            raise InputError(
+                "to_networkx() needs the package networkx", hint='pip install "omnigraph[networkx]"'
+            ) from cause
+        return fill_network(nx.MultiDiGraph(), ends, self.to_pylist())
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the first rows, and a drawing if they are the edges of a small graph."""
+        enough = min(self.row_count, drawing.NODES_DRAWN_MAX**2 + 1)
+        # A big answer is not put together for its first page.
+        known = self._make(0, enough) if self._table is None else self._table.slice(0, enough)
+        rows = known.to_pylist()
+        graph = drawable(self.columns, rows)
+        shown = [[json_value(cell) for cell in row.values()] for row in rows[: html.ROWS_SHOWN_MAX]]
+        return html.block(
+            f"{self.row_count:,} rows at commit {self.graph_commit_id}",
+            "" if graph is None else drawing.draw_graph(graph),
+            html.table(self.columns, shown, total=self.row_count),
+        )
 
 
 def json_value(value: Any) -> Any:
