@@ -23,7 +23,6 @@ query age($name: String, $age: I32) { update Person set { age: $age } where name
 query drop($name: String) { delete Person where name = $name }
 query names() { match { $p: Person } return { $p.name } order { $p.name asc } }
 query one($name: String) { match { $p: Person { name: $name } } return { $p.age } }
-query friends() { match { $p: Person $p knows $q } return { $p.name, $q.name } order { $p.name asc } }
 """
 
 

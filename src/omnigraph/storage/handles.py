@@ -107,9 +107,16 @@ class Handles:
 
     def pinned(self, entry: TableEntry) -> Pinned:
         """The dataset at the entry's version; NotFoundError if it was cleaned up or never was."""
+        return self._pinned(entry, self.at(entry.location, entry.branch, entry.version))
+
+    def pinned_alone(self, entry: TableEntry) -> Pinned:
+        """The same through a handle of one's own: building an index locks the handle for others."""
+        return self._pinned(entry, self.unshared(entry.location, entry.branch, entry.version))
+
+    def _pinned(self, entry: TableEntry, dataset: Any) -> Pinned:
         return Pinned(
             entry=entry,
-            dataset=self.at(entry.location, entry.branch, entry.version),
+            dataset=dataset,
             folder=self.uri(entry.location, entry.branch),
             flusher=self.flusher,
             meter=self.meter,

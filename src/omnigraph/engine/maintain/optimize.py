@@ -201,7 +201,7 @@ def _one_table(core: Core, branch: Branch, entry: TableEntry, catalog: Catalog, 
     head = drifted_head(core, branch, entry)
     if head is not None:
         return _Done(stats=replace(stats, skipped=DRIFT, lance_head_version=head))
-    table = core.rooms.tables.open(entry)
+    table = core.rooms.tables.open_alone(entry)
     plan = _plan(table, catalog, how)
     stats = replace(
         stats,
