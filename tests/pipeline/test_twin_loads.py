@@ -145,6 +145,22 @@ def test_both_engines_judge_alike(tmp_path, case):
     assert theirs == mine
 
 
+@pytest.mark.parametrize("direct_ranges", [1, 100])
+@pytest.mark.parametrize("case", sorted(CASES)[::3])
+def test_ranges_of_few_keys_change_no_verdict(tmp_path, monkeypatch, case, direct_ranges):
+    monkeypatch.setattr("omnigraph.pipeline.checks.CHECK_RANGE_KEYS", 1)
+    monkeypatch.setattr("omnigraph.pipeline.checks.CHECK_LOOKUP_KEYS_MAX", 0)
+    monkeypatch.setattr("omnigraph.pipeline.sorting.CHECK_DIRECT_RANGES_MAX", direct_ranges)
+    mode, lines = CASES[case]
+    twins = Twins(tmp_path, SCHEMA)
+    assert twins.load(BASE, "overwrite")[1].error is None
+    in_process, on_spark = twins.load(lines, mode)
+    assert on_spark == in_process
+    mine, theirs = twins.contents()
+    assert theirs == mine
+    assert not list((tmp_path / "bulk").glob("__staging/*"))
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_random_loads_keep_both_graphs_equal(tmp_path, seed):
     rng = random.Random(seed)

@@ -88,6 +88,7 @@ SPLIT_BYTES: Final = 64 * 1024 * 1024  # of line files, one task each
 SPLIT_CHUNK_BYTES: Final = 16 * 1024 * 1024  # of a split, parsed at once
 CHECK_GROUP_KEYS: Final = 8_000_000  # endpoints looked up at once by one check task
 CHECK_RANGE_KEYS: Final = 4_000_000  # ids that one check task holds
+CHECK_DIRECT_RANGES_MAX: Final = 8  # beyond this, keys are sorted into their ranges once
 STAGE_FLUSH_BYTES: Final = 256 * 1024 * 1024  # of shaped rows that one task holds before writing
 PIECE_ROWS: Final = 1_000_000  # of a columnar file, one task each
 GROUP_ROWS: Final = 500_000  # of a stored table, read by one task

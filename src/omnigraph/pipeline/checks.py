@@ -19,10 +19,12 @@ from omnigraph.model.graph import Snapshot, TableEntry
 from omnigraph.model.limits import CHECK_LOOKUP_KEYS_MAX, CHECK_RANGE_KEYS, SAMPLES_PER_CHUNK
 from omnigraph.model.schema import Catalog, NodeType
 from omnigraph.pipeline.fanout import fan_out
+from omnigraph.pipeline.files import FileAccess
 from omnigraph.pipeline.idchecks import check_ids
 from omnigraph.pipeline.idtasks import Degree, End, IdAnswer, IdTask
-from omnigraph.pipeline.parts import GraphAccess, KeyRange, Part, ranges_of
+from omnigraph.pipeline.parts import GraphAccess, KeyRange, Part, ranges_of, spill_folder
 from omnigraph.pipeline.progress import Listener
+from omnigraph.pipeline.sorting import with_sorted_keys
 from omnigraph.pipeline.uniquechecks import (
     UniqueAnswer,
     UniqueTask,
@@ -88,10 +90,14 @@ def run_checks(
     spark: SparkSession | None, plan: CheckPlan, listener: Listener | None = None
 ) -> CheckAnswers:
     """Check the staged rows against each other and against the stored ones."""
-    ids = list(_id_tasks(plan))
+    folder = spill_folder(plan.access.uri)
+    ids = with_sorted_keys(spark, list(_id_tasks(plan)), folder)
     unique = list(_unique_tasks(plan))
     tasks: list[Any] = [*ids, *(task for _, task in unique)]
-    answers = fan_out(spark, tasks, _checked, stage="check", listener=listener)
+    try:
+        answers = fan_out(spark, tasks, _checked, stage="check", listener=listener)
+    finally:
+        FileAccess(environ=plan.access.environ).remove_folder(folder)
     by_table = tuple(
         (task.table_key, answer) for task, answer in zip(ids, answers[: len(ids)], strict=True)
     )

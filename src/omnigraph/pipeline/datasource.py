@@ -30,9 +30,9 @@ from omnigraph.pipeline.changefeed import CHANGE_FIELDS, ChangeSpan, change_batc
 from omnigraph.pipeline.files import FileAccess
 from omnigraph.pipeline.framestage import stage_batches
 from omnigraph.pipeline.groups import FragmentGroup, fragment_groups
-from omnigraph.pipeline.intake import Intake, spill_folder, staged_intake
+from omnigraph.pipeline.intake import Intake, staged_intake
 from omnigraph.pipeline.loads import checked_order, run_load
-from omnigraph.pipeline.parts import GraphAccess
+from omnigraph.pipeline.parts import GraphAccess, spill_folder
 from omnigraph.pipeline.sources import Mapped, type_named
 from omnigraph.pipeline.sparktypes import for_spark, spark_schema
 from omnigraph.pipeline.stage import StageAnswer, StageJob, discard

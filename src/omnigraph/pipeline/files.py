@@ -92,6 +92,12 @@ class FileAccess:
         with system.open_output_stream(path, compression=None) as stream:
             stream.write(content)
 
+    def remove_folder(self, address: str) -> None:
+        """Delete a folder and all in it; none is fine too."""
+        system, path = self.system(address)
+        if system.get_file_info(path).type == fs.FileType.Directory:
+            system.delete_dir(path)
+
     def found(self, address: str) -> list[InputFile]:
         """The files of a path, folder or pattern, sorted; `NotFoundError` if there is none.
 

@@ -24,8 +24,8 @@ from omnigraph.pipeline.idtasks import (
     Match,
     Offence,
     Offences,
-    in_range,
     key_groups,
+    ranged_keys,
 )
 
 _NO_KEYS: Final = pa.array([], pa.string())
@@ -77,8 +77,7 @@ def _held(task: IdTask) -> _Held:
     parts: list[Ints] = []
     ordinals: list[Ints] = []
     for part in task.parts:
-        ids = flat(part.columns(task.access, ["id"])["id"])
-        ids, at = in_range(ids, task.within)
+        ids, at = ranged_keys(task.access, part, "id", task.within)
         arrays.append(ids)
         parts.append(np.full(len(ids), part.number, dtype=np.int64))
         ordinals.append(at)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from omnigraph.model.graph import TableEntry
 from omnigraph.model.limits import CHECK_GROUP_KEYS
 from omnigraph.pipeline.arrow import Column, Ints, as_mask, flat
+from omnigraph.pipeline.files import FileAccess
 from omnigraph.pipeline.parts import GraphAccess, KeyRange, Part
 
 OffenceKind = Literal["duplicate", "conflict", "dangling", "kept", "degree"]
@@ -123,6 +124,19 @@ def in_range(keys: Column, within: KeyRange) -> tuple[Column, Ints]:
     return keys.filter(mask), np.flatnonzero(as_mask(mask))
 
 
+def ranged_keys(
+    access: GraphAccess, part: Part, column: str, within: KeyRange
+) -> tuple[Column, Ints]:
+    """The part's keys in the range, and where they were: from its column, or, if the keys were
+    sorted into ranges before, from that range alone."""
+    sorted_file = part.sorted_keys.get(column)
+    if sorted_file is None:
+        return in_range(flat(part.columns(access, [column])[column]), within)
+    with FileAccess(environ=access.environ).open(sorted_file) as file:
+        batch = pa.ipc.open_file(file).get_batch(within.number)
+    return batch.column(0), np.asarray(batch.column(1))
+
+
 @dataclass(slots=True)
 class _Group:
     """Keys of several parts, looked up together because building the lookup is what costs."""
@@ -139,7 +153,7 @@ def key_groups(
     """The column of the parts, only the keys in range, in groups of bounded size."""
     group = _Group()
     for part in parts:
-        keys, at = in_range(flat(part.columns(access, [column])[column]), within)
+        keys, at = ranged_keys(access, part, column, within)
         if len(keys):
             group.keys.append(keys)
             group.parts.append(np.full(len(keys), part.number, dtype=np.int64))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,15 +16,13 @@ from omnigraph.pipeline.fanout import fan_out
 from omnigraph.pipeline.files import FileAccess
 from omnigraph.pipeline.framestage import stage_frame, stage_text_frame
 from omnigraph.pipeline.mapping import plan_columns
-from omnigraph.pipeline.parts import GraphAccess, Part
+from omnigraph.pipeline.parts import GraphAccess, Part, spill_folder
 from omnigraph.pipeline.progress import Listener
 from omnigraph.pipeline.sources import Inputs, TypedSource, resolve
 from omnigraph.pipeline.splits import plan_splits
 from omnigraph.pipeline.stage import StageAnswer, StageJob, StageTask, run_stage
 from omnigraph.pipeline.tablestage import plan_pieces
 from omnigraph.storage.writer import WriteContext
-
-STAGING_FOLDER = "__staging"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,13 +53,7 @@ class Intake:
     def clear(self) -> None:
         """Remove files that were only needed while the load ran."""
         if any(part.spills for answer in self.answers for part in answer.parts):
-            system, path = self.access.system(self.spill)
-            system.delete_dir(path)
-
-
-def spill_folder(uri: str) -> str:
-    """A folder of its own below the graph for files that live only as long as a load."""
-    return f"{uri}/{STAGING_FOLDER}/{uuid.uuid4().hex}"
+            self.access.remove_folder(self.spill)
 
 
 def take_in(

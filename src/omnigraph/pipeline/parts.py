@@ -80,6 +80,7 @@ class Part:
     numbers: tuple[bytes, ...] = ()  # which record each row was, packed
     samples: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # keys by rule label
     spills: tuple[str, ...] = ()  # files with the rows, where the fragments cannot be read back
+    sorted_keys: Mapping[str, str] = field(default_factory=dict)  # column → file, a batch a range
 
     def record_numbers(self) -> Ints:
         """Which record of the part's input each row was."""
@@ -104,6 +105,14 @@ class Part:
             for receipt in self.receipts
         ]
         return pa.concat_tables(tables)
+
+
+STAGING_FOLDER = "__staging"
+
+
+def spill_folder(uri: str) -> str:
+    """A folder of its own below the graph for files that live only as long as a load."""
+    return f"{uri}/{STAGING_FOLDER}/{uuid.uuid4().hex}"
 
 
 def write_spill(files: FileAccess, folder: str, rows: pa.Table) -> str:
@@ -139,6 +148,7 @@ class KeyRange:
 
     low: str | None = None
     high: str | None = None
+    number: int = 0  # among the ranges of its key space
 
     def where(self, column: str) -> str | None:
         """The range as a condition on a stored column."""
@@ -163,5 +173,5 @@ class KeyRange:
 def ranges_of(splitters: Sequence[str]) -> Iterator[KeyRange]:
     """The ranges between sorted splitters, open at both ends."""
     ends = [None, *splitters, None]
-    for low, high in pairwise(ends):
-        yield KeyRange(low=low, high=high)
+    for number, (low, high) in enumerate(pairwise(ends)):
+        yield KeyRange(low=low, high=high, number=number)
