@@ -107,3 +107,20 @@ def test_explain_says_what_was_done_and_with_how_many_rows(graph):
     assert body["rows"] == 1
     steps = [child["name"] for child in body["children"]]
     assert steps == ["match", "order", "project"]
+
+
+@pytest.mark.s3
+def test_on_an_object_store_a_warm_query_only_asks_whether_there_is_news(s3_root, request_counter):
+    lines = [
+        f'{{"type": "Person", "data": {{"name": "p{n}", "age": 1, "city": "c"}}}}' for n in "01"
+    ]
+    lines.append('{"edge": "Knows", "from": "p0", "to": "p1"}')
+    walk = 'query q() { match { $p: Person { name: "p0" }  $p knows $q } return { $q.age } }'
+    with Graph.init(s3_root.uri, SCHEMA) as graph:
+        graph.load("\n".join(lines), mode="append")
+        with request_counter.counted() as cold:
+            assert graph.query(walk).to_pylist() == [{"q.age": 1}]
+        with request_counter.counted() as warm:
+            assert graph.query(walk).to_pylist() == [{"q.age": 1}]
+    assert warm.count == 1
+    assert cold.count == 3  # the same, and each table once
