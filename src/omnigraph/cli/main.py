@@ -59,6 +59,7 @@ COMMANDS: Mapping[str, Entry] = {
     "graphs": Entry("profile", "graphs", SERVED, "the graphs of a server"),
     "embed": Entry("embed", "embed", LOCAL, "fill the vectors of an NDJSON file"),
     "fmt": Entry("check", "fmt", LOCAL, "format .pg and .gq files"),
+    "demo": Entry("demo.command", "demo", LOCAL, "show everything on a graph of this machine"),
     "profile": Entry("profile", "profile", LOCAL, "the operator's named scopes"),
     "version": Entry("graph", "version", LOCAL, "print the release and format versions"),
 }

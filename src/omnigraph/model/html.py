@@ -63,6 +63,11 @@ def facts(values: Mapping[str, Any]) -> str:
     return f'<table style="border-collapse:collapse"><tbody>{rows}</tbody></table>'
 
 
+def code(summary: str, source: str) -> str:
+    """A piece of program text, whole, folded under its summary."""
+    return f"<details><summary>{text(summary)}</summary><pre>{escape(source)}</pre></details>"
+
+
 def block(title: str, *parts: str) -> str:
     """Several pieces of HTML under one bold line."""
     return f"<div><p><b>{text(title)}</b></p>{''.join(parts)}</div>"
