@@ -148,6 +148,9 @@ def test_a_fragment_that_changed_meanwhile_is_left_out(graph):
 
     report = stepping(graph, At(Step.WRITE_STAGED, change)).optimize()
     assert stats(report, "node:Person").fragments_removed == 0
+    table = reopened(graph)._core.table(reopened(graph).snapshot(), "node:Person")
+    stored = set((Path(graph.uri) / table.entry.location / "data").iterdir())
+    assert len(stored) == len(PEOPLE) + 1, "what did not fit is gone"
     assert age(reopened(graph), "ada") == 7
     reopened(graph).optimize()
     assert [age(reopened(graph), name) for name in PEOPLE] == [7, 1, 1, 1, 1]

@@ -137,6 +137,10 @@ class Table(TableReader):
         """What still fits of work that was done on an older version; None if nothing does."""
         return upkeep.stage(self._pinned, work)
 
+    def discard_upkeep(self, work: UpkeepWork, staged: StagedUpkeep | None) -> None:
+        """Delete what was made for upkeep and is no part of the write that landed."""
+        upkeep.discard(self._pinned, work, staged)
+
     def stage_schema(self, changes: ColumnChanges) -> StagedWrite | None:
         """Rename, drop and add columns in one step; None if there is nothing to do."""
         return evolution.stage(self._pinned, changes)

@@ -20,6 +20,7 @@ from omnigraph.model.limits import TARGET_FRAGMENT_ROWS
 from omnigraph.storage import compaction, indexes
 from omnigraph.storage.handles import Pinned
 from omnigraph.storage.indexes import IndexBuild, IndexKind, IndexSpec, PendingIndex, Segment
+from omnigraph.storage.layout import branch_folder
 from omnigraph.storage.staged import Rewrites, StagedWrite
 from omnigraph.storage.staging import staged
 
@@ -72,8 +73,9 @@ class StagedUpkeep:
     """The part of the work that still fits, as one write."""
 
     write: StagedWrite
-    fragments_removed: int
-    fragments_added: int
+    fragments_removed: int = 0
+    fragments_added: int = 0
+    used: frozenset[str] = frozenset()  # results, and names of segments, that are part of it
 
 
 def parts(pinned: Pinned) -> tuple[Part, ...]:
@@ -252,10 +254,9 @@ def stage(pinned: Pinned, work: UpkeepWork) -> StagedUpkeep | None:
     coverage = indexes.coverage(known, [build for build, _ in kept], drops)
     results = [one for one in work.results if _still_folds(one, current, work, coverage)]
     index_write = _index_write(pinned, kept, drops)
+    used = frozenset([*results, *(str(segment.uuid) for _, segment in kept)])
     if not results:
-        if index_write is None:
-            return None
-        return StagedUpkeep(write=index_write, fragments_removed=0, fragments_added=0)
+        return None if index_write is None else StagedUpkeep(write=index_write, used=used)
     counts = [compaction.counts(one) for one in results]
     first = None if index_write is None else index_write.transaction
     write = StagedWrite(
@@ -273,7 +274,21 @@ def stage(pinned: Pinned, work: UpkeepWork) -> StagedUpkeep | None:
         write=write,
         fragments_removed=sum(removed for removed, _ in counts),
         fragments_added=sum(added for _, added in counts),
+        used=used,
     )
+
+
+def discard(pinned: Pinned, work: UpkeepWork, staged: StagedUpkeep | None) -> None:
+    """Delete the files of work that did not fit: no version will ever name them."""
+    used = frozenset() if staged is None else staged.used
+    folder = branch_folder(work.location, work.branch)
+    for result in work.results:
+        if result not in used:
+            for path in compaction.new_files(folder, result):
+                pinned.store.delete(path)
+    for _, segment in work.segments:
+        if str(segment.uuid) not in used:
+            pinned.store.delete_prefix(f"{folder}/_indices/{segment.uuid}")
 
 
 def _index_write(

@@ -113,6 +113,7 @@ class _Done:
 
     stats: OptimizeStats
     work: UpkeepWork | None = field(default=None, repr=False)
+    table: Table | None = field(default=None, repr=False)
 
 
 def optimize(core: Core, branch: str = MAIN, how: Work | None = None) -> OptimizeReport:
@@ -212,7 +213,8 @@ def _one_table(core: Core, branch: Branch, entry: TableEntry, catalog: Catalog, 
     if plan.is_empty:
         return _Done(stats=stats)
     run = how.run_tasks or run_here
-    return _Done(stats=stats, work=table.finish_upkeep(plan, run(table, plan.tasks)))
+    work = table.finish_upkeep(plan, run(table, plan.tasks))
+    return _Done(stats=stats, work=work, table=table)
 
 
 def _plan(table: Table, catalog: Catalog, how: Work) -> UpkeepPlan:
@@ -274,7 +276,20 @@ def _publish(
     if not any(one.work for one in done.values()):
         return {}, None
     after = core.write(Intent(branch=branch, kind=kind), prepare)
-    return (staged, after) if after is not None else ({}, None)
+    landed = staged if after is not None else {}
+    for key, one in done.items():
+        if one.work is not None and one.table is not None:
+            _discard(one.table, one.work, landed.get(key))
+    return landed, after
+
+
+def _discard(table: Table, work: UpkeepWork, landed: StagedUpkeep | None) -> None:
+    try:
+        table.discard_upkeep(work, landed)
+    except OmnigraphError as cause:  # cleanup finds the files when they are old
+        logger.warning(
+            "left files behind", extra={"table": table.entry.table_key, "why": cause.message}
+        )
 
 
 def _fitted(context: WriteContext, done: Mapping[str, _Done]) -> Iterable[tuple[str, StagedUpkeep]]:
