@@ -8,6 +8,8 @@ the lease; writes that may rebase are prepared again, strict ones are refused.
 from __future__ import annotations
 
 import logging
+import threading
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -142,10 +144,18 @@ class Writer:
     def __init__(self, rooms: Rooms) -> None:
         self.rooms = rooms
         self.recovery = Recovery(rooms)
+        # Mutations of one handle take turns from their first read on. Strict ones would otherwise
+        # refuse each other all the time; loads and merges may take long and do not wait.
+        self._turns: defaultdict[str | None, threading.Lock] = defaultdict(threading.Lock)
 
     def write(self, intent: Intent, prepare: Prepare) -> Snapshot | None:
         """Commit what `prepare` makes of the branch head; the snapshot after it, or None if there
         was nothing to change. Raises and leaves nothing visible otherwise."""
+        in_turn = intent.kind is WriterKind.MUTATION
+        with self._turns[intent.branch.id] if in_turn else nullcontext():
+            return self._write(intent, prepare)
+
+    def _write(self, intent: Intent, prepare: Prepare) -> Snapshot | None:
         branch = intent.branch
         for attempt in range(REPREPARES_MAX):
             leased = attempt >= REPREPARES_BEFORE_LEASED
