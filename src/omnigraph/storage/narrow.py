@@ -37,14 +37,15 @@ class Narrowing:
         self._values: OrderedDict[Key, frozenset[Any]] = OrderedDict()
         self._count = 0
         self._parts: WeakKeyDictionary[Any, tuple[Part, ...]] = WeakKeyDictionary()
-        self._written: OrderedDict[str, pa.Table] = OrderedDict()
+        self._written: OrderedDict[str, dict[int, Any]] = OrderedDict()
 
-    def wrote(self, path: str, rows: pa.Table) -> None:
+    def wrote(self, dataset: Any, path: str, rows: pa.Table) -> None:
         """A data file with these rows has just been written: no need to read it back."""
         if rows.num_rows <= NARROW_ROWS_MAX:
             plain = [field.name for field in rows.schema if _is_plain(field.type)]
+            numbers = {field.name(): int(field.id()) for field in dataset.lance_schema.fields()}
             with self._lock:
-                self._written[path] = rows.select(plain)
+                self._written[path] = {numbers[name]: rows[name] for name in plain}
                 while len(self._written) > _WRITTEN_MAX:
                     self._written.popitem(last=False)
 
@@ -84,9 +85,9 @@ class Narrowing:
         with self._lock:
             unknown = [part for part in parts if (part[1], field) not in self._values]
             for part in list(unknown):
-                rows = self._written.get(_data_file(part[1]))
-                if rows is not None and column in rows.column_names:
-                    self._remember((part[1], field), frozenset(rows[column].to_pylist()))
+                values = self._written.get(_data_file(part[1]), {}).get(field)
+                if values is not None:
+                    self._remember((part[1], field), frozenset(values.to_pylist()))
                     unknown.remove(part)
         handles = [dataset.get_fragment(number) for number, _ in unknown]
         small = {

@@ -51,6 +51,12 @@ class TableReader:
         return schema
 
     @property
+    def column_numbers(self) -> dict[str, int]:
+        """Lance's number of each column; a column that was dropped and made again has another."""
+        fields = self._pinned.dataset.lance_schema.fields()
+        return {field.name(): int(field.id()) for field in fields}
+
+    @property
     def fragment_ids(self) -> tuple[int, ...]:
         """The numbers of the table's fragments, for scans of parts."""
         return tuple(self._pinned.dataset.fragment_ids())

@@ -140,7 +140,7 @@ def written(pinned: Pinned, rows: Rows) -> list[FragmentMetadata]:
     if pinned.flusher.active:
         pinned.flusher.flush(data_paths(pinned.folder, fragments))
     if isinstance(rows, pa.Table) and len(fragments) == 1:
-        pinned.narrowing.wrote(fragments[0].files[0].path, rows)
+        pinned.narrowing.wrote(pinned.dataset, fragments[0].files[0].path, rows)
     return fragments
 
 

@@ -250,6 +250,8 @@ class Frame:
         """This frame at a later version of its table; None when building it anew is better."""
         if source.schema != self.source.schema:
             return None
+        if source.column_numbers != self.source.column_numbers:
+            return None
         with self._lock:
             loaded = dict(self._columns)
         kind = source.entry.entity_kind

@@ -33,6 +33,11 @@ class Source:
         return self._table.schema
 
     @property
+    def column_numbers(self) -> dict[str, int]:
+        """What tells a column from an earlier one of the same name and type."""
+        return self._table.column_numbers
+
+    @property
     def pin(self) -> tuple[str, str | None, int]:
         entry = self._table.entry
         return (entry.location, entry.branch, entry.version)

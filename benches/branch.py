@@ -1,0 +1,141 @@
+"""What branches cost: making one, its first write, differences, previews and merges.
+
+    python benches/branch.py [rows of main ...] [--durability process|power]      default: 100000
+
+For each size of main: branch create; the first and the second write on a branch; diff, preview and
+merge of 1, 1,000 and 100,000 changed entities (into a main that moved on, so that the merge is
+three-way, and again as a fast-forward); and the merge of one entity after 1,000 more commits, as
+they left the table and after `optimize`. Upkeep by itself is off: no figure depends on luck.
+Prints JSON with milliseconds, medians over fresh branches; `run()` gives the value.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from omnigraph import Graph
+
+SCHEMA = """
+node Person { name: String @key  age: I32?  city: String? }
+edge Knows: Person -> Person { since: I32? }
+"""
+CHANGED = (1, 1_000, 100_000)
+ROUNDS = {1: 9, 1_000: 5, 100_000: 2}
+COMMITS = 1_000
+AIMS_MS = {"create": 5, "merge 1": 30, "merge 1000": 300, "merge 100000": 5_000}
+
+
+class Bench:
+    """One graph with so many people; each measurement works on a branch of its own."""
+
+    def __init__(self, folder: Path, rows: int, durability: str) -> None:
+        self.graph = Graph.init(folder / "g.omni", SCHEMA, durability=durability, maintenance=None)
+        self.rows, self.number = rows, 0
+        self.load("main", range(rows), age=0)
+
+    def load(self, branch: str, numbers: Any, *, age: int) -> None:
+        lines = (
+            f'{{"type":"Person","data":{{"name":"p{n}","age":{age},"city":"Ulm"}}}}'
+            for n in numbers
+        )
+        self.graph.load(lines, mode="merge", branch=branch)
+
+    def branch(self) -> str:
+        self.number += 1
+        name = f"b{self.number}"
+        self.graph.create_branch(name)
+        return name
+
+    def spread(self, count: int) -> range:
+        """Entities all over the table, as real changes are."""
+        count = min(count, self.rows)
+        return range(0, self.rows, self.rows // count)[:count]
+
+
+def milliseconds(work: Callable[[], object]) -> float:
+    began = time.perf_counter_ns()
+    work()
+    return (time.perf_counter_ns() - began) / 1e6
+
+
+def median(values: list[float]) -> float:
+    return round(statistics.median(values), 1)
+
+
+def branch_costs(bench: Bench) -> dict[str, float]:
+    """Making a branch, and the first (forking) and second write on it."""
+    took: dict[str, list[float]] = {"create": [], "first write": [], "second write": []}
+    for at in range(12):
+        name = f"create{at}"
+        took["create"].append(milliseconds(lambda n=name: bench.graph.create_branch(n)))
+        for word, age in (("first write", 1), ("second write", 2)):
+            source = f'query q() {{ update Person set {{ age: {age} }} where name = "p{at}" }}'
+            took[word].append(
+                milliseconds(lambda s=source, n=name: bench.graph.mutate(s, branch=n))
+            )
+        bench.graph.delete_branch(name)
+    return {name: median(values[2:]) for name, values in took.items()}
+
+
+def merge_costs(bench: Bench, count: int) -> Iterator[tuple[str, float]]:
+    """Diff, preview, three-way merge and fast-forward of so many changed entities."""
+    graph = bench.graph
+    took: dict[str, list[float]] = {}
+    for at in range(ROUNDS[count]):
+        for outcome in ("merged", "fast_forward"):
+            name = bench.branch()
+            bench.load(name, bench.spread(count), age=100 + bench.number)
+            if outcome == "merged":
+                graph.mutate(f'query q() {{ insert Person {{ name: "m{count}-{at}" }} }}')
+                work = {
+                    "diff": lambda n=name: graph.diff("main", n),
+                    "preview": lambda n=name: graph.merge_preview(n),
+                }
+                for word, deed in work.items():
+                    took.setdefault(word, []).append(milliseconds(deed))
+            word = "merge" if outcome == "merged" else "fast-forward"
+            took.setdefault(word, []).append(milliseconds(lambda n=name: graph.merge(n)))
+            assert graph.commits(limit=1)[0].merged_parent_commit_id is not None
+            graph.delete_branch(name)
+    for word, values in took.items():
+        yield f"{word} {count}", median(values)
+
+
+def run(rows: int, durability: str) -> dict[str, float]:
+    """Every figure for one size of main, in milliseconds."""
+    with tempfile.TemporaryDirectory(prefix="omnigraph-branch-") as folder:
+        bench = Bench(Path(folder), rows, durability)
+        found = branch_costs(bench)
+        for count in CHANGED:
+            if count <= rows:
+                found.update(merge_costs(bench, count))
+        for number in range(COMMITS):
+            bench.graph.mutate(f'query q() {{ insert Person {{ name: "late{number}" }} }}')
+        for state in ("", " and optimize"):
+            if state:
+                bench.graph.optimize()
+            later = dict(merge_costs(bench, 1))
+            found[f"merge 1 after {COMMITS} commits{state}"] = later["merge 1"]
+        bench.graph.close()
+        return found
+
+
+def main(words: list[str]) -> None:
+    parser = argparse.ArgumentParser(description="Measure branches.")
+    parser.add_argument("rows", nargs="*", type=int, default=[100_000])
+    parser.add_argument("--durability", choices=["process", "power"], default="process")
+    chosen = parser.parse_args(words)
+    result = {f"{rows} rows": run(rows, chosen.durability) for rows in chosen.rows}
+    print(json.dumps({"durability": chosen.durability, "aims": AIMS_MS, **result}, indent=2))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
