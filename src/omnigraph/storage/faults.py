@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
 from omnigraph.errors import NotFoundError, OmnigraphError, StorageUnavailableError
+from omnigraph.model.limits import BRANCH_LISTING_TRIES_MAX
 
 # A file where a folder should be means that what is asked for below it is not there either.
 _MISSING: Final = (
@@ -40,6 +41,17 @@ def is_damage(cause: BaseException) -> bool:
 def reason_of(cause: BaseException) -> str:
     """The first line of what the library said: the rest are places in its own source."""
     return (str(cause).strip().splitlines() or [type(cause).__name__])[0][:500]
+
+
+def steadily(ask: Callable[[], Any]) -> Any:
+    """What Lance answers once no branch is deleted while it looks at them all one by one."""
+    for _ in range(BRANCH_LISTING_TRIES_MAX - 1):
+        try:
+            return ask()
+        except (OSError, ValueError) as cause:
+            if not is_missing(cause):
+                raise
+    return ask()
 
 
 @contextmanager

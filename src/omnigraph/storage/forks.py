@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from omnigraph.errors import AlreadyExistsError, CorruptGraphError, NotFoundError
 from omnigraph.model.graph import TableEntry
-from omnigraph.model.limits import BRANCH_LISTING_TRIES_MAX
-from omnigraph.storage.faults import is_missing, translated
+from omnigraph.storage.faults import steadily, translated
 from omnigraph.storage.handles import Handles
 from omnigraph.storage.layout import branch_folder
 
@@ -77,14 +75,14 @@ class Forks:
         known = self._base(location, branch_id) is not None
         with translated(self._handles.uri(location, branch_id), doing="drop branch of table"):
             if known:
-                _steadily(lambda: trunk.branches.delete(branch_id))
+                steadily(lambda: trunk.branches.delete(branch_id))
         return self._sweep_orphan(location, branch_id) or known
 
     def names(self, location: str) -> list[str]:
         """Every branch that has a ref or files, also half-made ones."""
         trunk = self._handles.head(location, None)
         with translated(self._handles.uri(location, None), doing="list branches of table"):
-            known = set(_steadily(trunk.branches.list))
+            known = set(steadily(trunk.branches.list))
         prefix = f"{location}/tree/"
         stored = self._store.list_keys(prefix.rstrip("/"))
         return sorted(known | {key.removeprefix(prefix).split("/")[0] for key in stored})
@@ -156,14 +154,3 @@ class Forks:
         if flusher.active:
             flusher.flush_tree(self._handles.uri(location, branch_id))
             flusher.flush([f"{self._handles.uri(location, None)}/_refs/branches/{branch_id}.json"])
-
-
-def _steadily(ask: Callable[[], Any]) -> Any:
-    """What Lance answers once no branch is deleted while it looks at them all one by one."""
-    for _ in range(BRANCH_LISTING_TRIES_MAX - 1):
-        try:
-            return ask()
-        except (OSError, ValueError) as cause:
-            if not is_missing(cause):
-                raise
-    return ask()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -29,11 +29,10 @@ from omnigraph.errors import (
     OmnigraphError,
     StorageUnavailableError,
 )
-from omnigraph.model.limits import BRANCH_LISTING_TRIES_MAX
 from omnigraph.model.ports import ObjectStore, World
 from omnigraph.model.steps import Step
 from omnigraph.storage.durable import Flusher
-from omnigraph.storage.faults import is_missing, reason_of
+from omnigraph.storage.faults import is_missing, reason_of, steadily
 from omnigraph.storage.layout import MANIFEST, branch_folder
 from omnigraph.storage.manifest_rows import PRIMARY_KEY, STAMP_KEY, holds_head
 from omnigraph.storage.objects import Root
@@ -269,7 +268,7 @@ class ManifestDatasets:
         """Remove a Lance branch, whatever a crash left of it; a missing one is fine."""
         with self._opening(None):
             main = self._dataset(None, None)
-            others = _steadily(lambda: _delete_listed(main, branch_id))
+            others = steadily(lambda: _delete_listed(main, branch_id))
         # Names from before v4 nest: the folder of `a` holds the folder of `a/b`.
         if not any(name.startswith(f"{branch_id}/") for name in others):
             self._store.delete_prefix(branch_folder(MANIFEST, branch_id))
@@ -277,7 +276,7 @@ class ManifestDatasets:
     def branch_ids(self) -> dict[str, dict[str, Any]]:
         """Every Lance branch of the manifest with what Lance says about it."""
         with self._opening(None):
-            return dict(_steadily(self._dataset(None, None).branches.list))
+            return dict(steadily(self._dataset(None, None).branches.list))
 
     # --- retention ---------------------------------------------------------------------------
 
@@ -294,12 +293,13 @@ class ManifestDatasets:
         and bytes that is. The newest is never removed, nor one that a branch was made from."""
         if not versions:
             return 0, 0
+        old = sorted(versions)
         with self._opening(branch_id):
             newest = self._dataset(branch_id, None)
             if preview:
-                told = newest.explain_cleanup_old_versions(versions=sorted(versions)).stats
+                told = steadily(lambda: newest.explain_cleanup_old_versions(versions=old)).stats
             else:
-                told = newest.cleanup_old_versions(versions=sorted(versions))
+                told = steadily(lambda: newest.cleanup_old_versions(versions=old))
         return int(told.old_versions), int(told.bytes_removed)
 
     def remove_torn(self, branch_id: str | None) -> bool:
@@ -464,17 +464,6 @@ def _delete_listed(main: Any, branch_id: str) -> set[str]:
     if branch_id in listed:
         main.branches.delete(branch_id)
     return listed - {branch_id}
-
-
-def _steadily(ask: Callable[[], Any]) -> Any:
-    """What Lance answers once no branch is deleted while it looks at them all one by one."""
-    for _ in range(BRANCH_LISTING_TRIES_MAX - 1):
-        try:
-            return ask()
-        except (OSError, ValueError) as cause:
-            if not is_missing(cause):
-                raise
-    return ask()
 
 
 def _is_damage(cause: BaseException) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from omnigraph.storage.faults import translated
+from omnigraph.storage.faults import steadily, translated
 from omnigraph.storage.handles import Handles
 
 # Asked for a version that never was, Lance still sweeps up files that were never committed.
@@ -38,10 +38,12 @@ def preview(
     head = handles.head(location, branch)
     old = sorted(version for version in unwanted if version < int(head.version))
     with translated(handles.uri(location, branch), doing="look at versions of table"):
-        told = head.explain_cleanup_old_versions(
-            versions=old or [_NO_VERSION],
-            delete_unverified=False,
-            error_if_tagged_old_versions=False,
+        told = steadily(
+            lambda: head.explain_cleanup_old_versions(
+                versions=old or [_NO_VERSION],
+                delete_unverified=False,
+                error_if_tagged_old_versions=False,
+            )
         ).stats
     return Collected(
         versions=int(told.old_versions),
@@ -69,10 +71,12 @@ def collect(
     head = handles.head(location, branch)
     old = sorted(version for version in unwanted if version < int(head.version))
     with translated(handles.uri(location, branch), doing="collect versions of table"):
-        done = head.cleanup_old_versions(
-            versions=old or [_NO_VERSION],
-            delete_unverified=False,
-            error_if_tagged_old_versions=False,
+        done = steadily(
+            lambda: head.cleanup_old_versions(
+                versions=old or [_NO_VERSION],
+                delete_unverified=False,
+                error_if_tagged_old_versions=False,
+            )
         )
     handles.forget_versions(location, branch, old)
     return Collected(

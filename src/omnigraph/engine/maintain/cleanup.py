@@ -17,7 +17,7 @@ from typing import Any
 from omnigraph.engine.core import Core
 from omnigraph.engine.maintain.orphans import Reclaim, reclaim
 from omnigraph.engine.maintain.retention import Policy, Survey, survey
-from omnigraph.errors import InputError, OmnigraphError
+from omnigraph.errors import InputError, NotFoundError, OmnigraphError
 from omnigraph.model.limits import (
     GRACE_MS,
     MAINTENANCE_CONCURRENCY,
@@ -202,6 +202,8 @@ def _collect_tables(core: Core, found: Survey, how: Cleanup) -> tuple[CleanupSta
                 collected = _collect_line(core, found, (location, branch), preview=how.preview)
                 stats = stats.plus(collected)
             except OmnigraphError as cause:
+                if isinstance(cause, NotFoundError) and branch is not None:
+                    continue  # the branch was deleted meanwhile
                 logger.warning(
                     "not collected", extra={"table": stats.type_key, "why": cause.message}
                 )

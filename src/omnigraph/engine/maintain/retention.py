@@ -65,39 +65,44 @@ class Survey:
         return frozenset(branch.id for branch in self.branches if branch.id is not None)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """One branch as it was seen: its head, and when each stored version was made and followed."""
+
+    head: Snapshot
+    versions: Mapping[int, tuple[int, int | None]]
+
+
 def survey(core: Core, policy: Policy) -> Survey:
     """Look at every live branch and every unfinished write."""
-    manifests = core.rooms.manifests
-    branches: list[Branch] = []
-    versions: dict[str | None, dict[int, tuple[int, int | None]]] = {}
+    looks: dict[Branch, _Look] = {}
     unreadable: list[str] = []
     for branch in core.rooms.refs.list():
         try:
-            versions[branch.id] = _versions(core, branch)
-            branches.append(branch)
+            looks[branch] = _look(core, branch)
         except NotFoundError:
-            if core.rooms.refs.list() and _is_live(core, branch):
+            if _is_live(core, branch):  # else it was deleted while we looked
                 unreadable.append(branch.name)
-    kept = {branch.id: _kept(versions[branch.id], policy) for branch in branches}
-    for row in _needed_commits(core, branches):
+    kept = {branch.id: _kept(look.versions, policy) for branch, look in looks.items()}
+    for row in _needed_commits(core, looks):
         if row.branch_id in kept:
             kept[row.branch_id].add(row.commit.graph_manifest_version)
-    snapshots = list(_snapshots(core, branches, kept))
-    heads = [manifests.head(branch) for branch in branches]
+    heads = [look.head for look in looks.values()]
     pins = {
         (entry.location, entry.branch, entry.version)
-        for snapshot in (*snapshots, *heads)
+        for snapshot in (*_snapshots(core, looks, kept), *heads)
         for entry in snapshot.datasets
     }
-    names = {entry.location: entry.table_key for head in heads[::-1] for entry in head.datasets}
     return Survey(
-        branches=tuple(branches),
+        branches=tuple(looks),
         unwanted={
-            branch.id: tuple(sorted(versions[branch.id].keys() - kept[branch.id]))
-            for branch in branches
+            branch.id: tuple(sorted(look.versions.keys() - kept[branch.id]))
+            for branch, look in looks.items()
         },
         pins=frozenset(pins | _sidecar_pins(core)),
-        table_keys=names,
+        table_keys={
+            entry.location: entry.table_key for head in heads[::-1] for entry in head.datasets
+        },
         unreadable=tuple(unreadable),
     )
 
@@ -107,8 +112,7 @@ def _is_live(core: Core, branch: Branch) -> bool:
     return living is not None and living.id == branch.id
 
 
-def _versions(core: Core, branch: Branch) -> dict[int, tuple[int, int | None]]:
-    """The stored manifest versions of a branch: when each was made, and when it was followed."""
+def _look(core: Core, branch: Branch) -> _Look:
     manifests = core.rooms.manifests
     stored = manifests.datasets.versions(branch.id)
     known = manifests.fresh(branch.id)
@@ -124,7 +128,7 @@ def _versions(core: Core, branch: Branch) -> dict[int, tuple[int, int | None]]:
         at = made.get(version, followed if followed is not None else branch.created_at)
         found[version] = (at, followed)
         followed = at
-    return found
+    return _Look(head=known.snapshot(branch), versions=found)
 
 
 def _made(rows: Iterator[CommitRow], *, branch_id: str | None, oldest: int) -> dict[int, int]:
@@ -146,13 +150,14 @@ def _kept(versions: Mapping[int, tuple[int, int | None]], policy: Policy) -> set
     }
 
 
-def _needed_commits(core: Core, branches: list[Branch]) -> Iterator[CommitRow]:
+def _needed_commits(core: Core, looks: Mapping[Branch, _Look]) -> Iterator[CommitRow]:
     """Where live branches were made, and where their merges will start from."""
     manifests = core.rooms.manifests
-    wanted = {branch.fork_commit_id for branch in branches if branch.fork_commit_id is not None}
-    for ours, theirs in _pairs(branches):
-        heads = [manifests.head(one).graph_commit_id for one in (ours, theirs)]
-        base = core.history.merge_base(*heads)
+    wanted = {branch.fork_commit_id for branch in looks if branch.fork_commit_id is not None}
+    for ours, theirs in _pairs(list(looks)):
+        base = core.history.merge_base(
+            looks[ours].head.graph_commit_id, looks[theirs].head.graph_commit_id
+        )
         if base is not None:
             wanted.add(base.graph_commit_id)
     for commit_id in sorted(wanted):
@@ -177,9 +182,9 @@ def _pairs(branches: list[Branch]) -> Iterable[tuple[Branch, Branch]]:
 
 
 def _snapshots(
-    core: Core, branches: list[Branch], kept: Mapping[str | None, set[int]]
+    core: Core, looks: Mapping[Branch, _Look], kept: Mapping[str | None, set[int]]
 ) -> Iterator[Snapshot]:
-    for branch in branches:
+    for branch in looks:
         for version in kept[branch.id]:
             try:
                 yield core.rooms.manifests.at_version(branch, version)
