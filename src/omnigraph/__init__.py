@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from omnigraph.engine.changes import ChangeSet
     from omnigraph.engine.evolve import SchemaApplyResult
     from omnigraph.engine.graph import Graph, OpenMode
+    from omnigraph.engine.maintain.auto import MaintenancePolicy
     from omnigraph.engine.merge.conflicts import MergePreview, MergeResult
     from omnigraph.engine.read.result import QueryResult
     from omnigraph.engine.results import LoadResult, MutationResult
@@ -36,6 +37,7 @@ __all__ = [
     "Graph",
     "LintReport",
     "LoadResult",
+    "MaintenancePolicy",
     "MergePreview",
     "MergeResult",
     "MutationResult",
@@ -62,6 +64,7 @@ _HOMES = {
     "Graph": "omnigraph.engine.graph",
     "LintReport": "omnigraph.compiler.query",
     "LoadResult": "omnigraph.engine.results",
+    "MaintenancePolicy": "omnigraph.engine.maintain.auto",
     "MergePreview": "omnigraph.engine.merge.conflicts",
     "MergeResult": "omnigraph.engine.merge.conflicts",
     "MutationResult": "omnigraph.engine.results",
