@@ -23,8 +23,8 @@ $(STAMP): pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group dev
 	@touch $@
 
-demo: $(STAMP) ## build a small graph, query it, branch it, merge it, and print each step
-	@$(BIN)/python examples/demo.py
+demo: $(STAMP) ## show everything on a graph of this machine's packages; writes omnigraph-demo/report.html
+	@$(BIN)/omnigraph demo
 
 test: $(STAMP) ## run the tests
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup -m "not slow" tests

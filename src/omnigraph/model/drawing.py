@@ -197,11 +197,11 @@ def draw_bars(values: Sequence[tuple[str, float]], *, unit: str) -> str:
     parts = []
     for row, (name, value) in enumerate(values):
         y = 8 + 24 * row
-        width = max(value / longest * 420, 1)
+        width = max(value / longest * 360, 1)
         parts.append(
-            f'<text x="214" y="{y + 13}" text-anchor="end">{_label(name, limit=36)}</text>'
-            f'<rect x="222" y="{y}" width="{width:.1f}" height="17" fill="{_COLOURS[0]}"/>'
-            f'<text x="{228 + width:.1f}" y="{y + 13}">{value:,.2f} {_escaped(unit)}</text>'
+            f'<text x="274" y="{y + 13}" text-anchor="end">{_label(name, limit=44)}</text>'
+            f'<rect x="282" y="{y}" width="{width:.1f}" height="17" fill="{_COLOURS[0]}"/>'
+            f'<text x="{288 + width:.1f}" y="{y + 13}">{value:,.2f} {_escaped(unit)}</text>'
         )
     return _svg(_WIDTH, 16 + 24 * len(values), parts, title="times")
 

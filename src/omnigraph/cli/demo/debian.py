@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, Literal
 
@@ -19,19 +19,12 @@ _PACKING: Final[Mapping[str, Packing]] = {
     ".zst": "zstd",
     ".bz2": "bz2",
 }
-_FIELDS: Final = frozenset(
-    {
-        "Package",
-        "Version",
-        "Section",
-        "Installed-Size",
-        "Description",
-        "Depends",
-        "Pre-Depends",
-        "Recommends",
-        "Provides",
-    }
+_FIELD: Final = re.compile(
+    rb"^(Package|Version|Section|Installed-Size|Description|Depends|Pre-Depends|Recommends"
+    rb"|Provides):[ \t]*(.*?)[ \t\r]*$",
+    re.MULTILINE,
 )
+_BLANK_LINE: Final = re.compile(rb"\n[ \t\r]*\n")
 _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9+.-]+")
 
 Stanza = dict[str, str]
@@ -45,7 +38,7 @@ def debian_packages(lists: Path = LISTS, installed: Path = INSTALLED) -> DataSet
         files, origin = [installed], f"the packages installed here, from {installed}"
     stanzas: dict[str, Stanza] = {}
     for path in files:
-        stanzas.update((one["Package"], one) for one in _stanzas(_lines(path)))
+        stanzas.update((one["Package"], one) for one in _stanzas(_unpacked(path)))
     if not stanzas:
         return None
     return DataSet(
@@ -70,32 +63,23 @@ def _freshness(path: Path) -> tuple[bool, bool, str]:
     return "-security_" in path.name, "-updates_" in path.name, path.name
 
 
-def _lines(path: Path) -> Iterator[str]:
+def _unpacked(path: Path) -> bytes:
     import pyarrow as pa  # it can unpack what apt packs, and it is here anyway
 
     packing = _PACKING.get(path.suffix)
     with pa.input_stream(str(path), compression=packing) as packed:  # type: ignore[arg-type]
-        rest = b""
-        while chunk := packed.read(1 << 22):
-            *whole, rest = (rest + chunk).split(b"\n")
-            yield from (line.decode("utf-8", errors="replace") for line in whole)
-        yield rest.decode("utf-8", errors="replace")
+        return bytes(packed.read())
 
 
-def _stanzas(lines: Iterable[str]) -> Iterator[Stanza]:
+def _stanzas(text: bytes) -> Iterator[Stanza]:
     """Blocks of `Field: value` lines; only the first line of the fields that we use."""
-    stanza: Stanza = {}
-    for line in lines:
-        if not line.strip():
-            if "Package" in stanza:
-                yield stanza
-            stanza = {}
-        elif not line[0].isspace():
-            name, _, value = line.partition(":")
-            if name in _FIELDS:
-                stanza[name] = value.strip()
-    if "Package" in stanza:
-        yield stanza
+    for block in _BLANK_LINE.split(text):
+        stanza = {
+            name.decode(): value.decode("utf-8", errors="replace")
+            for name, value in _FIELD.findall(block)
+        }
+        if stanza.get("Package"):
+            yield stanza
 
 
 def packages_of(stanzas: Mapping[str, Stanza]) -> Iterator[Package]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import platform
 import sysconfig
 from collections.abc import Iterator
@@ -15,6 +16,10 @@ from omnigraph.cli.demo.packages import DataSet, Package
 _LEFT_OUT: Final = frozenset(
     {"test", "tests", "idlelib", "lib2to3", "site-packages", "dist-packages", "turtledemo"}
 )
+# The fields in which a statement keeps other statements.
+_BLOCKS: Final = ("body", "orelse", "finalbody", "handlers", "cases")
+
+Import = ast.Import | ast.ImportFrom
 
 
 def python_modules(library: Path | None = None) -> DataSet:
@@ -29,53 +34,58 @@ def python_modules(library: Path | None = None) -> DataSet:
 
 
 def _modules(folder: Path) -> Iterator[Package]:
-    for path in sorted(folder.rglob("*.py")):
+    for path in sorted(_sources(folder)):
         parts = path.relative_to(folder).with_suffix("").parts
-        if _LEFT_OUT.intersection(parts) or not all(part.isidentifier() for part in parts):
-            continue
-        try:
-            tree = ast.parse(path.read_bytes())
-        except (SyntaxError, ValueError, OSError):
-            continue
-        yield _module(path, parts, tree)
+        if all(part.isidentifier() for part in parts):
+            try:
+                tree = ast.parse(path.read_bytes())
+            except (SyntaxError, ValueError, OSError):
+                continue
+            yield _module(path, parts, tree)
+
+
+def _sources(folder: Path) -> Iterator[Path]:
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name not in _LEFT_OUT]
+        yield from (Path(place, name) for name in names if name.endswith(".py"))
 
 
 def _module(path: Path, parts: tuple[str, ...], tree: ast.Module) -> Package:
     is_package = parts[-1] == "__init__"
     parts = parts[:-1] if is_package else parts
     inside = parts if is_package else parts[:-1]
-    now = tuple(_imports(_top_level(tree), inside))
+    imports = list(_imports(tree.body))
     return Package(
         name=".".join(parts),
         version=platform.python_version(),
         summary=(ast.get_docstring(tree) or "").strip().partition("\n")[0] or None,
         section=parts[0] if is_package or len(parts) > 1 else "modules",
         size_kib=path.stat().st_size // 1024,
-        needs=now,
-        likes=tuple(_imports(list(ast.walk(tree)), inside)),
+        needs=tuple(name for one, late in imports if not late for name in _names(one, inside)),
+        likes=tuple(name for one, late in imports if late for name in _names(one, inside)),
     )
 
 
-def _top_level(tree: ast.Module) -> list[ast.AST]:
-    """Everything that runs when the module is imported: not the bodies of functions."""
-    found: list[ast.AST] = []
-    waiting: list[ast.AST] = list(tree.body)
+def _imports(statements: list[ast.stmt]) -> Iterator[tuple[Import, bool]]:
+    """Every import, and whether it waits for a function to be called."""
+    waiting: list[tuple[ast.AST, bool]] = [(one, False) for one in reversed(statements)]
     while waiting:
-        node = waiting.pop(0)
-        found.append(node)
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            waiting.extend(ast.iter_child_nodes(node))
-    return found
+        node, late = waiting.pop()
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node, late
+        inner_late = late or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for field in _BLOCKS:
+            inner = getattr(node, field, ())
+            waiting.extend((one, inner_late) for one in reversed(inner))
 
 
-def _imports(nodes: list[ast.AST], inside: tuple[str, ...]) -> Iterator[str]:
-    """Every name that these imports may mean: a name that is no module falls away later."""
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            above = inside[: len(inside) - node.level + 1] if node.level else ()
-            base = ".".join((*above, *([node.module] if node.module else [])))
-            if base:
-                yield base
-                yield from (f"{base}.{alias.name}" for alias in node.names)
+def _names(node: Import, inside: tuple[str, ...]) -> Iterator[str]:
+    """Every name that an import may mean: a name that is no module falls away later."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+        return
+    above = inside[: len(inside) - node.level + 1] if node.level else ()
+    base = ".".join((*above, *([node.module] if node.module else [])))
+    if base:
+        yield base
+        yield from (f"{base}.{alias.name}" for alias in node.names)

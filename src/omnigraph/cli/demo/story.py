@@ -19,7 +19,6 @@ from omnigraph.model.steps import Step
 
 ACTOR = "demo"
 BRANCH = "review/successor"
-NODES_IN_PICTURE = 36
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,34 +117,34 @@ def _load(
 def _ask(stage: Stage, graph: Graph) -> str:
     """Four questions of the five; the last is about the past."""
     journal = stage.journal
-    with journal.chapter("who needs the most others, and all that comes with it"):
+    with journal.chapter("all that comes with one package"):
         [busiest] = stage.ask(graph, "busiest") or [{"name": stage.data.packages[0].name}]
         hero = str(busiest["name"])
         stage.ask(graph, "closure", params={"name": hero})
-        _picture(stage, graph, hero)
     with journal.chapter("who needs each other"):
         stage.ask(graph, "cycles")
     with journal.chapter(f"full text and traversal: “{stage.data.search_words}”"):
         stage.ask(graph, "about", params={"words": stage.data.search_words})
     with journal.chapter("what is relied on most"):
         stage.ask(graph, "sections")
+    _picture(stage, graph)
     return hero
 
 
-def _picture(stage: Stage, graph: Graph, hero: str) -> None:
-    """The first few needs of a package, and which of them need each other."""
-    rows = graph.query(stage.queries, "neighbours", params={"name": hero}).to_pylist()
-    pairs = [(str(row["a.name"]), str(row["b.name"])) for row in rows]
-    chosen = {hero}
-    for pair in pairs:
-        if len(chosen | set(pair)) <= NODES_IN_PICTURE:
-            chosen.update(pair)
-    first = {a for a, _ in pairs} & chosen
-    inner = [(a, b) for a, b in pairs if a in chosen and b in chosen]
-    groups = dict.fromkeys(chosen, "needed further on") | dict.fromkeys(first, "needed directly")
-    picture = small_graph([*((hero, one) for one in sorted(first)), *inner], groups | {hero: hero})
-    if picture.is_small:
-        stage.journal.page_only(draw_graph(picture))
+def _picture(stage: Stage, graph: Graph) -> None:
+    """The packages that most others need, and who of them needs whom."""
+    with stage.journal.chapter("the core, drawn"):
+        core = graph.query(stage.queries, "core").to_pylist()
+        names = [str(row["name"]) for row in core]
+        rows = graph.query(stage.queries, "among", params={"names": names}).to_pylist()
+        edges = [(str(row["a.name"]), str(row["b.name"])) for row in rows]
+        groups = {str(row["name"]): str(row["section"] or "") for row in core}
+        picture = small_graph([*edges, *((name, None) for name in names)], groups)
+        stage.journal.tell(
+            f"the {len(names)} packages that most others need, and {len(edges)} needs among them"
+        )
+        if picture.is_small:
+            stage.journal.page_only(draw_graph(picture))
 
 
 def _review(stage: Stage, graph: Graph, hero: str) -> dict[str, str]:
@@ -233,7 +232,7 @@ def _optimize(stage: Stage, graph: Graph, labels: dict[str, str]) -> None:
         )
         if report.commit is not None:
             labels[report.commit.graph_commit_id] = "optimize"
-    with journal.chapter(f"the same search again: “{stage.data.search_words}”"):
+    with journal.chapter("the same search again, with nothing in memory"):
         stage.ask(graph, "about", params={"words": stage.data.search_words})
 
 
