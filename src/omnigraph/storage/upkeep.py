@@ -232,6 +232,10 @@ def plan(
 
 def done(pinned: Pinned, planned: UpkeepPlan, results: Sequence[str]) -> UpkeepWork:
     """The plan carried out: the results of its tasks, and its index segments built here."""
+    # Executors write without asking the disk to keep it.
+    pinned.flusher.flush(
+        path for one in results for path in compaction.new_files(pinned.folder, one)
+    )
     return UpkeepWork(
         location=pinned.entry.location,
         branch=pinned.entry.branch,
