@@ -7,7 +7,7 @@ cosine distance (0 = same direction, 2 = opposite); a vector of zeros is at dist
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -172,14 +172,27 @@ def fused(run: Run, expr: ir.Rrf, relation: Relation, values: Evaluate) -> Array
     k = values(expr.k).as_py()
     if k is None or k <= 0:
         raise InputError(f"rrf: k must be a whole number above 0, got {k}")
-    total = np.zeros(relation.count)
-    ranked = np.zeros(relation.count, dtype=np.bool_)
-    for one in (expr.first, expr.second):
-        rank = _ranks(run, one, relation[one.field.var], values)
+    var = expr.first.field.var
+    if var != expr.second.field.var:
+        ranks = [
+            _ranks(run, one, relation[one.field.var], values) for one in (expr.first, expr.second)
+        ]
+        total = _reciprocal_sum(ranks, k)
+        return pa.array(total, mask=total == 0.0)
+    # Rows of one entity score the same: many rows cost one lookup each.
+    entities, back = distinct_positions(relation[var], run.frame_of(var).length)
+    ranks = [_ranks(run, one, entities, values) for one in (expr.first, expr.second)]
+    total = _reciprocal_sum(ranks, k)[back]
+    return pa.array(total, mask=total == 0.0)
+
+
+def _reciprocal_sum(ranks: Sequence[Positions], k: int) -> Floats:
+    """0 where neither list has the row: every rank adds something."""
+    total = np.zeros(len(ranks[0]))
+    for rank in ranks:
         has = rank >= 0
         total[has] += 1.0 / (k + rank[has] + 1.0)
-        ranked |= has
-    return pa.array(total, mask=~ranked)
+    return total
 
 
 def _ranks(

@@ -75,8 +75,11 @@ def _sorted(
     descending: bool,  # noqa: FBT001 - passed on from a key
 ) -> tuple[Positions, Positions]:
     """Rows sorted by value within their runs, and the number of each row's new run."""
-    columns = [runs, *_sortable(values, descending=descending)]
-    order = np.lexsort(columns[::-1])
+    columns = _sortable(values, descending=descending)
+    if len(runs) and runs[0] != runs[-1]:  # runs ascend: otherwise there is only one
+        columns = [runs, *columns]
+    one_key = len(columns) == 1
+    order = np.argsort(columns[0], kind="stable") if one_key else np.lexsort(columns[::-1])
     changed = np.zeros(len(rows), dtype=np.bool_)
     for column in columns:
         here = column[order]
