@@ -80,6 +80,14 @@ def test_a_clean_load_writes_no_quarantine(tmp_path):
     assert not (tmp_path / "bad").exists()
 
 
+def test_without_a_folder_bad_records_lie_beside_the_graph(tmp_path):
+    twins = Twins(tmp_path, SCHEMA)
+    path = twins.write(ndjson([*BASE, "{broken"]))
+    report = bulk_load(twins.bulk_uri, str(path), mode="append", on_error="quarantine")
+    assert report.quarantine == f"{twins.bulk_uri}.quarantine"
+    assert len(quarantined(tmp_path / "bulk.quarantine")) == 1
+
+
 def test_what_leaving_out_cannot_heal_still_fails(tmp_path):
     twins = Twins(tmp_path, SCHEMA)
     twins.load(BASE, "overwrite")
@@ -94,9 +102,7 @@ def test_what_leaving_out_cannot_heal_still_fails(tmp_path):
         )
 
 
-@pytest.mark.parametrize(
-    "options", [{"on_error": "quarantine"}, {"quarantine": "x"}, {"on_error": "skip"}]
-)
+@pytest.mark.parametrize("options", [{"quarantine": "x"}, {"on_error": "skip"}])
 def test_half_an_instruction_is_refused(tmp_path, options):
     twins = Twins(tmp_path, SCHEMA)
     with pytest.raises(InputError):

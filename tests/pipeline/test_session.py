@@ -124,8 +124,9 @@ def test_a_master_and_a_connect_address_exclude_each_other():
 @pytest.mark.spark
 def test_the_session_is_one_and_stays_on_its_master(spark):
     assert session() is spark
+    assert session(master="local[7]") is spark
     with pytest.raises(InputError, match="one session"):
-        session(master="local[7]")
+        session(master="spark://elsewhere:7077")
 
 
 @pytest.mark.spark

@@ -83,8 +83,9 @@ def load(  # noqa: PLR0913  (the names are fixed by the API)
 
     `sources` is graph NDJSON (paths, folders, patterns) or a mapping from type names to paths,
     `Source`s or DataFrames. `on_error="quarantine"` writes bad records to the folder `quarantine`
-    and loads the rest. A load whose `idempotency_key` the branch has seen is not repeated.
-    `progress` is a listener, or True for bars on the terminal.
+    (default: beside the graph, `<graph>.quarantine`) and loads the rest. A load whose
+    `idempotency_key` the branch has seen is not repeated. `progress` is a listener, or True for
+    bars on the terminal.
     """
     order = checked_order(
         uri=os.fspath(uri),
@@ -112,12 +113,15 @@ def checked_order(*, on_error: str, quarantine: Any, **facts: Any) -> LoadOrder:
         )
     if on_error not in ("fail", "quarantine"):
         raise InputError(f"unknown on_error '{on_error}'", hint="use fail or quarantine")
-    if (on_error == "quarantine") != (quarantine is not None):
-        raise InputError(
-            'on_error="quarantine" and a quarantine folder go together',
-            hint='pass quarantine="<folder>" with on_error="quarantine"',
-        )
-    return LoadOrder(quarantine=os.fspath(quarantine) if quarantine else None, **facts)
+    if on_error == "fail":
+        if quarantine is not None:
+            raise InputError(
+                "a quarantine folder is of no use to a load that fails on bad records",
+                hint='pass on_error="quarantine" with it',
+            )
+        return LoadOrder(quarantine=None, **facts)
+    folder = f"{facts['uri'].rstrip('/')}.quarantine" if quarantine is None else quarantine
+    return LoadOrder(quarantine=os.fspath(folder), **facts)
 
 
 StageInput = Callable[[WriteContext, Catalog, GraphAccess], Intake]

@@ -72,8 +72,8 @@ def session(
     `master` is any Spark master (default: this machine's cores, with task retries); `remote` is a
     Spark Connect address instead. `config` holds Spark settings, which win over ours, and the keys
     `omnigraph.java.home`, `omnigraph.cache.folder` and `omnigraph.jvm.profile` (full or quick).
-    A session that runs already is returned as it is, whoever made it; asking it to move to another
-    master is an `InputError`.
+    A session that runs already is returned as it is, whoever made it; asking it to move from this
+    machine to a cluster or back is an `InputError`.
     """
     settings = dict(config or {})
     if master is not None and remote is not None:
@@ -88,9 +88,12 @@ def session(
 
 
 def _reused(running: SparkSession, master: str | None, settings: Mapping[str, str]) -> SparkSession:
-    if master is not None and running.conf.get("spark.master", None) != master:
+    current = str(running.conf.get("spark.master", ""))
+    moves = master is not None and current != master
+    # How many threads a local session has is no reason to refuse it.
+    if moves and not (_is_local(str(master)) and _is_local(current)):
         raise InputError(
-            f"Spark runs already on '{running.conf.get('spark.master', '?')}' and one process has "
+            f"Spark runs already on '{current}' and one process has "
             f"one session; it cannot move to '{master}'",
             hint="stop that session first, or pass it to the call instead of a master",
         )

@@ -47,6 +47,7 @@ def stream(  # noqa: PLR0913  (options of a stream are many, and all by name)
     branch: str = MAIN,
     actor: str | None = None,
     name: str | None = None,
+    type: str | None = None,  # noqa: A002  (as in the data source)
     columns: Mapping[str, str] | None = None,
     quarantine: str | os.PathLike[str] | None = None,
     trigger: Mapping[str, Any] | None = None,
@@ -54,8 +55,9 @@ def stream(  # noqa: PLR0913  (options of a stream are many, and all by name)
 ) -> StreamingQuery:
     """Start a query that commits every micro-batch of the source as one graph commit.
 
-    `source` is a mapping of one type name to a streaming DataFrame, a streaming DataFrame of graph
-    NDJSON lines (one text column), or a folder into which NDJSON files are moved. `name` identifies
+    `source` is a streaming DataFrame of rows of the `type` (or a mapping from one type name to it),
+    a streaming DataFrame of graph NDJSON lines (one text column), or a folder into which NDJSON
+    files are moved. `columns` maps properties to columns as in `Source`. `name` identifies
     the stream in the commits and must stay the same across restarts (default: the checkpoint).
     With `quarantine`, bad records are put there and the rest is committed; without, they stop the
     query and nothing of their batch is visible. `trigger` is Spark's (`{"availableNow": True}`).
@@ -74,7 +76,8 @@ def stream(  # noqa: PLR0913  (options of a stream are many, and all by name)
     )
     if mode == "overwrite":
         raise InputError("a stream appends or merges", hint="use mode append or merge")
-    table, frame, mapped = _frame_of(spark, source, columns, files_per_batch)
+    given = source if type is None else {type: source}
+    table, frame, mapped = _frame_of(spark, given, columns, files_per_batch)
     plan = StreamPlan(order=order, name=name or os.fspath(checkpoint), table=table, mapped=mapped)
     writer = frame.writeStream.option("checkpointLocation", os.fspath(checkpoint))
     if trigger:
