@@ -68,7 +68,7 @@ BAD_JOBS = {
     "graph: g\nsources: [a]\n": "has no mode",
     "graph: g\nmode: append\n": "no sources",
     "graph: g\nmode: append\nsources: [{type: T}]\n": "exactly one of",
-    "graph: g\nmode: append\nsources: [{type: T, csv: a, options: {sep: x}}]\n": "unknown key 'sep'",
+    "graph: g\nmode: append\nsources: [{type: T, csv: a, options: {sep: x}}]\n": "key 'sep'",
     "graph: g\nmode: append\nsources: [{type: T, json: a, options: {x: y}}]\n": "only csv",
     "graph: g\nmode: append\nshources: [a]\n": "unknown key 'shources'",
     "graph: [\n": "is not YAML",
