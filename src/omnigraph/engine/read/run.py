@@ -41,12 +41,10 @@ class Reader:
         *,
         embedder: Callable[[], Embedder] = environment_embedder,
         cache_bytes: int = READ_CACHE_BYTES_MAX,
-        shelf_folder: Path | None = None,
+        shelf_folder: Callable[[], Path | None] = user_shelf,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._caches = Caches(
-            tables, budget_bytes=cache_bytes, shelf_folder=shelf_folder or user_shelf()
-        )
+        self._caches = Caches(tables, budget_bytes=cache_bytes, shelf_folder=shelf_folder())
         self._embedder = embedder
         self._monotonic = monotonic
 
