@@ -15,8 +15,11 @@ EDGES_DRAWN_MAX: Final = 240
 LABEL_CHARACTERS_MAX: Final = 24
 LAYOUT_ROUNDS: Final = 120
 
-_COLOURS: Final = ("#3b6ea5", "#c8553d", "#5b8c5a", "#8e6c8a", "#d9a441", "#4a7c7e", "#7a7a7a")
-_WIDTH, _HEIGHT, _MARGIN = 760, 460, 40
+_COLOURS: Final = (
+    *("#3b6ea5", "#c8553d", "#5b8c5a", "#8e6c8a", "#d9a441"),
+    *("#2a9d9d", "#7a7a7a", "#b5567d", "#6b5b2e", "#86a63c"),
+)
+_WIDTH, _HEIGHT, _MARGIN, _LEGEND = 760, 460, 40, 130
 
 Pair = tuple[str, str]
 Point = tuple[float, float]
@@ -83,14 +86,25 @@ def _layout(graph: SmallGraph) -> dict[str, Point]:
     xs = [math.cos(turn) * far for turn, far in zip(turns, spread, strict=True)]
     ys = [math.sin(turn) * far for turn, far in zip(turns, spread, strict=True)]
     ideal = 1.6 / math.sqrt(count)
+    degree = [0] * count
+    for a, b in links:
+        degree[a] += 1
+        degree[b] += 1
+    # Well-connected parts would collapse under the sum of their pulls, so those share one.
+    pulls = [(a, b, 2 / (degree[a] + degree[b])) for a, b in links]
     for round_number in range(LAYOUT_ROUNDS):
         step = 0.12 * (1 - round_number / LAYOUT_ROUNDS) + 0.002
-        _relax(xs, ys, links, ideal=ideal, step=step)
-    return _fitted(graph.nodes, xs, ys)
+        _relax(xs, ys, pulls, ideal=ideal, step=step)
+    return _fitted(graph.nodes, xs, ys, left=_LEGEND if graph.groups else _MARGIN)
 
 
 def _relax(
-    xs: list[float], ys: list[float], links: Sequence[tuple[int, int]], *, ideal: float, step: float
+    xs: list[float],
+    ys: list[float],
+    pulls: Sequence[tuple[int, int, float]],
+    *,
+    ideal: float,
+    step: float,
 ) -> None:
     """One round of Fruchterman and Reingold's forces, in place; no node moves more than `step`."""
     count = len(xs)
@@ -103,22 +117,24 @@ def _relax(
             push_y[a] += dy * force
             push_x[b] -= dx * force
             push_y[b] -= dy * force
-    for a, b in links:
+    for a, b, weight in pulls:
         dx, dy = xs[a] - xs[b], ys[a] - ys[b]
-        pull = math.hypot(dx, dy) / ideal
+        pull = 4 * weight * math.hypot(dx, dy) / ideal
         push_x[a] -= dx * pull
         push_y[a] -= dy * pull
         push_x[b] += dx * pull
         push_y[b] += dy * pull
     for node in range(count):
         # A weak pull to the middle keeps parts that nothing connects in the picture.
-        dx, dy = push_x[node] - 0.3 * xs[node], push_y[node] - 0.3 * ys[node]
+        dx, dy = push_x[node] - 1.5 * xs[node], push_y[node] - 1.5 * ys[node]
         scale = min(step / max(math.hypot(dx, dy), 1e-9), 1.0)
         xs[node] += dx * scale
         ys[node] += dy * scale
 
 
-def _fitted(nodes: Sequence[str], xs: list[float], ys: list[float]) -> dict[str, Point]:
+def _fitted(
+    nodes: Sequence[str], xs: list[float], ys: list[float], *, left: float
+) -> dict[str, Point]:
     """The layout stretched over the picture, with room for names on the right."""
 
     def scaled(values: list[float], low: float, high: float) -> list[float]:
@@ -127,7 +143,7 @@ def _fitted(nodes: Sequence[str], xs: list[float], ys: list[float]) -> dict[str,
             return [(low + high) / 2] * len(values)
         return [low + (value - first) / (last - first) * (high - low) for value in values]
 
-    across = scaled(xs, _MARGIN, _WIDTH - 4 * _MARGIN)
+    across = scaled(xs, left, _WIDTH - 4 * _MARGIN)
     down = scaled(ys, _MARGIN, _HEIGHT - _MARGIN)
     return dict(zip(nodes, zip(across, down, strict=True), strict=True))
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+
+import orjson
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,4 +78,4 @@ def records(data: DataSet) -> Iterator[str]:
 
 
 def _line(record: Mapping[str, object]) -> str:
-    return json.dumps(record, ensure_ascii=False, separators=(",", ":"))
+    return orjson.dumps(record).decode()

@@ -139,7 +139,7 @@ def _picture(stage: Stage, graph: Graph) -> None:
         rows = graph.query(stage.queries, "among", params={"names": names}).to_pylist()
         edges = [(str(row["a.name"]), str(row["b.name"])) for row in rows]
         groups = {str(row["name"]): str(row["section"] or "") for row in core}
-        picture = small_graph([*edges, *((name, None) for name in names)], groups)
+        picture = small_graph(edges, groups)  # those that nobody here needs would only float about
         stage.journal.tell(
             f"the {len(names)} packages that most others need, and {len(edges)} needs among them"
         )
