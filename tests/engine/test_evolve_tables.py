@@ -301,3 +301,21 @@ def test_rows_are_found_by_a_name_that_passed_from_one_property_to_another(tmp_p
         with pytest.raises(ConstraintViolationError, match="b7"):
             graph.mutate('query q() { insert T { k: "new", a: "b7" } }')
         graph.mutate('query q() { insert T { k: "new", a: "a7" } }')
+
+
+def test_schemas_move_on_an_object_store_too(s3_root):
+    with Graph.init(s3_root.uri, OLD) as graph:
+        graph.load("\n".join(map(json.dumps, DATA)), mode="append")
+        before = graph.snapshot()
+        gone = (
+            'node Human @rename_from("Person") { name: String @key  age: I64?  n: I32 @default(2) }'
+        )
+        graph.apply_schema(gone, allow_data_loss=True)
+        rows = nodes(graph, "Human")
+        assert (rows["ada"]["age"], rows["bob"]["n"]) == (36, 2)
+        graph.apply_schema(f"{gone} node Pet {{ name: String @key }}")
+        assert graph.snapshot().entries["node:Pet"].location.endswith("-2")
+        with pytest.raises(NotFoundError):
+            nodes(graph, "Pet", snapshot=before.graph_commit_id)
+        graph.mutate('query q() { insert Pet { name: "kit" } }')
+        assert set(nodes(graph, "Pet")) == {"kit"}
