@@ -36,7 +36,17 @@ def run(kind: str, text: str, folder: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
+@pytest.mark.parametrize(
+    "page",
+    [
+        "README.md",
+        "docs/tutorial.md",
+        "docs/guide/modelling.md",
+        "docs/guide/notebooks.md",
+        "docs/guide/recovery.md",
+        "docs/guide/search.md",
+    ],
+)
 def test_every_step_of_the_page_does_what_it_says(page, tmp_path):
     (tmp_path / "examples").symlink_to(REPOSITORY / "examples")
     printed: str | None = None
