@@ -111,8 +111,9 @@ class _Rows:
 
 
 def _constant(prop: Property, count: int) -> Any:
-    value = from_fitted([fit(prop.default, prop.type)], prop.type)
-    return pa.chunked_array([pa.repeat(value[0], count)], type=column_type(prop.type))
+    value: Any = from_fitted([fit(prop.default, prop.type)], prop.type)
+    repeated: Any = pa.repeat(value[0], count)
+    return pa.chunked_array([repeated])
 
 
 def _nowhere(row: int) -> str | None:

@@ -147,7 +147,8 @@ def _table_key(step: SchemaStep) -> str | None:
             | ChangeCardinality()
         ):
             return None if step.type_kind == "interface" else f"{step.type_kind}:{step.type_name}"
-    return None
+        case _:
+            return None  # the rest is told by the schema record alone, or about whole tables
 
 
 def _kept(entity: Entity, steps: Sequence[SchemaStep]) -> TableEvolution:
@@ -172,6 +173,8 @@ def _kept(entity: Entity, steps: Sequence[SchemaStep]) -> TableEvolution:
                 )
             case AddConstraint() | ChangeCardinality():
                 found = _checked(found, step)
+            case _:
+                raise AssertionError(f"{step.kind} is about no table")
     return found
 
 
