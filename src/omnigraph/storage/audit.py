@@ -17,23 +17,22 @@ from omnigraph.storage import sql
 from omnigraph.storage.layout import AUDIT
 from omnigraph.storage.table import Table, Tables
 
-_SCHEMA: pa.Schema = pa.schema(
-    [
-        pa.field("graph_commit_id", pa.utf8()),
-        pa.field("recovery_kind", pa.utf8(), nullable=False),
-        pa.field("recovery_for_actor", pa.utf8()),
-        pa.field(
-            "operation_id",
-            pa.utf8(),
-            nullable=False,
-            metadata={b"lance-schema:unenforced-primary-key": b"true"},
-        ),
-        pa.field("sidecar_writer_kind", pa.utf8()),
-        pa.field("graph_branch", pa.utf8()),
-        pa.field("per_table_outcomes_json", pa.utf8(), nullable=False),
-        pa.field("created_at", pa.timestamp("us", tz="UTC"), nullable=False),
-    ]
-)
+_FIELDS: list[Any] = [
+    pa.field("graph_commit_id", pa.utf8()),
+    pa.field("recovery_kind", pa.utf8(), nullable=False),
+    pa.field("recovery_for_actor", pa.utf8()),
+    pa.field(
+        "operation_id",
+        pa.utf8(),
+        nullable=False,
+        metadata={b"lance-schema:unenforced-primary-key": b"true"},
+    ),
+    pa.field("sidecar_writer_kind", pa.utf8()),
+    pa.field("graph_branch", pa.utf8()),
+    pa.field("per_table_outcomes_json", pa.utf8(), nullable=False),
+    pa.field("created_at", pa.timestamp("us", tz="UTC"), nullable=False),
+]
+_SCHEMA = pa.schema(_FIELDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
