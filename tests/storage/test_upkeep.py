@@ -37,6 +37,10 @@ def test_neighbours_are_folded_if_fewer_come_out(sizes, deleted, groups):
     assert fold_groups(parts(*sizes, deleted=deleted), target_rows=100) == groups
 
 
+def test_runs_can_be_kept_short():
+    assert fold_groups(parts(*[1] * 7), target_rows=100, parts_max=3) == ((0, 1, 2), (3, 4, 5))
+
+
 def test_folding_comes_to_an_end():
     sizes = [7, 300, 12, 99, 1, 1, 40, 100, 3, 61, 60, 8]
     for _ in range(20):

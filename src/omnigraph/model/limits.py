@@ -29,6 +29,7 @@ GRACE_MS: Final = 60_000  # former heads that cleanup keeps while others have th
 STAGED_SAFE_AGE_MS: Final = 7 * 24 * 3_600_000  # then cleanup takes what a writer left behind
 MERGE_BASES_KEPT_MAX: Final = 1_000  # pairs of branches whose common past cleanup looks up
 AUTO_FRAGMENTS_MAX: Final = 64  # small fragments of a table, then upkeep folds them by itself
+AUTO_RUN_FRAGMENTS_MAX: Final = 16  # of these that are folded into one, by itself
 TARGET_FRAGMENT_ROWS: Final = 1024 * 1024  # rows of a fragment that compaction leaves alone
 INDEX_SEGMENTS_MAX: Final = 16  # then the index is built anew
 VECTOR_PARTITIONS_MAX: Final = 4_096

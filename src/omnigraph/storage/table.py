@@ -14,7 +14,7 @@ import pyarrow as pa
 from omnigraph.errors import AlreadyExistsError, NotFoundError
 from omnigraph.model.changeset import TableUpdate
 from omnigraph.model.graph import TableEntry
-from omnigraph.model.limits import TARGET_FRAGMENT_ROWS
+from omnigraph.model.limits import AUTO_RUN_FRAGMENTS_MAX, TARGET_FRAGMENT_ROWS
 from omnigraph.model.ports import World
 from omnigraph.storage import compaction, evolution, indexes, landing, retention, staging, upkeep
 from omnigraph.storage.evolution import ColumnChanges
@@ -124,6 +124,7 @@ class Table(TableReader):
             self._pinned,
             specs,
             target_rows=rows,
+            parts_max=AUTO_RUN_FRAGMENTS_MAX if tiered else None,
             fold=fold,
             check_indexes=check_indexes,
             drop_undeclared=drop_undeclared,

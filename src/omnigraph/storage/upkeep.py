@@ -126,9 +126,16 @@ def wear(pinned: Pinned) -> Wear:
 
 
 def fold_groups(
-    found: Sequence[Part], *, target_rows: int = TARGET_FRAGMENT_ROWS
+    found: Sequence[Part],
+    *,
+    target_rows: int = TARGET_FRAGMENT_ROWS,
+    parts_max: int | None = None,
 ) -> tuple[tuple[int, ...], ...]:
-    """Runs of neighbours that become fewer, or lose many deleted rows, when written anew."""
+    """Runs of neighbours that become fewer, or lose many deleted rows, when written anew.
+
+    A run stands or falls as a whole: shorter ones (`parts_max`) lose less to a writer who changes
+    one of their fragments meanwhile.
+    """
     groups: list[tuple[int, ...]] = []
     run: list[Part] = []
 
@@ -144,7 +151,7 @@ def fold_groups(
             close()
             continue
         run.append(part)
-        if sum(one.rows for one in run) >= target_rows:
+        if sum(one.rows for one in run) >= target_rows or len(run) == parts_max:
             close()
     close()
     return tuple(groups)
@@ -196,6 +203,7 @@ def plan(
     specs: Sequence[IndexSpec],
     *,
     target_rows: int = TARGET_FRAGMENT_ROWS,
+    parts_max: int | None = None,
     fold: bool = True,
     check_indexes: bool = False,
     drop_undeclared: bool = False,
@@ -203,7 +211,7 @@ def plan(
     """What the table needs; `check_indexes` also reads the indexes to find damaged ones, and
     `drop_undeclared` takes indexes of ours away that no spec asks for any more."""
     found = parts(pinned)
-    groups = fold_groups(found, target_rows=target_rows) if fold else ()
+    groups = fold_groups(found, target_rows=target_rows, parts_max=parts_max) if fold else ()
     sizes = {part.number: part.rows for part in found}
     known = indexes.segments(pinned, check=check_indexes)
     specs = indexes.resolved(pinned, specs)
