@@ -26,3 +26,28 @@ def test_fragments_are_folded_by_executors_and_no_row_changes(spark, tmp_path):
         assert len(graph.commits()) == commits + 1
     again = pipeline.optimize(spark, uri)
     assert not any(one.committed for one in again.datasets)
+
+
+def test_executors_build_the_pieces_of_indexes_and_lookups_use_the_whole(spark, tmp_path):
+    heard: list[int] = []
+    uri = str(tmp_path / "graph")
+    with Graph.init(uri, "node Note { name: String @key  text: String @index }") as graph:
+        for number in range(6):
+            note = node("Note", name=f"n{number}", text=f"word{number} shared")
+            graph.load(ndjson([note]), mode="append")
+        before = content(graph)
+    pipeline.optimize(
+        spark, uri, index_task_rows=2, listener=lambda one: heard.append(one.tasks_total)
+    )
+    # One task folds, and each of the four indexes of six rows is built in three.
+    assert max(heard) == 1 + 4 * 3
+    with Graph.open(uri) as graph:
+        assert content(graph) == before
+        found = graph._core.table(graph.snapshot("main"), "node:Note").indexes()
+        assert {one.name: (one.segments, one.rows_indexed) for one in found} == dict.fromkeys(
+            ("id_btree", "name_btree", "text_btree", "text_inverted"), (1, 6)
+        )
+        asked = 'query q() { match { $n: Note  search($n.text, "word4") } return { $n.name } }'
+        assert graph.query(asked).to_pylist() == [{"n.name": "n4"}]
+    again = pipeline.optimize(spark, uri, index_task_rows=2)
+    assert not any(one.committed for one in again.datasets)

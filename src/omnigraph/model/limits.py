@@ -32,6 +32,7 @@ AUTO_FRAGMENTS_MAX: Final = 64  # small fragments of a table, then upkeep folds 
 AUTO_RUN_FRAGMENTS_MAX: Final = 16  # of these that are folded into one, by itself
 TARGET_FRAGMENT_ROWS: Final = 1024 * 1024  # rows of a fragment that compaction leaves alone
 INDEX_SEGMENTS_MAX: Final = 16  # then the index is built anew
+INDEX_TASK_ROWS: Final = 1024 * 1024  # rows that one executor indexes at a time, if it can be split
 VECTOR_PARTITIONS_MAX: Final = 4_096
 SESSION_INDEX_BYTES_MAX: Final = 512 * 1024 * 1024  # Lance's caches, per graph handle
 SESSION_METADATA_BYTES_MAX: Final = 256 * 1024 * 1024

@@ -17,11 +17,12 @@ from lance.fragment import FragmentMetadata
 from lance.fragment import write_fragments as lance_write_fragments
 
 from omnigraph.model.ports import World
-from omnigraph.storage import compaction
+from omnigraph.storage import compaction, upkeep
 from omnigraph.storage.durable import Flusher
 from omnigraph.storage.faults import translated
 from omnigraph.storage.objects import Root, store_at
 from omnigraph.storage.staging import data_paths
+from omnigraph.storage.upkeep import UpkeepTask
 
 Batches = pa.Table | pa.RecordBatchReader | Iterable[pa.RecordBatch]
 FRAGMENT_ROWS_MAX: Final = 1024 * 1024
@@ -92,6 +93,11 @@ def delete_files(uri: str, storage_options: Mapping[str, str], receipts: Sequenc
 def compact(uri: str, storage_options: Mapping[str, str], version: int, task: str) -> str:
     """Run one compaction task of `Table.compaction_tasks`; the result is for `stage_compaction`."""
     return compaction.run_at(uri, dict(storage_options), version, task)
+
+
+def run_upkeep(uri: str, storage_options: Mapping[str, str], version: int, task: UpkeepTask) -> Any:
+    """Run one task of `Table.plan_upkeep`; the answer is for `Table.finish_upkeep`."""
+    return upkeep.run_at(uri, storage_options, version, task)
 
 
 def decode_receipt(receipt: str) -> FragmentMetadata:

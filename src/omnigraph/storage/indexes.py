@@ -22,6 +22,7 @@ from omnigraph.model.limits import INDEX_SEGMENTS_MAX, VECTOR_PARTITIONS_MAX
 from omnigraph.storage import sql
 from omnigraph.storage.faults import reason_of, translated
 from omnigraph.storage.handles import Pinned
+from omnigraph.storage.layout import branch_folder
 from omnigraph.storage.staged import StagedWrite
 from omnigraph.storage.staging import staged
 
@@ -96,6 +97,14 @@ class IndexBuild:
     spec: IndexSpec
     fragments: tuple[int, ...]
     replaces: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexTask:
+    """One piece of a segment to build, as a value that may travel to another process."""
+
+    spec: IndexSpec
+    fragments: tuple[int, ...]
 
 
 def describe(pinned: Pinned) -> tuple[IndexInfo, ...]:
@@ -236,28 +245,64 @@ def segments(pinned: Pinned, *, check: bool) -> dict[str, tuple[Segment, ...]]:
 
 def build(pinned: Pinned, wanted: IndexBuild) -> Any:
     """Build one segment into new files; nobody uses it yet."""
+    pieces = [run(pinned, task) for task in tasks(wanted, fragment_sizes(pinned))]
+    return joined(pinned, wanted, pieces)
+
+
+def tasks(
+    wanted: IndexBuild, sizes: Mapping[int, int], *, rows_max: int | None = None
+) -> tuple[IndexTask, ...]:
+    """The segment in pieces of about `rows_max` rows, for `run` or `run_at`; None = in one.
+
+    A vector index is always one piece: pieces trained apart from each other do not join.
+    """
     spec = wanted.spec
-    parameters = dict(spec.parameters)
-    if spec.kind == "vector" and "num_partitions" not in parameters:
-        sizes = fragment_sizes(pinned)
+    if spec.kind == "vector":
         rows = sum(sizes[number] for number in wanted.fragments)
-        parameters["num_partitions"] = max(1, min(VECTOR_PARTITIONS_MAX, math.isqrt(rows)))
-    with translated(pinned.folder, doing=f"build index '{spec.name}' of table"):
-        segment = pinned.dataset.create_index_uncommitted(
-            spec.column,
-            _LANCE_KINDS[spec.kind],
-            name=spec.name,
-            replace=True,
-            fragment_ids=list(wanted.fragments),
-            **parameters,
-        )
-        if spec.kind == "inverted":
-            # A raw full-text segment holds drafts only; merging makes it complete.
-            segment = pinned.dataset.merge_existing_index_segments([segment])
+        partitions = max(1, min(VECTOR_PARTITIONS_MAX, math.isqrt(rows)))
+        spec = replace(spec, parameters={"num_partitions": partitions, **spec.parameters})
+    if spec.kind == "vector" or rows_max is None:
+        return (IndexTask(spec=spec, fragments=wanted.fragments),)
+    runs: list[list[int]] = [[]]
+    for number in wanted.fragments:
+        if runs[-1] and sum(sizes[one] for one in runs[-1]) + sizes[number] > rows_max:
+            runs.append([])
+        runs[-1].append(number)
+    return tuple(IndexTask(spec=spec, fragments=tuple(run)) for run in runs)
+
+
+def run(pinned: Pinned, task: IndexTask) -> Any:
+    """Build one piece into new files; nobody uses it before it is `joined`."""
+    return _piece(pinned.dataset, task, pinned.folder)
+
+
+def run_at(uri: str, storage_options: dict[str, str], version: int, task: IndexTask) -> Any:
+    """The same for an executor that has nothing but the table's address."""
+    with translated(uri, doing="open table"):
+        dataset = lance.dataset(uri, version=version, storage_options=storage_options or None)
+    return _piece(dataset, task, uri)
+
+
+def joined(pinned: Pinned, wanted: IndexBuild, pieces: Sequence[Any]) -> Any:
+    """One segment of all the pieces, whoever built them; their own files go."""
+    (segment, *more), spec = pieces, wanted.spec
+    # A raw full-text piece holds drafts only, and merging makes it complete.
+    if more or spec.kind == "inverted":
+        with translated(pinned.folder, doing=f"join index '{spec.name}' of table"):
+            segment = pinned.dataset.merge_existing_index_segments(list(pieces))
     pinned.flusher.flush(
         f"{pinned.folder}/_indices/{segment.uuid}/{file.path}" for file in segment.files or ()
     )
+    for piece in pieces:
+        if piece.uuid != segment.uuid:
+            discard(pinned, piece)
     return segment
+
+
+def discard(pinned: Pinned, segment: Any) -> None:
+    """Delete the files of a segment, or of a piece of one, that no version names."""
+    folder = branch_folder(pinned.entry.location, pinned.entry.branch)
+    pinned.store.delete_prefix(f"{folder}/_indices/{segment.uuid}")
 
 
 def operation(
@@ -279,6 +324,19 @@ def operation(
 def fragment_sizes(pinned: Pinned) -> dict[int, int]:
     """Rows by fragment number."""
     return {one.fragment_id: one.count_rows() for one in pinned.dataset.get_fragments()}
+
+
+def _piece(dataset: Any, task: IndexTask, uri: str) -> Any:
+    spec = task.spec
+    with translated(uri, doing=f"build index '{spec.name}' of table"):
+        return dataset.create_index_uncommitted(
+            spec.column,
+            _LANCE_KINDS[spec.kind],
+            name=spec.name,
+            replace=True,
+            fragment_ids=list(task.fragments),
+            **spec.parameters,
+        )
 
 
 def _is_broken(pinned: Pinned, name: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -31,7 +32,7 @@ from omnigraph.storage.retention import Collected
 from omnigraph.storage.staged import StagedWrite
 from omnigraph.storage.staging import Rows
 from omnigraph.storage.torn import version_file
-from omnigraph.storage.upkeep import StagedUpkeep, UpkeepPlan, UpkeepWork, Wear
+from omnigraph.storage.upkeep import StagedUpkeep, UpkeepPlan, UpkeepTask, UpkeepWork, Wear
 
 __all__ = ["Table", "TableDelta", "Tables"]
 
@@ -113,11 +114,13 @@ class Table(TableReader):
         fold: bool = True,
         check_indexes: bool = False,
         drop_undeclared: bool = False,
+        index_task_rows: int | None = None,
     ) -> UpkeepPlan:
         """What the table needs to be fast again: fragments to fold, index segments to build.
 
         `tiered` folds only small fragments, so that frequent upkeep stays cheap; `fold=False`
-        looks after indexes alone. The tasks are for `run_compaction_task`.
+        looks after indexes alone. The tasks are for `run_upkeep_task`, or for
+        `fragments.run_upkeep` on an executor.
         """
         rows = upkeep.tier_rows(upkeep.parts(self._pinned)) if tiered else TARGET_FRAGMENT_ROWS
         return upkeep.plan(
@@ -128,11 +131,16 @@ class Table(TableReader):
             fold=fold,
             check_indexes=check_indexes,
             drop_undeclared=drop_undeclared,
+            index_task_rows=index_task_rows,
         )
 
-    def finish_upkeep(self, plan: UpkeepPlan, results: Sequence[str]) -> UpkeepWork:
-        """The results of the plan's tasks, and its index segments, built now; nobody sees them."""
-        return upkeep.done(self._pinned, plan, results)
+    def run_upkeep_task(self, task: UpkeepTask) -> Any:
+        """Carry out one task of the plan; nobody sees the files it makes."""
+        return upkeep.run(self._pinned, task)
+
+    def finish_upkeep(self, plan: UpkeepPlan, answers: Sequence[Any]) -> UpkeepWork:
+        """What the plan's tasks made, with the pieces of indexes joined; nobody sees it."""
+        return upkeep.done(self._pinned, plan, answers)
 
     def stage_upkeep(self, work: UpkeepWork) -> StagedUpkeep | None:
         """What still fits of work that was done on an older version; None if nothing does."""

@@ -14,17 +14,27 @@ import math
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final, get_args
 
 from omnigraph.model.limits import TARGET_FRAGMENT_ROWS
 from omnigraph.storage import compaction, indexes
 from omnigraph.storage.handles import Pinned
-from omnigraph.storage.indexes import IndexBuild, IndexKind, IndexSpec, PendingIndex, Segment
+from omnigraph.storage.indexes import (
+    IndexBuild,
+    IndexKind,
+    IndexSpec,
+    IndexTask,
+    PendingIndex,
+    Segment,
+)
 from omnigraph.storage.layout import branch_folder
 from omnigraph.storage.staged import Rewrites, StagedWrite
 from omnigraph.storage.staging import staged
 
 _DELETED_SHARE_MAX: Final = 0.1
+
+UpkeepTask = str | IndexTask  # Lance's own JSON for folding, ours for indexes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,16 +54,21 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpkeepPlan:
-    """What to do to a table. Tasks are Lance's own JSON and may run in other processes."""
+    """What to do to a table: fragments to fold, and index segments to build in pieces."""
 
-    tasks: tuple[str, ...]
-    builds: tuple[IndexBuild, ...]
+    folds: tuple[str, ...]
+    builds: tuple[tuple[IndexBuild, tuple[IndexTask, ...]], ...]
     drops: tuple[str, ...]
     pending: tuple[PendingIndex, ...]
 
     @property
     def is_empty(self) -> bool:
-        return not (self.tasks or self.builds or self.drops)
+        return not (self.folds or self.builds or self.drops)
+
+    @property
+    def tasks(self) -> tuple[UpkeepTask, ...]:
+        """All that takes long, in no particular order; each may run in another process."""
+        return (*self.folds, *(task for _, pieces in self.builds for task in pieces))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,9 +222,11 @@ def plan(
     fold: bool = True,
     check_indexes: bool = False,
     drop_undeclared: bool = False,
+    index_task_rows: int | None = None,
 ) -> UpkeepPlan:
     """What the table needs; `check_indexes` also reads the indexes to find damaged ones, and
-    `drop_undeclared` takes indexes of ours away that no spec asks for any more."""
+    `drop_undeclared` takes indexes of ours away that no spec asks for any more. Segments are built
+    in pieces of `index_task_rows`."""
     found = parts(pinned)
     groups = fold_groups(found, target_rows=target_rows, parts_max=parts_max) if fold else ()
     sizes = {part.number: part.rows for part in found}
@@ -231,15 +248,33 @@ def plan(
     cut = foldable(groups, coverage)
     useful = [group for group in cut if len(group) > 1 or by_number[group[0]].worn]
     return UpkeepPlan(
-        tasks=compaction.tasks(pinned, useful, target_fragment_rows=target_rows),
-        builds=tuple(builds),
+        folds=compaction.tasks(pinned, useful, target_fragment_rows=target_rows),
+        builds=tuple(
+            (build, indexes.tasks(build, sizes, rows_max=index_task_rows)) for build in builds
+        ),
         drops=drops,
         pending=tuple(pending),
     )
 
 
-def done(pinned: Pinned, planned: UpkeepPlan, results: Sequence[str]) -> UpkeepWork:
-    """The plan carried out: the results of its tasks, and its index segments built here."""
+def run(pinned: Pinned, task: UpkeepTask) -> Any:
+    """Carry out one task into new files that nobody sees yet; the answer is for `done`."""
+    if isinstance(task, IndexTask):
+        return indexes.run(pinned, task)
+    return compaction.run(pinned, task)
+
+
+def run_at(uri: str, storage_options: Mapping[str, str], version: int, task: UpkeepTask) -> Any:
+    """The same for an executor that has nothing but the table's address."""
+    if isinstance(task, IndexTask):
+        return indexes.run_at(uri, dict(storage_options), version, task)
+    return compaction.run_at(uri, dict(storage_options), version, task)
+
+
+def done(pinned: Pinned, planned: UpkeepPlan, answers: Sequence[Any]) -> UpkeepWork:
+    """The plan carried out: the answers to its tasks in their order, index pieces joined."""
+    results = answers[: len(planned.folds)]
+    pieces = iter(answers[len(planned.folds) :])
     # Executors write without asking the disk to keep it.
     pinned.flusher.flush(
         path for one in results for path in compaction.new_files(pinned.folder, one)
@@ -248,7 +283,10 @@ def done(pinned: Pinned, planned: UpkeepPlan, results: Sequence[str]) -> UpkeepW
         location=pinned.entry.location,
         branch=pinned.entry.branch,
         results=tuple(results),
-        segments=tuple((build, indexes.build(pinned, build)) for build in planned.builds),
+        segments=tuple(
+            (build, indexes.joined(pinned, build, list(islice(pieces, len(tasks)))))
+            for build, tasks in planned.builds
+        ),
         drops=planned.drops,
         identities={part.number: part.identity for part in parts(pinned)},
     )
@@ -300,7 +338,7 @@ def discard(pinned: Pinned, work: UpkeepWork, staged: StagedUpkeep | None) -> No
                 pinned.store.delete(path)
     for _, segment in work.segments:
         if str(segment.uuid) not in used:
-            pinned.store.delete_prefix(f"{folder}/_indices/{segment.uuid}")
+            indexes.discard(pinned, segment)
 
 
 def _index_write(

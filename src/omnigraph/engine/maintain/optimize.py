@@ -22,7 +22,7 @@ from omnigraph.model.graph import MAIN, Branch, Commit, Snapshot, TableEntry
 from omnigraph.model.limits import LEASE_WAIT_MS_MAX, MAINTENANCE_CONCURRENCY
 from omnigraph.model.schema import Catalog
 from omnigraph.storage.table import Table
-from omnigraph.storage.upkeep import StagedUpkeep, UpkeepPlan, UpkeepWork
+from omnigraph.storage.upkeep import StagedUpkeep, UpkeepPlan, UpkeepTask, UpkeepWork
 from omnigraph.storage.writer import Intent, Prepared, WriteContext
 
 logger = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ DRIFT = "drift_needs_repair"
 INHERITED = "inherited_from_parent"
 
 Depth = Literal["full", "tail", "indexes"]
-RunTasks = Callable[[Table, Sequence[str]], Sequence[str]]
+RunTasks = Callable[[Table, Sequence[UpkeepTask]], Sequence[Any]]
 Progress = Callable[[str, int, int], None]
 
 
@@ -104,6 +104,7 @@ class Work:
     keys: frozenset[str] | None = None  # None = every table
     concurrency: int = MAINTENANCE_CONCURRENCY
     run_tasks: RunTasks | None = None  # None = here
+    index_task_rows: int | None = None  # None = every index segment is one task
     progress: Progress | None = None
 
 
@@ -226,12 +227,13 @@ def _plan(table: Table, catalog: Catalog, how: Work) -> UpkeepPlan:
         fold=how.depth == "full",
         check_indexes=True,
         drop_undeclared=True,
+        index_task_rows=how.index_task_rows,
     )
 
 
-def run_here(table: Table, tasks: Sequence[str]) -> Sequence[str]:
+def run_here(table: Table, tasks: Sequence[UpkeepTask]) -> Sequence[Any]:
     """Every task one after the other; Lance uses all cores for each."""
-    return [table.run_compaction_task(task) for task in tasks]
+    return [table.run_upkeep_task(task) for task in tasks]
 
 
 def drifted_head(core: Core, branch: Branch, entry: TableEntry) -> int | None:
