@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -56,7 +57,7 @@ def demo(call: Call, size: str, source: str, out: str) -> None:
     silent = call.as_json or call.quiet
     journal = Journal(
         say=(lambda _: None) if silent else click.echo,
-        width=shutil.get_terminal_size(fallback=(110, 24)).columns,
+        width=shutil.get_terminal_size().columns if sys.stdout.isatty() else None,
     )
     started = time.monotonic()
     facts = tell_story(

@@ -15,9 +15,10 @@ from omnigraph.model.drawing import draw_bars
 class Journal:
     """Chapters in the order told, each with its time and its part of the page."""
 
-    def __init__(self, say: Callable[[str], None], *, width: int) -> None:
+    def __init__(self, say: Callable[[str], None], *, width: int | None) -> None:
         self._say = say
-        self._style = TableStyle(column_width_max=60, total_width=width - 3)
+        room = None if width is None else width - 3  # what is told is indented by three
+        self._style = TableStyle(column_width_max=60, total_width=room)
         self._parts: list[str] = []
         self.times: list[tuple[str, float]] = []
 
