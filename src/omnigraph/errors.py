@@ -194,14 +194,16 @@ class LimitExceededError(InputError):
 
 
 class EmbeddingModelMismatchError(InputError):
-    """A text query would be embedded by another model than the stored vectors were made with."""
+    """A text would be embedded by another model than the stored vectors were made with."""
 
     code = "embedding-model-mismatch"
 
-    def __init__(self, *, property_name: str, declared: str, used: str) -> None:
+    def __init__(
+        self, *, property_name: str, declared: str, used: str, what: str = "the query"
+    ) -> None:
         super().__init__(
             f"'{property_name}' holds vectors of model '{declared}', "
-            f"but the query would be embedded by model '{used}'",
+            f"but {what} would be embedded by model '{used}'",
             hint=f"set OMNIGRAPH_EMBED_MODEL={declared}, or pass a vector",
             property_name=property_name,
             declared=declared,

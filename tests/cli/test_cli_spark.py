@@ -110,3 +110,16 @@ def test_a_job_file_describes_a_whole_load(desk):
     assert people(desk.uri) == [("Ada", 36), ("Alan", 41)]
     again = desk("load", "--job", job, "--mode", "merge", "--branch", "b", "--from", "main")
     assert (again["mode"], again["branch"], again["branch_created"]) == ("merge", "b", True)
+
+
+def test_missing_vectors_are_made_with_embed(desk, monkeypatch):
+    monkeypatch.setenv("OMNIGRAPH_EMBEDDINGS_MOCK", "1")
+    uri = str(desk.folder / "notes.omni")
+    schema = 'node Note { slug: String @key text: String vec: Vector(4) @embed("text") }'
+    Graph.init(uri, schema).close()
+    data = desk.folder / "notes.jsonl"
+    data.write_text('{"type": "Note", "data": {"slug": "a", "text": "hello"}}\n')
+    refused = desk("load", uri, "--data", data, "--mode", "append", code=1)
+    assert refused["code"] == "constraint-violation"
+    report = desk("load", uri, "--data", data, "--mode", "append", "--embed")
+    assert (report["total_entities"], report["vectors"]) == (1, 1)

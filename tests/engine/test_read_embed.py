@@ -143,6 +143,36 @@ def test_a_gemini_request_says_what_the_vector_is_for(purpose, task):
     assert body["outputDimensionality"] == 2
 
 
+def test_many_texts_travel_in_one_openai_request_and_come_back_in_their_order():
+    answer = {
+        "data": [{"index": 1, "embedding": [0.0, 2.0]}, {"index": 0, "embedding": [2.0, 0.0]}]
+    }
+    with Provider((200, answer)) as provider:
+        found = embedder(config(provider)).embed_many(["a", "b"], dimension=2)
+    assert found == [(1.0, 0.0), (0.0, 1.0)]
+    assert [body["input"] for _, _, body in provider.requests] == [["a", "b"]]
+
+
+def test_many_texts_travel_in_one_gemini_request():
+    answer = {"embeddings": [{"values": [2.0, 0.0]}, {"values": [0.0, 2.0]}]}
+    with Provider((200, answer)) as provider:
+        made = embedder(config(provider, provider="gemini", model="g1"))
+        found = made.embed_many(["a", "b"], dimension=2)
+    ((path, _, body),) = provider.requests
+    assert found == [(1.0, 0.0), (0.0, 1.0)]
+    assert path == "/v1/models/g1:batchEmbedContents"
+    assert [one["content"]["parts"][0]["text"] for one in body["requests"]] == ["a", "b"]
+    assert {one["taskType"] for one in body["requests"]} == {"RETRIEVAL_DOCUMENT"}
+
+
+def test_an_answer_with_fewer_vectors_than_texts_is_refused():
+    with (
+        Provider(openai([1.0])) as provider,
+        pytest.raises(EmbeddingError, match="1 vectors for 2 texts"),
+    ):
+        embedder(config(provider)).embed_many(["a", "b"], dimension=1)
+
+
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_a_busy_provider_is_asked_again(status):
     with Provider((status, {}), (status, {}), openai([1.0])) as provider:

@@ -71,6 +71,7 @@ BAD_JOBS = {
     "graph: g\nmode: append\nsources: [{type: T, csv: a, options: {sep: x}}]\n": "key 'sep'",
     "graph: g\nmode: append\nsources: [{type: T, json: a, options: {x: y}}]\n": "only csv",
     "graph: g\nmode: append\nshources: [a]\n": "unknown key 'shources'",
+    "graph: g\nmode: append\nembed: openai\nsources: [a]\n": "true or false",
     "graph: [\n": "is not YAML",
     "just text": "must be a mapping",
 }

@@ -35,6 +35,11 @@ TABULAR_SUFFIXES = frozenset({".parquet", ".csv", ".orc"})
 @click.option("--from", "from_branch", metavar="BRANCH", help="make the branch from this one first")
 @click.option("--quarantine", metavar="DIR", help="put bad records here instead of failing (Spark)")
 @click.option("--idempotency-key", metavar="KEY", help="load once, however often it is submitted")
+@click.option(
+    "--embed",
+    is_flag=True,
+    help="make vectors that records lack by the environment's embedder (Spark)",
+)
 @engine_options
 def load(
     call: Call,
@@ -45,6 +50,7 @@ def load(
     engine: str,
     spark_master: str | None,
     spark_remote: str | None,
+    embed: bool,
     **options: str | None,
 ) -> None:
     """Load data into a branch in one commit: all of it, or nothing."""
@@ -61,7 +67,7 @@ def load(
         raise click.UsageError(f"load needs --mode, one of: {', '.join(MODES)}")
     call.require_target()
     spark_only = (job_path, type_name, options["quarantine"], options["idempotency_key"])
-    needs_spark = any(value is not None for value in spark_only)
+    needs_spark = embed or any(value is not None for value in spark_only)
     chosen = choose_engine(engine, paths, needs_spark=needs_spark)
     if options["mode"] == "overwrite":
         call.consent()
@@ -76,7 +82,7 @@ def load(
         spark_session(spark_master, spark_remote),
         sources=None if job_path is not None else sources_of(paths, type_name),
         job_path=job_path,
-        options=options,
+        options={**options, "embed": embed or None},
     )
     call.emit(report.to_json(), human=report.to_text().splitlines())
 

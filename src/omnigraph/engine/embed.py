@@ -14,7 +14,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
 
 from omnigraph.errors import EmbeddingError, EmbeddingModelMismatchError, InputError
@@ -60,7 +60,7 @@ class EmbedConfig:
     provider: Provider = "openai-compatible"
     base_url: str = _PROVIDERS["openai-compatible"].base_url
     model: str | None = _PROVIDERS["openai-compatible"].model
-    api_key: str | None = None
+    api_key: str | None = field(default=None, repr=False)
     timeout_ms: int = 30_000
     retry_attempts: int = 4
     retry_backoff_ms: int = 200
@@ -115,6 +115,12 @@ class Embedder(Protocol):
         self, text: str, *, dimension: int, purpose: Purpose = "query"
     ) -> tuple[float, ...]: ...
 
+    def embed_many(
+        self, texts: Sequence[str], *, dimension: int, purpose: Purpose = "document"
+    ) -> list[tuple[float, ...]]:
+        """The vectors of all texts, in their order, in one exchange; all of them or an error."""
+        ...
+
 
 def embedder(config: EmbedConfig) -> Embedder:
     """The embedder that the configuration names."""
@@ -123,13 +129,22 @@ def embedder(config: EmbedConfig) -> Embedder:
 
 def environment_embedder() -> Embedder:
     """The embedder that the environment of this process names, looked at anew on every call."""
-    return embedder(EmbedConfig.from_environment(os.environ))
+    return embedder(environment_config())
 
 
-def check_same_space(*, declared: str | None, used: str | None, property_name: str) -> None:
+def environment_config() -> EmbedConfig:
+    """The configuration that the environment of this process names, looked at anew."""
+    return EmbedConfig.from_environment(os.environ)
+
+
+def check_same_space(
+    *, declared: str | None, used: str | None, property_name: str, what: str = "the query"
+) -> None:
     """Refuse to compare vectors of two models: their distances mean nothing."""
     if declared is not None and used is not None and declared != used:
-        raise EmbeddingModelMismatchError(property_name=property_name, declared=declared, used=used)
+        raise EmbeddingModelMismatchError(
+            property_name=property_name, declared=declared, used=used, what=what
+        )
 
 
 class MockEmbedder:
@@ -157,6 +172,11 @@ class MockEmbedder:
             state ^= (state << 17) & _MASK
             values.append(state / 2**64 * 2.0 - 1.0)
         return _unit(values, dimension=dimension, source="mock")
+
+    def embed_many(
+        self, texts: Sequence[str], *, dimension: int, purpose: Purpose = "document"
+    ) -> list[tuple[float, ...]]:
+        return [self.embed(text, dimension=dimension, purpose=purpose) for text in texts]
 
 
 def _fnv1a64(data: bytes) -> int:
@@ -232,6 +252,13 @@ class HttpEmbedder:
         return self._config.model
 
     def embed(self, text: str, *, dimension: int, purpose: Purpose = "query") -> tuple[float, ...]:
+        return self.embed_many([text], dimension=dimension, purpose=purpose)[0]
+
+    def embed_many(
+        self, texts: Sequence[str], *, dimension: int, purpose: Purpose = "document"
+    ) -> list[tuple[float, ...]]:
+        if not texts:
+            return []
         if self._config.api_key is None:
             wanted = " or ".join(_PROVIDERS[self._config.provider].key_names)
             raise InputError(
@@ -239,26 +266,35 @@ class HttpEmbedder:
                 hint=f"set {wanted}, or OMNIGRAPH_EMBEDDINGS_MOCK=1 to work without a provider",
                 provider=self._config.provider,
             )
-        request = self._request(text, dimension, purpose)
-        values = self._values(self._exchange(request))
-        return _unit(values, dimension=dimension, source=self._config.provider)
+        request = self._request(texts, dimension, purpose)
+        vectors = self._vectors(self._exchange(request), count=len(texts))
+        source = self._config.provider
+        return [_unit(values, dimension=dimension, source=source) for values in vectors]
 
-    def _request(self, text: str, dimension: int, purpose: Purpose) -> urllib.request.Request:
+    def _request(
+        self, texts: Sequence[str], dimension: int, purpose: Purpose
+    ) -> urllib.request.Request:
         config = self._config
         headers = {"Content-Type": "application/json"}
         if config.provider == "gemini":
-            url = f"{config.base_url}/models/{config.model}:embedContent"
             headers["x-goog-api-key"] = config.api_key or ""
-            body: dict[str, Any] = {
-                "model": f"models/{config.model}",
-                "content": {"parts": [{"text": text}]},
-                "taskType": f"RETRIEVAL_{purpose.upper()}",
-                "outputDimensionality": dimension,
-            }
+            asked: list[dict[str, Any]] = [
+                {
+                    "model": f"models/{config.model}",
+                    "content": {"parts": [{"text": text}]},
+                    "taskType": f"RETRIEVAL_{purpose.upper()}",
+                    "outputDimensionality": dimension,
+                }
+                for text in texts
+            ]
+            single = len(asked) == 1
+            verb = "embedContent" if single else "batchEmbedContents"
+            url = f"{config.base_url}/models/{config.model}:{verb}"
+            body: dict[str, Any] = asked[0] if single else {"requests": asked}
         else:
             url = f"{config.base_url}/embeddings"
             headers["Authorization"] = f"Bearer {config.api_key}"
-            body = {"model": config.model, "input": [text], "dimensions": dimension}
+            body = {"model": config.model, "input": list(texts), "dimensions": dimension}
         return urllib.request.Request(  # noqa: S310 - the scheme was checked above
             url, data=json.dumps(body).encode(), headers=headers, method="POST"
         )
@@ -269,6 +305,7 @@ class HttpEmbedder:
         started = self._monotonic()
         backoff_s = config.retry_backoff_ms / 1000
         reason = "no attempt was made"
+        refused = False
         for attempt in range(config.retry_attempts):
             if attempt:
                 left_s = self._left(started)
@@ -289,11 +326,13 @@ class HttpEmbedder:
                 return reply.body
             reason = f"HTTP {reply.status}: {reply.body[:200].decode(errors='replace')}"
             if reply.status not in _RETRIED_STATUS and reply.status < 500:
+                refused = True
                 break
         raise EmbeddingError(
             f"embedding provider '{config.provider}' did not answer: {reason}",
             provider=config.provider,
             reason=reason,
+            refused=refused,
         )
 
     def _left(self, started: float) -> float | None:
@@ -301,21 +340,32 @@ class HttpEmbedder:
             return None
         return self._config.deadline_ms / 1000 - (self._monotonic() - started)
 
-    def _values(self, body: bytes) -> Sequence[Any]:
+    def _vectors(self, body: bytes, *, count: int) -> list[Sequence[Any]]:
+        """The vectors of the answer in the order of the texts."""
+        provider = self._config.provider
         try:
             answer = json.loads(body)
-            if self._config.provider == "gemini":
-                values = answer["embedding"]["values"]
+            if provider == "gemini":
+                listed = [answer["embedding"]] if count == 1 else answer["embeddings"]
+                vectors = [one["values"] for one in listed]
             else:
-                values = answer["data"][0]["embedding"]
-        except (ValueError, KeyError, IndexError, TypeError) as cause:
+                listed = answer["data"]
+                # The order is the server's; the index says which text was meant.
+                placed = sorted(enumerate(listed), key=lambda at: at[1].get("index", at[0]))
+                vectors = [one["embedding"] for _, one in placed]
+            vectors[0]  # no vector at all is the same as an answer of another form
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError) as cause:
             raise EmbeddingError(
-                f"embedding provider '{self._config.provider}' sent an answer without a vector",
-                provider=self._config.provider,
+                f"embedding provider '{provider}' sent an answer without a vector",
+                provider=provider,
             ) from cause
-        if not isinstance(values, list):
+        if len(vectors) != count:
             raise EmbeddingError(
-                f"embedding provider '{self._config.provider}' sent a vector that is no list",
-                provider=self._config.provider,
+                f"embedding provider '{provider}' sent {len(vectors)} vectors for {count} texts",
+                provider=provider,
             )
-        return values
+        if not all(isinstance(values, list) for values in vectors):
+            raise EmbeddingError(
+                f"embedding provider '{provider}' sent a vector that is no list", provider=provider
+            )
+        return vectors

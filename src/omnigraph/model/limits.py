@@ -92,6 +92,7 @@ CHECK_GROUP_KEYS: Final = 8_000_000  # endpoints looked up at once by one check 
 CHECK_RANGE_KEYS: Final = 4_000_000  # ids that one check task holds
 CHECK_DIRECT_RANGES_MAX: Final = 8  # beyond this, keys are sorted into their ranges once
 STAGE_FLUSH_BYTES: Final = 256 * 1024 * 1024  # of shaped rows that one task holds before writing
+EMBED_BATCH_TEXTS: Final = 64  # texts that a load sends to the embedder at once
 PIECE_ROWS: Final = 1_000_000  # of a columnar file, one task each
 GROUP_ROWS: Final = 500_000  # of a stored table, read by one task
 SAMPLES_PER_CHUNK: Final = 16  # keys kept to cut key spaces into even ranges

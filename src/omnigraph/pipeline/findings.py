@@ -15,7 +15,13 @@ from omnigraph.engine.write.constraints import (
     rules_of,
 )
 from omnigraph.engine.write.violations import Findings, Violation
-from omnigraph.errors import ConstraintViolationError, KeyConflictError, OmnigraphError, RecordError
+from omnigraph.errors import (
+    ConstraintViolationError,
+    EmbeddingError,
+    KeyConflictError,
+    OmnigraphError,
+    RecordError,
+)
 from omnigraph.model.limits import OFFENDERS_SHOWN_MAX, VIOLATIONS_LISTED_MAX
 from omnigraph.model.schema import Catalog, EdgeType, NodeType
 from omnigraph.pipeline.checks import CheckAnswers, CheckPlan
@@ -85,6 +91,29 @@ def offenders_of(answers: Sequence[StageAnswer], places: Places) -> list[Offende
         for answer in answers
         for problem in sorted(answer.problems, key=lambda one: one.number)
     ]
+
+
+def refuse_failed_embedding(answers: Sequence[StageAnswer], places: Places) -> None:
+    """Raise if a vector could not be made: that is the load's failure and no record's."""
+    failed = [(answer, one) for answer in answers for one in answer.problems if one.error]
+    if not failed:
+        return
+    answer, problem = failed[0]
+    assert problem.error is not None, "chosen by it"
+    if not isinstance(problem.error, EmbeddingError):
+        raise problem.error
+    type_name = (problem.table_key or "").partition(":")[2]
+    place = places.of(answer.number, problem.number)
+    raise EmbeddingError(
+        f"{place}: no vector for '{type_name}.{problem.property}': {problem.text}",
+        hint=problem.hint,
+        **{
+            **problem.error.facts,
+            "type_name": type_name,
+            "property_name": problem.property,
+            "place": place,
+        },
+    ) from problem.error
 
 
 def refuse_bad_input(answers: Sequence[StageAnswer], places: Places) -> None:

@@ -52,6 +52,7 @@ def stage_line_batches(
 ) -> StageAnswer:
     """Stage the lines of one partition."""
     problems = Problems(keep_all=job.keep_all)
+    filler = job.filler()
     count = LineCount()
 
     def chunks() -> Iterator[LineChunk]:
@@ -64,7 +65,7 @@ def stage_line_batches(
                 first += len(lines)
 
     with unhurried_collector():
-        shaped = shaped_chunks(chunks(), job.catalog, problems, count)
+        shaped = shaped_chunks(chunks(), job.catalog, problems, count, filler)
         parts = write_parts(job, partition, shaped, problems)
     return StageAnswer(
         number=partition,
@@ -76,6 +77,7 @@ def stage_line_batches(
         parts=parts,
         problems=tuple(problems.listed),
         by_kind=dict(problems.by_kind),
+        vectors=filler.made if filler else 0,
     )
 
 
@@ -103,6 +105,7 @@ def stage_batches(
 ) -> StageAnswer:
     """Stage the rows of one partition."""
     problems = Problems(keep_all=job.keep_all)
+    filler = job.filler()
     address = f"partition {partition}"
     seen = 0
 
@@ -113,7 +116,7 @@ def stage_batches(
             numbers = np.arange(seen, seen + table.num_rows, dtype=np.int64)
             seen += table.num_rows
             raw = raw_rows(entity, table, mapped, numbers=numbers, place=table_key)
-            rows = shape(raw, problems, RowTexts(table, numbers))
+            rows = shape(raw, problems, RowTexts(table, numbers), filler)
             if rows.rows.num_rows:
                 yield table_key, rows
 
@@ -129,6 +132,7 @@ def stage_batches(
         parts=parts,
         problems=tuple(problems.listed),
         by_kind=dict(problems.by_kind),
+        vectors=filler.made if filler else 0,
     )
 
 

@@ -22,6 +22,7 @@ from omnigraph.pipeline.sources import Inputs, TypedSource, resolve
 from omnigraph.pipeline.splits import plan_splits
 from omnigraph.pipeline.stage import StageAnswer, StageJob, StageTask, run_stage
 from omnigraph.pipeline.tablestage import plan_pieces
+from omnigraph.pipeline.vectors import EmbedPlan
 from omnigraph.storage.writer import WriteContext
 
 
@@ -40,6 +41,10 @@ class Intake:
     @property
     def records(self) -> int:
         return sum(answer.records for answer in self.answers)
+
+    @property
+    def vectors(self) -> int:
+        return sum(answer.vectors for answer in self.answers)
 
     @property
     def parts(self) -> dict[str, tuple[Part, ...]]:
@@ -66,9 +71,12 @@ def take_in(
     keep_all: bool,
     rewrites: bool,
     listener: Listener | None,
+    embed: EmbedPlan | None = None,
 ) -> Intake:
     """Stage all input. Problems with records come back as data; unreadable sources raise."""
     inputs = resolve(sources, catalog)
+    if embed is not None:
+        inputs = _filling(inputs)
     files = FileAccess(environ=access.environ)
     spill = spill_folder(access.uri)
     found = [file for address in inputs.graph_files for file in files.found(address)]
@@ -81,6 +89,7 @@ def take_in(
         entries=_entries(inputs, catalog, context),
         keep_all=keep_all,
         spill=spill if rewrites else None,
+        embed=embed,
     )
     units = [*plan_splits(found), *pieces]
     tasks = [StageTask(number=number, source=unit) for number, unit in enumerate(units)]
@@ -145,6 +154,20 @@ def staged_intake(
         bytes_read=0,
         spill=job.spill or "",
         access=job.files,
+    )
+
+
+def _filling(inputs: Inputs) -> Inputs:
+    """The sources, which may now leave out required vectors that will be made."""
+    return replace(
+        inputs,
+        typed=tuple(
+            replace(
+                one,
+                source=replace(one.source, mapped=replace(one.source.mapped, fills_vectors=True)),
+            )
+            for one in inputs.typed
+        ),
     )
 
 

@@ -28,6 +28,7 @@ _KEYS = frozenset(
         "idempotency_key",
         "message",
         "sources",
+        "embed",
     }
 )
 _FORMATS = ("parquet", "csv", "json", "orc", "table")
@@ -63,11 +64,21 @@ def load_job(
         "quarantine": facts.get("quarantine") and _located(str(facts["quarantine"]), base),
         "idempotency_key": facts.get("idempotency_key"),
         "message": facts.get("message"),
+        "embed": _embed(facts.get("embed")),
         **{name: value for name, value in overrides.items() if value is not None},
     }
     if given["mode"] is None:
         raise InputError("the job has no mode", hint="add `mode: append`, `merge` or `overwrite`")
     return load(spark, str(graph), job_sources(facts, base), progress=progress, **given)
+
+
+def _embed(given: Any) -> bool | None:
+    if given is not None and not isinstance(given, bool):
+        raise InputError(
+            "`embed` of the job must be true or false",
+            hint="which embedder is used is told by the environment",
+        )
+    return given
 
 
 def job_sources(facts: Mapping[str, Any], base: Path | None) -> list[Any]:

@@ -19,6 +19,7 @@ from omnigraph.pipeline.fastlines import LineParser, ParsedRows
 from omnigraph.pipeline.files import FileAccess
 from omnigraph.pipeline.shape import Problem, Problems, RawRows, ShapedRows, shape
 from omnigraph.pipeline.splits import BrokenInputError, LineChunk, Split, read_chunks
+from omnigraph.pipeline.vectors import VectorFiller
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -32,21 +33,30 @@ class LineCount:
 
 
 def shaped_lines(
-    split: Split, access: FileAccess, catalog: Catalog, problems: Problems, count: LineCount
+    split: Split,
+    access: FileAccess,
+    catalog: Catalog,
+    problems: Problems,
+    count: LineCount,
+    filler: VectorFiller | None = None,
 ) -> Iterator[tuple[str, ShapedRows]]:
     """The good rows of the split by table key, chunk after chunk, in the order of their lines."""
     chunks = (_without_bom(chunk, split) for chunk in read_chunks(split, access))
-    return shaped_chunks(chunks, catalog, problems, count)
+    return shaped_chunks(chunks, catalog, problems, count, filler)
 
 
 def shaped_chunks(
-    chunks: Iterable[LineChunk], catalog: Catalog, problems: Problems, count: LineCount
+    chunks: Iterable[LineChunk],
+    catalog: Catalog,
+    problems: Problems,
+    count: LineCount,
+    filler: VectorFiller | None = None,
 ) -> Iterator[tuple[str, ShapedRows]]:
     """The good rows of lines from anywhere, by table key, chunk after chunk."""
     parser = LineParser(catalog)
     try:
         for chunk in chunks:
-            yield from _shaped_chunk(chunk, parser, catalog, problems)
+            yield from _shaped_chunk(chunk, parser, catalog, problems, filler)
             count.lines = chunk.first + len(chunk.lines)
             count.records += len(chunk.lines) - chunk.lines.count(b"")
     except BrokenInputError as broken:
@@ -74,7 +84,11 @@ def _without_bom(chunk: LineChunk, split: Split) -> LineChunk:
 
 
 def _shaped_chunk(
-    chunk: LineChunk, parser: LineParser, catalog: Catalog, problems: Problems
+    chunk: LineChunk,
+    parser: LineParser,
+    catalog: Catalog,
+    problems: Problems,
+    filler: VectorFiller | None,
 ) -> Iterator[tuple[str, ShapedRows]]:
     buckets, slow = parser.buckets(chunk)
     fast: dict[str, list[ParsedRows]] = {}
@@ -93,7 +107,7 @@ def _shaped_chunk(
             raws = [_quick(catalog, key, fast[key]), *raws]
         if not raws:
             continue
-        shaped = _in_order([shape(raw, problems, texts) for raw in raws])
+        shaped = _in_order([shape(raw, problems, texts, filler) for raw in raws])
         if shaped.rows.num_rows:
             yield key, shaped
 

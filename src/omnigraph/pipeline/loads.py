@@ -16,6 +16,7 @@ from typing import Any, Literal
 from pyspark.sql import SparkSession
 
 from omnigraph.engine.core import Core, OpenMode, open_core
+from omnigraph.engine.embed import EmbedConfig, environment_config
 from omnigraph.errors import ConflictError, InputError, NotFoundError
 from omnigraph.model.changeset import WriterKind
 from omnigraph.model.graph import MAIN, Branch, Commit, Snapshot
@@ -23,15 +24,22 @@ from omnigraph.model.limits import CHECK_ROUNDS_MAX, OFFENDERS_SHOWN_MAX
 from omnigraph.model.ports import World
 from omnigraph.model.schema import Catalog
 from omnigraph.pipeline.checks import CheckAnswers, CheckPlan, Staged, run_checks
-from omnigraph.pipeline.findings import Places, Reader, refuse_bad_input
+from omnigraph.pipeline.files import FileAccess
+from omnigraph.pipeline.findings import (
+    Places,
+    Reader,
+    refuse_bad_input,
+    refuse_failed_embedding,
+)
 from omnigraph.pipeline.intake import Intake, take_in
-from omnigraph.pipeline.parts import GraphAccess, Part
+from omnigraph.pipeline.parts import GraphAccess, Part, staging_folder
 from omnigraph.pipeline.progress import Listener, RichListener
 from omnigraph.pipeline.quarantine import Quarantine, bad_rows
 from omnigraph.pipeline.report import PipelineReport
 from omnigraph.pipeline.restage import replacing, without_rows
 from omnigraph.pipeline.stage import discard
 from omnigraph.pipeline.stopwatch import Stopwatch
+from omnigraph.pipeline.vectors import EmbedPlan, kept_folder
 from omnigraph.storage.objects import aws_environment
 from omnigraph.storage.staged import StagedWrite
 from omnigraph.storage.writer import Intent, Prepared, WriteContext
@@ -57,6 +65,7 @@ class LoadOrder:
     idempotency_key: str | None = None
     message: str | None = None
     properties: Mapping[str, str] | None = None
+    embed: EmbedConfig | None = None  # None: vectors that the input lacks stay null
 
     def of_batch(self, sources: Any, properties: Mapping[str, str]) -> LoadOrder:
         """The same order for one micro-batch of a stream."""
@@ -78,6 +87,7 @@ def load(  # noqa: PLR0913  (the names are fixed by the API)
     idempotency_key: str | None = None,
     message: str | None = None,
     durability: Literal["power", "process"] = "power",
+    embed: EmbedConfig | bool | None = None,
 ) -> PipelineReport:
     """Load any amount of data as one commit, or change nothing.
 
@@ -86,6 +96,13 @@ def load(  # noqa: PLR0913  (the names are fixed by the API)
     (default: beside the graph, `<graph>.quarantine`) and loads the rest. A load whose
     `idempotency_key` the branch has seen is not repeated. `progress` is a listener, or True for
     bars on the terminal.
+
+    With `embed`, executors make the vectors of `@embed` properties that records leave out from
+    their text: by the embedder that an `EmbedConfig` describes, or (True) by the one that this
+    process's environment names (`OMNIGRAPH_EMBED_PROVIDER`, `OMNIGRAPH_EMBEDDINGS_MOCK` and so
+    on). A text that cannot be embedded after the embedder's own retries fails the load with
+    `EmbeddingError`, also under a quarantine. Finished vectors of a load with an
+    `idempotency_key` are kept until it lands, so that submitting it again asks for the rest only.
     """
     order = checked_order(
         uri=os.fspath(uri),
@@ -98,6 +115,7 @@ def load(  # noqa: PLR0913  (the names are fixed by the API)
         quarantine=quarantine,
         idempotency_key=idempotency_key,
         message=message,
+        embed=environment_config() if embed is True else embed or None,
     )
     if progress is True:
         with RichListener() as bars:
@@ -184,12 +202,14 @@ class _LoadRun:
         self._quarantine = Quarantine(order.quarantine, self._access) if order.quarantine else None
         self._updated: dict[str, int] = {}
         self._handed_over = False
+        self._embed = self._embed_plan()
 
     def run(self) -> PipelineReport:
         order = self._order
         if order.idempotency_key is not None:
             seen = self._seen(order.idempotency_key)
             if seen is not None:
+                self._forget_vectors()
                 return self._report("already_loaded", seen)
         intent = Intent(branch=self._target, kind=WriterKind.LOAD, actor_id=order.actor)
         try:
@@ -203,6 +223,7 @@ class _LoadRun:
             if self._intake is not None:
                 self._intake.clear()
         self._discard(self._replaced if after is not None else [*self._all_parts()])
+        self._forget_vectors()
         return self._report("loaded" if after else "unchanged", after.head if after else None)
 
     def _seen(self, key: str) -> Commit | None:
@@ -211,6 +232,24 @@ class _LoadRun:
             if commit.properties.get(LOAD_ID_PROPERTY) == key:
                 return commit
         return None
+
+    def _embed_plan(self) -> EmbedPlan | None:
+        order = self._order
+        if order.embed is None:
+            return None
+        kept = None
+        if order.idempotency_key is not None:
+            kept = kept_folder(
+                staging_folder(self._core.root.uri),
+                branch=order.branch,
+                idempotency_key=order.idempotency_key,
+            )
+        return EmbedPlan(config=order.embed, kept=kept)
+
+    def _forget_vectors(self) -> None:
+        """The load has landed: nobody will ask for its vectors again."""
+        if self._embed is not None and self._embed.kept is not None:
+            FileAccess(environ=self._access.environ).remove_folder(self._embed.kept)
 
     # --- preparing ---------------------------------------------------------------------------
 
@@ -242,6 +281,7 @@ class _LoadRun:
             step.tasks, step.records = len(self._intake.answers), self._intake.records
         self._parts = self._intake.parts
         places = Places(answers=self._intake.answers)
+        refuse_failed_embedding(self._intake.answers, places)
         if self._quarantine is None:
             refuse_bad_input(self._intake.answers, places)
         else:
@@ -257,6 +297,7 @@ class _LoadRun:
             keep_all=self._quarantine is not None,
             rewrites=self._quarantine is not None or self._order.mode == "merge",
             listener=self._listener,
+            embed=self._embed,
         )
 
     def _checked(self, snapshot: Snapshot, catalog: Catalog) -> tuple[CheckPlan, CheckAnswers]:
@@ -388,6 +429,7 @@ class _LoadRun:
             records=intake.records if intake else 0,
             bytes_read=intake.bytes_read if intake else 0,
             fragments=sum(len(part.receipts) for part in self._all_parts()),
+            vectors=intake.vectors if intake else 0,
             steps=self._watch.steps,
             actor_id=order.actor,
             commit=commit,

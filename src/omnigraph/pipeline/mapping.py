@@ -72,7 +72,7 @@ def plan_columns(
             hint="map the columns you want with columns={property: column}; others are left out",
             columns=unknown,
         )
-    _require_needed(entity, takes, place=place)
+    _require_needed(entity, takes, mapped, place=place)
     return ColumnPlan(takes=takes, casts=_casts(entity, mapped.casts, homes, place=place))
 
 
@@ -100,9 +100,16 @@ def _oriented(
     return columns
 
 
-def _require_needed(entity: NodeType | EdgeType, takes: Mapping[str, str], *, place: str) -> None:
+def _require_needed(
+    entity: NodeType | EdgeType, takes: Mapping[str, str], mapped: Mapped, *, place: str
+) -> None:
     ends = ("src", "dst") if isinstance(entity, EdgeType) else ()
-    required = [p.name for p in entity.properties if not p.type.nullable and p.default is None]
+    required = [
+        prop.name
+        for prop in entity.properties
+        if not prop.type.nullable and prop.default is None
+        if not (mapped.fills_vectors and prop.embed is not None and prop.embed.source in takes)
+    ]
     for column in (*ends, *required):
         if column not in takes:
             word = {"src": "from", "dst": "to"}.get(column, column) if ends else column

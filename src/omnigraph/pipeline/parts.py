@@ -110,9 +110,14 @@ class Part:
 STAGING_FOLDER = "__staging"
 
 
+def staging_folder(uri: str) -> str:
+    """Where files are that no commit will ever name."""
+    return f"{uri}/{STAGING_FOLDER}"
+
+
 def spill_folder(uri: str) -> str:
     """A folder of its own below the graph for files that live only as long as a load."""
-    return f"{uri}/{STAGING_FOLDER}/{uuid.uuid4().hex}"
+    return f"{staging_folder(uri)}/{uuid.uuid4().hex}"
 
 
 def write_spill(files: FileAccess, folder: str, rows: pa.Table) -> str:

@@ -61,6 +61,7 @@ class PipelineReport:
     bytes_read: int = 0
     bytes_written: int = 0
     fragments: int = 0
+    vectors: int = 0  # made from text while loading
     steps: tuple[StepTime, ...] = ()
     actor_id: str | None = None
     commit: Commit | None = None
@@ -104,6 +105,7 @@ class PipelineReport:
             "bytes_read": self.bytes_read,
             "bytes_written": self.bytes_written,
             "fragments": self.fragments,
+            **({"vectors": self.vectors} if self.vectors else {}),
             "seconds": round(self.seconds, 3),
             "steps": [step.to_json() for step in self.steps],
             **({"output": list(self.output)} if self.output else {}),
@@ -130,6 +132,8 @@ class PipelineReport:
             f"{self.files} files, {size:,} bytes, {self.fragments} fragments, "
             f"{self.seconds:.1f} s{rate}"
         )
+        if self.vectors:
+            lines.append(f"{self.vectors:,} vectors made from text")
         lines += [f"  {step.name:<24} {step.seconds:>10.2f} s" for step in self.steps]
         if self.commit is not None:
             lines.append(f"commit {self.commit.graph_commit_id}")

@@ -16,12 +16,15 @@ import pyarrow as pa
 from omnigraph.engine.write.constraints import Cells, Entity, check_values, foreign_id
 from omnigraph.engine.write.keys import canonical_ids
 from omnigraph.engine.write.violations import Findings, Violation
+from omnigraph.errors import OmnigraphError
 from omnigraph.model.limits import VIOLATIONS_LISTED_MAX
 from omnigraph.model.schema import NodeType
 from omnigraph.pipeline.arrow import Ints, as_mask, flat, pc
 from omnigraph.pipeline.ulids import fresh_ids
+from omnigraph.pipeline.vectors import FillError, Gap, VectorFiller, gaps_of
 
 _NO_CELLS: Cells = frozenset()
+EMBEDDING = "embedding"  # the kind of a problem that is not the record's fault
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +32,7 @@ class Problem:
     """What is wrong with one record: a violation, or (None) a record that cannot be read.
 
     `number` is the record's line or row within its split; `raw` its text where it is wanted.
+    `error` is set where the record is not to blame: its vector could not be made.
     """
 
     number: int
@@ -38,6 +42,8 @@ class Problem:
     violation: Violation | None = None
     hint: str | None = None
     raw: str | None = None
+    property: str | None = None
+    error: OmnigraphError | None = None
 
 
 @dataclass(slots=True)
@@ -96,10 +102,16 @@ class ShapedRows:
     fresh_ids: bool
 
 
-def shape(raw: RawRows, problems: Problems, lines: Mapping[int, str] | None = None) -> ShapedRows:
+def shape(
+    raw: RawRows,
+    problems: Problems,
+    lines: Mapping[int, str] | None = None,
+    filler: VectorFiller | None = None,
+) -> ShapedRows:
     """The good rows of the raw ones; what is wrong with the others goes to `problems`.
 
-    `lines` gives the text of records where a quarantine will want it.
+    `lines` gives the text of records where a quarantine will want it. With a `filler`, vectors
+    that rows lack are made from their text, for good rows only.
     """
     rows, made = _with_ids(raw)
     found = AllFindings() if problems.keep_all else Findings()
@@ -108,7 +120,10 @@ def shape(raw: RawRows, problems: Problems, lines: Mapping[int, str] | None = No
     def place_of(row: int) -> str:
         return f"line {numbers[row]}"
 
-    check_values(raw.entity, rows, found, place_of=place_of, absent=raw.absent, misfits=raw.misfits)
+    gaps = gaps_of(raw.entity, rows, raw.misfits) if filler is not None else []
+    # A cell that will be filled is no missing value, as a misfit is none.
+    misfits = raw.misfits.union(*({(int(r), gap.prop.name) for r in gap.rows} for gap in gaps))
+    check_values(raw.entity, rows, found, place_of=place_of, absent=raw.absent, misfits=misfits)
     found.add(_foreign_ids(raw, rows, place_of))
     bad = [*raw.violations, *found.listed]
     problems.add([problem_of(violation, raw.entity.table_key, lines) for violation in bad])
@@ -116,7 +131,40 @@ def shape(raw: RawRows, problems: Problems, lines: Mapping[int, str] | None = No
     if bad:
         refused = np.isin(numbers, np.array([number_of(violation) for violation in bad]))
         rows, numbers = rows.filter(pa.array(~refused)), numbers[~refused]
+        gaps = gaps_of(raw.entity, rows, _NO_CELLS) if gaps else []
+    if gaps and filler is not None:
+        rows, numbers = _filled(raw.entity, rows, numbers, gaps, filler, problems)
     return ShapedRows(rows=rows, numbers=numbers, fresh_ids=made)
+
+
+def _filled(
+    entity: Entity,
+    rows: pa.Table,
+    numbers: Ints,
+    gaps: Sequence[Gap],
+    filler: VectorFiller,
+    problems: Problems,
+) -> tuple[pa.Table, Ints]:
+    """The rows with their vectors. Nothing is embedded for a load that has failed already: then
+    no row is left, because none of them will be written."""
+    hopeless = problems.total and (not problems.keep_all or EMBEDDING in problems.by_kind)
+    if not hopeless:
+        try:
+            for gap in gaps:
+                rows = filler.filled(rows, gap)
+        except FillError as stopped:
+            hopeless = True
+            problem = Problem(
+                number=int(numbers[stopped.row]),
+                kind=EMBEDDING,
+                text=stopped.error.message,
+                table_key=entity.table_key,
+                hint=stopped.error.hint,
+                property=stopped.prop.name,
+                error=stopped.error,
+            )
+            problems.add([problem])
+    return (rows.slice(0, 0), numbers[:0]) if hopeless else (rows, numbers)
 
 
 def problem_of(

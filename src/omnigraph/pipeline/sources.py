@@ -42,6 +42,7 @@ class Mapped:
 
     columns: Mapping[str, str] = field(default_factory=dict)
     casts: Mapping[str, str] = field(default_factory=dict)
+    fills_vectors: bool = False  # required `@embed` vectors are made from their text's column
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

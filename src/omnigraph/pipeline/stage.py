@@ -25,6 +25,7 @@ from omnigraph.pipeline.shape import Problem, Problems, ShapedRows
 from omnigraph.pipeline.splits import Split
 from omnigraph.pipeline.tablestage import TablePiece, shaped_pieces
 from omnigraph.pipeline.uniquechecks import unique_keys
+from omnigraph.pipeline.vectors import EmbedPlan, VectorFiller
 from omnigraph.storage.arrow_schema import arrow_schema
 from omnigraph.storage.blobs import seal
 from omnigraph.storage.fragments import delete_files, row_count, write_fragments
@@ -42,6 +43,11 @@ class StageJob:
     entries: Mapping[str, TableEntry]  # by table key, on the lines that will be written
     keep_all: bool  # every problem with its text, for a quarantine
     spill: str | None = None  # folder for rows with blobs, which cannot be read back from fragments
+    embed: EmbedPlan | None = None  # None: vectors that the input lacks stay null
+
+    def filler(self) -> VectorFiller | None:
+        """What makes the vectors of one task."""
+        return None if self.embed is None else VectorFiller(self.embed, self.files)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +71,7 @@ class StageAnswer:
     parts: tuple[Part, ...]
     problems: tuple[Problem, ...]
     by_kind: Mapping[str, int] = field(default_factory=dict)
+    vectors: int = 0  # made from text
 
     @property
     def bad(self) -> int:
@@ -75,11 +82,12 @@ def run_stage(job: StageJob, task: StageTask) -> StageAnswer:
     """Read, shape, check and write one task's input."""
     problems = Problems(keep_all=job.keep_all)
     count = LineCount()
+    filler = job.filler()
     with unhurried_collector():
         if isinstance(task.source, Split):
-            shaped = shaped_lines(task.source, job.files, job.catalog, problems, count)
+            shaped = shaped_lines(task.source, job.files, job.catalog, problems, count, filler)
         else:
-            shaped = shaped_pieces(task.source, job.files, job.catalog, problems, count)
+            shaped = shaped_pieces(task.source, job.files, job.catalog, problems, count, filler)
         parts = write_parts(job, task.number, shaped, problems)
     by_line = isinstance(task.source, Split) or task.source.by_line
     return StageAnswer(
@@ -92,6 +100,7 @@ def run_stage(job: StageJob, task: StageTask) -> StageAnswer:
         parts=parts,
         problems=tuple(problems.listed),
         by_kind=dict(problems.by_kind),
+        vectors=filler.made if filler else 0,
     )
 
 

@@ -27,6 +27,7 @@ from omnigraph.pipeline.shape import Problem, Problems, RawRows, ShapedRows, sha
 from omnigraph.pipeline.sources import Mapped, Source
 from omnigraph.pipeline.splits import BrokenInputError, Split, plan_splits, read_chunks
 from omnigraph.pipeline.tabular import fitted_column, identity_column
+from omnigraph.pipeline.vectors import VectorFiller
 
 _IDENTITY = ("id", "src", "dst")
 _HEADER_SEPARATOR = "\x1f"
@@ -112,18 +113,19 @@ def shaped_pieces(
     catalog: Catalog,
     problems: Problems,
     count: LineCount,
+    filler: VectorFiller | None = None,
 ) -> Iterator[tuple[str, ShapedRows]]:
     """The good rows of the piece, batch after batch."""
     entity = catalog.type_of(piece.table_key)
     try:
         if piece.split is not None:
-            yield from _shaped_json(piece, piece.split, entity, files, problems, count)
+            yield from _shaped_json(piece, piece.split, entity, files, problems, count, filler)
             return
         skipped: list[csv.InvalidRow] = []
         for table in _tables(piece, files, skipped):
             numbers = _numbers(table.num_rows, count, skipped, problems)
             raw = raw_rows(entity, table, piece.mapped, numbers=numbers, place=piece.address)
-            shaped = shape(raw, problems, RowTexts(table, numbers))
+            shaped = shape(raw, problems, RowTexts(table, numbers), filler)
             if shaped.rows.num_rows:
                 yield piece.table_key, shaped
     except (pa.ArrowInvalid, BrokenInputError, OSError) as cause:
@@ -313,6 +315,7 @@ def _shaped_json(
     files: FileAccess,
     problems: Problems,
     count: LineCount,
+    filler: VectorFiller | None,
 ) -> Iterator[tuple[str, ShapedRows]]:
     for chunk in read_chunks(split, files):
         objects: list[dict[str, Any]] = []
@@ -329,7 +332,7 @@ def _shaped_json(
             some = objects[start : start + _JSON_ROWS]
             at = np.array(numbers[start : start + _JSON_ROWS], dtype=np.int64)
             raw = _json_rows(entity, some, piece, numbers=at)
-            shaped = shape(raw, problems, _ObjectTexts(at, some))
+            shaped = shape(raw, problems, _ObjectTexts(at, some), filler)
             if shaped.rows.num_rows:
                 yield piece.table_key, shaped
 
