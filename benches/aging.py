@@ -1,18 +1,22 @@
 """A graph after thousands of single-row commits, beside a fresh graph of the same content.
 
-    python benches/aging.py [commits]        default: 5000
+    python benches/aging.py [COMMITS] [--row-bytes N] [--peer-python PATH]
 
 Everything with default settings, so upkeep runs by itself. Point lookup and keyed upsert are timed
-in turns on both; then the aged graph is optimized and cleaned up, and both are timed and weighed
-again. If lancedb is installed it does the same commits on one table. Prints JSON.
+in turns on both; then both graphs are optimized and cleaned up, and timed and weighed again: a
+graph that has taken writes since answers from memory and not from its indexes, so the two must be
+in the same state to be compared. lancedb does the same commits on one table, if `--peer-python`
+names an interpreter that has it. Prints JSON.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import argparse
 import json
 import os
+import random
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -20,22 +24,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from measure import milliseconds, side_by_side
+from measure import milliseconds
 from omnigraph import Graph
 
 SCHEMA = """
-node Person { name: String @key  age: I32? }
+node Person { name: String @key  age: I32?  about: String? }
 edge Knows: Person -> Person { since: Date? }
 """
-INSERT = "query q($n: String) { insert Person { name: $n, age: 5 } }"
+INSERT = "query q($n: String, $t: String) { insert Person { name: $n, age: 5, about: $t } }"
 UPDATE = "query q($n: String, $a: I32) { update Person set { age: $a } where name = $n }"
 LOOKUP = "query q($n: String) { match { $p: Person { name: $n } } return { $p.age } }"
-EVERY_UPDATE, ROUNDS = 5, 40
+EVERY_UPDATE, ROUNDS, ROW_BYTES = 5, 40, 500
+LETTERS = "abcdefghijklmnopqrstuvwxyz      "
 
 
-def age(graph: Graph, commits: int) -> dict[str, float]:
+def age(graph: Graph, commits: int, row_bytes: int) -> dict[str, float]:
     """Make the commits; how long they took at the beginning and at the end."""
     took: list[float] = []
+    chance = random.Random(7)
     for number in range(commits):
         name = f"p{number:06}"
         if number % EVERY_UPDATE == EVERY_UPDATE - 1:
@@ -43,7 +49,8 @@ def age(graph: Graph, commits: int) -> dict[str, float]:
             params: dict[str, Any] = {"n": earlier, "a": number % 90}
             took.append(milliseconds(lambda params=params: graph.mutate(UPDATE, params=params)))
         else:
-            took.append(milliseconds(lambda name=name: graph.mutate(INSERT, params={"n": name})))
+            params = {"n": name, "t": "".join(chance.choices(LETTERS, k=row_bytes))}
+            took.append(milliseconds(lambda params=params: graph.mutate(INSERT, params=params)))
     tenth = max(1, commits // 10)
     return {
         "first_tenth_ms": round(statistics.median(took[:tenth]), 2),
@@ -63,7 +70,8 @@ def size(folder: str) -> int:
 
 
 def compare(aged: Graph, fresh: Graph, rounds: int) -> dict[str, Any]:
-    """Both graphs side by side, hot and as first asked."""
+    """Both graphs in turns, each going first every other time."""
+    os.sync()  # else the first one waits for the disk to forget what a cleanup deleted
     turn = iter(range(10**9))
 
     def lookup(graph: Graph) -> Callable[[], object]:
@@ -72,13 +80,26 @@ def compare(aged: Graph, fresh: Graph, rounds: int) -> dict[str, Any]:
     def upsert(graph: Graph) -> Callable[[], object]:
         return lambda: graph.mutate(UPDATE, params={"n": "p000000", "a": next(turn) % 100})
 
-    found = [
-        side_by_side("point lookup", ours=lookup(aged), raw=lookup(fresh), rounds=rounds),
-        side_by_side("keyed upsert", ours=upsert(aged), raw=upsert(fresh), rounds=rounds),
-    ]
     return {
-        one.name: {"aged_ms": one.ours_ms, "fresh_ms": one.raw_ms, "ratio": one.ratio}
-        for one in found
+        "point lookup": in_turns(lookup(aged), lookup(fresh), rounds),
+        "keyed upsert": in_turns(upsert(aged), upsert(fresh), rounds),
+    }
+
+
+def in_turns(
+    aged: Callable[[], object], fresh: Callable[[], object], rounds: int
+) -> dict[str, float]:
+    """Medians after one unmeasured turn each."""
+    aged(), fresh()
+    pair: tuple[tuple[Callable[[], object], list[float]], ...] = ((aged, []), (fresh, []))
+    for number in range(rounds):
+        for work, into in pair[:: -1 if number % 2 else 1]:
+            into.append(milliseconds(work))
+    aged_ms, fresh_ms = (statistics.median(took) for _, took in pair)
+    return {
+        "aged_ms": round(aged_ms, 3),
+        "fresh_ms": round(fresh_ms, 3),
+        "ratio": round(aged_ms / fresh_ms, 2),
     }
 
 
@@ -95,61 +116,72 @@ def shape(graph: Graph) -> dict[str, Any]:
     }
 
 
-def lancedb_beside(folder: Path, commits: int) -> dict[str, Any] | None:
-    """The same commits on one bare table; None if lancedb is not there."""
-    if importlib.util.find_spec("lancedb") is None:
+def lancedb_beside(python: str, folder: Path, commits: int) -> dict[str, Any] | None:
+    """The same commits on one bare table; None if the interpreter has no lancedb."""
+    if subprocess.run([python, "-c", "import lancedb"], capture_output=True).returncode:
         return None
-    import lancedb
-
-    table = lancedb.connect(str(folder / "lancedb")).create_table("p", [{"id": "p", "age": 5}])
-    table.create_scalar_index("id")
-    took = []
-    for number in range(commits):
-        row = [{"id": f"p{number:06}", "age": 5}]
-        took.append(
-            milliseconds(
-                lambda row=row: (
-                    table.merge_insert("id")
-                    .when_matched_update_all()
-                    .when_not_matched_insert_all()
-                    .execute(row)
-                )
-            )
-        )
-    lookups = [
-        milliseconds(lambda n=n: table.search().where(f"id = 'p{n:06}'").limit(1).to_list())
-        for n in range(0, min(commits, 200), 5)
-    ]
-    return {
-        "last_tenth_ms": round(statistics.median(took[-max(1, commits // 10) :]), 2),
-        "point lookup ms": round(statistics.median(lookups), 2),
-        "bytes": size(str(folder / "lancedb")),
-    }
+    script = str(Path(__file__).with_name("aging_lancedb.py"))
+    command = [python, script, str(folder / "lancedb"), str(commits)]
+    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    found: dict[str, Any] = json.loads(told)
+    return found
 
 
-def run(folder: Path, commits: int, rounds: int = ROUNDS) -> dict[str, Any]:
+def weight(folder: str) -> dict[str, int]:
+    """Bytes by what they are for: rows, indexes, the newest versions, the commit history."""
+    found: dict[str, int] = {}
+    for parent, _, names in os.walk(folder):
+        place = Path(parent).relative_to(folder).parts
+        top = place[0] if place else ""
+        kind = place[2] if top in ("nodes", "edges") and len(place) > 2 else top
+        for name in names:
+            found[kind] = found.get(kind, 0) + os.path.getsize(os.path.join(parent, name))
+    return {kind: count for kind, count in sorted(found.items()) if count}
+
+
+def tidy(graph: Graph) -> None:
+    """As small and as fast as it gets."""
+    graph.optimize()
+    graph.cleanup(keep_versions=1, grace=0)
+
+
+def run(
+    folder: Path,
+    commits: int,
+    *,
+    rounds: int = ROUNDS,
+    row_bytes: int = ROW_BYTES,
+    peer: str = sys.executable,
+) -> dict[str, Any]:
     """The whole story as one value."""
     began = time.perf_counter()
     with Graph.init(str(folder / "aged"), SCHEMA) as aged:
-        result: dict[str, Any] = {"commits": commits, "writing": age(aged, commits)}
+        result: dict[str, Any] = {"commits": commits, "row_bytes": row_bytes}
+        result["writing"] = age(aged, commits, row_bytes)
         result["took_s"] = round(time.perf_counter() - began, 1)
         with Graph.init(str(folder / "fresh"), SCHEMA) as fresh:
             fresh.load(aged.export(), mode="append")
-            fresh.optimize()
-            fresh.cleanup(keep_versions=1, grace=0)
-            result["fresh"] = shape(fresh)
+            tidy(fresh)
+            result["fresh"] = {**shape(fresh), "weight": weight(fresh.uri)}
             result["aged"] = {**shape(aged), **compare(aged, fresh, rounds)}
-            aged.optimize()
-            aged.cleanup(keep_versions=1, grace=0)
-            result["after optimize and cleanup"] = shape(aged)
-            ratio = size(aged.uri) / result["fresh"]["bytes"]
-            result["after optimize and cleanup"]["bytes ratio"] = round(ratio, 2)
-            result["after optimize and cleanup"] |= compare(aged, fresh, rounds)
-    result["lancedb"] = lancedb_beside(folder, commits)
+            tidy(aged)
+            tidied = {**shape(aged), "weight": weight(aged.uri)}
+            ratio = tidied["bytes"] / result["fresh"]["bytes"]
+            more = tidied["bytes"] - result["fresh"]["bytes"]
+            tidied["bytes ratio"] = round(ratio, 2)
+            tidied["more bytes per commit"] = round(more / commits)
+            tidy(fresh)
+            result["after optimize and cleanup"] = tidied | compare(aged, fresh, rounds)
+    result["lancedb"] = lancedb_beside(peer, folder, commits)
     return result
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="How a graph ages.")
+    parser.add_argument("commits", type=int, nargs="?", default=5_000)
+    parser.add_argument("--row-bytes", type=int, default=ROW_BYTES)
+    parser.add_argument("--peer-python", default=sys.executable)
+    chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="omnigraph-aging-") as place:
-        chosen = int(sys.argv[1]) if len(sys.argv) > 1 else 5_000
-        print(json.dumps(run(Path(place), chosen), indent=2))
+        told = run(Path(place), chosen.commits, row_bytes=chosen.row_bytes, peer=chosen.peer_python)
+    print(json.dumps(told, indent=2))
