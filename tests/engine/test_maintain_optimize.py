@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import lance
 import pytest
 from maintain_world import (
     WRITES,
@@ -224,3 +225,20 @@ def test_a_damaged_index_costs_no_answer_and_is_mended(graph, damage):
         table = healed._core.table(healed.snapshot(), "node:Person")
         found = table._pinned.dataset.scanner(filter="id = 'cyd'", use_scalar_index=True)
         assert found.to_table().num_rows == 1
+
+
+def test_a_mutation_that_is_prepared_again_leaves_no_rows_of_the_first_time(graph):
+    with reopened(graph) as other:
+        stepping(graph, At(Step.WRITE_STAGED, other.optimize)).mutate(
+            WRITES, "add", params={"name": "fay"}
+        )
+    assert names(graph) == [*PEOPLE, "fay"]
+    entry = graph.snapshot("main").entries["node:Person"]
+    stored = {path.name for path in (Path(graph.uri) / entry.location / "data").iterdir()}
+    known = {
+        file.path
+        for version in graph._core.rooms.tables.versions(entry.location, None)
+        for one in lance.dataset(f"{graph.uri}/{entry.location}", version=version).get_fragments()
+        for file in one.metadata.files
+    }
+    assert stored == known

@@ -226,6 +226,16 @@ def staged(
     )
 
 
+def row_files(write: StagedWrite) -> list[str]:
+    """The data files that a write of rows brings with it; none for other writes."""
+    operation = getattr(write.transaction, "operation", None)
+    if isinstance(operation, Op.Update):
+        return [file.path for one in operation.new_fragments for file in one.files]
+    if isinstance(operation, Op.Overwrite):
+        return [file.path for one in operation.fragments for file in one.files]
+    return []
+
+
 def _u64(column: pa.ChunkedArray[Any]) -> U64:
     return np.asarray(column, dtype=np.uint64)
 

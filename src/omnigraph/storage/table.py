@@ -25,6 +25,7 @@ from omnigraph.storage.fragments import decode_receipt
 from omnigraph.storage.handles import Handles, Meter
 from omnigraph.storage.indexes import IndexSpec, StagedIndexes
 from omnigraph.storage.landing import VersionTransaction
+from omnigraph.storage.layout import branch_folder
 from omnigraph.storage.objects import Root
 from omnigraph.storage.reader import TableDelta, TableReader
 from omnigraph.storage.reading import ROW_ADDRESS, texts
@@ -248,6 +249,14 @@ class Tables:
             branch=write.branch,
             row_count=write.row_count_after,
         )
+
+    def discard(self, write: StagedWrite) -> None:
+        """Delete the rows of a write that nobody will ever land or stage again."""
+        folder = branch_folder(write.location, write.branch)
+        for file in staging.row_files(write):
+            key = f"{folder}/data/{file}"
+            self._handles.store.delete(key)
+            self._handles.store.delete_prefix(key.removesuffix(".lance"))
 
     def restore(self, location: str, branch: str | None, version: int) -> int:
         """Bring an older version back as a new head (recovery only); returns the new version."""

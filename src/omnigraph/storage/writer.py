@@ -164,6 +164,7 @@ class Writer:
                 base = self._current(branch, leased=leased)
                 _require_head(intent, base)
                 context = WriteContext(self, branch, base, leased=leased)
+                prepared: Prepared | None = None
                 try:
                     prepared = prepare(context)
                     if prepared is None or prepared.is_empty:
@@ -173,7 +174,19 @@ class Writer:
                         return self._commit(intent, base, prepared, lease)
                 except _MovedError as moved:
                     logger.debug("prepare again", extra={"table": moved.table_key})
+                    if intent.kind is WriterKind.MUTATION and prepared is not None:
+                        self._discard(prepared)
         raise RowLevelCasContentionError(branch=branch.name, attempts=REPREPARES_MAX)
+
+    def _discard(self, prepared: Prepared) -> None:
+        """Mutations write their rows anew each time; what was not armed is nobody's."""
+        for staged in prepared.staged:
+            try:
+                self.rooms.tables.discard(staged)
+            except OmnigraphError as cause:  # cleanup finds the files when they are old
+                logger.warning(
+                    "left files behind", extra={"table": staged.table_key, "why": cause.message}
+                )
 
     def fork(self, branch: Branch, entry: TableEntry, *, leased: bool) -> Table:
         """Give the branch its own line of a table, at the version that it inherited."""
