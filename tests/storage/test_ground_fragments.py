@@ -104,6 +104,19 @@ def test_compaction_tasks_run_anywhere(bench):
     assert bench.ids() == ["a", "b"]
 
 
+def test_a_result_does_not_repeat_what_its_sources_said_about_their_rows(bench):
+    bench.append("a")
+    bench.append("b")
+    table = bench.now()
+    (result,) = [table.run_compaction_task(task) for task in table.compaction_tasks()]
+    told = json.loads(result)
+    assert [one["id"] for one in told["original_fragments"]] == list(table.fragment_ids)
+    assert {one["row_id_meta"] for one in told["original_fragments"]} == {None}
+    (made,) = told["new_fragments"]
+    assert made["row_id_meta"] is not None
+    assert made["last_updated_at_version_meta"] is not None
+
+
 def test_writing_to_a_missing_table_leaves_nothing(local_root):
     with pytest.raises(NotFoundError):
         fragments.write_fragments(f"{local_root.uri}/nodes/none", {}, people("a"), SMALL)

@@ -19,6 +19,9 @@ from omnigraph.storage.handles import Pinned
 from omnigraph.storage.staged import Rewrites, StagedWrite
 
 DELETED_SHARE_MAX: Final = 0.1
+_ROW_NOTES: Final = frozenset(
+    {"row_id_meta", "created_at_version_meta", "last_updated_at_version_meta"}
+)
 VERSIONS: Final = 2  # Lance commits the fragment numbers first, then the rewrite
 
 
@@ -122,4 +125,7 @@ def _execute(dataset: Any, task: str, uri: str) -> str:
         # When a row was made is written into every later version and nobody asks for it; when it
         # was last changed stays, because that is how differences are found.
         fragment["created_at_version_meta"] = None
+    for fragment in result["original_fragments"]:
+        # Lance finds them by number, and would copy all else into the new version for ever.
+        fragment.update(dict.fromkeys(_ROW_NOTES & fragment.keys()))
     return json.dumps(result)
