@@ -118,7 +118,14 @@ class OmnigraphSource(DataSource):
         return ChangeReader(options, schema) if options.changes else TypeReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        return ChangeStreamReader(SourceOptions.parse(self.options), schema)
+        options = SourceOptions.parse(self.options)
+        if not options.changes:
+            # Without the kind of change, a row that went could not be told from one that came.
+            raise InputError(
+                f'a stream of format("{FORMAT}") is the change feed of a type',
+                hint='add .option("readChanges", "true")',
+            )
+        return ChangeStreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: ARG002, FBT001
         options = SourceOptions.parse(self.options)

@@ -103,7 +103,13 @@ def _reused(running: SparkSession, master: str | None, settings: Mapping[str, st
     return running
 
 
-def _connect(remote: str, settings: Mapping[str, str]) -> SparkSession:
+def _connect(remote: str, settings: dict[str, str]) -> SparkSession:
+    if _is_local(remote):
+        # PySpark starts the server on this machine itself: with our Java and for our Python.
+        environment = os.environ
+        java = find_java(named_home=settings.pop(JAVA_HOME_KEY, None), environment=environment)
+        environment["JAVA_HOME"] = str(java.home)
+        environment.setdefault("PYSPARK_PYTHON", sys.executable)
     try:
         builder = SparkSession.builder.remote(remote)
         for name, value in {"spark.sql.session.timeZone": "UTC", **settings}.items():
