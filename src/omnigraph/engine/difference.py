@@ -133,8 +133,7 @@ def unequal_rows(
 ) -> Mask:
     """Which of the paired rows differ in any column."""
     found = np.zeros(len(at_left), dtype=bool)
-    for name, mask in unequal_columns(entity, left, at_left, right, at_right):
-        del name
+    for _, mask in unequal_columns(entity, left, at_left, right, at_right):
         found |= mask
     return found
 

@@ -146,7 +146,9 @@ class _Apply:
         return Prepared(
             staged=tuple(write for write in staged if write is not None),
             repoints=tuple(
-                _pointing_to(entry) for entry in (*new, *calm) if entry.table_key not in moved
+                TableUpdate.pointing_to(entry)
+                for entry in (*new, *calm)
+                if entry.table_key not in moved
             ),
             registrations=tuple(
                 Registration(table_key=entry.table_key, location=entry.location)
@@ -195,15 +197,6 @@ def _created(core: Core, entity: Entity) -> TableEntry:
 
 def _named(one: TableEvolution, entry: TableEntry) -> TableEntry:
     return replace(entry, table_key=one.entity.table_key)
-
-
-def _pointing_to(entry: TableEntry) -> TableUpdate:
-    return TableUpdate(
-        table_key=entry.table_key,
-        version=entry.version,
-        branch=entry.branch,
-        row_count=entry.row_count,
-    )
 
 
 def _record(catalog: Catalog) -> SchemaRecord:

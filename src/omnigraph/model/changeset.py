@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from omnigraph.model.graph import SchemaRecord
+from omnigraph.model.graph import SchemaRecord, TableEntry
 
 
 class WriterKind(StrEnum):
@@ -29,6 +29,16 @@ class TableUpdate:
     version: int
     branch: str | None
     row_count: int
+
+    @classmethod
+    def pointing_to(cls, entry: TableEntry) -> TableUpdate:
+        """The table is where the entry says, without moving."""
+        return cls(
+            table_key=entry.table_key,
+            version=entry.version,
+            branch=entry.branch,
+            row_count=entry.row_count,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

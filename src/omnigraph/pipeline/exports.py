@@ -16,7 +16,7 @@ from pyarrow import parquet
 from pyspark.sql import SparkSession
 
 from omnigraph.engine.core import OpenMode, open_core
-from omnigraph.engine.read.export import table_lines
+from omnigraph.engine.read.export import export_types, table_lines
 from omnigraph.errors import AlreadyExistsError, InputError
 from omnigraph.model.graph import MAIN, Snapshot
 from omnigraph.model.schema import Catalog, EdgeType, NodeType, Scalar
@@ -98,7 +98,7 @@ def export(
     try:
         target = core.snapshot(branch, snapshot)
         catalog = core.catalog(target)
-        chosen = _chosen(catalog, types)
+        chosen = export_types(catalog, types)
         environ = dict(aws_environment())
         job = ExportJob(
             graph=GraphAccess(uri=core.root.uri, environ=environ),
@@ -122,19 +122,6 @@ def export(
         written = fan_out(spark, tasks, partial(run_export, job), stage="export", listener=listener)
         step.tasks, step.records = len(tasks), sum(one.rows for one in written)
     return _report(job, target, chosen, written, watch)
-
-
-def _chosen(catalog: Catalog, types: Sequence[str] | None) -> list[NodeType | EdgeType]:
-    chosen = [one for one in catalog.types() if types is None or one.name in types]
-    known = {one.name for one in chosen}
-    for name in types or ():
-        if name not in known:
-            raise InputError(
-                f"unknown export type '{name}'",
-                hint="types: " + ", ".join(one.name for one in catalog.types()),
-                type_name=name,
-            )
-    return chosen
 
 
 def _require_empty(job: ExportJob) -> None:

@@ -186,7 +186,7 @@ def _combine_all(
         if ours == base:
             combined[key] = adopt(found)
             if _may_repoint(context, ours, theirs):
-                repoints.append(_pointing_to(theirs))
+                repoints.append(TableUpdate.pointing_to(theirs))
         else:
             mine = difference(tables, entity, base, ours)
             combined[key] = combine(mine, found, strategy=strategy)
@@ -198,15 +198,6 @@ def _may_repoint(context: WriteContext, ours: TableEntry, theirs: TableEntry) ->
     """A branch may share a version of main's line, which is never dropped; main owns its tables,
     and any other line ends with its branch."""
     return context.branch.id is not None and theirs.branch is None and theirs.version > ours.version
-
-
-def _pointing_to(entry: TableEntry) -> TableUpdate:
-    return TableUpdate(
-        table_key=entry.table_key,
-        version=entry.version,
-        branch=entry.branch,
-        row_count=entry.row_count,
-    )
 
 
 def _broken_rules(

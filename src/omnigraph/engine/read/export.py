@@ -28,6 +28,11 @@ def export_lines(
     tables: Tables, catalog: Catalog, snapshot: Snapshot, types: Sequence[str] | None
 ) -> Iterator[str]:
     """The lines of every type, or of the named ones (a name means node and edge type alike)."""
+    return _lines(tables, snapshot, export_types(catalog, types))
+
+
+def export_types(catalog: Catalog, types: Sequence[str] | None) -> list[NodeType | EdgeType]:
+    """The types that an export of these names covers; None means every type."""
     chosen = [one for one in catalog.types() if types is None or one.name in types]
     known = {one.name for one in chosen}
     for name in types or ():
@@ -37,7 +42,7 @@ def export_lines(
                 hint="types: " + ", ".join(one.name for one in catalog.types()),
                 type_name=name,
             )
-    return _lines(tables, snapshot, chosen)
+    return chosen
 
 
 def _lines(
