@@ -62,9 +62,6 @@ class TableDifference:
     def is_empty(self) -> bool:
         return not (len(self.inserted) or len(self.deleted) or len(self.updated_after))
 
-    def deleted_ids(self) -> list[str]:
-        return ids_at(self.before, self.deleted)
-
 
 def difference(
     tables: Tables,

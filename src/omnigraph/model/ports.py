@@ -10,7 +10,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -140,10 +140,3 @@ class World:
     steps: Steps = field(default_factory=NoSteps)
     disk: Disk = field(default_factory=RealDisk)
     durability: Durability = "power"
-
-
-def parent_keys(key: str) -> Iterator[str]:
-    """The folders above a key, nearest first."""
-    while "/" in key:
-        key = key.rsplit("/", 1)[0]
-        yield key

@@ -40,14 +40,6 @@ class Effect:
     transaction_uuid: str
     row_count: int
 
-    def update(self) -> TableUpdate:
-        return TableUpdate(
-            table_key=self.table_key,
-            version=self.version_to_be,
-            branch=self.branch,
-            row_count=self.row_count,
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sidecar:
