@@ -171,6 +171,60 @@ def test_each_condition_has_its_form(condition, kind):
     assert found.type.scalar is Scalar.BOOL
 
 
+# (clauses, what stands in the block: walks and conditions)
+BARE = [
+    ("$a starts_with $b", ["StartsWith"]),
+    ("$a in $l", ["InList"]),
+    ("$p in $l", ["InList"]),
+    ("$p starts_with $b", ["StartsWith"]),
+    ("$f: Person $p starts_with $f", ["StartsWith"]),
+    ("$a starts_with $b and $p.age > 1", ["StartsWith", "Compare"]),
+    ("$a in $l or $p.age > 1", ["Or"]),
+    ("optional { $p knows $f $f in $l }", []),
+    ("$p contains $f", ["walk"]),
+    ("$p contains $a", ["TextContains"]),
+    # A name that the pattern binds is no parameter any more, in whatever order it is told.
+    ("$p contains $a $p knows $a", ["walk", "walk"]),
+]
+
+
+@pytest.mark.parametrize(("clauses", "kinds"), BARE)
+def test_a_word_between_two_variables_walks_only_a_declared_edge_between_nodes(clauses, kinds):
+    schema = compile_schema("""
+node Person { name: String @key  age: I32? }
+edge Knows: Person -> Person
+edge Contains: Person -> Person
+""")
+    source = (
+        f"query q($a: String, $b: String, $l: [String]) {{ match {{ $p: Person {clauses} }} "
+        "return { $p.name } }"
+    )
+    match = compile_query(source, schema).read_plan().match
+    conditions = [condition for binding in match.bindings for condition in binding.conditions]
+    conditions += [item.expr for item in (*match.filters, *match.late_filters)]
+    found = ["walk"] * len(match.traversals) + [type(item).__name__ for item in conditions]
+    assert sorted(found) == sorted(kinds)
+
+
+# (clauses after `$p: Person`, how many they are)
+LINES = [
+    ("$p.age > 3\n-1 < $p.age", 2),
+    ("$p.age > 3\n- 1 < $p.age", 2),
+    ("$p.age > 3\n-$p.age in [1, 2]", 2),
+    ("$p.name contains $p.name\n-$p.age is null", 2),
+    ("$p.age > 3\n($p.age < 9 or $p.age = 10)", 2),
+    ("$p.age > 3\n-1", 1),
+    ("$p.age\n- 1 > 3", 1),
+    ("($p.age > 3\n-1)", 1),
+]
+
+
+@pytest.mark.parametrize(("clauses", "count"), LINES)
+def test_a_line_that_begins_with_a_minus_is_a_clause_if_it_tests_something(clauses, count):
+    (binding,) = _plan(clauses).match.bindings
+    assert len(binding.conditions) == count
+
+
 def test_literals_have_the_python_form_of_their_type():
     plan = _plan(
         """$p.born = date("2024-02-29") $p.seen < datetime("1970-01-01T01:00:00.5+01:00")

@@ -231,6 +231,34 @@ def test_an_index_that_followed_changes_answers_like_a_new_one():
         np.testing.assert_array_equal(moved.bm25(query, 9), fresh.bm25(query, 9))
 
 
+@given(
+    st.lists(st.none() | st.text("ab ", max_size=6), min_size=1, max_size=6),
+    st.lists(
+        st.lists(st.tuples(st.integers(0, 5), st.none() | st.text("ab ", max_size=6)), max_size=4),
+        max_size=4,
+    ),
+)
+def test_a_null_is_no_text_whatever_way_the_index_came_about(texts, steps):
+    texts = list(texts)
+    index = TextIndex.build(pa.array(texts, pa.string()), np.arange(len(texts)))
+    for step in steps:
+        changes = {at % len(texts): text for at, text in step}
+        for at, text in changes.items():
+            texts[at] = text
+        at = np.array(sorted(changes), dtype=np.int64)
+        values = pa.array([changes[one] for one in sorted(changes)], pa.string())
+        moved = index.moved(gone=at, values=values, positions=at)
+        assert moved is not None
+        index = moved
+    told = [text for text in texts if text is not None]
+    fresh = TextIndex.build(pa.array(told, pa.string()), np.arange(len(told)))
+    held = np.array([text is not None for text in texts])
+    for query in ("a", "ab ba", "bb"):
+        scores = index.bm25(query, len(texts))
+        assert np.isnan(scores[~held]).all()
+        np.testing.assert_array_equal(scores[held], fresh.bm25(query, len(told)))
+
+
 @pytest.mark.parametrize(
     ("query", "found"),
     [

@@ -237,3 +237,26 @@ def test_no_partial_and_full_indexes_give_the_same_answers(tmp_path):
         assert answers(indexed) == expected
     with Graph.open(str(tmp_path / "indexed.omni")) as again:
         assert answers(again) == expected
+
+
+def test_relevance_counts_only_entities_that_have_a_text(tmp_path):
+    query = 'query q() { match { $d: Doc } return { $d.k } order { bm25($d.t, "graph") } limit 2 }'
+    docs = {"short": "graph store", "long": "graph " * 6 + "word " * 30}
+    silent = {f"n{i:04d}": None for i in range(1000)}
+
+    def load(graph, texts):
+        records = ({"type": "Doc", "data": {"k": k, "t": t}} for k, t in texts.items())
+        graph.load("\n".join(map(json.dumps, records)), mode="merge")
+
+    with Graph.init(
+        str(tmp_path / "g.omni"), "node Doc { k: String @key  t: String? }", durability="process"
+    ) as graph:
+        orders = []
+        # Alone, beside nulls, beside texts that came and went again; on one warm handle.
+        for texts in (docs, silent, {k: f"word {k}" for k in silent}, silent):
+            load(graph, texts)
+            orders.append([row["d.k"] for row in graph.query(query).to_pylist()])
+        with Graph.open(str(tmp_path / "g.omni")) as fresh:
+            orders.append([row["d.k"] for row in fresh.query(query).to_pylist()])
+    full = ["short", "long"]
+    assert orders == [full[::-1], full[::-1], full, full[::-1], full[::-1]]

@@ -6,13 +6,14 @@ optional blocks, filters, negated blocks, so that every clause knows all variabl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from omnigraph.compiler.query import ast, ir
 from omnigraph.compiler.query.check_expr import ExprChecker
 from omnigraph.compiler.query.check_traversal import TraversalChecker
 from omnigraph.compiler.query.operators import truth
+from omnigraph.compiler.query.parse_expr import WORD_OPERATORS
 from omnigraph.compiler.query.scope import WILDCARD, Bound, Context, Scope
 from omnigraph.compiler.query.types import (
     LiteralError,
@@ -40,6 +41,7 @@ class MatchChecker:
     def block(self, clauses: Sequence[ast.Clause]) -> ir.MatchBlock:
         """The block as far as it is sound; problems are in the context."""
         outer = self.scope.plan_names()
+        clauses = self._told_apart(clauses)
         bindings = [clause for clause in clauses if isinstance(clause, ast.Binding)]
         bound = [(clause, self._bind(clause)) for clause in bindings]
         walker = TraversalChecker(context=self.context, scope=self.scope)
@@ -61,6 +63,33 @@ class MatchChecker:
                 if condition is not None:
                     self._conjuncts.extend(_conjuncts(condition))
         return self._assembled(own, optionals, nullable, self._negations(clauses))
+
+    def _told_apart(self, clauses: Sequence[ast.Clause]) -> list[ast.Clause]:
+        """The clauses, with each `$a word $b` that compares two values made a filter.
+
+        It walks an edge if the schema declares that edge and neither variable is a parameter.
+        """
+        walks = [clause for clause in clauses if isinstance(clause, ast.Traversal)]
+        nodes = {*self.scope, *(one.var for one in clauses if isinstance(one, ast.Binding))}
+        for walk in walks:
+            if not _may_compare(walk):
+                nodes |= {walk.src.name, walk.dst.name}
+        return [
+            _comparison(clause)
+            if isinstance(clause, ast.Traversal) and self._compares(clause, nodes)
+            else clause
+            for clause in clauses
+        ]
+
+    def _compares(self, clause: ast.Traversal, nodes: Collection[str]) -> bool:
+        if not _may_compare(clause):
+            return False
+        ends = {clause.src.name, clause.dst.name}
+        values = {name for name in ends if name in self.context.params and name not in nodes}
+        if values:
+            return True
+        # With an end that is not bound it is a misspelt edge rather than a comparison.
+        return self.context.catalog.edge_named(clause.edge) is None and ends <= set(nodes)
 
     # --- bindings ---
 
@@ -332,6 +361,21 @@ def _with_conditions(walk: ir.Traversal, on_edge: dict[str, list[ir.Expr]]) -> i
         max_hops=walk.max_hops,
         edge_conditions=tuple(on_edge[walk.edge_var]),
     )
+
+
+def _may_compare(clause: ast.Traversal) -> bool:
+    """Whether the clause is `$a word $b` and nothing else, with a word that is an operator."""
+    plain = clause.edge_var is None and not clause.undirected and not clause.bounded
+    named = WILDCARD not in {clause.src.name, clause.dst.name}
+    return plain and named and clause.edge in WORD_OPERATORS
+
+
+def _comparison(clause: ast.Traversal) -> ast.FilterClause:
+    if clause.edge == "in":
+        test: ast.Expr = ast.In(clause.src, clause.dst, negated=False, at=clause.edge_at)
+    else:
+        test = ast.Binary(clause.edge, clause.src, clause.dst, clause.edge_at)
+    return ast.FilterClause(test, clause.at)
 
 
 def _conjuncts(expr: ir.Expr) -> tuple[ir.Expr, ...]:

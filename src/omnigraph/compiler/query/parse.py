@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from omnigraph.compiler.diagnostics import SourceText
 from omnigraph.compiler.query import ast
-from omnigraph.compiler.query.parse_expr import ExprParser
+from omnigraph.compiler.query.parse_expr import WORD_OPERATORS, ExprParser
 from omnigraph.compiler.query.tokens import Token, fail, unquote
 from omnigraph.model.limits import (
     CACHED_QUERY_CHARS_MAX,
@@ -168,7 +168,7 @@ class _Parser(ExprParser):
         projections: list[ast.Projection] = []
         while not projections or self.peek().kind != "}":
             at = self.peek().at
-            expr = self.expression()
+            expr = self.expression(after="column")
             alias = self.name("a column name").text if self.skip_word("as") else None
             projections.append(ast.Projection(expr, alias, at))
             self._cap(len(projections), QUERY_CLAUSES_MAX, "projections", at)
@@ -243,7 +243,7 @@ class _Parser(ExprParser):
         return self._filter(token)
 
     def _filter(self, token: Token) -> ast.FilterClause:
-        expr = self.expression()
+        expr = self.expression(after="clause")
         if not isinstance(expr, ast.Var | ast.Lit | ast.Word | ast.ListLit):
             return ast.FilterClause(expr, token.at)
         hint = None
@@ -263,7 +263,12 @@ class _Parser(ExprParser):
             return third.kind == "ident" and self.peek(3).kind == ">"
         if second.kind != "ident" or second.text == "not":
             return False
-        # `$q contains $m` walks an edge called contains; `$q contains $m.name` compares.
+        if third.kind == "variable" and second.text in WORD_OPERATORS:
+            # `$q contains $m` may walk an edge of that name, which the schema decides;
+            # `$q contains $m.name` and `$q contains $m and ...` compare.
+            return self.peek(3).kind != "." and not (
+                self.at_word("and", 3) or self.at_word("or", 3)
+            )
         return third.kind == "{" or (third.kind == "variable" and self.peek(3).kind != ".")
 
     def _binding(self) -> ast.Binding:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 from omnigraph.compiler.diagnostics import SourceText, closest
 from omnigraph.compiler.query import ast
@@ -23,9 +23,14 @@ SEARCHES = {
 }
 COMPARISONS = frozenset({"=", "!=", "<", "<=", ">", ">="})
 TEXT_OPERATORS = frozenset({"contains", "starts_with"})
+WORD_OPERATORS = TEXT_OPERATORS | {"in"}  # between two bare variables they may also be edges
 _ADDITIVE = frozenset({"+", "-"})
 _MULTIPLICATIVE = frozenset({"*", "/", "%"})
 _LITERAL_WORDS = frozenset({"true", "false", "null"})
+
+# What may stand after an expression: nothing that could be taken for a part of it, another clause
+# of a `match`, or another column of a `return`.
+After = Literal["closed", "clause", "column"]
 
 
 class ExprParser:
@@ -43,6 +48,9 @@ class ExprParser:
         self.depth = 0
         self.operators = 0
         self.in_where = False
+        self.after: After = "closed"
+        self.ground = 0  # the depth at which the expression that is being read began
+        self.breaks: list[tuple[int, ast.Expr]] = []
 
     # --- cursor ---
 
@@ -120,9 +128,10 @@ class ExprParser:
 
     # --- expressions, loosest first ---
 
-    def expression(self) -> ast.Expr:
+    def expression(self, *, after: After = "closed") -> ast.Expr:
         """A whole expression, with its own budget of operators."""
         self.operators = 0
+        self.after, self.ground = after, self.depth
         return self._disjunction()
 
     def _disjunction(self) -> ast.Expr:
@@ -168,7 +177,7 @@ class ExprParser:
                 self.refuse("a value", hint=hint)
             if self.peek().kind in COMPARISONS:
                 self.refuse("a value", hint=f"one operator is enough: {_operators_near(token)}")
-            right = self._sum()
+            right = self._right_side()
             if self.peek().kind in COMPARISONS:
                 hint = "comparisons do not chain; join two of them with `and`"
                 self.refuse("the end of the comparison", hint=hint)
@@ -176,6 +185,27 @@ class ExprParser:
         if token.kind == "ident":
             return self._word_test(left, token)
         return left
+
+    def _right_side(self) -> ast.Expr:
+        """The right operand of a comparison.
+
+        A line that begins with a minus goes on with the sum, unless another test follows: two of
+        them cannot be one clause, so the line is the next clause.
+        """
+        outer, self.breaks = self.breaks, []
+        right = self._sum(right_side=True)
+        found, self.breaks = self.breaks, outer
+        if len(found) == 1 and self._at_test():
+            self.next, right = found[0]
+        return right
+
+    def _at_test(self) -> bool:
+        token = self.peek()
+        if token.kind != "ident":
+            return token.kind in COMPARISONS
+        if token.text == "not":
+            return self.at_word("in", 1)
+        return token.text in TEXT_OPERATORS or token.text in {"in", "is"}
 
     def _at_arrow(self, token: Token) -> bool:
         """Whether somebody wrote `<-` or `<-[`, as other graph languages do."""
@@ -201,17 +231,34 @@ class ExprParser:
     def _options(self) -> ast.Expr:
         token = self.peek()
         if token.kind in {"[", "variable"} or (self.in_where and token.kind == "ident"):
-            return self._primary()
+            return self._operand()
         hint = 'write `in ["a", "b"]` or `in $list`'
         raise self.refusal("a list", hint=hint)
 
-    def _sum(self) -> ast.Expr:
+    def _sum(self, *, right_side: bool = False) -> ast.Expr:
         left = self._product()
         while self.peek().kind in _ADDITIVE:
+            self._mind_the_line(left, right_side=right_side)
             token = self.take()
             self._count_operator(token)
             left = ast.Binary(token.text, left, self._product(), token.at)
         return left
+
+    def _mind_the_line(self, left: ast.Expr, *, right_side: bool) -> None:
+        """Note or refuse a minus at the start of a line, where something else could begin."""
+        token = self.peek()
+        if token.kind != "-" or self.after == "closed" or self.depth > self.ground:
+            return
+        before = self.tokens[self.next - 1]
+        if "\n" not in self.source.text[before.at + len(before.text) : token.at]:
+            return
+        if self.after == "clause" and right_side:
+            self.breaks.append((self.next, left))
+        elif self.peek(1).at == token.at + 1:
+            message = f"a line that begins with `-` could go on with {before} or be a new one"
+            apart = "a comma before it" if self.after == "column" else "parentheses around it"
+            hint = f"write {apart} to begin a new {self.after}, a space after `-` to subtract"
+            fail(self.source, token.at, message, hint=hint)
 
     def _product(self) -> ast.Expr:
         left = self._unary()
@@ -227,9 +274,25 @@ class ExprParser:
             token = self.take()
             self._count_operator(token)
             places.append(token.at)
-        expr = self._primary()
+        expr = self._operand()
         for at in reversed(places):
             expr = _minus(expr, at)
+        return expr
+
+    def _operand(self) -> ast.Expr:
+        """A primary expression that nothing is stuck to, as other languages index and call."""
+        expr = self._primary()
+        before, token = self.tokens[self.next - 1], self.peek()
+        if token.at != before.at + len(before.text):
+            return expr
+        if token.kind == "[":
+            hint = (
+                "a single element cannot be read; `contains` looks for a value in a list, "
+                "and a list that is a value of its own takes a comma before it"
+            )
+            self.refuse("the end of the value", hint=hint)
+        if token.kind == "(" and isinstance(expr, ast.Var | ast.Access):
+            self.refuse("the end of the value", hint="a variable or property cannot be called")
         return expr
 
     def _primary(self) -> ast.Expr:

@@ -39,9 +39,15 @@ class Postings:
 
     @classmethod
     def build(cls, values: Array, positions: Positions) -> Postings:
-        """From the texts at these positions (values in the same order; nulls have no words)."""
+        """From the texts at these positions (values in the same order).
+
+        A null is no text: it counts neither among the texts nor in their mean length.
+        """
+        if values.null_count:
+            positions = positions[values.is_valid().to_numpy(zero_copy_only=False)]
+            values = values.drop_null()
         lists = cut(values)
-        lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+        lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
         coded = pc.list_flatten(lists).dictionary_encode()
         vocabulary = coded.dictionary
         codes = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
@@ -94,7 +100,7 @@ class TextIndex:
 
     @classmethod
     def build(cls, values: Array, positions: Positions) -> TextIndex:
-        """From a whole column; only the living positions count."""
+        """From a whole column; only texts at the living positions count."""
         if len(positions) != len(values):
             values = values.take(pa.array(positions))
         return cls((Postings.build(values, positions),), (None,))
