@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compare import environment, has_members, plain, same, same_bag
 
+from compare import environment, has_members, plain, same, same_bag
 from omnigraph import Graph
 from omnigraph.errors import OmnigraphError
 

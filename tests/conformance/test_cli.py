@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from casebook import SHARED, cases
-from compare import environment, same
 
+from compare import environment, same
 from omnigraph.cli.main import entry
 
 PLACEHOLDER = re.compile(r"<(string|number|array)(?::(\d+))?>")
