@@ -33,6 +33,24 @@ def delete(graph):
     lance.dataset(folder(graph)).delete("id = 'ada'")
 
 
+def land_given_up_write(graph, commit_id=None):
+    """What a writer leaves that lost its lease, was given up by recovery and then went on."""
+    core = graph._core
+    table = core.table(graph.snapshot(), "node:Person")
+    staged = table.stage_delete_ids(["ada"])
+    core.rooms.tables.apply(staged.for_commit(commit_id or core.world.ids.ulid()))
+
+
+def land_given_up_write_and_compact(graph):
+    land_given_up_write(graph)
+    compact(graph)
+
+
+def land_given_up_write_and_delete(graph):
+    land_given_up_write(graph)
+    lance.dataset(folder(graph)).delete("id = 'bob'")
+
+
 def lose_transaction(graph):
     delete(graph)
     compact(graph)
@@ -46,6 +64,9 @@ CASES = [
     (lambda graph: None, "no_drift", ["no_op", "no_op", "no_op"]),
     (compact, "verified_maintenance", ["preview", "healed", "healed"]),
     (index, "verified_maintenance", ["preview", "healed", "healed"]),
+    (land_given_up_write, "unpublished_write", ["preview", "undone", "undone"]),
+    (land_given_up_write_and_compact, "unpublished_write", ["preview", "undone", "undone"]),
+    (land_given_up_write_and_delete, "suspicious", ["preview", "refused", "forced"]),
     (delete, "suspicious", ["preview", "refused", "forced"]),
     (lose_transaction, "unverifiable", ["preview", "refused", "forced"]),
 ]
@@ -71,7 +92,7 @@ def test_drift_is_classified_and_treated(graph, deed, classification, action, mo
     found = stats(report, "node:Person")
     assert (found.classification, found.action) == (classification, action)
     assert stats(report, "edge:Knows").action == "no_op"
-    published = action in ("healed", "forced")
+    published = action in ("healed", "undone", "forced")
     assert report.refused == (action == "refused")
     assert (report.graph_manifest_version is not None) == published
     if published:
@@ -95,6 +116,34 @@ def test_a_forced_repair_shows_what_lay_there(graph):
     graph.repair(confirm=True, force=True)
     assert names(graph) == ["bob", "cyd"]
     assert graph.snapshot().entries["node:Person"].entity_count == 2
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_given_up_write_is_undone_and_never_shown(graph, force):
+    land_given_up_write(graph)
+    graph.repair(confirm=True, force=force)
+    assert names(graph) == ["ada", "bob", "cyd"]
+    assert graph.snapshot().entries["node:Person"].entity_count == 3
+    add(graph, "dan")
+    assert names(graph) == ["ada", "bob", "cyd", "dan"]
+
+
+def test_a_commit_of_the_history_is_no_given_up_write(graph):
+    land_given_up_write(graph, graph.commits()[0].graph_commit_id)
+    assert stats(graph.repair(), "node:Person").classification == "suspicious"
+
+
+def test_an_undoing_and_a_healing_are_one_commit(graph):
+    graph.load('{"type":"City","data":{"name":"rome"}}', mode="append")
+    graph.load('{"type":"City","data":{"name":"oslo"}}', mode="append")
+    before = graph.commits()
+    land_given_up_write(graph)
+    city = graph.snapshot().entries["node:City"].dataset_path
+    lance.dataset(f"{graph.uri}/{city}").optimize.compact_files()
+    report = graph.repair(confirm=True)
+    assert stats(report, "node:Person").action == "undone"
+    assert stats(report, "node:City").action == "healed"
+    assert graph.commits()[1:] == before
 
 
 def test_what_happened_is_told(graph):

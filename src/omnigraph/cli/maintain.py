@@ -168,7 +168,11 @@ def duration(text: str) -> dt.timedelta:
 
 @verb("repair", capability=Capability.DIRECT, positional="uri", writes=True)
 @_branch_option
-@click.option("--confirm", is_flag=True, help="heal what is known to be harmless")
+@click.option(
+    "--confirm",
+    is_flag=True,
+    help="heal what is known to be harmless, undo writes that were given up",
+)
 @click.option("--force", is_flag=True, help="with --confirm: publish everything else as it is, too")
 def repair(call: Call, *, branch: str, confirm: bool, force: bool) -> None:
     """Explain tables whose head is ahead of the manifest, and heal them if told to."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from glob import escape, glob
@@ -23,6 +24,7 @@ from omnigraph.errors import (
     OutcomeUnknownError,
     StorageUnavailableError,
 )
+from omnigraph.model.graph import TableEntry
 from omnigraph.storage.compaction import on_version
 from omnigraph.storage.faults import is_damage, reason_of, translated
 from omnigraph.storage.handles import Handles
@@ -33,7 +35,9 @@ logger = logging.getLogger(__name__)
 
 _STORAGE_VERSION: Final = "2.2"
 _U64_MAX: Final = (1 << 64) - 1
-_REBASED: Final = frozenset({"index", "schema"})  # no guard fits in: look first, under the lease
+_REBASED: Final = frozenset(
+    {"index", "schema", "restore"}
+)  # no guard fits in: look first, under the lease
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +103,23 @@ def restore(handles: Handles, location: str, branch: str | None, version: int) -
         )
     _settle(handles, location, branch, (int(head.version), after))
     return after
+
+
+def staged_restore(entry: TableEntry, *, over: int) -> StagedWrite:
+    """The content of a published version as a write that lands on `over` alone."""
+    assert over > entry.version, "there is nothing to bury"
+    name = str(uuid.uuid4())
+    return StagedWrite(
+        table_key=entry.table_key,
+        location=entry.location,
+        branch=entry.branch,
+        pinned_version=over,
+        version_after=over + 1,
+        transaction_uuid=name,
+        operation="restore",
+        row_count_after=entry.row_count,
+        transaction=Transaction(over, Op.Restore(entry.version), name, {}),
+    )
 
 
 def transactions(

@@ -25,7 +25,7 @@ class StagedWrite:
 
     The head of the table has not moved. `transaction_uuid` is what recovery looks for, and
     `version_after` the version that the table will have if the write lands. `operation` says
-    "append", "upsert", "overwrite", "delete", "index", "compaction" or "schema".
+    "append", "upsert", "overwrite", "delete", "index", "compaction", "schema" or "restore".
     """
 
     table_key: str

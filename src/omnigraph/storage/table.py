@@ -262,6 +262,10 @@ class Tables:
         """Bring an older version back as a new head (recovery only); returns the new version."""
         return int(landing.restore(self._handles, location, branch, version).version)
 
+    def stage_restore(self, entry: TableEntry, *, over: int) -> StagedWrite:
+        """The entry's version as the newest one again, in place of all up to the version `over`."""
+        return landing.staged_restore(entry, over=over)
+
     def transactions(
         self, location: str, branch: str | None, *, after: int, upto: int
     ) -> list[VersionTransaction]:

@@ -1,7 +1,8 @@
-"""`repair`: tables whose head is ahead of what is published, explained and, if told to, published.
+"""`repair`: tables whose head is ahead of what is published, explained and, if told to, healed.
 
-That is never the work of OmniGraph itself: an unfinished write leaves a sidecar, and recovery
-settles it. What a table's own history says happened since decides whether it is harmless.
+An unfinished write leaves a sidecar, and recovery settles it; so drift is somebody else's work, or
+a write of ours that landed on the table after it had been given up. What a table's own history says
+happened since decides which: harmless drift is published, a given up write is undone.
 """
 
 from __future__ import annotations
@@ -14,17 +15,22 @@ from omnigraph.engine.core import Core, OpenMode
 from omnigraph.engine.maintain.optimize import require_settled
 from omnigraph.errors import InputError, IntegrityError, OmnigraphError
 from omnigraph.model.changeset import TableUpdate, WriterKind
-from omnigraph.model.graph import MAIN, Snapshot, TableEntry
+from omnigraph.model.graph import MAIN, Branch, Snapshot, TableEntry
+from omnigraph.storage.landing import VersionTransaction
+from omnigraph.storage.staged import COMMIT_PROPERTY, StagedWrite
 from omnigraph.storage.writer import Intent, Prepared, WriteContext
 
-Classification = Literal["no_drift", "verified_maintenance", "suspicious", "unverifiable"]
-Action = Literal["no_op", "preview", "healed", "refused", "forced"]
+Classification = Literal[
+    "no_drift", "verified_maintenance", "unpublished_write", "suspicious", "unverifiable"
+]
+Action = Literal["no_op", "preview", "healed", "undone", "refused", "forced"]
 
 REPAIR_ACTOR: Final = "omnigraph:repair"
 FORCE_ACTOR: Final = "omnigraph:repair:force"
 # These change how rows are stored and found, never which rows there are.
 _HARMLESS: Final = frozenset({"Rewrite", "ReserveFragments", "CreateIndex"})
 _UNTOLD: Final = frozenset({"Unknown", "Unreadable"})
+_CHANGES: Final = frozenset({"healed", "undone", "forced"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +85,8 @@ class RepairReport:
 def repair(
     core: Core, branch: str = MAIN, *, confirm: bool = False, force: bool = False
 ) -> RepairReport:
-    """Explain every table of the branch; with `confirm` publish harmless heads, with `force` all.
+    """Explain every table of the branch; with `confirm` publish harmless heads and undo writes of
+    ours that were given up, with `force` publish everything else too.
 
     Only the branch's own tables can drift; those it inherits are looked at where they belong.
     """
@@ -97,19 +104,23 @@ def repair(
     if core.mode is OpenMode.READ_WRITE:
         require_settled(core, "repair")
     found = _explained(core, core.head(branch), confirm=confirm, force=force)
-    if not any(one.action in ("healed", "forced") for one in found):
+    if not any(one.action in _CHANGES for one in found):
         return replace(report, datasets=found)
 
     def prepare(context: WriteContext) -> Prepared | None:
         # Under the lease of the branch nobody is in the middle of a write.
         nonlocal found
         found = _explained(core, context.snapshot, confirm=confirm, force=force)
+        entries = context.snapshot.entries
         updates = tuple(
-            _repoint(core, context.snapshot.entries[one.type_key], one)
+            _repoint(core, entries[one.type_key], one)
             for one in found
             if one.action in ("healed", "forced")
         )
-        return Prepared(repoints=updates, strict=True)
+        undone = tuple(
+            _undoing(core, entries[one.type_key], one) for one in found if one.action == "undone"
+        )
+        return Prepared(staged=undone, repoints=updates, strict=True)
 
     forced = any(one.action == "forced" for one in found)
     intent = Intent(
@@ -132,14 +143,23 @@ def _repoint(core: Core, entry: TableEntry, stats: RepairStats) -> TableUpdate:
     )
 
 
+def _undoing(core: Core, entry: TableEntry, stats: RepairStats) -> StagedWrite:
+    """What is published becomes the newest version again."""
+    return core.rooms.tables.stage_restore(entry, over=stats.lance_head_version)
+
+
 def _explained(
     core: Core, snapshot: Snapshot, *, confirm: bool, force: bool
 ) -> tuple[RepairStats, ...]:
     own = [entry for entry in snapshot.datasets if snapshot.branch.owns(entry.branch)]
-    return tuple(_explain(core, entry, confirm=confirm, force=force) for entry in own)
+    return tuple(
+        _explain(core, entry, snapshot.branch, confirm=confirm, force=force) for entry in own
+    )
 
 
-def _explain(core: Core, entry: TableEntry, *, confirm: bool, force: bool) -> RepairStats:
+def _explain(
+    core: Core, entry: TableEntry, branch: Branch, *, confirm: bool, force: bool
+) -> RepairStats:
     head = core.rooms.tables.head_version(entry.location, entry.branch)
     if head < entry.version:
         raise IntegrityError(
@@ -149,46 +169,66 @@ def _explain(core: Core, entry: TableEntry, *, confirm: bool, force: bool) -> Re
             expected=entry.version,
             actual=head,
         )
-    operations, problem = _between(core, entry, head)
-    classification = classify(operations, problem)
+    made, problem = _between(core, entry, head)
+    ours = [one for one in made if _is_unpublished(core, branch, one)]
+    operations = [one.operation for one in made if one not in ours]
+    classification = classify(operations, problem, given_up=len(ours))
     return RepairStats(
         type_key=entry.table_key,
         published_dataset_version=entry.version,
         lance_head_version=head,
         classification=classification,
         action=action_for(classification, confirm=confirm, force=force),
-        operations=tuple(operations),
+        operations=tuple(one.operation for one in made),
         error=problem,
     )
 
 
-def _between(core: Core, entry: TableEntry, head: int) -> tuple[Sequence[str], str | None]:
+def _between(
+    core: Core, entry: TableEntry, head: int
+) -> tuple[Sequence[VersionTransaction], str | None]:
     """What made each version since the published one, and the first one that does not tell."""
-    operations: list[str] = []
+    found: list[VersionTransaction] = []
     problem: str | None = None
     for version in range(entry.version + 1, head + 1):
         try:
             (made,) = core.rooms.tables.transactions(
                 entry.location, entry.branch, after=version - 1, upto=version
             )
-            operations.append(made.operation)
+            found.append(made)
             told = made.operation not in _UNTOLD
             why = "its transaction is missing"
         except OmnigraphError as cause:
             told, why = False, cause.message
         if not told and problem is None:
             problem = f"version {version}: {why}"
-    return operations, problem
+    return found, problem
 
 
-def classify(operations: Iterable[str], problem: str | None) -> Classification:
-    """What drift means, from what happened in between."""
+def _is_unpublished(core: Core, branch: Branch, made: VersionTransaction) -> bool:
+    """Whether a write of ours made the version and no commit of the branch knows about it.
+
+    A commit publishes its tables all at once, so one that is not in the history never happened.
+    """
+    commit_id = made.properties.get(COMMIT_PROPERTY)
+    if commit_id is None:
+        return False
+    return core.rooms.manifests.find_commit(branch, commit_id) is None
+
+
+def classify(
+    operations: Iterable[str], problem: str | None, *, given_up: int = 0
+) -> Classification:
+    """What drift means, from what happened in between beside `given_up` versions of our own."""
     if problem is not None:
         return "unverifiable"
     happened = set(operations)
-    if not happened:
+    if not happened and not given_up:
         return "no_drift"
-    return "verified_maintenance" if happened <= _HARMLESS else "suspicious"
+    if not happened <= _HARMLESS:
+        return "suspicious"
+    # Its callers were told that nothing happened: publishing it now would make that a lie.
+    return "unpublished_write" if given_up else "verified_maintenance"
 
 
 def action_for(classification: Classification, *, confirm: bool, force: bool) -> Action:
@@ -199,4 +239,6 @@ def action_for(classification: Classification, *, confirm: bool, force: bool) ->
         return "preview"
     if classification == "verified_maintenance":
         return "healed"
+    if classification == "unpublished_write":
+        return "undone"
     return "forced" if force else "refused"
