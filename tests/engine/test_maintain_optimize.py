@@ -20,6 +20,7 @@ from maintain_world import (
 )
 
 from omnigraph import Graph
+from omnigraph.engine.maintain.optimize import Work, optimize
 from omnigraph.errors import ConflictError
 from omnigraph.model.steps import Step
 
@@ -155,6 +156,47 @@ def test_a_fragment_that_changed_meanwhile_is_left_out(graph):
     assert age(reopened(graph), "ada") == 7
     reopened(graph).optimize()
     assert [age(reopened(graph), name) for name in PEOPLE] == [7, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("write", ["drop", "age"])
+def test_the_first_index_comes_although_rows_go_and_change_all_the_time(tmp_path, write):
+    people = [f"p{number:02}" for number in range(20)]
+    with make(tmp_path / "g.omni", maintenance=None) as graph:
+        add(graph, *people)
+        params = {"name": people[-1]} | ({"age": 7} if write == "age" else {})
+        other = reopened(graph)
+        step = At(Step.WRITE_STAGED, lambda: other.mutate(WRITES, write, params=params))
+        worker = stepping(graph, step)._core
+        report = optimize(worker, "main", Work(depth="tail"))
+        assert stats(report, "node:Person").committed
+        now = reopened(graph)
+        assert {one.name for one in indexes(now)} >= {"id_btree", "name_btree"}
+        assert fragments(now) < len(people)
+        assert not now.recoveries()
+        left = [7] if write == "age" else [None]
+        assert [age(now, name) for name in people] == [1] * 19 + left
+        assert stats(now.optimize(), "node:Person").committed
+        assert [age(now, name) for name in people] == [1] * 19 + left
+
+
+def test_a_refused_folding_leaves_nothing_behind(graph, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError("Not supported: not by this build")
+
+    def files():
+        tables = (Path(graph.uri) / folder for folder in ("nodes", "edges"))
+        return {path for folder in tables for path in folder.rglob("*") if path.is_file()}
+
+    graph.ensure_indices()
+    before, commits = files(), graph.commits()
+    monkeypatch.setattr("omnigraph.storage.landing.Compaction.commit", refuse)
+    with pytest.raises(ConflictError, match="refused"):
+        graph.optimize()
+    assert graph.commits() == commits
+    assert not graph.pending_recoveries()
+    assert files() == before
+    monkeypatch.undo()
+    assert stats(graph.optimize(), "node:Person").fragments_removed == 5
 
 
 def test_a_strict_write_goes_on_when_only_maintenance_came_between(graph):

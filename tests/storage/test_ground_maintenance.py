@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 from ground_bench import PLACE, SMALL, Bench, people
 
-from omnigraph.errors import ExpectedVersionMismatchError, NotFoundError
+from omnigraph.errors import ConflictError, ExpectedVersionMismatchError, NotFoundError
 from omnigraph.model.limits import INDEX_SEGMENTS_MAX
+from omnigraph.storage import landing
 from omnigraph.storage.evolution import AddedColumn, ColumnChanges
 from omnigraph.storage.indexes import IndexSpec
 
@@ -177,6 +180,68 @@ def test_a_compact_table_has_no_tasks(bench):
     bench.append("a", "b")
     assert bench.now().compaction_tasks() == ()
     assert bench.now().stage_compaction([]) is None
+
+
+def upkeep(table, *specs):
+    plan = table.plan_upkeep(specs)
+    return table.finish_upkeep(plan, [table.run_upkeep_task(task) for task in plan.tasks])
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+def test_fragments_fold_with_and_without_the_first_index_of_the_table(bench, indexed):
+    for one in "abcd":
+        bench.append(one)
+    work = upkeep(bench.now(), BY_ID)
+    assert work.segments, "planned together with the index"
+    # Without it, as if another writer had left no fragment as the index knows it.
+    staged = bench.now().stage_upkeep(work if indexed else replace(work, segments=()))
+    bench.land(staged.write)
+    assert len(bench.now().fragment_ids) == 1
+    assert [one.name for one in bench.now().indexes()] == (["id_idx"] if indexed else [])
+    agree(bench, "abcdx")
+    bench.append("e")
+    assert bench.ids() == list("abcde")
+
+
+def test_an_index_holds_although_fragments_went_while_it_was_built(bench):
+    by_age = IndexSpec(name="age_idx", column="age", kind="btree")
+    for one in "abcd":
+        bench.append(one)
+    work = upkeep(bench.now(), BY_ID, by_age)
+    bench.land(bench.now().stage_upsert(people("b", age=7)))
+    bench.land(bench.now().stage_delete_ids(["c"]))
+    bench.land(bench.now().stage_upkeep(work).write)
+    assert [one.name for one in bench.now().indexes()] == ["age_idx", "id_idx"]
+    agree(bench, "abcd")
+    for age, ids in ((1, ["a", "d"]), (7, ["b"])):
+        found = bench.now().read(columns=["id"], where=f"age = {age}")["id"].to_pylist()
+        assert sorted(found) == ids
+    bench.land(bench.now().stage_upkeep(upkeep(bench.now(), BY_ID, by_age)).write)
+    assert len(bench.now().fragment_ids) == 1
+    agree(bench, "abcd")
+
+
+def test_an_index_none_of_whose_fragments_is_left_is_not_shown(bench):
+    bench.append("a")
+    work = upkeep(bench.now(), BY_ID)
+    bench.land(bench.now().stage_overwrite(people("b")))
+    assert bench.now().stage_upkeep(work) is None
+
+
+@pytest.mark.parametrize("words", ["Not supported: by this build", "Invalid user input: no"])
+@pytest.mark.parametrize("kind", [OSError, ValueError])
+def test_what_the_library_refuses_is_a_definite_no(bench, monkeypatch, words, kind):
+    def refuse(*_, **__):
+        raise kind(words)
+
+    bench.append("a")
+    bench.append("b")
+    folding, appending = compacted(bench.now()), bench.now().stage_append(people("c"))
+    monkeypatch.setattr(landing.Compaction, "commit", refuse)
+    monkeypatch.setattr(landing.lance.LanceDataset, "commit", refuse)
+    for write in (folding, appending):
+        with pytest.raises(ConflictError, match="node:Person"):
+            bench.land(write)
 
 
 def test_writes_go_on_after_a_compaction(bench):

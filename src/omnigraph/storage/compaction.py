@@ -67,9 +67,14 @@ def sources(result: str) -> tuple[int, ...]:
     return tuple(int(one["id"]) for one in json.loads(result)["original_fragments"])
 
 
-def on_version(result: str, version: int) -> str:
-    """The same result, to be committed on a version in which its sources are unchanged."""
-    return json.dumps({**json.loads(result), "read_version": version})
+def on_version(result: str, version: int, *, indexed: bool) -> str:
+    """The same result, to be committed on a version in which its sources are unchanged.
+
+    Where rows moved to is told for the sake of indexes. On a version without any (a writer may have
+    taken away what the first one was built on) Lance would put that aside for later, and refuses.
+    """
+    fitted = {**json.loads(result), "read_version": version}
+    return json.dumps(fitted if indexed else {**fitted, "row_addrs": None})
 
 
 def run(pinned: Pinned, task: str) -> str:

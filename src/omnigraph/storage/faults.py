@@ -20,6 +20,7 @@ _MISSING: Final = (
     "not a directory",
 )
 _DAMAGE: Final = ("corrupt", "magic", "decode", "for object of size", "out of range")
+_REFUSALS: Final = ("not supported", "invalid user input")
 _LISTING: Final = "error performing list request"
 
 
@@ -36,6 +37,11 @@ def is_damage(cause: BaseException) -> bool:
     """Whether the library says that the bytes are there but make no sense."""
     text = str(cause).lower()
     return any(words in text for words in _DAMAGE)
+
+
+def is_refusal(cause: BaseException) -> bool:
+    """Whether the library says no to what it was asked for: before it did any of it."""
+    return str(cause).lower().startswith(_REFUSALS)
 
 
 def reason_of(cause: BaseException) -> str:

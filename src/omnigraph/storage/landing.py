@@ -18,6 +18,7 @@ from lance.fragment import write_fragments
 from lance.optimize import Compaction, RewriteResult
 
 from omnigraph.errors import (
+    ConflictError,
     ExpectedVersionMismatchError,
     IntegrityError,
     OmnigraphError,
@@ -26,7 +27,7 @@ from omnigraph.errors import (
 )
 from omnigraph.model.graph import TableEntry
 from omnigraph.storage.compaction import on_version
-from omnigraph.storage.faults import is_damage, reason_of, translated
+from omnigraph.storage.faults import is_damage, is_refusal, reason_of, translated
 from omnigraph.storage.handles import Handles
 from omnigraph.storage.staged import COMMIT_PROPERTY, Rewrites, StagedWrite
 from omnigraph.storage.torn import remove_torn
@@ -168,7 +169,9 @@ def _commit(handles: Handles, write: StagedWrite) -> Any:
         if landed is not None:
             return landed
         raise _moved(handles, write) from cause
-    except OSError as cause:
+    except (OSError, ValueError) as cause:
+        if is_refusal(cause):
+            raise _refused(write, cause) from cause
         if _cleared(handles, write.location, write.branch):
             return _commit(handles, write)
         return _after_a_fault(handles, write, cause)
@@ -185,14 +188,20 @@ def _compact(handles: Handles, write: StagedWrite, rewrites: Rewrites) -> Any:
     if rewrites.first is not None:
         base = int(_commit(handles, _index_part(write, rewrites.first)).version)
     try:
-        decode: Any = RewriteResult  # its stub forgets `from_json`
-        results = [decode.from_json(on_version(result, base)) for result in rewrites.results]
         # Lance moves the handle it commits through, so it must be nobody else's.
         own = handles.unshared(write.location, write.branch, base)
+        indexed = bool(own.describe_indices())
+        decode: Any = RewriteResult  # its stub forgets `from_json`
+        results = [
+            decode.from_json(on_version(result, base, indexed=indexed))
+            for result in rewrites.results
+        ]
         Compaction.commit(own, results, {})
-    except OSError as cause:
+    except (OSError, ValueError) as cause:
         if "conflict" in str(cause).lower():
             raise _moved(handles, write) from cause
+        if is_refusal(cause):
+            raise _refused(write, cause) from cause
         raise _unknown(handles, write, cause) from cause
     return handles.head(write.location, write.branch)
 
@@ -235,7 +244,7 @@ def _already_landed(handles: Handles, write: StagedWrite) -> Any | None:
     return handles.at(write.location, write.branch, write.version_after)
 
 
-def _after_a_fault(handles: Handles, write: StagedWrite, cause: OSError) -> Any:
+def _after_a_fault(handles: Handles, write: StagedWrite, cause: Exception) -> Any:
     """The store failed in the middle: find out whether the write landed all the same."""
     try:
         landed = _already_landed(handles, write)
@@ -259,6 +268,15 @@ def _moved(handles: Handles, write: StagedWrite) -> ExpectedVersionMismatchError
         table_key=write.table_key,
         expected=write.pinned_version,
         actual=int(handles.head(write.location, write.branch).version),
+    )
+
+
+def _refused(write: StagedWrite, cause: BaseException) -> ConflictError:
+    """A definite no. The writer undoes what landed before it, so that nothing of it stays."""
+    return ConflictError(
+        f"the change of '{write.table_key}' was refused: {reason_of(cause)}",
+        hint="nothing was written; try again, and report this if it happens again",
+        table_key=write.table_key,
     )
 
 

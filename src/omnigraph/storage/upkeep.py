@@ -354,16 +354,22 @@ def _still_builds(
     current: Mapping[int, Part],
     work: UpkeepWork,
 ) -> bool:
-    """Whether the segment says as much about this version as about the one it was built on."""
+    """Whether the segment says as much about this version as about the one it was built on.
+
+    A fragment that is gone does no harm, as with an index that was there before its rows were
+    deleted or changed: row ids are stable, and a row that moved is found in its new fragment.
+    Otherwise a table whose rows change all the time would never get its first index.
+    """
     there = {segment.uuid: segment for segment in known.get(build.spec.name, ())}
     if not there.keys() >= set(build.replaces):
         return False
     others = [one for uid, one in there.items() if uid not in build.replaces]
     if any(set(one.fragments) & set(build.fragments) for one in others):
         return False
-    return all(
-        number in current and _files(current[number].identity) == _files(work.identities[number])
-        for number in build.fragments
+    there_still = [number for number in build.fragments if number in current]
+    return bool(there_still) and all(
+        _files(current[number].identity) == _files(work.identities[number])
+        for number in there_still
     )
 
 

@@ -277,12 +277,37 @@ def _publish(
 
     if not any(one.work for one in done.values()):
         return {}, None
-    after = core.write(Intent(branch=branch, kind=kind), prepare)
-    landed = staged if after is not None else {}
+    landed: dict[str, StagedUpkeep] = {}
+    try:
+        after = core.write(Intent(branch=branch, kind=kind), prepare)
+        landed = staged if after is not None else {}
+    except ConflictError:
+        if _nothing_moved(core, staged):
+            _discard_rest(done, landed)
+        raise
+    _discard_rest(done, landed)
+    return landed, after
+
+
+def _nothing_moved(core: Core, staged: Mapping[str, StagedUpkeep]) -> bool:
+    """Whether a refused write is sure to have left no version, not even a buried one.
+
+    A file that a version names must stay: recovery may still publish that version. What is left
+    behind in doubt is found by `cleanup` when it is old.
+    """
+    if core.rooms.sidecars.operation_ids():
+        return False
+    writes = [one.write for one in staged.values()]
+    return all(
+        core.rooms.tables.is_head(one.location, one.branch, one.pinned_version) for one in writes
+    )
+
+
+def _discard_rest(done: Mapping[str, _Done], landed: Mapping[str, StagedUpkeep]) -> None:
+    """Delete the files that no version names: the write is certain to have left them out."""
     for key, one in done.items():
         if one.work is not None and one.table is not None:
             _discard(one.table, one.work, landed.get(key))
-    return landed, after
 
 
 def _discard(table: Table, work: UpkeepWork, landed: StagedUpkeep | None) -> None:
