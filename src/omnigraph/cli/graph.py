@@ -9,10 +9,11 @@ import click
 
 from omnigraph import __version__
 from omnigraph.cli.call import Call, read_text
-from omnigraph.cli.scope import Capability, is_local, refuse_flag
+from omnigraph.cli.scope import Capability, refuse_flag
 from omnigraph.cli.verbs import exclusive, verb
 from omnigraph.errors import InputError
 from omnigraph.model import limits
+from omnigraph.model.addresses import local_path
 
 if TYPE_CHECKING:
     from omnigraph.model.graph import Snapshot
@@ -37,9 +38,10 @@ def init(call: Call, schema_path: str) -> None:
 
 def _refuse_cluster_layout(uri: str) -> None:
     """A graph below a cluster root belongs to the cluster, which keeps its own ledger."""
-    if not is_local(uri):
+    local = local_path(uri)
+    if local is None:
         return
-    path = Path(uri.removeprefix("file://"))
+    path = Path(local)
     if path.parent.name == "graphs" and (path.parent.parent / "__cluster/state.json").exists():
         raise InputError(
             f"'{uri}' lies inside a cluster; its graphs are made by the cluster",

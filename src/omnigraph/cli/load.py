@@ -14,6 +14,7 @@ from omnigraph.cli.output import cell
 from omnigraph.cli.spark import engine_options, spark_session
 from omnigraph.cli.verbs import exclusive, verb
 from omnigraph.errors import InputError
+from omnigraph.model.addresses import PACKED_SUFFIXES, local_path
 
 MODES = ("append", "merge", "overwrite")
 # Up to this much NDJSON, starting a JVM costs more than it saves.
@@ -121,11 +122,12 @@ def _is_local_ndjson(path: str) -> bool:
     """Whether a source is one plain file of lines (or stdin), as far as its name tells."""
     if path == "-":
         return True
-    remote = "://" in path
+    remote = local_path(path) != path
     pattern = any(char in path for char in "*?[")
     if remote or (pattern and not Path(path).exists()):
         return False
-    return not Path(path).is_dir() and Path(path).suffix.lower() not in {*TABULAR_SUFFIXES, ".gz"}
+    suffix = Path(path).suffix.lower()
+    return not Path(path).is_dir() and suffix not in TABULAR_SUFFIXES | PACKED_SUFFIXES
 
 
 def _size(path: str) -> int:

@@ -14,6 +14,7 @@ import click
 
 from omnigraph.cli.config import OperatorConfig, Profile
 from omnigraph.errors import InputError, NotFoundError
+from omnigraph.model.addresses import local_path
 
 
 class Capability(StrEnum):
@@ -150,7 +151,7 @@ def _storage_target(verb: str, capability: Capability, uri: str, *, graph: str |
 
 def is_local(uri: str) -> bool:
     """Whether a storage URI is a folder on this machine."""
-    return "://" not in uri or uri.startswith("file://")
+    return local_path(uri) is not None
 
 
 def profile_named(config: OperatorConfig, name: str) -> Profile:

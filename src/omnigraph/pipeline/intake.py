@@ -74,13 +74,13 @@ def take_in(
     embed: EmbedPlan | None = None,
 ) -> Intake:
     """Stage all input. Problems with records come back as data; unreadable sources raise."""
-    inputs = resolve(sources, catalog)
+    files = FileAccess(environ=access.environ)
+    inputs = resolve(sources, catalog, files)
     if embed is not None:
         inputs = _filling(inputs)
-    files = FileAccess(environ=access.environ)
     spill = spill_folder(access.uri)
     found = [file for address in inputs.graph_files for file in files.found(address)]
-    frames, pieces = _typed(inputs, files)
+    frames, pieces = _typed(inputs, catalog, files)
     _check_frames(spark, frames, catalog)
     job = StageJob(
         graph=access,
@@ -171,13 +171,15 @@ def _filling(inputs: Inputs) -> Inputs:
     )
 
 
-def _typed(inputs: Inputs, files: FileAccess) -> tuple[list[TypedSource], list[Any]]:
+def _typed(
+    inputs: Inputs, catalog: Catalog, files: FileAccess
+) -> tuple[list[TypedSource], list[Any]]:
     frames = [one for one in inputs.typed if one.source.format in ("frame", "table")]
     pieces = [
         piece
         for one in inputs.typed
         if one.source.format not in ("frame", "table")
-        for piece in plan_pieces(one.table_key, one.source, files)
+        for piece in plan_pieces(catalog.type_of(one.table_key), one.source, files)
     ]
     return frames, pieces
 

@@ -11,6 +11,7 @@ import yaml
 from pyspark.sql import SparkSession
 
 from omnigraph.errors import InputError, NotFoundError
+from omnigraph.model.addresses import local_path
 from omnigraph.pipeline.loads import load
 from omnigraph.pipeline.progress import Listener
 from omnigraph.pipeline.report import PipelineReport
@@ -33,7 +34,7 @@ _KEYS = frozenset(
 )
 _FORMATS = ("parquet", "csv", "json", "orc", "table")
 _SOURCE_KEYS = frozenset({"ndjson", "type", "columns", "casts", "options", *_FORMATS})
-_CSV_OPTIONS = frozenset({"delimiter", "header", "null"})
+_CSV_OPTIONS = frozenset({"delimiter", "encoding", "header", "null"})
 
 
 def load_job(
@@ -156,6 +157,7 @@ def _refuse_unknown(facts: Mapping[str, Any], known: frozenset[str], *, what: st
 
 
 def _located(address: str, base: Path | None) -> str:
-    if base is None or "://" in address or os.path.isabs(address):
+    path = local_path(address)
+    if base is None or path != address or os.path.isabs(address):
         return address
     return str(base / address)

@@ -39,7 +39,7 @@ def plan_columns(
     `mapped.columns` reads "property: source column". Written the other way round it is understood
     as well, if that is the only reading that fits.
     """
-    homes = _homes(entity)
+    homes = homes_of(entity)
     renames = _oriented(mapped.columns, homes, available)
     takes: dict[str, str] = {}
     for target, column in renames.items():
@@ -76,7 +76,7 @@ def plan_columns(
     return ColumnPlan(takes=takes, casts=_casts(entity, mapped.casts, homes, place=place))
 
 
-def _homes(entity: NodeType | EdgeType) -> dict[str, str]:
+def homes_of(entity: NodeType | EdgeType) -> dict[str, str]:
     """Every word that may name a column of the type, and the column that it names."""
     homes = {prop.name: prop.name for prop in entity.properties}
     homes.setdefault("id", "id")

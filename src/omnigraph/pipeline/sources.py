@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,9 @@ from typing import Any, Literal
 from pyspark.sql import DataFrame
 
 from omnigraph.errors import InputError, NotFoundError
+from omnigraph.model.addresses import PACKED_SUFFIXES
 from omnigraph.model.schema import Catalog, EdgeType, NodeType
+from omnigraph.pipeline.files import FileAccess
 
 FileFormat = Literal["parquet", "csv", "json", "orc"]
 Address = str | os.PathLike[str]
@@ -26,7 +29,6 @@ _BY_SUFFIX: Mapping[str, FileFormat] = {
     ".ndjson": "json",
     ".orc": "orc",
 }
-_PACKED_SUFFIXES = frozenset({".gz", ".snappy", ".zst", ".zstd", ".lz4", ".bz2"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,12 +89,14 @@ class Source:
         delimiter: str = ",",
         header: Sequence[str] | None = None,
         null: str = "",
+        encoding: str = "utf-8",
     ) -> Source:
         """CSV files with a header line, or with the column names given as `header`.
 
-        An unquoted cell that is the text `null` (by default: empty) is null.
+        An unquoted cell that is the text `null` (by default: empty) is null. A byte order mark
+        tells UTF-16 and UTF-32 files by itself; other encodings need `encoding`.
         """
-        options = {"delimiter": delimiter, "null": null}
+        options = {"delimiter": delimiter, "null": null, "encoding": _codec(encoding)}
         if header is not None:
             options["header"] = "\x1f".join(header)
         return cls(
@@ -149,19 +153,19 @@ class Inputs:
     typed: tuple[TypedSource, ...] = ()
 
 
-def resolve(sources: Any, catalog: Catalog) -> Inputs:
+def resolve(sources: Any, catalog: Catalog, files: FileAccess) -> Inputs:
     """What the caller gave as `sources`, in one shape; `InputError` names what cannot be read."""
     if isinstance(sources, Mapping):
         typed = [
             TypedSource(table_key=type_named(str(name), catalog).table_key, source=source)
             for name, given in sources.items()
-            for source in _each(str(name), given)
+            for source in _each(str(name), given, files)
         ]
         return Inputs(typed=tuple(typed))
     if isinstance(sources, str | os.PathLike):
         return Inputs(graph_files=_paths(sources))
     if isinstance(sources, Sequence) and not isinstance(sources, bytes):
-        each = [resolve(one, catalog) for one in sources]
+        each = [resolve(one, catalog, files) for one in sources]
         return Inputs(
             graph_files=tuple(path for one in each for path in one.graph_files),
             typed=tuple(source for one in each for source in one.typed),
@@ -187,13 +191,13 @@ def type_named(name: str, catalog: Catalog) -> NodeType | EdgeType:
     return found
 
 
-def _each(name: str, given: Any) -> list[Source]:
+def _each(name: str, given: Any, files: FileAccess) -> list[Source]:
     if isinstance(given, Source):
         return [given]
     if isinstance(given, str | os.PathLike):
-        return [_guessed(name, os.fspath(given))]
+        return [_guessed(name, os.fspath(given), files)]
     if isinstance(given, list | tuple):
-        return [source for one in given for source in _each(name, one)]
+        return [source for one in given for source in _each(name, one, files)]
     if hasattr(given, "mapInArrow"):  # a DataFrame, classic or Connect
         return [Source.dataframe(given)]
     raise InputError(
@@ -202,27 +206,37 @@ def _each(name: str, given: Any) -> list[Source]:
     )
 
 
-def _guessed(name: str, address: str) -> Source:
+def _guessed(name: str, address: str, files: FileAccess) -> Source:
     """A source whose format its path tells: by suffix, or by the files in the folder."""
-    path = PurePath(address.rstrip("/*"))
-    suffixes = [suffix for suffix in path.suffixes if suffix not in _PACKED_SUFFIXES]
-    guess = _BY_SUFFIX.get(suffixes[-1]) if suffixes else None
-    if guess is None and os.path.isdir(address):
-        inside = {
-            _BY_SUFFIX[suffix]
-            for _, _, files in os.walk(address)
-            for file in files
-            if not file.startswith((".", "_"))
-            for suffix in [s for s in PurePath(file).suffixes if s in _BY_SUFFIX][-1:]
-        }
-        guess = inside.pop() if len(inside) == 1 else None
+    suffix = _format_suffix(address.rstrip("/*"))
+    guess = _BY_SUFFIX.get(suffix)
+    if guess is None:
+        inside = {_format_suffix(file.address) for file in files.found(address)} & set(_BY_SUFFIX)
+        formats = {_BY_SUFFIX[one] for one in inside}
+        guess = formats.pop() if len(formats) == 1 else None
+        suffix = ".tsv" if inside == {".tsv"} else suffix
     if guess is None:
         raise InputError(
             f"source of '{name}': cannot tell the format of '{address}'",
             hint="say it: Source.parquet(path), Source.csv(path), Source.json(path), …",
         )
-    options = {"delimiter": "\t", "null": ""} if suffixes and suffixes[-1] == ".tsv" else {}
+    options = {"delimiter": "\t", "null": ""} if suffix == ".tsv" else {}
     return Source(format=guess, paths=(address,), options=options)
+
+
+def _format_suffix(address: str) -> str:
+    """The ending that tells what a file holds, below the one that tells how it is packed."""
+    suffixes = [suffix.lower() for suffix in PurePath(address).suffixes]
+    return next((suffix for suffix in reversed(suffixes) if suffix not in PACKED_SUFFIXES), "")
+
+
+def _codec(name: str) -> str:
+    try:
+        return codecs.lookup(name).name
+    except LookupError as cause:
+        raise InputError(
+            f"unknown encoding '{name}'", hint='for example "utf-8", "utf-16", "latin-1"'
+        ) from cause
 
 
 def _paths(given: Address | Sequence[Address]) -> tuple[str, ...]:

@@ -6,16 +6,16 @@ they are one split each.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from omnigraph.errors import InputError
 from omnigraph.model.limits import LOAD_LINE_BYTES_MAX, SPLIT_BYTES, SPLIT_CHUNK_BYTES
-from omnigraph.pipeline.files import FileAccess, InputFile
+from omnigraph.pipeline.files import FileAccess, InputFile, packing_of
 
 _SEEK_BYTES: Final = 1 << 16
-_GZIP_WINDOW: Final = 31  # zlib's word for "gzip, largest window"
+_WIDE_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +27,8 @@ class Split:
     end: int | None
 
     @property
-    def is_gzip(self) -> bool:
-        return self.address.endswith(".gz")
+    def packing(self) -> str | None:
+        return packing_of(self.address)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ def plan_splits(files: Sequence[InputFile], *, split_bytes: int = SPLIT_BYTES) -
     """Splits in file order; empty files have none."""
     splits: list[Split] = []
     for file in files:
-        if file.is_gzip:
+        if file.packing is not None:
             splits.append(Split(address=file.address, start=0, end=None))
             continue
         for start in range(0, file.size, split_bytes):
@@ -66,8 +66,11 @@ def plan_splits(files: Sequence[InputFile], *, split_bytes: int = SPLIT_BYTES) -
 
 def read_chunks(split: Split, access: FileAccess) -> Iterator[LineChunk]:
     """The lines that start in the split, in chunks of bounded size."""
-    with access.open(split.address) as file:
-        blocks = _unpacked(file) if split.is_gzip else _range_blocks(file, split)
+    packing = split.packing
+    with access.unpacked(split.address) as file:
+        blocks = _range_blocks(file, split) if packing is None else _stream_blocks(file)
+        if split.start == 0:
+            blocks = _narrow(blocks, split.address)
         first = 0
         carried = b""
         try:
@@ -86,8 +89,10 @@ def read_chunks(split: Split, access: FileAccess) -> Iterator[LineChunk]:
                 lines.pop()
                 yield LineChunk(first=first, lines=lines, text=whole)
                 first += len(lines)
-        except (zlib.error, EOFError) as cause:
-            raise BrokenInputError(f"broken gzip data: {cause}", first) from cause
+        except OSError as cause:
+            if packing is None:
+                raise  # the store's failure, not the file's
+            raise BrokenInputError(f"broken {packing} data: {cause}", first) from cause
         if carried:
             yield LineChunk(first=first, lines=[carried], text=carried + b"\n")
 
@@ -135,21 +140,18 @@ def _next_line(file: Any, position: int) -> int:
         position += len(block)
 
 
-def _unpacked(file: Any) -> Iterator[bytes]:
-    """The content of a gzip file, also of several members in a row."""
-    unpacker = zlib.decompressobj(_GZIP_WINDOW)
-    fed = False
-    while block := file.read(SPLIT_CHUNK_BYTES // 4):
-        fed = True
-        while block:
-            if unpacker.eof:
-                unpacker = zlib.decompressobj(_GZIP_WINDOW)
-            out = unpacker.decompress(block, SPLIT_CHUNK_BYTES)
-            if out:
-                yield out
-            block = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail
-    rest = unpacker.flush()
-    if rest:
-        yield rest
-    if fed and not unpacker.eof:
-        raise EOFError("the file ends in the middle")
+def _stream_blocks(file: Any) -> Iterator[bytes]:
+    while block := file.read(SPLIT_CHUNK_BYTES):
+        yield block
+
+
+def _narrow(blocks: Iterator[bytes], address: str) -> Iterator[bytes]:
+    """The blocks of a file from its start, unless it is text of wide characters."""
+    for number, block in enumerate(blocks):
+        if number == 0 and block.startswith(_WIDE_MARKS):
+            raise InputError(
+                f"{address}: UTF-16 or UTF-32 text, but lines of JSON are UTF-8",
+                hint=f"convert it first: iconv -f UTF-16 -t UTF-8 {address}",
+                uri=address,
+            )
+        yield block

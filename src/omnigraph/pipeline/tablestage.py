@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import csv as textcsv
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import orjson
 import pyarrow as pa
-from pyarrow import csv, orc, parquet
+from pyarrow import orc, parquet
 
-from omnigraph.engine.write.columns import batch_schema, column
+from omnigraph.engine.write.columns import CellProblem, batch_schema, column
 from omnigraph.engine.write.constraints import Entity, misfit, missing
 from omnigraph.engine.write.violations import Violation
 from omnigraph.errors import InputError
 from omnigraph.model.limits import PIECE_ROWS
 from omnigraph.model.schema import Catalog, PropertyType, Scalar
 from omnigraph.pipeline.arrow import Column, Ints, nulls, pc
-from omnigraph.pipeline.files import FileAccess, InputFile
+from omnigraph.pipeline.csvrows import CsvRows, csv_rows
+from omnigraph.pipeline.files import FileAccess, InputFile, Partitions
 from omnigraph.pipeline.linestage import LineCount
-from omnigraph.pipeline.mapping import plan_columns
+from omnigraph.pipeline.mapping import homes_of, plan_columns
 from omnigraph.pipeline.shape import Problem, Problems, RawRows, ShapedRows, shape
 from omnigraph.pipeline.sources import Mapped, Source
 from omnigraph.pipeline.splits import BrokenInputError, Split, plan_splits, read_chunks
@@ -30,8 +29,6 @@ from omnigraph.pipeline.tabular import fitted_column, identity_column
 from omnigraph.pipeline.vectors import VectorFiller
 
 _IDENTITY = ("id", "src", "dst")
-_HEADER_SEPARATOR = "\x1f"
-_CSV_BLOCK_BYTES = 8 << 20
 _JSON_ROWS = 16_384
 _TEXT = PropertyType(scalar=Scalar.STRING, nullable=True)
 
@@ -48,23 +45,27 @@ class TablePiece:
     groups: tuple[int, ...] = ()
     first_row: int = 0
     split: Split | None = None
+    partitions: Partitions = ()  # columns that the names of its folders add
+    above: Partitions = ()  # the same from folders that the user named: the file's own come first
 
     @property
     def by_line(self) -> bool:
         return self.split is not None
 
 
-def plan_pieces(table_key: str, source: Source, files: FileAccess) -> list[TablePiece]:
+def plan_pieces(entity: Entity, source: Source, files: FileAccess) -> list[TablePiece]:
     """The pieces of a file source, in order; reads no more than the files' own footers."""
     found = [file for path in source.paths for file in files.found(path)]
     pieces: list[TablePiece] = []
     for file in found:
         common: dict[str, Any] = {
-            "table_key": table_key,
+            "table_key": entity.table_key,
             "format": source.format,
             "address": file.address,
             "mapped": source.mapped,
             "options": source.options,
+            "partitions": file.partitions,
+            "above": _named_above(entity, source.mapped, file),
         }
         if source.format == "json":
             pieces += [TablePiece(split=split, **common) for split in plan_splits([file])]
@@ -76,6 +77,15 @@ def plan_pieces(table_key: str, source: Source, files: FileAccess) -> list[Table
         elif file.size:
             pieces.append(TablePiece(**common))
     return pieces
+
+
+def _named_above(entity: Entity, mapped: Mapped, file: InputFile) -> Partitions:
+    """What folders in the address itself say. They may mean anything, so only names that the type
+    or the mapping knows count; without this, `load("day=3/x.parquet")` would leave `day` null."""
+    known = {*homes_of(entity), *mapped.columns, *mapped.columns.values()}
+    below = {name for name, _ in file.partitions}
+    told = {name: value for name, value in file.above if name in known and name not in below}
+    return tuple(told.items())
 
 
 def _groups(file: InputFile, kind: str, files: FileAccess) -> Iterator[tuple[tuple[int, ...], int]]:
@@ -121,45 +131,32 @@ def shaped_pieces(
         if piece.split is not None:
             yield from _shaped_json(piece, piece.split, entity, files, problems, count, filler)
             return
-        skipped: list[csv.InvalidRow] = []
-        for table in _tables(piece, files, skipped):
-            numbers = _numbers(table.num_rows, count, skipped, problems)
-            raw = raw_rows(entity, table, piece.mapped, numbers=numbers, place=piece.address)
-            shaped = shape(raw, problems, RowTexts(table, numbers), filler)
+        for read in _read(piece, files, count):
+            problems.add(read.problems)
+            table = _with_folder_columns(read.table, piece)
+            raw = raw_rows(entity, table, piece.mapped, numbers=read.numbers, place=piece.address)
+            shaped = shape(raw, problems, RowTexts(table, read.numbers), filler)
             if shaped.rows.num_rows:
                 yield piece.table_key, shaped
-    except (pa.ArrowInvalid, BrokenInputError, OSError) as cause:
+    except (pa.ArrowInvalid, BrokenInputError, OSError, UnicodeError) as cause:
         text = f"cannot read on: {str(cause).splitlines()[0]}"
         problems.add([Problem(number=count.records, kind="file", text=text)])
 
 
-def _numbers(
-    rows: int, count: LineCount, skipped: list[csv.InvalidRow], problems: Problems
-) -> Ints:
-    """The numbers of the next rows; rows that the CSV reader could not split are told here."""
-    header = 2  # rows of the file count from 1, and the first one holds the names
-    holes = [row.number - header for row in skipped if row.number is not None]
-    problems.add(
-        [
-            Problem(
-                number=max(0, (row.number or header) - header),
-                kind="record",
-                text=f"expected {row.expected_columns} columns, got {row.actual_columns}",
-                raw=row.text,
-            )
-            for row in skipped
-        ]
-    )
-    first = count.records
-    count.records += rows + len(skipped)
-    skipped.clear()
-    every = np.arange(first, first + rows + len(holes), dtype=np.int64)
-    return np.setdiff1d(every, np.array(holes, dtype=np.int64))[:rows]
+def _read(piece: TablePiece, files: FileAccess, count: LineCount) -> Iterator[CsvRows]:
+    """The rows of the piece with their numbers, and what is wrong with those that are missing."""
+    if piece.format == "csv":
+        for rows in csv_rows(piece.address, piece.options, files):
+            count.records += rows.records
+            yield rows
+        return
+    for table in _tables(piece, files):
+        numbers = np.arange(count.records, count.records + table.num_rows, dtype=np.int64)
+        count.records += table.num_rows
+        yield CsvRows(table=table, numbers=numbers, problems=(), records=table.num_rows)
 
 
-def _tables(
-    piece: TablePiece, files: FileAccess, skipped: list[csv.InvalidRow]
-) -> Iterator[pa.Table]:
+def _tables(piece: TablePiece, files: FileAccess) -> Iterator[pa.Table]:
     with files.open(piece.address) as opened:
         match piece.format:
             case "parquet":
@@ -170,54 +167,32 @@ def _tables(
                 stripes = orc.ORCFile(opened)
                 for number in piece.groups:
                     yield pa.Table.from_batches([stripes.read_stripe(number)])
-            case "csv":
-                yield from _csv_tables(piece, opened, skipped)
             case other:
                 raise AssertionError(f"no reader for {other}")
 
 
-def _csv_tables(
-    piece: TablePiece, opened: Any, skipped: list[csv.InvalidRow]
-) -> Iterator[pa.Table]:
-    packed = piece.address.endswith(".gz")
-    names = _csv_names(piece, opened)
-    opened.seek(0)
-    delimiter = piece.options.get("delimiter", ",")
-
-    def skip(row: csv.InvalidRow) -> Literal["skip", "error"]:
-        skipped.append(row)
-        return "skip"
-
-    header = piece.options.get("header")
-    source: Any = pa.CompressedInputStream(opened, "gzip") if packed else opened
-    batches = csv.open_csv(
-        source,
-        read_options=csv.ReadOptions(
-            column_names=names if header else None, use_threads=False, block_size=_CSV_BLOCK_BYTES
-        ),
-        parse_options=csv.ParseOptions(
-            delimiter=delimiter, newlines_in_values=True, invalid_row_handler=skip
-        ),
-        convert_options=csv.ConvertOptions(
-            null_values=[piece.options.get("null", "")],
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-            # Everything is text until the schema says what it is.
-            column_types=dict.fromkeys(names, pa.string()),
-        ),
-    )
-    for batch in batches:
-        yield pa.Table.from_batches([batch])
+def _folder_columns(piece: TablePiece, columns: Sequence[str]) -> dict[str, str | None]:
+    """The columns that the folders add to these of the file, by name."""
+    added: dict[str, str | None] = {n: value for n, value in piece.above if n not in columns}
+    for name, value in piece.partitions:
+        if name in columns or name in added:
+            raise InputError(
+                f"{piece.address}: column '{name}' is in the file and in the name of its folder",
+                hint="take it out of one of them",
+                uri=piece.address,
+            )
+        added[name] = value
+    return added
 
 
-def _csv_names(piece: TablePiece, opened: Any) -> list[str]:
-    header = piece.options.get("header")
-    if header:
-        return header.split(_HEADER_SEPARATOR)
-    raw = pa.CompressedInputStream(opened, "gzip") if piece.address.endswith(".gz") else opened
-    text = raw.read(_CSV_BLOCK_BYTES).decode("utf-8-sig", errors="replace")
-    rows = textcsv.reader(io.StringIO(text), delimiter=piece.options.get("delimiter", ","))
-    return next(rows, [])
+def _with_folder_columns(table: pa.Table, piece: TablePiece) -> pa.Table:
+    for name, value in _folder_columns(piece, table.column_names).items():
+        table = table.append_column(name, _repeated(value, table.num_rows))
+    return table
+
+
+def _repeated(value: str | None, rows: int) -> Column:
+    return pa.repeat(pa.scalar(value, pa.string()), rows)
 
 
 class RowTexts(Mapping[int, str]):
@@ -250,12 +225,7 @@ def raw_rows(
     misfits: set[tuple[int, str]] = set()
     for target, name in plan.takes.items():
         cast = plan.casts.get(target)
-        values = table.column(name)
-        if target in _IDENTITY:
-            fitted, problems = identity_column(values, cast)
-        else:
-            fitted, problems = fitted_column(values, entity.by_name[target].type, cast)
-        columns[target] = fitted
+        columns[target], problems = _fitted(entity, target, table.column(name), cast)
         misfits |= {(problem.row, target) for problem in problems}
         violations += [
             misfit(entity, target, problem, f"line {numbers[problem.row]}") for problem in problems
@@ -268,6 +238,14 @@ def raw_rows(
         misfits=frozenset(misfits),
         violations=tuple(violations),
     )
+
+
+def _fitted(
+    entity: Entity, target: str, values: Column, cast: PropertyType | None
+) -> tuple[Column, list[CellProblem]]:
+    if target in _IDENTITY:
+        return identity_column(values, cast)
+    return fitted_column(values, entity.by_name[target].type, cast)
 
 
 def _open_ends(
@@ -372,22 +350,19 @@ def _json_rows(
     names: dict[str, None] = {}
     for one in objects:
         names.update(dict.fromkeys(one))
-    plan = plan_columns(entity, list(names), piece.mapped, place=piece.address)
+    folders = _folder_columns(piece, list(names))
+    plan = plan_columns(entity, [*names, *folders], piece.mapped, place=piece.address)
     columns: dict[str, Column] = {}
     violations: list[Violation] = []
     misfits: set[tuple[int, str]] = set()
     for target, name in plan.takes.items():
-        values = [one.get(name) for one in objects]
-        if target in _IDENTITY:
-            kind = _TEXT
-            values = [str(v) if isinstance(v, int) and not isinstance(v, bool) else v
-                      for v in values]  # fmt: skip
-        else:
-            kind = entity.by_name[target].type
         cast = plan.casts.get(target)
-        if cast is not None:
-            values = [_cast_cell(value, cast) for value in values]
-        columns[target], problems = column(values, kind, strict=True)
+        if name in folders:
+            text = _repeated(folders[name], len(objects))
+            columns[target], problems = _fitted(entity, target, text, cast)
+        else:
+            values = [one.get(name) for one in objects]
+            columns[target], problems = _json_cells(entity, target, values, cast)
         misfits |= {(problem.row, target) for problem in problems}
         violations += [
             misfit(entity, target, problem, f"line {numbers[problem.row]}") for problem in problems
@@ -400,6 +375,17 @@ def _json_rows(
         misfits=frozenset(misfits),
         violations=tuple(violations),
     )
+
+
+def _json_cells(
+    entity: Entity, target: str, values: list[Any], cast: PropertyType | None
+) -> tuple[Column, list[CellProblem]]:
+    kind = _TEXT if target in _IDENTITY else entity.by_name[target].type
+    if target in _IDENTITY:
+        values = [str(v) if isinstance(v, int) and not isinstance(v, bool) else v for v in values]
+    if cast is not None:
+        values = [_cast_cell(value, cast) for value in values]
+    return column(values, kind, strict=True)
 
 
 def _cast_cell(value: Any, cast: PropertyType) -> Any:

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Literal
-from urllib.parse import unquote, urlsplit
 
 from omnigraph.errors import InputError
+from omnigraph.model.addresses import local_path
 from omnigraph.model.limits import STORE_CONNECT_MS_MAX, STORE_RETRIES_MAX, STORE_RETRY_MS_MAX
 from omnigraph.model.ports import ObjectStore, World
 from omnigraph.storage.local_store import LocalObjects
@@ -52,17 +52,16 @@ class Root:
 
     @classmethod
     def parse(cls, uri: str, environ: Mapping[str, str]) -> Root:
-        """The place that a path, `file://` or `s3://` address names; paths become absolute."""
-        scheme, separator, rest = uri.partition("://")
+        """The place that a path, `file:` or `s3://` address names; paths become absolute."""
+        scheme, _, rest = uri.partition("://")
         if not uri.strip():
             raise InputError("the graph's address is empty", uri=uri)
         if "\0" in uri:
             raise InputError("the graph's address holds a zero byte", uri=uri)
-        if not separator:
-            return cls._local(uri)
+        path = local_path(uri)
+        if path is not None:
+            return cls._local(path)
         match scheme.lower():
-            case "file":
-                return cls._local(_path_of_file_uri(uri))
             case "s3":
                 return cls._s3(rest, environ, uri=uri)
             case "http" | "https":
@@ -119,13 +118,6 @@ class Root:
         for key, value in self.s3.items():
             options[key if key == _ALLOW_HTTP else f"{_AWS}{key}"] = value
         return options
-
-
-def _path_of_file_uri(uri: str) -> str:
-    parts = urlsplit(uri)
-    if parts.netloc not in ("", "localhost"):
-        raise InputError(f"'{uri}' names another machine", hint="write file:///path", uri=uri)
-    return unquote(parts.path)
 
 
 def _s3_settings(environ: Mapping[str, str]) -> dict[str, str]:
