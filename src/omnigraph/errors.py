@@ -11,7 +11,7 @@
     ├── ConflictError         somebody else was faster, or it exists already; nothing landed
     │   ├── AlreadyExistsError  KeyConflictError  PreconditionFailedError
     │   ├── ExpectedVersionMismatchError  RowLevelCasContentionError  MergeConflictsError
-    │   ├── ParentlessCommitError  SchemaBoundaryError
+    │   ├── ParentlessCommitError  SchemaBoundaryError  IdempotencyKeyReusedError
     ├── OutcomeUnknownError   it may have landed; look before trying again
     ├── UnavailableError      the world is not ready; try again later
     │   ├── StorageUnavailableError  LeaseUnavailableError  RecoveryRequiredError  TimeLimitError
@@ -274,6 +274,21 @@ class KeyConflictError(ConflictError):
             type_name=type_name,
             entity_id=entity_id,
             place=place,
+        )
+
+
+class IdempotencyKeyReusedError(ConflictError):
+    """The idempotency key belongs to another request, which made commit `graph_commit_id`."""
+
+    code = "idempotency-key-reused"
+
+    def __init__(self, *, key: str, graph_commit_id: str) -> None:
+        super().__init__(
+            f"idempotency key '{key}' belongs to another request, which made commit "
+            f"{graph_commit_id}",
+            hint="give every request a key of its own",
+            key=key,
+            graph_commit_id=graph_commit_id,
         )
 
 

@@ -131,3 +131,27 @@ def test_a_commit_can_be_undone_by_another(desk):
     assert desk("commit", "revert", commit)["changes"]["node:Person"]["updated"] == 1
     query = "query q() { match { $p: Person } return { $p.age } }"
     assert desk("query", "-e", query)["rows"] == [{"p.age": 36}]
+
+
+def test_a_write_with_a_key_happens_once(desk):
+    desk("branch", "create", "side")
+    desk.write(ADD, "Grace", 45, branch="side")
+    data, schema = desk.folder / "d.jsonl", desk.folder / "s.pg"
+    data.write_text('{"type":"Person","data":{"name":"Alan"}}\n')
+    schema.write_text(SCHEMA + "node Robot { name: String @key }\n")
+    params = json.dumps({"n": "Edsger", "a": 72})
+    writes = (
+        ("mutate", "-e", ADD, "--params", params),
+        ("load", "--mode", "append", "--data", data),
+        ("branch", "merge", "side", "--delete-branch"),
+        ("schema", "apply", "--schema", schema),
+    )
+    for number, words in enumerate(writes):
+        first = desk(*words, "--idempotency-key", f"k{number}")
+        again = desk(*words, "--idempotency-key", f"k{number}")
+        assert again == {**first, "already_applied": True}
+        lines = desk(*words, "--idempotency-key", f"k{number}", human=True)
+        assert any("already applied" in line for line in lines)
+    refused = desk("mutate", "-e", ADD, "--idempotency-key", "k1", code=1)
+    assert refused["code"] == "idempotency-key-reused"
+    assert len(desk("commit", "list")["commits"]) == 2 + len(writes)

@@ -43,6 +43,7 @@ def run(kind: str, text: str, folder: Path) -> str:
         "docs/tutorial.md",
         "docs/guide/modelling.md",
         "docs/guide/notebooks.md",
+        "docs/guide/once.md",
         "docs/guide/recovery.md",
         "docs/guide/search.md",
     ],

@@ -9,7 +9,7 @@ import click
 
 from omnigraph.cli.call import Call
 from omnigraph.cli.output import type_words
-from omnigraph.cli.verbs import CommandGroup, exclusive, verb
+from omnigraph.cli.verbs import CommandGroup, exclusive, once_option, verb
 
 if TYPE_CHECKING:
     from omnigraph.engine.merge.conflicts import Strategy
@@ -75,6 +75,7 @@ def delete(call: Call, name: str) -> None:
 )
 @click.option("--preview", is_flag=True, help="show what the merge would do, and do nothing")
 @click.option("--delete-branch", is_flag=True, help="delete SOURCE after a merge that succeeded")
+@once_option
 def merge(
     call: Call,
     source: str,
@@ -83,10 +84,12 @@ def merge(
     strategy: Strategy,
     preview: bool,
     delete_branch: bool,
+    idempotency_key: str | None,
 ) -> None:
     """Merge branch SOURCE into another; conflicts leave everything as it was."""
     if preview:
         exclusive({"--preview": True, "--delete-branch": delete_branch or None})
+        exclusive({"--preview": True, "--idempotency-key": idempotency_key})
         with call.graph() as graph:
             plan = graph.merge_preview(source, target, strategy=strategy).to_json()
         lines = [f"would merge {source} into {target}: {plan['outcome']}"]
@@ -96,9 +99,15 @@ def merge(
     call.announce()
     with call.graph(write=True) as graph:
         result = graph.merge(
-            source, into=target, actor=call.actor, strategy=strategy, delete_branch=delete_branch
+            source,
+            into=target,
+            actor=call.actor,
+            strategy=strategy,
+            delete_branch=delete_branch,
+            idempotency_key=idempotency_key,
         )
-    lines = [f"merged {source} into {target}: {result.outcome}"]
+    again = " (already applied)" if result.already_applied else ""
+    lines = [f"merged {source} into {target}: {result.outcome}{again}"]
     lines += change_counts({key: counts.to_json() for key, counts in result.changes.items()})
     if result.branch_deleted:
         lines.append(f"deleted branch {source}")

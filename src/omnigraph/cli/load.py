@@ -12,7 +12,7 @@ import click
 from omnigraph.cli.call import Call, unreadable, write_lines
 from omnigraph.cli.output import cell
 from omnigraph.cli.spark import engine_options, spark_session
-from omnigraph.cli.verbs import exclusive, verb
+from omnigraph.cli.verbs import exclusive, landed_words, once_option, verb
 from omnigraph.errors import InputError
 from omnigraph.model.addresses import PACKED_SUFFIXES, local_path
 
@@ -35,7 +35,7 @@ TABULAR_SUFFIXES = frozenset({".parquet", ".csv", ".orc"})
 @click.option("--branch", metavar="NAME", help="the branch to load into  [default: main]")
 @click.option("--from", "from_branch", metavar="BRANCH", help="make the branch from this one first")
 @click.option("--quarantine", metavar="DIR", help="put bad records here instead of failing (Spark)")
-@click.option("--idempotency-key", metavar="KEY", help="load once, however often it is submitted")
+@once_option
 @click.option(
     "--embed",
     is_flag=True,
@@ -67,7 +67,7 @@ def load(
     if options["mode"] is None:
         raise click.UsageError(f"load needs --mode, one of: {', '.join(MODES)}")
     call.require_target()
-    spark_only = (job_path, type_name, options["quarantine"], options["idempotency_key"])
+    spark_only = (job_path, type_name, options["quarantine"])
     needs_spark = embed or any(value is not None for value in spark_only)
     chosen = choose_engine(engine, paths, needs_spark=needs_spark)
     if options["mode"] == "overwrite":
@@ -99,6 +99,7 @@ def _load_here(call: Call, paths: tuple[str, ...], options: Mapping[str, str | N
             branch=options["branch"] or "main",
             from_branch=options["from_branch"],
             actor=call.actor,
+            idempotency_key=options["idempotency_key"],
         )
     call.emit(result.to_json(), human=_load_line(result))
 
@@ -158,9 +159,7 @@ def _file_text(path: str) -> str:
 
 
 def _load_line(result: Any) -> str:
-    landed = (
-        "nothing changed" if result.commit is None else f"commit {result.commit.graph_commit_id}"
-    )
+    landed = landed_words(result, nothing="nothing changed")
     return (
         f"loaded into branch {result.branch} with {result.mode}: {result.total_entities} entities "
         f"across {len(result.nodes)} node types and {len(result.edges)} edge types; {landed}"

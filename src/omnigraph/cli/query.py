@@ -11,7 +11,7 @@ import click
 
 from omnigraph.cli import output
 from omnigraph.cli.call import Call, read_text
-from omnigraph.cli.verbs import exclusive, verb
+from omnigraph.cli.verbs import exclusive, landed_words, once_option, verb
 from omnigraph.errors import InputError
 
 
@@ -128,6 +128,7 @@ def table_style(call: Call) -> output.TableStyle:
     "--branch", default="main", show_default=True, metavar="NAME", help="the branch meant"
 )
 @click.option("--if-commit", metavar="COMMIT", help="only if this commit is still the head")
+@once_option
 def mutate(
     call: Call,
     name: str | None,
@@ -138,6 +139,7 @@ def mutate(
     params_file: str | None,
     branch: str,
     if_commit: str | None,
+    idempotency_key: str | None,
 ) -> None:
     """Run the mutation query NAME of a file, or one given with -e, as one commit."""
     target = call.target
@@ -145,10 +147,15 @@ def mutate(
     params = read_params(params_text, params_file)
     with call.graph(write=True) as graph:
         result = graph.mutate(
-            source, name, params=params, branch=branch, actor=call.actor, if_commit=if_commit
+            source,
+            name,
+            params=params,
+            branch=branch,
+            actor=call.actor,
+            if_commit=if_commit,
+            idempotency_key=idempotency_key,
         )
-    commit = result.commit
-    landed = "nothing to commit" if commit is None else f"commit {commit.graph_commit_id}"
+    landed = landed_words(result, nothing="nothing to commit")
     call.emit(
         {"uri": target.uri, **result.to_json()},
         human=f"{result.query_name} on branch {branch}: {result.affected_nodes} nodes, "

@@ -9,7 +9,7 @@ import click
 from omnigraph.cli.call import Call, read_text
 from omnigraph.cli.output import cell
 from omnigraph.cli.scope import Capability
-from omnigraph.cli.verbs import CommandGroup, exclusive, verb
+from omnigraph.cli.verbs import CommandGroup, exclusive, once_option, verb
 
 schema = CommandGroup("schema", help="Show, plan and apply schemas.")
 _LOSS = click.option(
@@ -61,16 +61,23 @@ def plan(call: Call, new_path: str, old_path: str | None, *, allow_data_loss: bo
 @verb("schema apply", positional="uri", writes=True)
 @click.option("--schema", "new_path", metavar="FILE", required=True, help="the new schema")
 @_LOSS
-def apply(call: Call, new_path: str, *, allow_data_loss: bool) -> None:
+@once_option
+def apply(call: Call, new_path: str, *, allow_data_loss: bool, idempotency_key: str | None) -> None:
     """Bring the graph to another schema in one commit."""
     source = read_text(new_path, what="schema")
     if allow_data_loss:
         call.consent()
     call.announce()
     with call.graph(write=True) as graph:
-        result = graph.apply_schema(source, allow_data_loss=allow_data_loss, actor=call.actor)
+        result = graph.apply_schema(
+            source,
+            allow_data_loss=allow_data_loss,
+            actor=call.actor,
+            idempotency_key=idempotency_key,
+        )
     payload = {"uri": call.target.uri, **result.to_json()}
     verdict = "applied" if result.applied else "nothing to apply"
+    verdict = "already applied" if result.already_applied else verdict
     human = [*step_lines(payload["steps"]), f"{result.step_count} steps, {verdict}"]
     call.emit(payload, human=human)
 

@@ -113,6 +113,19 @@ def _callback(body: Body, *, name: str, capability: Capability, writes: bool) ->
     return run
 
 
+once_option = click.option(
+    "--idempotency-key", metavar="KEY", help="do it once, however often it is submitted"
+)
+
+
+def landed_words(result: Any, *, nothing: str) -> str:
+    """Which commit a write made, for people."""
+    if result.commit is None:
+        return nothing
+    again = " (already applied)" if result.already_applied else ""
+    return f"commit {result.commit.graph_commit_id}{again}"
+
+
 def exclusive(values: Mapping[str, Any]) -> None:
     """Refuse two options that say the same thing in two ways."""
     given = [name for name, value in values.items() if value not in (None, ())]

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from functools import lru_cache
+from itertools import takewhile
 
 from omnigraph.compiler.schema import catalog_from_ir
-from omnigraph.errors import InputError, NotFoundError
+from omnigraph.errors import AlreadyExistsError, InputError, NotFoundError
 from omnigraph.model.graph import MAIN, Branch, SchemaRecord, Snapshot
 from omnigraph.model.limits import LEASE_WAIT_MS_MAX
 from omnigraph.model.ports import ObjectStore, World
@@ -27,7 +28,7 @@ from omnigraph.storage.recovery import Rooms, Stuck
 from omnigraph.storage.refs import Refs
 from omnigraph.storage.sidecar import Sidecars
 from omnigraph.storage.table import Table, Tables
-from omnigraph.storage.writer import Intent, Prepare, Writer
+from omnigraph.storage.writer import WRITER_KIND_PROPERTY, Intent, Prepare, Writer
 
 _MANIFEST_TARGET = re.compile(r"manifest:(?P<branch>.+):v(?P<version>\d+)(?::.*)?")
 
@@ -118,6 +119,35 @@ class Core:
             return
         with self.rooms.leases.hold(branch.id, wait_ms=LEASE_WAIT_MS_MAX):
             self.rooms.refs.delete(name)
+
+    def load_target(
+        self, name: str, from_branch: str | None, *, actor_id: str | None
+    ) -> tuple[Branch, bool]:
+        """The branch to load into, and whether it had to be made for this load."""
+        try:
+            return self.branch(name), False
+        except NotFoundError:
+            if from_branch is None:
+                raise
+        try:
+            return self.rooms.refs.create(name, from_branch, actor_id=actor_id), True
+        except AlreadyExistsError:
+            return self.branch(name), False  # another load has made it since we looked
+
+    def abandon_branch(self, made: Branch) -> None:
+        """Delete a branch that was made for a load which failed. What somebody else has written to
+        it meanwhile stays, and so does the branch then."""
+        assert made.id is not None, "main is never made for a load"
+        with self.rooms.leases.hold(made.id, wait_ms=LEASE_WAIT_MS_MAX):
+            if self.branch(made.name).id != made.id:
+                return
+            own = takewhile(
+                lambda commit: commit.graph_commit_id != made.fork_commit_id,
+                self.history.commits(made),
+            )
+            # Taking back half a write leaves a commit too, but that one is nobody's work.
+            if not any(WRITER_KIND_PROPERTY in commit.properties for commit in own):
+                self.rooms.refs.delete(made.name)
 
     def close(self) -> None:
         self.writer.close()

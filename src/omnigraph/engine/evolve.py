@@ -8,7 +8,8 @@ with.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from omnigraph.compiler.schema import compile_schema, plan_migration
@@ -17,12 +18,19 @@ from omnigraph.engine.evolve_check import check_rows
 from omnigraph.engine.evolve_collect import collect_dropped
 from omnigraph.engine.evolve_tables import Entity, Evolution, TableEvolution, evolution_of
 from omnigraph.engine.write.violations import Findings
-from omnigraph.errors import AlreadyExistsError, ConflictError, LimitExceededError
+from omnigraph.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    LimitExceededError,
+    NotFoundError,
+)
 from omnigraph.model.changeset import Registration, TableUpdate, Tombstone, WriterKind
 from omnigraph.model.graph import MAIN, Commit, SchemaRecord, Snapshot, TableEntry
 from omnigraph.model.limits import TYPE_LIVES_MAX
 from omnigraph.model.plan import SchemaPlan, SchemaStep
+from omnigraph.model.requests import KeyedRequest
 from omnigraph.model.schema import Catalog
+from omnigraph.storage.applied import AppliedBeforeError
 from omnigraph.storage.arrow_schema import arrow_schema
 from omnigraph.storage.layout import dropped_mark, type_folder
 from omnigraph.storage.staged import StagedWrite
@@ -39,6 +47,7 @@ class SchemaApplyResult:
     graph_manifest_version: int
     actor_id: str | None
     commit: Commit | None
+    already_applied: bool = field(default=False, compare=False)
 
     @property
     def step_count(self) -> int:
@@ -51,6 +60,7 @@ class SchemaApplyResult:
             "step_count": self.step_count,
             "graph_manifest_version": self.graph_manifest_version,
             "steps": [step.to_json() for step in self.steps],
+            **({"already_applied": True} if self.already_applied else {}),
             **({"actor_id": self.actor_id} if self.actor_id else {}),
             "commit": self.commit.to_json() if self.commit else None,
         }
@@ -63,7 +73,12 @@ def plan_schema(core: Core, source: str, *, allow_data_loss: bool = False) -> Sc
 
 
 def apply_schema(
-    core: Core, source: str, *, allow_data_loss: bool = False, actor_id: str | None = None
+    core: Core,
+    source: str,
+    *,
+    allow_data_loss: bool = False,
+    actor_id: str | None = None,
+    idempotency_key: str | None = None,
 ) -> SchemaApplyResult:
     """Bring main to the schema in `source` as one commit, or raise and leave all as it was.
 
@@ -72,10 +87,20 @@ def apply_schema(
     """
     core.require_writable()
     desired = compile_schema(source)
-    _require_only_main(core)
-    apply = _Apply(core, desired, core.head().schema.hash, allow_data_loss=allow_data_loss)
-    intent = Intent(branch=core.branch(MAIN), kind=WriterKind.SCHEMA_APPLY, actor_id=actor_id)
-    after = core.write(intent, apply.prepare)
+    request = KeyedRequest.of(
+        idempotency_key, "schema apply", source=source, allow_data_loss=allow_data_loss
+    )
+    apply = _Apply(core, desired, allow_data_loss=allow_data_loss)
+    intent = Intent(
+        branch=core.branch(MAIN),
+        kind=WriterKind.SCHEMA_APPLY,
+        actor_id=actor_id,
+        request=request,
+    )
+    try:
+        after = core.write(intent, apply.prepare)
+    except AppliedBeforeError as before:
+        return _told_again(core, before.commit, desired, allow_data_loss=allow_data_loss)
     if after is not None and apply.evolution.hard:
         collect_dropped(core, apply.evolution, apply.base, after)
     return SchemaApplyResult(
@@ -85,6 +110,28 @@ def apply_schema(
         graph_manifest_version=(after or apply.base).graph_manifest_version,
         actor_id=actor_id,
         commit=after.head if after else None,
+    )
+
+
+def _told_again(
+    core: Core, commit: Commit, desired: Catalog, *, allow_data_loss: bool
+) -> SchemaApplyResult:
+    """The answer to the first submission: the steps follow from the schema before the commit, and
+    are left out once cleanup has taken that state."""
+    assert commit.parent_commit_id is not None, "an apply follows the commit that made the graph"
+    steps: tuple[SchemaStep, ...] = ()
+    with suppress(NotFoundError):
+        before = core.rooms.manifests.at_commit(commit.parent_commit_id)
+        plan = plan_migration(core.catalog(before), desired, allow_data_loss=allow_data_loss)
+        steps = plan.steps
+    return SchemaApplyResult(
+        supported=True,
+        applied=True,
+        steps=steps,
+        graph_manifest_version=commit.graph_manifest_version,
+        actor_id=commit.actor_id,
+        commit=commit,
+        already_applied=True,
     )
 
 
@@ -102,11 +149,9 @@ def _require_only_main(core: Core) -> None:
 class _Apply:
     """One apply, which may have to be prepared several times while others write."""
 
-    def __init__(
-        self, core: Core, desired: Catalog, accepted_hash: str, *, allow_data_loss: bool
-    ) -> None:
+    def __init__(self, core: Core, desired: Catalog, *, allow_data_loss: bool) -> None:
         self._core, self._desired, self._allow_data_loss = core, desired, allow_data_loss
-        self._accepted_hash = accepted_hash
+        self._accepted_hash: str | None = None  # of the schema that the first preparation found
         self._made: dict[str, TableEntry] = {}
         self.base: Snapshot
         self.plan: SchemaPlan
@@ -114,7 +159,10 @@ class _Apply:
 
     def prepare(self, context: WriteContext) -> Prepared | None:
         self.base = context.snapshot
-        if self.base.schema.hash != self._accepted_hash:
+        if self._accepted_hash is None:
+            _require_only_main(self._core)
+            self._accepted_hash = self.base.schema.hash
+        elif self.base.schema.hash != self._accepted_hash:
             # Going on would undo what somebody else has just applied.
             raise ConflictError("the schema changed during the apply", hint="plan it again")
         accepted = self._core.catalog(self.base)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
@@ -32,14 +32,18 @@ from omnigraph.engine.read.export import export_lines
 from omnigraph.engine.read.result import QueryResult
 from omnigraph.engine.read.run import Reader
 from omnigraph.engine.resolve import resolve_recovery
-from omnigraph.engine.results import LoadResult, MutationResult
+from omnigraph.engine.results import LoadResult, MutationResult, remembering
+from omnigraph.engine.write.batch import LoadBatch
 from omnigraph.engine.write.blobs import BlobReader, read_blob
 from omnigraph.engine.write.load import LoadOutcome, prepare_load, read_load
-from omnigraph.engine.write.mutate import MutationOutcome, prepare_mutation
-from omnigraph.errors import ConflictError, InputError, NotFoundError
+from omnigraph.engine.write.mutate import prepare_mutation
+from omnigraph.engine.write.records import held_lines
+from omnigraph.errors import ConflictError, InputError
 from omnigraph.model.changeset import WriterKind
 from omnigraph.model.graph import MAIN, Branch, Commit, Snapshot
 from omnigraph.model.ports import World
+from omnigraph.model.requests import KeyedRequest, digest_of_lines
+from omnigraph.storage.applied import AppliedBeforeError
 from omnigraph.storage.audit import RecoveryRecord
 from omnigraph.storage.presence import Presence
 from omnigraph.storage.recovery import Resolution
@@ -51,6 +55,16 @@ __all__ = ["Graph", "OpenMode"]
 At = str | int | datetime
 LoadData = str | bytes | os.PathLike[str] | Iterable[str | bytes]
 LOAD_MODES = ("append", "merge", "overwrite")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LoadOrder:
+    """How data is to be loaded."""
+
+    mode: str
+    strict: bool
+    actor: str | None
+    request: KeyedRequest | None
 
 
 @checks_arguments
@@ -221,19 +235,23 @@ class Graph(HistoryCalls, SchemaCalls, MaintenanceCalls):
         branch: str = MAIN,
         actor: str | None = None,
         if_commit: str | None = None,
+        idempotency_key: str | None = None,
     ) -> MutationResult:
-        """Run one mutation query as one commit, or not at all."""
+        """Run one mutation query as one commit, or not at all.
+
+        With an `idempotency_key` it runs once, however often it is submitted.
+        """
         core = self._opened()
         target = core.branch(branch)
-        outcome: MutationOutcome | None = None
-        query_name = name or ""
+        request = KeyedRequest.of(
+            idempotency_key, "mutation", source=source, name=name, params=params or {}
+        )
+        told: dict[str, Any] = {}
 
         def prepare(context: WriteContext) -> Prepared | None:
-            nonlocal outcome, query_name
             catalog = core.catalog(context.snapshot)
             compiled = compile_query(source, catalog, name)
             _require_kind(compiled, "mutation")
-            query_name = compiled.name
             assert isinstance(compiled.plan, MutationPlan), "a mutation has a mutation plan"
             outcome = prepare_mutation(
                 compiled.plan,
@@ -242,22 +260,26 @@ class Graph(HistoryCalls, SchemaCalls, MaintenanceCalls):
                 context=context,
                 world=core.world,
             )
-            return outcome.prepared
+            told["query_name"] = compiled.name
+            told["affected_nodes"] = outcome.affected_nodes
+            told["affected_edges"] = outcome.affected_edges
+            return remembering(outcome.prepared, request, told)
 
         intent = Intent(
-            branch=target, kind=WriterKind.MUTATION, actor_id=actor, if_commit=if_commit
-        )
-        after = core.write(intent, prepare)
-        self._auto.notice(after)
-        assert outcome is not None, "a write prepares at least once"
-        return MutationResult(
-            branch=branch,
-            query_name=query_name,
-            affected_nodes=outcome.affected_nodes,
-            affected_edges=outcome.affected_edges,
+            branch=target,
+            kind=WriterKind.MUTATION,
             actor_id=actor,
-            commit=after.head if after else None,
+            if_commit=if_commit,
+            request=request,
         )
+        try:
+            after = core.write(intent, prepare)
+        except AppliedBeforeError as before:
+            return MutationResult.told_again(before.commit, branch=branch)
+        self._auto.notice(after)
+        assert told, "a write prepares at least once"
+        head = after.head if after else None
+        return MutationResult(branch=branch, **told, actor_id=actor, commit=head)
 
     def load(
         self,
@@ -268,71 +290,74 @@ class Graph(HistoryCalls, SchemaCalls, MaintenanceCalls):
         from_branch: str | None = None,
         actor: str | None = None,
         strict: bool = True,
+        idempotency_key: str | None = None,
     ) -> LoadResult:
-        """Load request-sized NDJSON as one commit; `omnigraph.pipeline` takes more."""
+        """Load request-sized NDJSON as one commit; `omnigraph.pipeline` takes more.
+
+        With an `idempotency_key` it is loaded once, however often it is submitted.
+        """
         core = self._opened()
         core.require_writable()
         if mode not in LOAD_MODES:
             raise InputError(f"unknown load mode '{mode}'", hint=f"use {', '.join(LOAD_MODES)}")
-        target, created = self._load_target(branch, from_branch, actor)
+        request = None
+        if idempotency_key is not None:
+            # Lines may come only once, and both the digest and the load need them.
+            data = held_lines(data)
+            lines = digest_of_lines(data)
+            request = KeyedRequest.of(
+                idempotency_key, "load", lines=lines, mode=mode, strict=strict
+            )
+        target, created = core.load_target(branch, from_branch, actor_id=actor)
+        order = _LoadOrder(mode=mode, strict=strict, actor=actor, request=request)
+        told = {"base_branch": from_branch, "branch_created": created}
         try:
-            result = self._load(data, mode, target, strict=strict, actor=actor)
+            result = self._load(data, order, target, told)
+        except AppliedBeforeError as before:
+            return LoadResult.told_again(before.commit, uri=self.uri, branch=branch, mode=mode)
         except BaseException:
             if created:
-                self.delete_branch(branch, actor)
+                core.abandon_branch(target)
             raise
         return replace(result, base_branch=from_branch, branch_created=created)
 
     def _load(
-        self,
-        data: LoadData,
-        mode: str,
-        target: Branch,
-        *,
-        strict: bool,
-        actor: str | None,
+        self, data: LoadData, order: _LoadOrder, target: Branch, told: Mapping[str, Any]
     ) -> LoadResult:
         core = self._core
-        base = core.rooms.manifests.head(target)
-        batch = read_load(data, catalog=core.catalog(base), strict=strict)
+        batch: LoadBatch | None = None
+        schema_hash = ""
         outcome: LoadOutcome | None = None
 
         def prepare(context: WriteContext) -> Prepared | None:
-            nonlocal outcome
-            if context.snapshot.schema.hash != base.schema.hash:
+            nonlocal outcome, batch, schema_hash
+            catalog = core.catalog(context.snapshot)
+            if batch is None:
+                batch = read_load(data, catalog=catalog, strict=order.strict)
+                schema_hash = context.snapshot.schema.hash
+            elif context.snapshot.schema.hash != schema_hash:
                 raise ConflictError("the schema changed during the load", hint="load again")
             outcome = prepare_load(
-                batch,
-                mode=mode,
-                catalog=core.catalog(context.snapshot),
-                context=context,
-                world=core.world,
+                batch, mode=order.mode, catalog=catalog, context=context, world=core.world
             )
-            return outcome.prepared
+            counts = {"nodes": outcome.nodes, "edges": outcome.edges}
+            return remembering(outcome.prepared, order.request, {**counts, **told})
 
-        after = core.write(Intent(branch=target, kind=WriterKind.LOAD, actor_id=actor), prepare)
+        intent = Intent(
+            branch=target, kind=WriterKind.LOAD, actor_id=order.actor, request=order.request
+        )
+        after = core.write(intent, prepare)
         self._auto.notice(after)
         assert outcome is not None, "a write prepares at least once"
         return LoadResult(
             uri=self.uri,
             branch=target.name,
-            mode=mode,
+            mode=order.mode,
             nodes=outcome.nodes,
             edges=outcome.edges,
-            actor_id=actor,
+            actor_id=order.actor,
             commit=after.head if after else None,
         )
-
-    def _load_target(
-        self, name: str, from_branch: str | None, actor: str | None
-    ) -> tuple[Branch, bool]:
-        """The branch to load into, and whether it had to be made for this load."""
-        try:
-            return self._core.branch(name), False
-        except NotFoundError:
-            if from_branch is None:
-                raise
-        return self.create_branch(name, from_branch, actor), True
 
     # --- branches and history ----------------------------------------------------------------
 
@@ -358,11 +383,13 @@ class Graph(HistoryCalls, SchemaCalls, MaintenanceCalls):
         *,
         strategy: Strategy = "fail",
         delete_branch: bool = False,
+        idempotency_key: str | None = None,
     ) -> MergeResult:
         """Merge a branch into another as one commit; `MergeConflictsError` and nothing otherwise.
 
         `strategy` settles entities that both sides changed: "ours" keeps the target's, "theirs"
-        takes the source's, "property" merges what each side changed.
+        takes the source's, "property" merges what each side changed. With an `idempotency_key`
+        the merge is made once, however often it is submitted.
         """
         return merge(
             self._opened(),
@@ -371,6 +398,7 @@ class Graph(HistoryCalls, SchemaCalls, MaintenanceCalls):
             actor_id=actor,
             strategy=strategy,
             delete_branch=delete_branch,
+            idempotency_key=idempotency_key,
         )
 
     def merge_preview(

@@ -22,9 +22,18 @@ class SchemaCalls:
         source: str,
         allow_data_loss: bool = False,  # noqa: FBT001, FBT002 - likewise
         actor: str | None = None,
+        *,
+        idempotency_key: str | None = None,
     ) -> SchemaApplyResult:
         """Bring the graph to this schema in one commit; refused while other branches exist.
 
-        With `allow_data_loss`, the past of dropped types and properties goes too.
+        With `allow_data_loss`, the past of dropped types and properties goes too. With an
+        `idempotency_key` the schema is applied once, however often it is submitted.
         """
-        return apply_schema(self._opened(), source, allow_data_loss=allow_data_loss, actor_id=actor)
+        return apply_schema(
+            self._opened(),
+            source,
+            allow_data_loss=allow_data_loss,
+            actor_id=actor,
+            idempotency_key=idempotency_key,
+        )

@@ -1,12 +1,27 @@
-"""What the engine answers to writes, as frozen values with the JSON that users see."""
+"""What the engine answers to writes, as frozen values with the JSON that users see.
+
+A request with an idempotency key is answered again from its commit: `already_applied` says so, and
+is the only difference, so that it does not count when answers are compared.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from omnigraph.model.graph import Commit
+from omnigraph.model.requests import KeyedRequest, result_of, result_property
+from omnigraph.storage.writer import Prepared
+
+
+def remembering(
+    prepared: Prepared | None, request: KeyedRequest | None, result: Mapping[str, Any]
+) -> Prepared | None:
+    """The write with its result told in the commit, for when a keyed request is repeated."""
+    if prepared is None or request is None:
+        return prepared
+    return replace(prepared, properties={**prepared.properties, **result_property(result)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +34,21 @@ class MutationResult:
     affected_edges: int
     actor_id: str | None
     commit: Commit | None
+    already_applied: bool = field(default=False, compare=False)
+
+    @classmethod
+    def told_again(cls, commit: Commit, *, branch: str) -> MutationResult:
+        """The answer to the first submission of the commit's request."""
+        told = result_of(commit)
+        return cls(
+            branch=branch,
+            query_name=str(told.get("query_name", "")),
+            affected_nodes=int(told.get("affected_nodes", 0)),
+            affected_edges=int(told.get("affected_edges", 0)),
+            actor_id=commit.actor_id,
+            commit=commit,
+            already_applied=True,
+        )
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -26,6 +56,7 @@ class MutationResult:
             "query_name": self.query_name,
             "affected_nodes": self.affected_nodes,
             "affected_edges": self.affected_edges,
+            **({"already_applied": True} if self.already_applied else {}),
             **({"actor_id": self.actor_id} if self.actor_id else {}),
             "commit": _commit_json(self.commit),
         }
@@ -44,6 +75,24 @@ class LoadResult:
     commit: Commit | None
     base_branch: str | None = None
     branch_created: bool = False
+    already_applied: bool = field(default=False, compare=False)
+
+    @classmethod
+    def told_again(cls, commit: Commit, *, uri: str, branch: str, mode: str) -> LoadResult:
+        """The answer to the first submission of the commit's request."""
+        told = result_of(commit)
+        return cls(
+            uri=uri,
+            branch=branch,
+            mode=mode,
+            nodes=told.get("nodes", {}),
+            edges=told.get("edges", {}),
+            actor_id=commit.actor_id,
+            commit=commit,
+            base_branch=told.get("base_branch"),
+            branch_created=bool(told.get("branch_created", False)),
+            already_applied=True,
+        )
 
     @property
     def total_entities(self) -> int:
@@ -59,6 +108,7 @@ class LoadResult:
             "nodes": _counts(self.nodes),
             "edges": _counts(self.edges),
             "total_entities": self.total_entities,
+            **({"already_applied": True} if self.already_applied else {}),
             **({"actor_id": self.actor_id} if self.actor_id else {}),
             "commit": _commit_json(self.commit),
         }

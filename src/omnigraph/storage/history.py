@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from omnigraph.model.graph import Branch, Commit
-from omnigraph.storage.manifest import Known, ManifestStore
+from omnigraph.storage.manifest import ManifestStore
 from omnigraph.storage.manifest_rows import CommitRow
 from omnigraph.storage.refs import Refs
 
@@ -27,7 +27,7 @@ class History:
         actor's commits, `limit` stops after so many of them (None = all).
         """
         found: list[Commit] = []
-        for commit in self._line(self._manifests.fresh(branch.id)):
+        for commit in self._manifests.line(self._manifests.fresh(branch.id)):
             if limit is not None and len(found) >= limit:
                 break
             if actor is None or commit.actor_id == actor:
@@ -59,16 +59,6 @@ class History:
             return None
         best = log.get(min(common)[2])
         return best.commit if best is not None else None
-
-    def _line(self, known: Known) -> Iterator[Commit]:
-        expected: str | None = known.tail.head.id
-        for chunk in self._manifests.commit_chunks(known):
-            for row in chunk:
-                if row.id == expected:
-                    yield row.commit
-                    expected = row.commit.parent_commit_id
-                    if expected is None:
-                        return
 
     def _log(self) -> _Log:
         return _Log(self._manifests.every_chunk(self._refs.list()))

@@ -16,6 +16,7 @@ from omnigraph.errors import NotFoundError, UpgradeRequiredError
 from omnigraph.model.changeset import Lineage
 from omnigraph.model.graph import MAIN, Branch, Commit, SchemaRecord, Snapshot, TableEntry
 from omnigraph.model.limits import (
+    IDEMPOTENCY_COMMITS_MAX,
     INTERNAL_SCHEMA_VERSION,
     MANIFEST_CHUNKS_CACHED_MAX,
     MANIFEST_SNAPSHOTS_CACHED_MAX,
@@ -28,6 +29,7 @@ from omnigraph.storage.manifest_rows import (
     CommitRow,
     Tail,
     read_commits,
+    read_keys,
     read_tail,
     tail_table,
 )
@@ -109,6 +111,7 @@ class ManifestStore:
         self._heads: dict[str | None, Known] = {}
         self._past: _Lru[tuple[str | None, int], Known] = _Lru(MANIFEST_SNAPSHOTS_CACHED_MAX)
         self._chunks: _Lru[str, tuple[CommitRow, ...]] = _Lru(MANIFEST_CHUNKS_CACHED_MAX)
+        self._keys: _Lru[str, frozenset[str]] = _Lru(MANIFEST_CHUNKS_CACHED_MAX)
 
     # --- making ------------------------------------------------------------------------------
 
@@ -208,6 +211,17 @@ class ManifestStore:
         for fragment in known.sealed:
             yield tuple(reversed(self.chunk(known, fragment)))
 
+    def line(self, known: Known) -> Iterator[Commit]:
+        """The commits from the head along first parents, down to the genesis commit."""
+        expected: str | None = known.tail.head.id
+        for chunk in self.commit_chunks(known):
+            for row in chunk:
+                if row.id == expected:
+                    yield row.commit
+                    expected = row.commit.parent_commit_id
+                    if expected is None:
+                        return
+
     def every_chunk(self, branches: Iterable[Branch]) -> Iterator[tuple[CommitRow, ...]]:
         """The commits of the branches in chunks: first each tail, then what lies behind."""
         heads = list(self._heads_of(branches))
@@ -249,6 +263,18 @@ class ManifestStore:
             rows = read_commits(self.datasets.commit_rows(known.opened, fragment))
             self._chunks.put(path, rows)
         return rows
+
+    def keys(self, known: Known, fragment: Any) -> frozenset[str]:
+        """The idempotency keys of the newest commits of one history fragment."""
+        path = fragment.metadata.files[0].path
+        found = self._keys.get(path)
+        if found is None:
+            # Never fewer rows than any branch could ask for: a fragment may be an older part of one
+            # branch's history and a newer part of another's.
+            rows = self.datasets.newest_metadata(known.opened, fragment, IDEMPOTENCY_COMMITS_MAX)
+            found = read_keys(rows)
+            self._keys.put(path, found)
+        return found
 
     # --- what is known -----------------------------------------------------------------------
 

@@ -140,6 +140,15 @@ class ManifestDatasets:
             rows: pa.Table = fragment.to_table(filter="object_type = 'graph_commit'" + which)
             return rows
 
+    def newest_metadata(self, opened: Opened, fragment: Any, rows_max: int) -> pa.Table:
+        """The metadata column of the newest rows of a history fragment, oldest first."""
+        skipped = max(0, int(fragment.metadata.physical_rows) - rows_max)
+        with self._reading(opened):
+            rows: pa.Table = fragment.scanner(
+                columns=["metadata"], offset=skipped, limit=rows_max
+            ).to_table()
+            return rows
+
     # --- writing -----------------------------------------------------------------------------
 
     def create(self, rows: pa.Table) -> Opened:

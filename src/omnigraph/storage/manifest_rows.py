@@ -13,10 +13,12 @@ from typing import Any, Final
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph.errors import CorruptGraphError
 from omnigraph.model.graph import Commit, SchemaRecord, TableEntry
 from omnigraph.model.limits import INTERNAL_SCHEMA_VERSION
+from omnigraph.model.requests import FORMER_KEY_PROPERTY, KEY_PROPERTY, key_of
 
 STAMP_KEY: Final = "omnigraph:internal_schema_version"
 MIGRATED_KEY: Final = "omnigraph:migrated_at"  # the first manifest version of format v4
@@ -282,6 +284,18 @@ def read_commit(row: Row) -> CommitRow:
 def read_commits(rows: pa.Table) -> tuple[CommitRow, ...]:
     """Every commit among the rows, in their order."""
     return tuple(read_commit(row) for row in rows.to_pylist() if _is(row, "graph_commit"))
+
+
+def read_keys(rows: pa.Table) -> frozenset[str]:
+    """The idempotency keys in the metadata of commit rows; only rows that have one are parsed."""
+    told: Any = rows.column("metadata")
+    marked = pc.or_(
+        pc.match_substring(told, f'"{KEY_PROPERTY}":'),
+        pc.match_substring(told, f'"{FORMER_KEY_PROPERTY}":'),
+    )
+    properties = (orjson.loads(text).get("properties") for text in told.filter(marked).to_pylist())
+    keys = (key_of(one) for one in properties if one)
+    return frozenset(key for key in keys if key is not None)
 
 
 def _by_kind(rows: pa.Table) -> dict[str, list[Row]]:

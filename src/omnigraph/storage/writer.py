@@ -21,6 +21,7 @@ from omnigraph.errors import (
     AlreadyExistsError,
     ConflictError,
     ExpectedVersionMismatchError,
+    IdempotencyKeyReusedError,
     LimitExceededError,
     OmnigraphError,
     OutcomeUnknownError,
@@ -43,7 +44,9 @@ from omnigraph.model.limits import (
     REPREPARES_MAX,
     WRITE_THREADS_MAX,
 )
+from omnigraph.model.requests import KeyedRequest
 from omnigraph.model.steps import Step
+from omnigraph.storage.applied import AppliedBeforeError, require_new
 from omnigraph.storage.judge import MAINTENANCE, Finish, RollForward
 from omnigraph.storage.lease import Lease
 from omnigraph.storage.recovery import Recovery, Rooms, Stuck
@@ -94,12 +97,17 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intent:
-    """Who writes what kind of change to which branch, and the head it insists on, if any."""
+    """Who writes what kind of change to which branch, and the head it insists on, if any.
+
+    A `request` with a key is carried out once: if the branch has its commit, also by a submission
+    that lands while this one is prepared, the write raises `AppliedBeforeError`.
+    """
 
     branch: Branch
     kind: WriterKind
     actor_id: str | None = None
     if_commit: str | None = None
+    request: KeyedRequest | None = None
 
 
 class _MovedError(Exception):
@@ -162,6 +170,8 @@ class Writer:
             # Late attempts prepare under the lease, so that a busy branch cannot starve a writer.
             with self._lease(branch) if leased else nullcontext() as early:
                 base = self._current(branch, leased=leased)
+                # Before the head: a request that has landed moved the head by itself.
+                require_new(self.rooms.manifests, branch, intent.request)
                 _require_head(intent, base)
                 context = WriteContext(self, branch, base, leased=leased)
                 prepared: Prepared | None = None
@@ -176,7 +186,27 @@ class Writer:
                     logger.debug("prepare again", extra={"table": moved.table_key})
                     if intent.kind is WriterKind.MUTATION and prepared is not None:
                         self._discard(prepared)
+                except AppliedBeforeError:
+                    if intent.kind is not WriterKind.SCHEMA_APPLY and prepared is not None:
+                        self._discard(prepared)
+                    raise
+                except OmnigraphError:
+                    self._look_again(intent)
+                    raise
         raise RowLevelCasContentionError(branch=branch.name, attempts=REPREPARES_MAX)
+
+    def _look_again(self, intent: Intent) -> None:
+        """After a refusal: what stands in the way of a keyed request may be that very request,
+        landed by another submission. Nothing is discarded here, since it may even be our own."""
+        if intent.request is None:
+            return
+        try:
+            self.rooms.manifests.fresh(intent.branch.id)
+            require_new(self.rooms.manifests, intent.branch, intent.request)
+        except IdempotencyKeyReusedError:
+            raise
+        except OmnigraphError as cause:  # the refusal is what the caller should hear of
+            logger.debug("could not look again", extra={"why": cause.message})
 
     def _discard(self, prepared: Prepared) -> None:
         """Mutations write their rows anew each time; what was not armed is nobody's."""
@@ -238,6 +268,9 @@ class Writer:
             raise ConflictError(f"branch '{branch.name}' was deleted and made again")
         stuck = self.recovery.sweep_branch(branch)
         fresh = self.rooms.manifests.head(branch)
+        # Nobody else can publish here while we hold the lease, and what dead writers left is
+        # settled: a key that is not there now cannot come to be there but by this very commit.
+        require_new(self.rooms.manifests, branch, intent.request)
         _require_head(intent, fresh)
         self._require_unmoved(base, fresh, prepared)
         self._require_no_drift(fresh, prepared, stuck)
@@ -347,7 +380,11 @@ class Writer:
             tombstones=prepared.tombstones,
             schema=prepared.schema,
             merged_parent_commit_id=prepared.merged_parent_commit_id,
-            properties={**prepared.properties, WRITER_KIND_PROPERTY: intent.kind.value},
+            properties={
+                **prepared.properties,
+                **(intent.request.properties if intent.request else {}),
+                WRITER_KIND_PROPERTY: intent.kind.value,
+            },
         )
 
     def _apply_all(self, prepared: Prepared, sidecar: Sidecar) -> tuple[TableUpdate, ...]:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from omnigraph.engine.write.violations import Violation
 from omnigraph.model import html
 from omnigraph.model.graph import Commit
+from omnigraph.model.requests import result_of
 from omnigraph.model.schema import EntityKind
 
 ConflictKind = Literal[
@@ -142,6 +143,21 @@ class MergeResult:
     changes: Mapping[str, TypeCounts] = field(default_factory=dict)
     branch_deleted: bool | None = None  # None = not asked for
     branch_delete_error: str | None = None
+    already_applied: bool = field(default=False, compare=False)
+
+    @classmethod
+    def told_again(cls, commit: Commit, *, source: str, target: str) -> MergeResult:
+        """The answer to the first submission of the commit's request."""
+        told = result_of(commit)
+        return cls(
+            source=source,
+            target=target,
+            outcome=told.get("outcome", "merged"),
+            actor_id=commit.actor_id,
+            commit=commit,
+            changes={key: TypeCounts(**counts) for key, counts in told.get("changes", {}).items()},
+            already_applied=True,
+        )
 
     def to_json(self) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -149,6 +165,8 @@ class MergeResult:
             "target": self.target,
             "outcome": self.outcome,
         }
+        if self.already_applied:
+            body["already_applied"] = True
         if self.actor_id:
             body["actor_id"] = self.actor_id
         if self.branch_deleted is not None:

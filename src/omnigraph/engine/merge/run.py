@@ -20,6 +20,7 @@ from omnigraph.engine.merge.conflicts import (
     TypeCounts,
     rule_conflict,
 )
+from omnigraph.engine.results import remembering
 from omnigraph.engine.write.change import TableChange, stage
 from omnigraph.engine.write.constraints import dangling, rules_of
 from omnigraph.engine.write.stored import Stored
@@ -30,12 +31,15 @@ from omnigraph.errors import (
     ConstraintViolationError,
     InputError,
     MergeConflictsError,
+    NotFoundError,
     OmnigraphError,
 )
 from omnigraph.model.changeset import TableUpdate, WriterKind
 from omnigraph.model.graph import Snapshot, TableEntry
 from omnigraph.model.limits import MERGE_CONFLICTS_LISTED_MAX
+from omnigraph.model.requests import KeyedRequest
 from omnigraph.model.schema import Catalog, NodeType
+from omnigraph.storage.applied import AppliedBeforeError
 from omnigraph.storage.writer import Intent, Prepared, WriteContext
 
 STRATEGIES: tuple[Strategy, ...] = ("fail", "ours", "theirs", "property")
@@ -66,11 +70,19 @@ def merge(
     actor_id: str | None,
     strategy: Strategy = "fail",
     delete_branch: bool = False,
+    idempotency_key: str | None = None,
 ) -> MergeResult:
     """Bring everything the source has and the target lacks into the target, as one commit."""
     _require_mergeable(source, target, strategy)
-    core.branch(source)
-    intent = Intent(branch=core.branch(target), kind=WriterKind.BRANCH_MERGE, actor_id=actor_id)
+    request = KeyedRequest.of(
+        idempotency_key, "merge", source=source, strategy=strategy, delete_branch=delete_branch
+    )
+    intent = Intent(
+        branch=core.branch(target),
+        kind=WriterKind.BRANCH_MERGE,
+        actor_id=actor_id,
+        request=request,
+    )
     worked: Merge | None = None
 
     def prepare(context: WriteContext) -> Prepared | None:
@@ -78,9 +90,15 @@ def merge(
         worked = work_out(core, source, context, strategy=strategy)
         if worked.conflicts:
             raise MergeConflictsError(source=source, target=target, conflicts=worked.conflicts)
-        return _prepared(worked, context)
+        changes = {key: one.to_json() for key, one in worked.counts.items()}
+        told = {"outcome": worked.outcome, "changes": changes}
+        return remembering(_prepared(worked, context), request, told)
 
-    after = core.write(intent, prepare)
+    try:
+        after = core.write(intent, prepare)
+    except AppliedBeforeError as before:
+        result = MergeResult.told_again(before.commit, source=source, target=target)
+        return _with_merged_branch_deleted(core, result) if delete_branch else result
     assert worked is not None, "a write prepares at least once"
     result = MergeResult(
         source=source,
@@ -126,6 +144,20 @@ def _with_branch_deleted(core: Core, result: MergeResult) -> MergeResult:
     except OmnigraphError as cause:
         return replace(result, branch_deleted=False, branch_delete_error=cause.message)
     return replace(result, branch_deleted=True)
+
+
+def _with_merged_branch_deleted(core: Core, result: MergeResult) -> MergeResult:
+    """The same for a merge that was made earlier. A branch that has gone on since, or another one
+    of that name, holds work that was never merged: it stays."""
+    assert result.commit is not None, "a merge that is told again has a commit"
+    try:
+        head = core.head(result.source)
+    except NotFoundError:
+        return replace(result, branch_deleted=True)
+    if head.graph_commit_id != result.commit.merged_parent_commit_id:
+        problem = f"branch '{result.source}' has changed since it was merged"
+        return replace(result, branch_deleted=False, branch_delete_error=problem)
+    return _with_branch_deleted(core, result)
 
 
 # --- working out -----------------------------------------------------------------------------

@@ -62,6 +62,12 @@ def records(data: Data, catalog: Catalog, *, strict: bool) -> Iterator[Record]:
             yield shape.record(number, value)
 
 
+def held_lines(data: Data) -> list[bytes]:
+    """The lines of a request, within its limits, as data that can be read more than once."""
+    with _lines(data) as lines:
+        return list(lines)
+
+
 # --- lines ------------------------------------------------------------------------------------
 
 
