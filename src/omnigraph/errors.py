@@ -17,7 +17,7 @@
     │   ├── StorageUnavailableError  LeaseUnavailableError  RecoveryRequiredError  TimeLimitError
     │   ├── JavaUnavailableError  SparkUnavailableError  EmbeddingError
     └── IntegrityError        what is stored is not what we wrote
-        ├── CorruptGraphError  UpgradeRequiredError
+        ├── CorruptGraphError  UpgradeRequiredError  UnfitColumnsError
 
 The class says what to do next, the fields say what happened, the text is for people. `code` is
 stable and kebab-case; messages are lower case, quote names, and end without a full stop.
@@ -496,3 +496,10 @@ class UpgradeRequiredError(IntegrityError):
     """The graph was written by a newer OmniGraph than this one."""
 
     code = "upgrade-required"
+
+
+class UnfitColumnsError(IntegrityError):
+    """The columns of a table do not fit its type in the schema: `missing`, `unexpected`,
+    `changed`."""
+
+    code = "unfit-columns"

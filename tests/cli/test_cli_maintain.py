@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import lance
 import pytest
 
 from omnigraph import Graph
@@ -67,6 +68,21 @@ def test_repair_of_a_sound_graph_changes_nothing(desk):
     report = desk("repair", "--confirm")
     assert report["graph_manifest_version"] is None
     assert {one["action"] for one in report["datasets"]} == {"no_op"}
+
+
+def test_repair_puts_back_what_somebody_else_wrote(desk):
+    before = desk("export", human=True)[0]
+    with Graph.open(desk.uri) as graph:
+        (key, entry), *_ = sorted(graph.snapshot().entries.items())
+        lance.dataset(f"{desk.uri}/{entry.dataset_path}").delete("true")
+    lines, _ = desk("repair", human=True)
+    assert "preview mode" in lines[0]
+    assert any("suspicious, preview (Delete)" in line for line in lines)
+    report = desk("repair", "--restore", "--confirm")
+    assert report["restore"] is True
+    (found,) = [one for one in report["datasets"] if one["type_key"] == key]
+    assert found["action"] == "restored"
+    assert desk("export", human=True)[0] == before
 
 
 def test_health_gives_advice_and_praise(desk):

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import lance
+
 from omnigraph import Graph
 
 SCHEMA = """
@@ -45,12 +47,20 @@ query after() { insert Person { name: "zoe" } }
 
 @dataclass(frozen=True)
 class Story:
-    """One writer at work. `branch` is the branch whose content the act changes."""
+    """One writer at work. `branch` is the branch whose content the act changes.
+
+    `again` says that the act itself is what has to be done again if it never began.
+    """
 
     name: str
     act: Callable[[Graph], Any]
     prepare: Callable[[Graph], Any] = lambda graph: None
     branch: str = "main"
+    again: bool = False
+
+    def mend(self, graph: Graph) -> None:
+        if self.again:
+            self.act(graph)
 
 
 def _load(mode: str, *lines: str, branch: str = "main") -> Callable[[Graph], Any]:
@@ -81,6 +91,12 @@ def _small_commits(graph: Graph, branch: str = "main") -> None:
         line = f'{{"type":"Person","data":{{"name":"{name}"}}}}'
         edge = f'{{"edge":"Knows","from":"{name}","to":"ada","data":{{"id":"{name}"}}}}'
         graph.load(f"{line}\n{edge}", mode="append", branch=branch)
+
+
+def _delete_behind_its_back(graph: Graph) -> None:
+    for key in ("node:Person", "edge:Knows"):
+        entry = graph.snapshot().entries[key]
+        lance.dataset(f"{graph.uri}/{entry.dataset_path}").delete("id in ('ada', 'k1')")
 
 
 STORIES: tuple[Story, ...] = (
@@ -147,6 +163,12 @@ STORIES: tuple[Story, ...] = (
         branch="side",
     ),
     Story("ensure_indices", lambda graph: graph.ensure_indices()),
+    Story(
+        "repair: two tables put back",
+        lambda graph: graph.repair(confirm=True, restore=True),
+        prepare=_delete_behind_its_back,
+        again=True,
+    ),
 )
 
 BY_NAME = {story.name: story for story in STORIES}

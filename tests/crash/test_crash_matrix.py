@@ -71,7 +71,8 @@ def check_before_or_after(uri: str, name: str) -> None:
     """The heart of the matter: all of the story or nothing of it, and life goes on."""
     before, after, _ = undisturbed(name)
     story = BY_NAME[name]
-    Graph.open(uri, durability="process").close()  # the first open recovers
+    with Graph.open(uri, durability="process") as graph:  # the first open recovers
+        story.mend(graph)
     found = content(uri)
     assert found in (before, after)
     assert_settled(uri)
@@ -121,6 +122,7 @@ def test_an_error_at_a_step_is_settled_at_once(tmp_path, name, step, nth):
         else:
             expected = after
         assert content(uri) == expected, "the caller was told the opposite of what happened"
+        BY_NAME[name].mend(graph)
         graph.mutate(PAIR, "after", branch=BY_NAME[name].branch)
     check_life_goes_on(uri, BY_NAME[name])
 

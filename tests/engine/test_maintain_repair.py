@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import lance
+import pyarrow as pa
 import pytest
-from maintain_world import add, make, names, stats
+from maintain_world import add, make, names, reopened, stats
 
-from omnigraph.errors import InputError
+from omnigraph.errors import ConflictError, InputError, UnfitColumnsError
 from omnigraph.storage.torn import version_file
 
 
@@ -156,3 +157,125 @@ def test_what_happened_is_told(graph):
 def test_force_alone_is_refused(graph):
     with pytest.raises(InputError, match="--force requires --confirm"):
         graph.repair(force=True)
+
+
+# --- columns, ids and ends ---
+
+
+def table(graph, key="node:Person", branch="main"):
+    entry = graph.snapshot(branch).entries[key]
+    return lance.dataset(f"{graph.uri}/{entry.dataset_path}")
+
+
+def add_column(graph):
+    table(graph).add_columns({"zz": "cast(1 as int)"})
+
+
+def drop_column(graph):
+    table(graph).drop_columns(["age"])
+
+
+def retype_column(graph):
+    table(graph).alter_columns({"path": "age", "data_type": pa.int64()})
+
+
+def rename_column(graph):
+    table(graph).alter_columns({"path": "age", "name": "years"})
+
+
+UNFIT = [
+    (add_column, [], ["zz"], []),
+    (drop_column, ["age"], [], []),
+    (retype_column, [], [], ["age"]),
+    (rename_column, ["age"], ["years"], []),
+]
+
+
+@pytest.mark.parametrize(("deed", "missing", "unexpected", "changed"), UNFIT)
+def test_columns_that_do_not_fit_are_never_published(graph, deed, missing, unexpected, changed):
+    deed(graph)
+    before = graph.commits()
+    found = stats(graph.repair(), "node:Person")
+    assert (found.classification, found.action) == ("suspicious", "preview")
+    assert "do not fit" in found.error
+    with pytest.raises(UnfitColumnsError) as caught:
+        graph.repair(confirm=True, force=True)
+    error = caught.value
+    assert (error.missing, error.unexpected, error.changed) == (missing, unexpected, changed)
+    assert error.type_key == "node:Person"
+    assert "--restore" in error.hint
+    assert graph.commits() == before
+    assert names(graph) == ["ada", "bob", "cyd"]
+
+
+def append_again(graph):
+    rows = table(graph)
+    lance.write_dataset(rows.to_table(filter="id = 'bob'"), rows, mode="append")
+
+
+@pytest.mark.parametrize(
+    ("deed", "told"),
+    [
+        (delete, ["src 'ada' not found in Person", "dst 'ada' not found in Person"]),
+        (append_again, ["'bob' appears in several rows"]),
+    ],
+)
+def test_what_force_breaks_is_told_before_and_after(graph, deed, told):
+    deed(graph)
+    for mode in MODES:
+        report = graph.repair(**mode)
+        assert report.violations_total == len(told)
+        assert all(text in one.message for one, text in zip(report.violations, told, strict=True))
+        assert report.to_json()["violations_total"] == len(told)
+
+
+def test_edges_that_went_with_their_node_break_nothing(graph):
+    delete(graph)
+    table(graph, "edge:Knows").delete("src = 'ada'")
+    report = graph.repair(confirm=True, force=True)
+    assert report.violations_total == 0
+    assert names(graph) == ["bob", "cyd"]
+
+
+# --- putting back ---
+
+
+@pytest.mark.parametrize(
+    "deed",
+    [case[0] for case in CASES[1:]] + [case[0] for case in UNFIT] + [append_again],
+)
+def test_a_table_is_put_back_whatever_happened_to_it(graph, deed):
+    before = sorted(graph.export())
+    deed(graph)
+    assert stats(graph.repair(restore=True), "node:Person").action == "preview"
+    assert stats(graph.repair(), "node:Person").classification != "no_drift"
+    report = graph.repair(confirm=True, restore=True)
+    assert stats(report, "node:Person").action in ("restored", "undone")
+    assert graph.commits()[0].actor_id == "omnigraph:repair"
+    assert stats(graph.repair(), "node:Person").classification == "no_drift"
+    assert sorted(graph.export()) == before
+    add(graph, "dan")
+    with reopened(graph) as fresh:
+        assert names(fresh) == ["ada", "bob", "cyd", "dan"]
+        assert fresh.optimize().commit is not None
+        assert names(fresh) == ["ada", "bob", "cyd", "dan"]
+
+
+def test_a_table_of_a_branch_is_put_back_on_its_own_line(graph):
+    graph.create_branch("side")
+    add(graph, "eve", branch="side")
+    path = f"{graph.uri}/{graph.snapshot('side').entries['node:Person'].location}"
+    line = graph.snapshot("side").entries["node:Person"].branch
+    lance.dataset(path).checkout_version((line, None)).delete("id = 'ada'")
+    with pytest.raises(ConflictError, match="outside of any commit"):
+        add(graph, "fay", branch="side")
+    report = graph.repair(confirm=True, restore=True, branch="side")
+    assert stats(report, "node:Person").action == "restored"
+    add(graph, "fay", branch="side")
+    assert names(graph, branch="side") == ["ada", "bob", "cyd", "eve", "fay"]
+    assert names(graph) == ["ada", "bob", "cyd"]
+
+
+def test_forcing_and_putting_back_contradict_each_other(graph):
+    with pytest.raises(InputError, match="not both"):
+        graph.repair(confirm=True, force=True, restore=True)

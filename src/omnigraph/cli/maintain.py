@@ -18,6 +18,7 @@ from omnigraph.errors import InputError
 from omnigraph.model.limits import MAINTENANCE_CONCURRENCY
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_SHOWN_MAX = 5
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 _branch_option = click.option(
     "--branch", default="main", show_default=True, metavar="NAME", help="the branch meant"
@@ -174,18 +175,27 @@ def duration(text: str) -> dt.timedelta:
     help="heal what is known to be harmless, undo writes that were given up",
 )
 @click.option("--force", is_flag=True, help="with --confirm: publish everything else as it is, too")
-def repair(call: Call, *, branch: str, confirm: bool, force: bool) -> None:
-    """Explain tables whose head is ahead of the manifest, and heal them if told to."""
-    if force and not confirm:
-        raise InputError("repair --force requires --confirm")
+@click.option(
+    "--restore",
+    is_flag=True,
+    help="with --confirm: put every table that drifted back to what is published",
+)
+def repair(call: Call, *, branch: str, confirm: bool, force: bool, restore: bool) -> None:
+    """Explain tables that something else has written to, and heal them if told to."""
     uri = call.target.uri
     call.announce()
     with call.graph(write=confirm) as graph:
-        report = graph.repair(confirm, force, branch=branch)
+        report = graph.repair(confirm, force, restore, branch=branch)
     body = report.to_json()
-    mode = "forced repair" if force else "repair" if confirm else "preview"
+    mode = "preview"
+    if confirm:
+        mode = "forced repair" if force else "restore" if restore else "repair"
     lines = [f"repair {uri} — {mode} mode, {len(body['datasets'])} datasets"]
     lines += [_repair_line(one) for one in body["datasets"]]
+    if report.violations_total:
+        word = "broken by it" if force else "--force would break"
+        lines.append(f"  {word}: {report.violations_total} times, for instance:")
+        lines += [f"    {one.message}" for one in report.violations[:_SHOWN_MAX]]
     call.emit({**body, "uri": uri}, human=lines)
     if report.refused:
         click.get_current_context().exit(1)

@@ -12,7 +12,7 @@ from omnigraph.engine.maintain.optimize import (
     ensure_indices,
     optimize,
 )
-from omnigraph.engine.maintain.repair import RepairReport, repair
+from omnigraph.engine.maintain.repair import Orders, RepairReport, repair
 from omnigraph.model.graph import MAIN
 from omnigraph.model.limits import MAINTENANCE_CONCURRENCY
 from omnigraph.storage.presence import Presence
@@ -73,14 +73,21 @@ class MaintenanceCalls:
 
     def repair(
         self,
-        confirm: bool = False,  # noqa: FBT001, FBT002 - the API fixes both
+        confirm: bool = False,  # noqa: FBT001, FBT002 - the API fixes all three
         force: bool = False,  # noqa: FBT001, FBT002
+        restore: bool = False,  # noqa: FBT001, FBT002
         *,
         branch: str = MAIN,
     ) -> RepairReport:
-        """Explain tables that moved past what is published; `confirm` publishes those where only
-        maintenance happened, `force` all others too."""
-        return repair(self._opened(), branch, confirm=confirm, force=force)
+        """Explain tables that moved past what is published.
+
+        `confirm` publishes those where only maintenance happened, and undoes writes of ours that
+        were given up. `force` publishes all others too, as long as columns, ids and edge ends
+        hold; `restore` puts every one of them back to what is published. Without `confirm` the
+        report only says how things stand.
+        """
+        orders = Orders(confirm=confirm, force=force, restore=restore)
+        return repair(self._opened(), branch, orders)
 
     def health(self, branch: str = MAIN) -> HealthReport:
         """Fragments, index coverage, versions, bytes and unfinished writes, with advice."""

@@ -327,9 +327,8 @@ class Writer:
             if suspects:
                 raise _recovery_required(staged.table_key, suspects[0])
             raise ConflictError(
-                f"'{staged.table_key}' is at version {head}, ahead of its published version "
-                f"{staged.pinned_version}, and no unfinished write explains it",
-                hint="run `omnigraph repair` before writing",
+                f"the data of '{staged.table_key}' was changed outside of any commit",
+                hint="`omnigraph repair` says how, and puts it back with --restore --confirm",
                 table_key=staged.table_key,
                 expected=staged.pinned_version,
                 actual=head,

@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from omnigraph.engine.core import Core, OpenMode
+from omnigraph.engine.maintain.forcing import broken_by, misfit, require_fitting
 from omnigraph.engine.maintain.optimize import require_settled
+from omnigraph.engine.write.violations import Violation
 from omnigraph.errors import InputError, IntegrityError, OmnigraphError
 from omnigraph.model.changeset import TableUpdate, WriterKind
 from omnigraph.model.graph import MAIN, Branch, Snapshot, TableEntry
@@ -23,14 +25,34 @@ from omnigraph.storage.writer import Intent, Prepared, WriteContext
 Classification = Literal[
     "no_drift", "verified_maintenance", "unpublished_write", "suspicious", "unverifiable"
 ]
-Action = Literal["no_op", "preview", "healed", "undone", "refused", "forced"]
+Action = Literal["no_op", "preview", "healed", "undone", "restored", "refused", "forced"]
 
 REPAIR_ACTOR: Final = "omnigraph:repair"
 FORCE_ACTOR: Final = "omnigraph:repair:force"
 # These change how rows are stored and found, never which rows there are.
 _HARMLESS: Final = frozenset({"Rewrite", "ReserveFragments", "CreateIndex"})
 _UNTOLD: Final = frozenset({"Unknown", "Unreadable"})
-_CHANGES: Final = frozenset({"healed", "undone", "forced"})
+_PUBLISHING: Final = frozenset({"healed", "forced"})
+_PUTTING_BACK: Final = frozenset({"undone", "restored"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orders:
+    """What a repair may do: nothing, what is safe, publish the rest too, or put the rest back."""
+
+    confirm: bool = False
+    force: bool = False
+    restore: bool = False
+
+    def check(self) -> None:
+        """`InputError` if the orders contradict each other."""
+        if self.force and self.restore:
+            raise InputError(
+                "repair takes --force or --restore, not both",
+                hint="--force publishes what lies there, --restore puts back what is published",
+            )
+        if self.force and not self.confirm:
+            raise InputError("repair --force requires --confirm")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,68 +81,82 @@ class RepairStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairReport:
-    """All tables of a branch; `graph_manifest_version` is None if nothing was published."""
+    """All tables of a branch; `graph_manifest_version` is None if nothing was published.
+
+    `violations` are what `force` would break, or has broken, and `violations_total` how many they
+    are: ids that stand twice, edges without an end.
+    """
 
     uri: str
     branch: str
     confirm: bool
     force: bool
+    restore: bool
     graph_manifest_version: int | None
     datasets: tuple[RepairStats, ...]
+    violations: tuple[Violation, ...] = ()
+    violations_total: int = 0
 
     @property
     def refused(self) -> bool:
         return any(one.action == "refused" for one in self.datasets)
 
     def to_json(self) -> dict[str, Any]:
-        return {
+        body: dict[str, Any] = {
             "uri": self.uri,
             "confirm": self.confirm,
             "force": self.force,
+            "restore": self.restore,
             "graph_manifest_version": self.graph_manifest_version,
             "datasets": [one.to_json() for one in self.datasets],
         }
+        if self.violations_total:
+            body["violations"] = [one.to_json() for one in self.violations]
+            body["violations_total"] = self.violations_total
+        return body
 
 
-def repair(
-    core: Core, branch: str = MAIN, *, confirm: bool = False, force: bool = False
-) -> RepairReport:
+def repair(core: Core, branch: str = MAIN, orders: Orders | None = None) -> RepairReport:
     """Explain every table of the branch; with `confirm` publish harmless heads and undo writes of
-    ours that were given up, with `force` publish everything else too.
+    ours that were given up, with `force` publish everything else too, with `restore` put every
+    table that drifted back to what is published.
 
     Only the branch's own tables can drift; those it inherits are looked at where they belong.
     """
-    if force and not confirm:
-        raise InputError("repair --force requires --confirm")
-    found: tuple[RepairStats, ...] = ()
+    orders = orders or Orders()
+    orders.check()
     report = RepairReport(
         uri=core.root.uri,
         branch=branch,
-        confirm=confirm,
-        force=force,
+        confirm=orders.confirm,
+        force=orders.force,
+        restore=orders.restore,
         graph_manifest_version=None,
         datasets=(),
     )
     if core.mode is OpenMode.READ_WRITE:
         require_settled(core, "repair")
-    found = _explained(core, core.head(branch), confirm=confirm, force=force)
-    if not any(one.action in _CHANGES for one in found):
+    snapshot = core.head(branch)
+    found = _explained(core, snapshot, orders)
+    report = _with_violations(core, snapshot, found, report)
+    if not any(one.action in _PUBLISHING | _PUTTING_BACK for one in found):
         return replace(report, datasets=found)
 
     def prepare(context: WriteContext) -> Prepared | None:
         # Under the lease of the branch nobody is in the middle of a write.
         nonlocal found
-        found = _explained(core, context.snapshot, confirm=confirm, force=force)
+        found = _explained(core, context.snapshot, orders)
         entries = context.snapshot.entries
-        updates = tuple(
-            _repoint(core, entries[one.type_key], one)
-            for one in found
-            if one.action in ("healed", "forced")
+        shown = [one for one in found if one.action in _PUBLISHING]
+        heads = {one.type_key: one.lance_head_version for one in shown}
+        require_fitting(core, context.snapshot, heads)
+        back = [one for one in found if one.action in _PUTTING_BACK]
+        assert not {one.type_key for one in back} & heads.keys(), "one table, one fate"
+        return Prepared(
+            staged=tuple(_put_back(core, entries[one.type_key], one) for one in back),
+            repoints=tuple(_repoint(core, entries[one.type_key], one) for one in shown),
+            strict=True,
         )
-        undone = tuple(
-            _undoing(core, entries[one.type_key], one) for one in found if one.action == "undone"
-        )
-        return Prepared(staged=undone, repoints=updates, strict=True)
 
     forced = any(one.action == "forced" for one in found)
     intent = Intent(
@@ -133,6 +169,20 @@ def repair(
     return replace(report, datasets=found, graph_manifest_version=version)
 
 
+def _with_violations(
+    core: Core, snapshot: Snapshot, found: Sequence[RepairStats], report: RepairReport
+) -> RepairReport:
+    heads = {
+        one.type_key: one.lance_head_version
+        for one in found
+        if one.classification == "suspicious" and one.error is None
+    }
+    if report.restore:
+        return report
+    broken = broken_by(core, snapshot, heads)
+    return replace(report, violations=tuple(broken.listed), violations_total=broken.total)
+
+
 def _repoint(core: Core, entry: TableEntry, stats: RepairStats) -> TableUpdate:
     head = replace(entry, version=stats.lance_head_version)
     return TableUpdate(
@@ -143,23 +193,17 @@ def _repoint(core: Core, entry: TableEntry, stats: RepairStats) -> TableUpdate:
     )
 
 
-def _undoing(core: Core, entry: TableEntry, stats: RepairStats) -> StagedWrite:
+def _put_back(core: Core, entry: TableEntry, stats: RepairStats) -> StagedWrite:
     """What is published becomes the newest version again."""
     return core.rooms.tables.stage_restore(entry, over=stats.lance_head_version)
 
 
-def _explained(
-    core: Core, snapshot: Snapshot, *, confirm: bool, force: bool
-) -> tuple[RepairStats, ...]:
+def _explained(core: Core, snapshot: Snapshot, orders: Orders) -> tuple[RepairStats, ...]:
     own = [entry for entry in snapshot.datasets if snapshot.branch.owns(entry.branch)]
-    return tuple(
-        _explain(core, entry, snapshot.branch, confirm=confirm, force=force) for entry in own
-    )
+    return tuple(_explain(core, entry, snapshot, orders) for entry in own)
 
 
-def _explain(
-    core: Core, entry: TableEntry, branch: Branch, *, confirm: bool, force: bool
-) -> RepairStats:
+def _explain(core: Core, entry: TableEntry, snapshot: Snapshot, orders: Orders) -> RepairStats:
     head = core.rooms.tables.head_version(entry.location, entry.branch)
     if head < entry.version:
         raise IntegrityError(
@@ -170,18 +214,31 @@ def _explain(
             actual=head,
         )
     made, problem = _between(core, entry, head)
-    ours = [one for one in made if _is_unpublished(core, branch, one)]
+    ours = [one for one in made if _is_unpublished(core, snapshot.branch, one)]
     operations = [one.operation for one in made if one not in ours]
     classification = classify(operations, problem, given_up=len(ours))
+    if classification == "suspicious":
+        problem = _unfit(core, entry, snapshot, head)
     return RepairStats(
         type_key=entry.table_key,
         published_dataset_version=entry.version,
         lance_head_version=head,
         classification=classification,
-        action=action_for(classification, confirm=confirm, force=force),
+        action=action_for(classification, orders),
         operations=tuple(one.operation for one in made),
         error=problem,
     )
+
+
+def _unfit(core: Core, entry: TableEntry, snapshot: Snapshot, head: int) -> str | None:
+    """Why the head could not be published even by force, as far as its columns tell."""
+    tables = core.rooms.tables
+    wrong = misfit(
+        core.catalog(snapshot).type_of(entry.table_key),
+        found=tables.open(replace(entry, version=head)),
+        published=tables.open(entry),
+    )
+    return None if wrong is None else f"its columns do not fit the schema ({wrong})"
 
 
 def _between(
@@ -231,14 +288,16 @@ def classify(
     return "unpublished_write" if given_up else "verified_maintenance"
 
 
-def action_for(classification: Classification, *, confirm: bool, force: bool) -> Action:
+def action_for(classification: Classification, orders: Orders) -> Action:
     """What to do about it."""
     if classification == "no_drift":
         return "no_op"
-    if not confirm:
+    if not orders.confirm:
         return "preview"
-    if classification == "verified_maintenance":
-        return "healed"
     if classification == "unpublished_write":
         return "undone"
-    return "forced" if force else "refused"
+    if orders.restore:
+        return "restored"
+    if classification == "verified_maintenance":
+        return "healed"
+    return "forced" if orders.force else "refused"

@@ -110,7 +110,7 @@ def rules_of(entity: Entity) -> Rules:
     return Rules(
         values=_value_rules(entity),
         unique=_unique_rules(entity),
-        endpoints=_endpoint_rules(entity),
+        endpoints=endpoint_rules(entity),
         out_degree=_out_degree(entity),
     )
 
@@ -149,7 +149,8 @@ def _unique_rules(entity: Entity) -> tuple[Unique, ...]:
     return tuple(seen.values())
 
 
-def _endpoint_rules(entity: Entity) -> tuple[Endpoint, ...]:
+def endpoint_rules(entity: Entity) -> tuple[Endpoint, ...]:
+    """What the ends of a type's edges must name; nothing for nodes."""
     if isinstance(entity, NodeType):
         return ()
     return (
