@@ -3,13 +3,14 @@
 Only rows that are not at the same place in both versions of a table are read; they are paired by
 entity id and compared property by property, typed: null is not "", 1.0 is not "1". An entity that
 was deleted and made again, or touched without a change, is judged by what it is, not by what was
-done to it.
+done to it. Where the schema changed in between, the older rows are seen in the columns of the newer
+schema.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -35,10 +36,14 @@ class Side:
 
     table: Table
     rows: pa.Table  # id, (src, dst,) properties without blobs, _rowid
+    stored_as: Mapping[str, str | None] = field(default_factory=dict)  # where names differ
 
     def blobs(self, name: str, places: Places) -> list[StoredBlob | None]:
+        stored = self.stored_as.get(name, name)
+        if stored is None:
+            return [None] * len(places)
         row_ids = self.rows[ROW_ID].to_numpy()[places]
-        return self.table.blobs(name, [int(row_id) for row_id in row_ids])
+        return self.table.blobs(stored, [int(row_id) for row_id in row_ids])
 
     @property
     def ids(self) -> Any:
@@ -72,10 +77,56 @@ def difference(
     """How the type's entities differ from one version of its table to another."""
     old, new = tables.open(before), tables.open(after)
     columns = [name for name in batch_schema(entity).names if name not in blob_names(entity)]
+    stored_as = _older_names(old, new, batch_schema(entity).names)
     new_rows, old_rows = new.differing_rows(
-        old, one_line=tables.descends(after, before), columns=columns
+        old,
+        one_line=tables.descends(after, before),
+        columns=columns,
+        older_columns=[name for name in map(stored_as.get, columns) if name is not None],
     )
-    return _paired(entity, Side(table=old, rows=old_rows), Side(table=new, rows=new_rows))
+    lifted = _in_columns_of(new_rows.schema, old_rows, stored_as)
+    return _paired(
+        entity,
+        Side(table=old, rows=lifted, stored_as=stored_as),
+        Side(table=new, rows=new_rows),
+    )
+
+
+def _older_names(old: Table, new: Table, columns: list[str]) -> dict[str, str | None]:
+    """What each column was called in the older version; None if it was not there.
+
+    A renamed column keeps its number. A column that was made again under its name, as widening
+    does, goes on from the one before it.
+    """
+    by_number = {number: name for name, number in old.column_numbers.items()}
+    numbers = new.column_numbers
+    names = {column: by_number.get(numbers[column]) for column in columns}
+    taken = set(names.values())
+    free = set(by_number.values()) - taken
+    return {
+        column: column if name is None and column in free else name
+        for column, name in names.items()
+    }
+
+
+def _in_columns_of(schema: pa.Schema, rows: pa.Table, stored_as: Mapping[str, str | None]) -> Any:
+    """The rows in another version's columns: renamed, widened, null where there was no column."""
+    if rows.schema.equals(schema):
+        return rows
+    columns: list[Any] = []
+    for wanted in schema:
+        name = stored_as.get(wanted.name, wanted.name)
+        columns.append(_cast(rows, name, wanted.type))
+    return pa.Table.from_arrays(columns, names=schema.names)
+
+
+def _cast(rows: pa.Table, name: str | None, to: pa.DataType) -> Any:
+    if name is not None:
+        try:
+            return rows[name].cast(to)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            pass  # another property that took the name of a dropped one
+    return pa.array([None] * rows.num_rows, to)
 
 
 def blob_names(entity: NodeType | EdgeType) -> list[str]:
@@ -88,12 +139,12 @@ def whole_rows(side: Side, entity: NodeType | EdgeType, places: Places) -> pa.Ta
     chosen = side.rows.take(places)
     types = {prop.name: prop.type for prop in entity.properties}
     columns: list[Any] = []
-    for field in schema:
-        if field.name in blob_names(entity):
-            cells = [_cell(blob) for blob in side.blobs(field.name, places)]
-            columns.append(from_fitted(cells, types[field.name]))
+    for name in schema.names:
+        if name in blob_names(entity):
+            cells = [_cell(blob) for blob in side.blobs(name, places)]
+            columns.append(from_fitted(cells, types[name]))
         else:
-            columns.append(chosen[field.name])
+            columns.append(chosen[name])
     return pa.Table.from_arrays(columns, schema=schema)
 
 

@@ -1,53 +1,94 @@
-"""What happened to one table between two of its versions, as rows with the kind of change."""
+"""What happened to one type between two states of the graph, as rows with the kind of change.
+
+An entity is judged by what it was and what it is, as the change feed in process judges it: one that
+was replaced is one update, one that was touched without a change is none. Every entity occurs at
+most once, so the rows of a span can be applied in any order.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.types import StringType, StructField
 
-from omnigraph.model.graph import TableEntry
+from omnigraph.engine.difference import Places, Side, difference
+from omnigraph.errors import ChangeFeedGapError, NotFoundError
+from omnigraph.model.graph import Snapshot, TableEntry
+from omnigraph.model.limits import GROUP_ROWS
 from omnigraph.model.schema import EdgeType, NodeType, Scalar
-from omnigraph.pipeline.arrow import nulls
+from omnigraph.pipeline.arrow import nulls, picked
+from omnigraph.pipeline.groups import fragment_groups
 from omnigraph.pipeline.parts import GraphAccess
-from omnigraph.storage.table import Table
 
 CHANGE_TYPE, COMMIT_ID = "_change_type", "_commit_id"
 CHANGE_FIELDS = [
     StructField(CHANGE_TYPE, StringType(), nullable=False),
     StructField(COMMIT_ID, StringType(), nullable=False),
 ]
+_BATCH_ROWS = 65_536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeSpan:
-    """Two states of one table. `older` is None when everything counts as inserted."""
+    """Two states of one type. `older` is None when everything counts as inserted; then the work
+    can be cut, and `fragments` says which part of it this is."""
 
     access: GraphAccess
     entity: NodeType | EdgeType
     older: TableEntry | None
     newer: TableEntry
     commit_id: str
+    fragments: tuple[int, ...] | None = None
+
+    def pieces(self, *, rows: int = GROUP_ROWS) -> list[ChangeSpan]:
+        """The span as one task, or as many as its rows deserve. `ChangeFeedGapError` if the older
+        state is gone."""
+        if self.older is not None:
+            try:
+                self.access.table(self.older)
+            except NotFoundError as cause:
+                raise ChangeFeedGapError(commit_id=self.commit_id) from cause
+            return [self]
+        groups = fragment_groups(self.access.table(self.newer), rows=rows)
+        return [replace(self, fragments=group.fragments) for group in groups]
+
+
+def entry_before(older: Snapshot | None, newer: TableEntry) -> TableEntry | None:
+    """The table of the same type in an older state: renaming a type leaves it where it is."""
+    entries: Mapping[str, TableEntry] = older.entries if older else {}
+    same_place = (one for one in entries.values() if one.location == newer.location)
+    return next(same_place, None) or entries.get(newer.table_key)
 
 
 def change_batches(span: ChangeSpan) -> Iterator[pa.RecordBatch]:
-    """Inserted and updated rows as they are now, deleted rows as they were."""
-    if span.older == span.newer:
-        return
-    newer = span.access.table(span.newer)
-    names = _names(span.entity)
+    """Deleted rows as they were, updated and inserted rows as they are now."""
     if span.older is None:
-        for batch in newer.scan(columns=names):
+        newer = span.access.table(span.newer)
+        for batch in newer.scan(columns=_names(span.entity), fragments=span.fragments):
             yield from _marked(pa.Table.from_batches([batch]), "insert", span)
         return
-    older = span.access.table(span.older)
-    delta = newer.changes_since(older, columns=names)
-    yield from _marked(delta.inserted, "insert", span)
-    yield from _marked(delta.updated, "update", span)
-    yield from _marked(_gone(older, delta.deleted_row_ids, names), "delete", span)
+    if _same_version(span.older, span.newer):
+        return
+    found = difference(span.access.tables, span.entity, span.older, span.newer)
+    yield from _marked(_at(found.before, found.deleted), "delete", span)
+    yield from _marked(_at(found.after, found.updated_after), "update", span)
+    yield from _marked(_at(found.after, found.inserted), "insert", span)
+
+
+def _same_version(older: TableEntry, newer: TableEntry) -> bool:
+    return (older.location, older.branch, older.version) == (
+        newer.location,
+        newer.branch,
+        newer.version,
+    )
+
+
+def _at(side: Side, places: Places) -> pa.Table:
+    rows: pa.Table = picked(side.rows, places)
+    return rows
 
 
 def _names(entity: NodeType | EdgeType) -> list[str]:
@@ -56,20 +97,17 @@ def _names(entity: NodeType | EdgeType) -> list[str]:
     return ["id", *ends, *plain]
 
 
-def _gone(older: Table, row_ids: Any, names: list[str]) -> pa.Table:
-    return older.take(row_ids, names)
-
-
-def _marked(rows: Any, kind: str, span: ChangeSpan) -> Iterator[pa.RecordBatch]:
-    table = rows if isinstance(rows, pa.Table) else rows.read_all()
-    if not table.num_rows:
-        return
-    columns: dict[str, Any] = {
-        CHANGE_TYPE: pa.array([kind] * table.num_rows, pa.string()),
-        COMMIT_ID: pa.array([span.commit_id] * table.num_rows, pa.string()),
-        **{name: table.column(name) for name in _names(span.entity)},
-    }
-    for prop in span.entity.properties:  # blobs are not part of the feed
-        if prop.type.scalar is Scalar.BLOB:
-            columns[prop.name] = nulls(table.num_rows, pa.binary())
-    yield from pa.table(columns).combine_chunks().to_batches()
+def _marked(rows: pa.Table, kind: str, span: ChangeSpan) -> Iterator[pa.RecordBatch]:
+    for batch in rows.to_batches(_BATCH_ROWS):
+        count = batch.num_rows
+        if not count:
+            continue
+        columns: dict[str, Any] = {
+            CHANGE_TYPE: pa.repeat(pa.scalar(kind), count),
+            COMMIT_ID: pa.repeat(pa.scalar(span.commit_id), count),
+            **{name: batch.column(name) for name in _names(span.entity)},
+        }
+        for prop in span.entity.properties:  # blobs are not part of the feed
+            if prop.type.scalar is Scalar.BLOB:
+                columns[prop.name] = nulls(count, pa.binary())
+        yield pa.RecordBatch.from_pydict(columns)

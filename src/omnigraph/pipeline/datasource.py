@@ -26,7 +26,14 @@ from omnigraph.model.graph import MAIN, Snapshot, TableEntry
 from omnigraph.model.limits import GROUP_ROWS
 from omnigraph.model.ports import World
 from omnigraph.model.schema import Catalog, EdgeType, NodeType, Scalar
-from omnigraph.pipeline.changefeed import CHANGE_FIELDS, ChangeSpan, change_batches
+from omnigraph.pipeline.changefeed import (
+    CHANGE_FIELDS,
+    CHANGE_TYPE,
+    COMMIT_ID,
+    ChangeSpan,
+    change_batches,
+    entry_before,
+)
 from omnigraph.pipeline.files import FileAccess
 from omnigraph.pipeline.framestage import stage_batches
 from omnigraph.pipeline.groups import FragmentGroup, fragment_groups
@@ -159,6 +166,7 @@ class TypeReader(DataSourceReader):
             self._groups = list(fragment_groups(table, rows=options.rows_per_partition))
         finally:
             core.close()
+        _require_columns(self._entity, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
         return [GroupPartition(group) for group in self._groups]
@@ -204,12 +212,14 @@ class ChangeReader(DataSourceReader):
         try:
             newer = core.snapshot(options.branch, options.end)
             older = core.snapshot(options.branch, options.start) if options.start else None
-            self._span = _span(core, options, older, newer)
+            span = _span(core, options, older, newer)
         finally:
             core.close()
+        _require_columns(span.entity, schema)
+        self._pieces = span.pieces(rows=options.rows_per_partition)
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [SpanPartition(self._span)]
+        return [SpanPartition(piece) for piece in self._pieces]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         for batch in change_batches(partition.span):
@@ -241,7 +251,10 @@ class ChangeStreamReader(DataSourceStreamReader):
         with _opened(self._options) as core:
             older = core.snapshot(self._options.branch, first) if first else None
             newer = core.snapshot(self._options.branch, last)
-            return [SpanPartition(_span(core, self._options, older, newer))]
+            span = _span(core, self._options, older, newer)
+        _require_columns(span.entity, self._schema)
+        pieces = span.pieces(rows=self._options.rows_per_partition)
+        return [SpanPartition(piece) for piece in pieces]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         for batch in change_batches(partition.span):
@@ -266,13 +279,27 @@ def _span(
     core: Core, options: SourceOptions, older: Snapshot | None, newer: Snapshot
 ) -> ChangeSpan:
     entity = type_named(options.type_name, core.catalog(newer))
+    entry = newer.entries[entity.table_key]
     return ChangeSpan(
         access=GraphAccess(uri=core.root.uri, environ=dict(aws_environment())),
         entity=entity,
-        older=older.entries.get(entity.table_key) if older else None,
-        newer=newer.entries[entity.table_key],
+        older=entry_before(older, entry),
+        newer=entry,
         commit_id=newer.graph_commit_id,
     )
+
+
+def _require_columns(entity: NodeType | EdgeType, schema: StructType) -> None:
+    """Refuse a column that the type does not have: asked for by mistake, or gone since the query
+    began. Tasks would find out too, each by itself and four times over."""
+    known = {*spark_schema(entity).names, CHANGE_TYPE, COMMIT_ID}
+    unknown = [field.name for field in schema.fields if field.name not in known]
+    if unknown:
+        raise InputError(
+            f"{entity.name} has no column '{unknown[0]}'",
+            hint="if the schema of the graph has changed, start the query again; "
+            f"the type has {', '.join(spark_schema(entity).names)}",
+        )
 
 
 # --- writing ----------------------------------------------------------------------------------

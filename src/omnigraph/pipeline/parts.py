@@ -42,7 +42,7 @@ class GraphAccess:
 
     def table(self, entry: TableEntry) -> Table:
         """The stored table at the entry's version."""
-        return self._tables.open(entry)
+        return self.tables.open(entry)
 
     def folder(self, entry: TableEntry) -> str:
         """Where the fragments of a table's line are written."""
@@ -53,7 +53,7 @@ class GraphAccess:
         return self.root.storage_options
 
     @cached_property
-    def _tables(self) -> Tables:
+    def tables(self) -> Tables:
         return Tables(self.root, World())
 
     def __getstate__(self) -> dict[str, Any]:

@@ -157,18 +157,23 @@ class TableReader:
             )
 
     def differing_rows(
-        self, older: TableReader, *, one_line: bool, columns: Sequence[str]
+        self,
+        older: TableReader,
+        *,
+        one_line: bool,
+        columns: Sequence[str],
+        older_columns: Sequence[str],
     ) -> tuple[pa.Table, pa.Table]:
-        """The rows of this version and of the other that may differ, each with its row id.
+        """The rows of this version and of the other that may differ, each with its row id; of the
+        other version, the columns that it has.
 
         Costs what the difference costs. `one_line`: the other is an ancestor (`Tables.descends`).
         """
         with self._reading():
             mine, theirs = delta.differing(self._pinned, older._pinned, one_line=one_line)
-            names = [*(name for name in columns if name != ROW_ID), ROW_ID]
             return (
-                reading.rows_at(self._pinned, mine, names),
-                reading.rows_at(older._pinned, theirs, names),
+                reading.rows_at(self._pinned, mine, [*columns, ROW_ID]),
+                reading.rows_at(older._pinned, theirs, [*older_columns, ROW_ID]),
             )
 
     def unshared_fragments(self, other: TableReader) -> tuple[int, ...]:
