@@ -55,7 +55,7 @@ def graph(home):
 @pytest.mark.parametrize(
     ("name", "params", "columns", "rows"),
     [
-        ("point", {"n": "p00007"}, ["age"], 1),
+        ("point", {"n": "p00007"}, ["age", "id"], 1),  # rows come by id
         ("filtered", {}, ["id"], 223),  # the key is the id
         ("page", {}, ["city", "id"], 5),
         ("top", {}, ["age", "id"], 3),

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.compiler.query.ir import CompareOp
+from omnigraph.engine.expr.compare import compare
 from omnigraph.engine.read.column import Column, Growable
-from omnigraph.engine.read.compare import compare
 from omnigraph.engine.read.relation import Relation, joined_rows
 from omnigraph.engine.read.sort import Everything, Key, first_rows, order_rows
 from omnigraph.engine.read.text import cut, stem, within_edits, words

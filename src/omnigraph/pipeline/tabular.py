@@ -12,8 +12,9 @@ import orjson
 import pyarrow as pa
 
 from omnigraph.engine.write.columns import CellProblem, column, column_type
-from omnigraph.engine.write.values import DATE_PATTERN, INTEGER_BOUNDS, MS_MAX, MS_MIN
+from omnigraph.engine.write.values import DATE_PATTERN, MS_MAX, MS_MIN
 from omnigraph.model.schema import FLOATS, INTEGERS, PropertyType, Scalar
+from omnigraph.model.values import INTEGER_BOUNDS
 from omnigraph.pipeline.arrow import Column, flat, nulls, pc
 
 _IDENTITY: Final = PropertyType(scalar=Scalar.STRING, nullable=True)

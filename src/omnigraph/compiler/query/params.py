@@ -10,9 +10,10 @@ from typing import Any, Literal
 
 from omnigraph.compiler.query.ir import ParamDecl
 from omnigraph.compiler.query.temporal import parse_date, parse_datetime
-from omnigraph.compiler.query.types import F32_MAX, INTEGER_RANGES, core, element
+from omnigraph.compiler.query.types import core, element
 from omnigraph.errors import InputError, MissingParameterError, ParameterError
 from omnigraph.model.schema import INTEGERS, PropertyType, Scalar
+from omnigraph.model.values import F32_MAX, INTEGER_BOUNDS
 
 # A JavaScript number is a double: beyond this, whole numbers lose digits on the way here.
 JS_SAFE_INTEGER_MAX = 2**53 - 1
@@ -124,7 +125,7 @@ class _Binder:
                 raise self.error(message)
         else:
             raise self.error(f"expected integer, got {_word(value)}")
-        low, high = INTEGER_RANGES[scalar]
+        low, high = INTEGER_BOUNDS[scalar]
         if not low <= number <= high:
             message = f"value {number} exceeds {scalar.value}"
             raise self.error(message, hint=f"{scalar.value} goes from {low} to {high}")

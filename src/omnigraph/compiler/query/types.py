@@ -10,6 +10,7 @@ from omnigraph.compiler.query import ast
 from omnigraph.compiler.query.expressions import Literal, ScalarValue, Value
 from omnigraph.compiler.query.temporal import parse_date, parse_datetime
 from omnigraph.model.schema import INTEGERS, NUMBERS, PropertyType, Scalar
+from omnigraph.model.values import F32_MAX, INTEGER_BOUNDS
 
 STRING = PropertyType(scalar=Scalar.STRING)
 I64 = PropertyType(scalar=Scalar.I64)
@@ -19,14 +20,6 @@ DATE = PropertyType(scalar=Scalar.DATE)
 DATETIME = PropertyType(scalar=Scalar.DATETIME)
 BOOL = PropertyType(scalar=Scalar.BOOL)
 NULL = PropertyType(scalar=Scalar.STRING, nullable=True)
-
-INTEGER_RANGES = {
-    Scalar.I32: (-(2**31), 2**31 - 1),
-    Scalar.I64: (-(2**63), 2**63 - 1),
-    Scalar.U32: (0, 2**32 - 1),
-    Scalar.U64: (0, 2**64 - 1),
-}
-F32_MAX = 3.4028234663852886e38
 
 
 class LiteralError(Exception):
@@ -107,10 +100,10 @@ def literal(lit: ast.Lit | ast.ListLit) -> Literal:
 
 
 def _integer_type(value: int) -> PropertyType:
-    low, high = INTEGER_RANGES[Scalar.I64]
+    low, high = INTEGER_BOUNDS[Scalar.I64]
     if low <= value <= high:
         return I64
-    if 0 <= value <= INTEGER_RANGES[Scalar.U64][1]:
+    if 0 <= value <= INTEGER_BOUNDS[Scalar.U64][1]:
         return U64
     raise LiteralError(f"integer {value} does not fit 64 bits", code="T7")
 
@@ -247,7 +240,7 @@ def _fit_number(value: float, target: PropertyType, name: str) -> float:
         if value != int(value):
             message = f"property `{name}` has type {core(target)} but got the fraction {value}"
             raise LiteralError(message)
-        low, high = INTEGER_RANGES[target.scalar]
+        low, high = INTEGER_BOUNDS[target.scalar]
         if not low <= value <= high:
             message = f"property `{name}` has type {core(target)}, which cannot hold {value}"
             raise LiteralError(message, hint=f"{core(target)} goes from {low} to {high}")

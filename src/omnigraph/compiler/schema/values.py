@@ -16,6 +16,7 @@ from omnigraph.model.schema import (
     PropertyType,
     Scalar,
 )
+from omnigraph.model.values import F32_MAX, INTEGER_BOUNDS
 
 VECTOR_DIMENSION_MAX = 2**31 - 1  # Arrow's fixed-size lists count with a signed 32-bit number
 _DIMENSION_PARSED_MAX = 2**32 - 1
@@ -26,13 +27,6 @@ _OTHER_NAMES = {
     "text": "String", "str": "String", "boolean": "Bool", "timestamp": "DateTime",
     "bytes": "Blob", "binary": "Blob",
 }  # fmt: skip
-_INTEGER_BOUNDS = {
-    Scalar.I32: (-(2**31), 2**31 - 1),
-    Scalar.I64: (-(2**63), 2**63 - 1),
-    Scalar.U32: (0, 2**32 - 1),
-    Scalar.U64: (0, 2**64 - 1),
-}
-_F32_MAX = 3.4028234663852886e38
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _DATETIME = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?"
@@ -103,7 +97,7 @@ def default_of(kind: PropertyType, written: Argument) -> LiteralValue | None:
     if kind.enum_values is not None:
         return value if value in kind.enum_values else None
     if kind.scalar in INTEGERS:
-        low, high = _INTEGER_BOUNDS[kind.scalar]
+        low, high = INTEGER_BOUNDS[kind.scalar]
         fits = isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
         return value if fits else None
     if kind.scalar in FLOATS:
@@ -121,7 +115,7 @@ def _float_default(scalar: Scalar, value: LiteralValue) -> float | None:
     if isinstance(value, bool | str):
         return None
     number = float(value)
-    return None if scalar is Scalar.F32 and abs(number) > _F32_MAX else number
+    return None if scalar is Scalar.F32 and abs(number) > F32_MAX else number
 
 
 def _is_moment(scalar: Scalar, text: str) -> bool:

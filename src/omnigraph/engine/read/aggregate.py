@@ -12,14 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from omnigraph.compiler.query import ir
-from omnigraph.engine.read.arrow import Array, pa
+from omnigraph.engine.arrow import Array, pa
+from omnigraph.engine.expr.evaluate import Constants, Scope, column_of, evaluate
+from omnigraph.engine.expr.order import equal_codes, ordered_codes
 from omnigraph.engine.read.column import Positions
 from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.counting import weighted_counts
-from omnigraph.engine.read.evaluate import Constants, column_of, evaluate
 from omnigraph.engine.read.relation import Relation, distinct_positions, row_keys
 from omnigraph.engine.read.scope import RowScope
-from omnigraph.engine.read.sort import equal_codes, ordered_codes
 from omnigraph.errors import InputError
 from omnigraph.storage.arrow_schema import value_type
 
@@ -55,6 +55,9 @@ class GroupScope:
 
     def search(self, expr: ir.TextMatch | ir.Bm25 | ir.Nearest | ir.Rrf) -> Array:
         raise AssertionError(f"a group has no {expr}")
+
+    def at(self, rows: Positions) -> Scope:
+        raise AssertionError(f"no conditions are asked of {len(rows)} groups")
 
 
 def grouped(
@@ -133,9 +136,10 @@ def _aggregate(call: ir.AggregateCall, scope: RowScope, codes: Positions, groups
             sums = _fitting(_sums(values, codes, groups))
             return pa.array(sums, target, mask=counts == 0)
         case ir.AggregateFn.AVG:
-            sums = _sums(values, codes, groups)
-            means = np.asarray(sums, dtype=np.float64) / np.maximum(counts, 1)
-            return pa.array(means, target, mask=counts == 0)
+            sums, some = _sums(values, codes, groups), np.maximum(counts, 1)
+            if sums.dtype == np.object_:  # Python rounds only once when it divides integers
+                some = some.astype(np.object_)
+            return pa.array((sums / some).astype(np.float64), target, mask=counts == 0)
 
 
 def _present(arg: ir.Expr, scope: RowScope) -> npt.NDArray[np.bool_]:

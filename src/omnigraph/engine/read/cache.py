@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from omnigraph.engine.read.arrow import Array, pa
+from omnigraph.engine.arrow import Array, pa
 from omnigraph.engine.read.column import PATCH_ROWS_MAX, Positions, one_array
 from omnigraph.engine.read.counters import Counters
 from omnigraph.engine.read.frame import SMALL_TABLE_ROWS, Change, Frame

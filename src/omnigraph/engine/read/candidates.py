@@ -11,10 +11,11 @@ from typing import Any, Final
 import numpy as np
 
 from omnigraph.compiler.query import ir
+from omnigraph.engine.expr.evaluate import is_constant
+from omnigraph.engine.expr.sql import push_down
 from omnigraph.engine.read.column import Mask, Positions, one_array
 from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.frame import SMALL_TABLE_ROWS, Frame
-from omnigraph.engine.read.pushdown import condition_sql
 from omnigraph.engine.read.relation import Relation
 from omnigraph.engine.read.scope import RowScope
 from omnigraph.engine.read.source import ROW_ID
@@ -113,31 +114,24 @@ class Candidates:
 
     def _pushed(self, frame: Frame) -> Positions:
         """Let storage evaluate what it can, and the rest over what it found."""
-        texts = [condition_sql(one, self._run.constants) for one in self.binding.conditions]
-        where = " AND ".join(f"({text})" for text in texts if text is not None)
-        if not where:
+        pushed = push_down(self.binding.conditions, self._run.constants)
+        if pushed.where is None:
             everything = frame.positions()
             return everything[self._satisfied(everything)]
         for one in self._columns():
             frame.note_use(one)
-        table = frame.source.read([], where=where)
+        table = frame.source.read([], where=pushed.where)
         row_ids = one_array(table[ROW_ID]).to_numpy(zero_copy_only=False)
         found = np.sort(frame.at_row_ids(row_ids))
-        rest = [
-            one for one, text in zip(self.binding.conditions, texts, strict=True) if text is None
-        ]
-        return found[self._satisfied(found, tuple(rest))] if rest else found
+        return found[self._satisfied(found, pushed.rest)] if pushed.rest else found
 
     def _satisfied(
         self, positions: Positions, conditions: tuple[ir.Expr, ...] | None = None
     ) -> Mask:
-        keep = np.ones(len(positions), dtype=np.bool_)
         if not len(positions):
-            return keep
+            return np.ones(0, dtype=np.bool_)
         scope = RowScope(self._run, Relation.of(self.binding.var, positions))
-        for condition in self.binding.conditions if conditions is None else conditions:
-            keep &= scope.true_for(condition)
-        return keep
+        return scope.true_for(*(self.binding.conditions if conditions is None else conditions))
 
 
 def _is_equality(condition: ir.Expr) -> bool:
@@ -160,7 +154,7 @@ def _ids_of(run: Run, condition: ir.Expr) -> list[str] | None:
     match condition:
         case ir.Compare(op=ir.CompareOp.EQ, left=left, right=right):
             for side, other in ((left, right), (right, left)):
-                if _names_entity(run, side) and _is_constant(other):
+                if _names_entity(run, side) and is_constant(other):
                     value = run.constants.value(other)
                     return [] if value is None else [value]
         case ir.InList(needle=needle, options=options) if _names_entity(run, needle):
@@ -175,7 +169,3 @@ def _names_entity(run: Run, expr: ir.Expr) -> bool:
     if isinstance(expr, ir.IdRef):
         return True
     return isinstance(expr, ir.PropertyRef) and run.stored(expr.var, expr.prop) == "id"
-
-
-def _is_constant(expr: ir.Expr) -> bool:
-    return isinstance(expr, ir.Literal | ir.Param)

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from omnigraph.engine.read.arrow import Array, Values, pa, pc
+from omnigraph.engine.arrow import Array, pa
 
 Positions = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -90,15 +90,6 @@ def one_array(values: Any) -> Array:
     if isinstance(values, pa.ChunkedArray):
         return values.chunk(0) if values.num_chunks == 1 else values.combine_chunks()
     return values
-
-
-def truths(values: Values, count: int) -> Mask:
-    """Where a three-valued answer is true: null counts as not true."""
-    if isinstance(values, pa.Scalar):
-        return np.full(count, values.as_py() is True)
-    if values.null_count:
-        values = pc.fill_null(values, False)  # noqa: FBT003 - the fill value, not a flag
-    return np.asarray(values.to_numpy(zero_copy_only=False), dtype=np.bool_)
 
 
 class Growable:

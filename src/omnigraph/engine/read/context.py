@@ -10,11 +10,11 @@ from typing import Final
 import numpy as np
 
 from omnigraph.compiler.query import ir
+from omnigraph.engine.arrow import Array
 from omnigraph.engine.embed import Embedder
-from omnigraph.engine.read.arrow import Array
+from omnigraph.engine.expr.evaluate import Constants
 from omnigraph.engine.read.cache import Caches
 from omnigraph.engine.read.column import Positions
-from omnigraph.engine.read.evaluate import Constants
 from omnigraph.engine.read.explain import Trace
 from omnigraph.engine.read.frame import Frame
 from omnigraph.engine.read.lookup import Lookups
@@ -30,7 +30,7 @@ ROW_NUMBER: Final = "#n"  # a column of a relation: the number of the row in the
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadLimits:
-    """What one query may use. `strategy` forces a way of reading; the answers do not change."""
+    """What one query may use."""
 
     memory_bytes: int = QUERY_MEMORY_BYTES_MAX
     time_ms: int = QUERY_TIME_MS_MAX
@@ -143,5 +143,7 @@ class Run:
         topology = self.topology(edge.name)
         ends = (topology.src if side == "src" else topology.dst).view
         nodes = self.frame("node", edge.from_type if side == "src" else edge.to_type)
-        at = np.where(positions >= 0, ends[positions], -1).astype(np.int64)
+        there = positions >= 0
+        at = np.full(len(positions), -1, dtype=np.int64)
+        at[there] = ends[positions[there]]
         return nodes.fetch("id", at)

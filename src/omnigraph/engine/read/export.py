@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import orjson
 
-from omnigraph.engine.read.arrow import Array, pa
+from omnigraph.engine.arrow import Array, pa
 from omnigraph.engine.read.result import json_value
 from omnigraph.errors import InputError
 from omnigraph.model.graph import Snapshot

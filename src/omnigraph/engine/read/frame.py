@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from omnigraph.engine.read.arrow import Array, ArrowTable, pa, pc
+from omnigraph.engine.arrow import Array, ArrowTable, pa, pc
+from omnigraph.engine.expr.order import equal_codes
 from omnigraph.engine.read.column import Column, Growable, Mask, Positions, one_array
-from omnigraph.engine.read.sort import equal_codes
 from omnigraph.engine.read.source import ROW_ID, RowIds, Source
 
 SMALL_TABLE_ROWS: Final = 16_384  # below this a whole column is read at the first touch
@@ -27,6 +27,7 @@ ADDED_IDS_MAX: Final = 4096
 COLUMN_BYTES_MAX: Final = 512 * 1024 * 1024  # a bigger column is never kept whole
 SEARCHED_IDS_MAX: Final = 4  # so few ids are looked for one by one before there is a map
 
+_ID_RANKS: Final = "#ranks"  # beside the codes of columns; no column has such a name
 _lineages = itertools.count(1)
 
 
@@ -226,6 +227,18 @@ class Frame:
             known = equal_codes(self.column(name).whole())
             with self._lock:
                 self._codes[name] = known
+        return known
+
+    def id_ranks(self) -> Positions:
+        """By position: the place of the id among all ids of the table."""
+        with self._lock:
+            known = self._codes.get(_ID_RANKS)
+        if known is None:
+            order = pc.sort_indices(self.column("id").whole()).to_numpy()
+            known = np.empty(len(order), dtype=np.int64)
+            known[order] = np.arange(len(order), dtype=np.int64)
+            with self._lock:
+                self._codes[_ID_RANKS] = known
         return known
 
     def _worth_keeping(self, name: str, wanted: int) -> bool:

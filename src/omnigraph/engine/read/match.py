@@ -8,14 +8,14 @@ from typing import Final
 import numpy as np
 
 from omnigraph.compiler.query import ir
-from omnigraph.engine.read.arrow import pa
+from omnigraph.engine.arrow import pa
+from omnigraph.engine.expr.order import equal_codes
 from omnigraph.engine.read.candidates import Candidates
 from omnigraph.engine.read.column import Mask, Positions
 from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.expand import ends, expand
 from omnigraph.engine.read.relation import Relation, joined_rows
 from omnigraph.engine.read.scope import RowScope
-from omnigraph.engine.read.sort import equal_codes
 
 CROSS_CHUNK_ROWS: Final = 1 << 20
 
@@ -120,11 +120,7 @@ class _Block:
                 if var in self._candidates and var not in known:
                     grown = grown.where(self._candidates[var].among(grown[var]))
             if step.edge_conditions:
-                scope = RowScope(self._run, grown)
-                keep = np.ones(grown.count, dtype=np.bool_)
-                for condition in step.edge_conditions:
-                    keep &= scope.true_for(condition)
-                grown = grown.where(keep)
+                grown = grown.where(RowScope(self._run, grown).true_for(*step.edge_conditions))
             grown = self._filtered(grown)
             record.rows = grown.count
         return grown

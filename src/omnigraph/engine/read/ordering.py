@@ -13,7 +13,8 @@ from typing import Final
 import numpy as np
 
 from omnigraph.compiler.query import ir
-from omnigraph.engine.read.arrow import Array, pa
+from omnigraph.engine.arrow import Array, pa
+from omnigraph.engine.expr.evaluate import is_constant
 from omnigraph.engine.read.column import Positions
 from omnigraph.engine.read.context import ROW_NUMBER, Run
 from omnigraph.engine.read.relation import Relation
@@ -21,6 +22,7 @@ from omnigraph.engine.read.scope import RowScope
 from omnigraph.engine.read.search import query_vector
 from omnigraph.engine.read.sort import Key, order_rows
 
+RANKED_SHARE: Final = 8  # fewer than this part of all entities are sorted by themselves
 NEAR_ROWS_MIN: Final = 4096  # fewer vectors are compared exactly at once
 NEAR_MARGIN: Final = 1e-3  # far more than what single precision can be wrong by
 
@@ -37,17 +39,20 @@ class Window:
         """How many rows are needed from the start; None for all."""
         return None if self.limit is None else self.offset + self.limit
 
+    @property
+    def whole(self) -> bool:
+        """Whether every row is shown."""
+        return self.limit is None and self.offset == 0
+
     def of(self, count: int) -> slice:
         return slice(min(self.offset, count), count if self.wanted is None else self.wanted)
 
 
 def ordered(run: Run, plan: ir.ReadPlan, relation: Relation, window: Window) -> Relation:
     """The rows that will be shown, in order."""
-    if window.wanted == 0:
-        return relation.take(np.empty(0, dtype=np.int64))
     relation = _with_fusions(run, plan, relation)
-    if not plan.orderings and window.wanted is None:
-        return _in_storage_order(relation, plan.tie_break).take_slice(window.of(relation.count))
+    if not plan.orderings and window.whole and not _few(run, relation, plan.tie_break):
+        return _by_id(run, relation, plan.tie_break)
     relation = _ranked_only(run, plan.orderings, relation, window.wanted)
     keys = [(one.expr, one.descending) for one in plan.orderings]
     keys += [(expr, False) for expr in plan.tie_break]
@@ -103,7 +108,7 @@ def _near_enough(run: Run, expr: ir.Nearest, relation: Relation, wanted: int) ->
     """Rows that may be among the nearest: all by quick single precision, with room to be wrong."""
     if relation.count < NEAR_ROWS_MIN or wanted * 2 >= relation.count:
         return relation
-    query = run.constants.value(expr.query) if _is_constant(expr.query) else None
+    query = run.constants.value(expr.query) if is_constant(expr.query) else None
     frame = run.frame_of(expr.field.var)
     block = None if query is None else run.caches.vectors(frame, expr.field.prop, expr.dimension)
     if block is None:
@@ -115,13 +120,21 @@ def _near_enough(run: Run, expr: ir.Nearest, relation: Relation, wanted: int) ->
     return relation.where(close >= edge - NEAR_MARGIN)
 
 
-def _is_constant(expr: ir.Expr) -> bool:
-    return isinstance(expr, ir.Literal | ir.Param)
-
-
-def _in_storage_order(relation: Relation, tie_break: Sequence[ir.Expr]) -> Relation:
-    """By position, variable after variable: the same rows always come in the same order."""
-    keys = [relation[one.var] for one in tie_break if isinstance(one, ir.IdRef)]
+def _by_id(run: Run, relation: Relation, tie_break: Sequence[ir.Expr]) -> Relation:
+    """All rows, by the ids of their variables: the first of them are what a limit would show."""
+    keys = []
+    for one in tie_break:
+        assert isinstance(one, ir.IdRef), "rows that are not grouped are told apart by ids"
+        positions = relation[one.var]
+        # The last cell stands for -1, which is null and comes first.
+        ranks = np.append(run.frame_of(one.var).id_ranks(), -1)
+        keys.append(ranks[positions])
     if relation.count < 2 or not keys or (len(keys) == 1 and (np.diff(keys[0]) > 0).all()):
         return relation
     return relation.take(np.lexsort(keys[::-1]))
+
+
+def _few(run: Run, relation: Relation, tie_break: Sequence[ir.Expr]) -> bool:
+    """Whether sorting the ids of these rows costs less than knowing the order of all ids."""
+    frames = (run.frame_of(one.var) for one in tie_break if isinstance(one, ir.IdRef))
+    return relation.count * RANKED_SHARE < sum(frame.length for frame in frames)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from omnigraph.engine.read.arrow import Array, ArrowTable, RecordBatch, Schema
+from omnigraph.engine.arrow import Array, ArrowTable, RecordBatch, Schema
 from omnigraph.engine.read.explain import Explanation
 from omnigraph.engine.read.network import chosen_ends, drawable, fill_network
 from omnigraph.errors import InputError

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from omnigraph.compiler.query import CompiledQuery, ir
+from omnigraph.engine.arrow import ArrowTable, pa
 from omnigraph.engine.embed import Embedder, environment_embedder
+from omnigraph.engine.expr.evaluate import Constants
 from omnigraph.engine.read.aggregate import distinct_rows, grouped
-from omnigraph.engine.read.arrow import ArrowTable, pa
 from omnigraph.engine.read.cache import Caches
 from omnigraph.engine.read.context import Budget, ReadLimits, Run
 from omnigraph.engine.read.counters import Counters, ReadCost
 from omnigraph.engine.read.counting import Counted, only_counted
-from omnigraph.engine.read.evaluate import Constants
 from omnigraph.engine.read.explain import Explanation, Trace
 from omnigraph.engine.read.match import match
 from omnigraph.engine.read.ordering import Window, ordered, ordered_groups
@@ -114,6 +114,8 @@ class _Answer:
 
     def result(self) -> QueryResult:
         plan, run = self._plan, self._run
+        if self._window.limit == 0:
+            return self._made(self._schema.empty_table())
         counted = only_counted(plan)
         with run.trace.step("match") as step:
             block = counted.block if counted is not None else sliced(run, plan, self._window)
@@ -185,7 +187,7 @@ class _Answer:
         for one in self._plan.orderings:
             assert one.column is not None, "under distinct every ordering is a column"
             keys.append((columns[one.column], one.descending))
-        keys += [(column, False) for column in columns if not pa.types.is_nested(column.type)]
+        keys += [(column, False) for column in columns]
         rows = pa.array(ordered_groups(keys, len(kept), self._window))
         return self._made(table_of(self._schema, [column.take(rows) for column in columns]))
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from omnigraph.compiler.query import ir
+from omnigraph.engine.arrow import Array, Values, pa
+from omnigraph.engine.expr.evaluate import Constants, column_of, evaluate, holding
 from omnigraph.engine.read import search
-from omnigraph.engine.read.arrow import Array, Values, pa
-from omnigraph.engine.read.column import Mask, truths
+from omnigraph.engine.read.column import Mask, Positions
 from omnigraph.engine.read.context import ROW_NUMBER, Run
-from omnigraph.engine.read.evaluate import Constants, column_of, evaluate
 from omnigraph.engine.read.relation import Relation
 
 
@@ -64,9 +64,12 @@ class RowScope:
         """The expression for every row, as an array."""
         return column_of(evaluate(expr, self), self.count)
 
-    def true_for(self, expr: ir.Expr) -> Mask:
-        """The rows for which a condition is true."""
-        return truths(evaluate(expr, self), self.count)
+    def true_for(self, *conditions: ir.Expr) -> Mask:
+        """The rows for which all conditions are true."""
+        return holding(conditions, self)
+
+    def at(self, rows: Positions) -> RowScope:
+        return RowScope(self.run, self.relation.take(rows))
 
     def _values(self, expr: ir.Expr) -> Values:
         return evaluate(expr, self)

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from omnigraph.compiler.query import ir
+from omnigraph.engine.arrow import Array, pa, pc
 from omnigraph.engine.embed import check_same_space
-from omnigraph.engine.read.arrow import Array, pa, pc
 from omnigraph.engine.read.column import Positions
 from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.relation import Relation, distinct_positions

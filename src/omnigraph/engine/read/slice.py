@@ -11,11 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from omnigraph.compiler.query import ir
+from omnigraph.engine.expr.sql import push_down, sortable_by_storage
 from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.frame import Frame
 from omnigraph.engine.read.ordering import Window
-from omnigraph.engine.read.pushdown import condition_sql
-from omnigraph.model.schema import Scalar
 from omnigraph.storage.reading import Order
 
 
@@ -28,11 +27,11 @@ def sliced(run: Run, plan: ir.ReadPlan, window: Window) -> ir.MatchBlock:
     exprs = [*binding.conditions, *_expressions(plan)]
     if any(_needs_everything(part) for expr in exprs for part in ir.walk(expr)):
         return block
-    texts = [condition_sql(one, run.constants) for one in binding.conditions]
-    rest = tuple(one for one, text in zip(binding.conditions, texts, strict=True) if text is None)
-    columns = _columns(run, [*rest, *_expressions(plan)])
-    order = _order(run, plan) if not rest and window.wanted is not None else None
-    where = " AND ".join(f"({text})" for text in texts if text is not None) or None
+    pushed = push_down(binding.conditions, run.constants)
+    columns = _columns(run, [*pushed.rest, *_expressions(plan)])
+    order = None
+    if window.wanted is not None and window.wanted < run.entry_of(binding.var).row_count:
+        order = _order(run, plan) if not pushed.rest else None
     detail = f"${binding.var}: {binding.type_name}"
     with run.trace.step("read", f"{detail} (pushed down)") as step:
         source = run.caches.source(run.entry_of(binding.var))
@@ -40,14 +39,14 @@ def sliced(run: Run, plan: ir.ReadPlan, window: Window) -> ir.MatchBlock:
             source,
             source.read(
                 columns,
-                where=where,
+                where=pushed.where,
                 limit=window.wanted if order else None,
                 order_by=order or (),
             ),
         )
         step.rows = frame.length
     run.slices[binding.var] = frame
-    return replace(block, bindings=(replace(binding, conditions=rest),))
+    return replace(block, bindings=(replace(binding, conditions=pushed.rest),))
 
 
 def _only_binding(block: ir.MatchBlock) -> ir.NodeBinding | None:
@@ -70,7 +69,7 @@ def _expressions(plan: ir.ReadPlan) -> list[ir.Expr]:
         # Counting entities needs no column: in one table they are all there.
         args = [call.arg for call in plan.grouping.aggregates if call.arg is not None]
         exprs += [arg for arg in args if not isinstance(arg, ir.IdRef)]
-    elif plan.orderings or plan.limit is not None or plan.offset is not None:
+    elif not plan.distinct:
         exprs += plan.tie_break
     return exprs
 
@@ -94,7 +93,7 @@ def _names(run: Run, exprs: Sequence[ir.Expr]) -> Iterator[str]:
 
 
 def _order(run: Run, plan: ir.ReadPlan) -> tuple[Order, ...] | None:
-    """The order as storage columns; None when it is not one of plain columns."""
+    """The order as storage columns; None when storage would sort otherwise than we do."""
     if plan.grouping is not None or plan.distinct:
         return None
     keys = [(one.expr, one.descending) for one in plan.orderings]
@@ -103,7 +102,7 @@ def _order(run: Run, plan: ir.ReadPlan) -> tuple[Order, ...] | None:
     for expr, descending in keys:
         if isinstance(expr, ir.IdRef):
             order.append(Order(column="id", descending=descending))
-        elif isinstance(expr, ir.PropertyRef) and expr.type.scalar is not Scalar.VECTOR:
+        elif isinstance(expr, ir.PropertyRef) and sortable_by_storage(expr.type):
             name = run.stored(expr.var, expr.prop)
             order.append(Order(column=name, descending=descending))
         else:

@@ -1,18 +1,18 @@
-"""A total order of rows, and the first few of them without sorting the rest.
+"""Rows in the total order of their keys, and the first few of them without sorting the rest.
 
-Nulls come first ascending and last descending; NaN is above every number.
+Which value comes first is said by `engine/expr/order.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from omnigraph.engine.read.arrow import Array, DataType, pa, pc
+from omnigraph.engine.arrow import Array, pa, pc
+from omnigraph.engine.expr.order import comparable, is_number, sortable
 from omnigraph.engine.read.column import Positions
 
 TOP_ROWS_MIN: Final = 4096  # below this, sorting everything is as fast
@@ -75,7 +75,7 @@ def _sorted(
     descending: bool,  # noqa: FBT001 - passed on from a key
 ) -> tuple[Positions, Positions]:
     """Rows sorted by value within their runs, and the number of each row's new run."""
-    columns = _sortable(values, descending=descending)
+    columns = sortable(values, descending=descending)
     if len(runs) and runs[0] != runs[-1]:  # runs ascend: otherwise there is only one
         columns = [runs, *columns]
     one_key = len(columns) == 1
@@ -100,7 +100,8 @@ def _tied(runs: Positions) -> Positions:
 def first_rows(values: Array, *, descending: bool, wanted: int) -> Positions:
     """All rows that may be among the first `wanted` by this key, ties included, in row order."""
     count = len(values)
-    if count < TOP_ROWS_MIN or wanted * 2 >= count:
+    # Arrow has no order of lists: asked for the first of them, it kills the process.
+    if count < TOP_ROWS_MIN or wanted * 2 >= count or pa.types.is_nested(values.type):
         return np.arange(count, dtype=np.int64)
     missing = values.is_null().to_numpy(zero_copy_only=False)
     nulls = np.flatnonzero(missing)
@@ -117,94 +118,17 @@ def first_rows(values: Array, *, descending: bool, wanted: int) -> Positions:
 def _best(values: Array, *, descending: bool, wanted: int) -> Positions:
     if wanted == 0:
         return np.empty(0, dtype=np.int64)
-    if _is_number(values.type):
+    if is_number(values.type):
         numbers = values.to_numpy(zero_copy_only=False)
         if not (numbers.dtype.kind == "f" and np.isnan(numbers).any()):
             place = len(numbers) - wanted if descending else wanted - 1
             edge = np.partition(numbers, place)[place]
             return np.flatnonzero(numbers >= edge if descending else numbers <= edge)
         return np.arange(len(numbers), dtype=np.int64)
-    values = _comparable(values)
+    values = comparable(values)
     direction = "descending" if descending else "ascending"
     table = pa.table({"key": values})
     chosen = pc.select_k_unstable(table, k=wanted, sort_keys=[("key", direction)])
     edge = values[chosen[-1].as_py()]
     keep = pc.greater_equal(values, edge) if descending else pc.less_equal(values, edge)
     return np.flatnonzero(keep.to_numpy(zero_copy_only=False))
-
-
-def _is_number(kind: DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
-
-
-def _comparable(values: Array) -> Array:
-    return values.cast(pa.int8()) if pa.types.is_boolean(values.type) else values
-
-
-def _sortable(values: Array, *, descending: bool) -> list[npt.NDArray[Any]]:
-    """Arrays that sort ascending as the key should, the weightier one first."""
-    if _is_number(values.type):
-        missing = None
-        if values.null_count:
-            missing = values.is_null().to_numpy(zero_copy_only=False)
-            values = values.fill_null(0)
-        numbers = values.to_numpy(zero_copy_only=False)
-        keys: list[npt.NDArray[Any]] = []
-        if missing is not None:
-            keys.append(missing if descending else ~missing)
-            numbers = np.where(missing, 0, numbers)
-        if numbers.dtype.kind == "f":
-            nan = np.isnan(numbers)
-            if nan.any():
-                keys.append(~nan if descending else nan)
-                numbers = np.where(nan, 0.0, numbers)
-            return [*keys, -numbers if descending else numbers]
-        return [*keys, ~numbers if descending else numbers]  # ~x turns integers round, all of them
-    ranks = ordered_codes(values)
-    return [~ranks if descending else ranks]
-
-
-def ordered_codes(values: Array) -> Positions:
-    """Equal values have equal numbers, greater values greater ones, null the smallest."""
-    if _is_number(values.type):
-        numbers = values.fill_null(0).to_numpy(zero_copy_only=False)
-        _, codes = np.unique(numbers, return_inverse=True)
-        codes = np.asarray(codes, dtype=np.int64) + 1
-        if values.null_count:
-            codes[values.is_null().to_numpy(zero_copy_only=False)] = 0
-        return codes
-    if pa.types.is_nested(values.type):
-        return _ranked_lists(values)
-    coded = _comparable(values).dictionary_encode()
-    order = pc.sort_indices(coded.dictionary).to_numpy()
-    ranks = np.empty(len(order) + 1, dtype=np.int64)
-    ranks[order] = np.arange(1, len(order) + 1, dtype=np.int64)
-    ranks[-1] = 0  # a null has no code of its own and looks here
-    return np.asarray(ranks[coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)])
-
-
-def _ranked_lists(values: Array) -> Positions:
-    """Lists by their first different element, null the smallest."""
-    codes = equal_codes(values)
-    lists = {code: values[row].as_py() for row, code in enumerate(codes.tolist()) if code >= 0}
-    order = sorted(lists, key=lambda code: [(item is not None, item) for item in lists[code]])
-    ranks = np.zeros(len(order) + 1, dtype=np.int64)  # a null's code is -1: it looks at the end
-    ranks[order] = np.arange(1, len(order) + 1, dtype=np.int64)
-    return np.asarray(ranks[codes])
-
-
-def equal_codes(values: Array) -> Positions:
-    """Equal values have equal numbers; null is -1."""
-    if pa.types.is_nested(values.type):
-        seen: dict[str, int] = {}
-        texts = [None if one is None else repr(one) for one in values.to_pylist()]
-        return np.fromiter(
-            (-1 if one is None else seen.setdefault(one, len(seen)) for one in texts),
-            dtype=np.int64,
-            count=len(texts),
-        )
-    if pa.types.is_floating(values.type):
-        values = pc.add(values, pa.scalar(0, values.type))  # -0 is encoded apart from 0
-    coded = values.dictionary_encode()
-    codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    return np.asarray(codes, dtype=np.int64)

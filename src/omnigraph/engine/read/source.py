@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from omnigraph.engine.read.arrow import ArrowTable, RecordBatch, Schema
+from omnigraph.engine.arrow import ArrowTable, RecordBatch, Schema
 from omnigraph.engine.read.counters import Counters
 from omnigraph.model.graph import TableEntry
 from omnigraph.storage.reading import Order

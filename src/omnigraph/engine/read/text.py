@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from omnigraph.engine.read.arrow import Array, pa, pc
+from omnigraph.engine.arrow import Array, pa, pc
 from omnigraph.engine.read.column import Mask, Positions
 
 _COMMON: Final = (
@@ -66,7 +66,7 @@ def stem(word: str) -> str:
 
 
 def _undoubled(word: str) -> str:
-    """`runn` is `run`, `fall` stays; a bare ending `at`, `iz`… equals the word without its `e`."""
+    """`runn` is `run`; `fall` stays."""
     if len(word) > 3 and word[-1] == word[-2] and word[-1] not in "lsz":
         return word[:-1]
     return word

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from omnigraph.engine.read.arrow import Array, pa, pc
+from omnigraph.engine.arrow import Array, pa, pc
 from omnigraph.engine.read.column import Mask, Positions
 from omnigraph.engine.read.text import STOP_WORDS, cut, stem, within_edits, words
 

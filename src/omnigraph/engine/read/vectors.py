@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from omnigraph.engine.read.arrow import Array, pc
+from omnigraph.engine.arrow import Array, pc
 from omnigraph.engine.read.column import Positions
 
 Matrix = npt.NDArray[np.float32]

@@ -16,6 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.compiler.query.ir import CompareOp
+from omnigraph.engine.expr.compare import compare, number_scalar
 from omnigraph.engine.write.columns import CellProblem
 from omnigraph.engine.write.values import shown
 from omnigraph.engine.write.violations import Findings, Violation
@@ -347,33 +349,14 @@ def _broken(rule: ValueRule, values: pa.ChunkedArray[Any]) -> np.ndarray[Any, An
 
 
 def _outside(rule: Within, column: Any) -> Any:
-    masks: list[Any] = []
-    if pa.types.is_floating(column.type):
-        wide = column.cast(pa.float64())
-        masks.append(pc.is_nan(wide))
-        if rule.minimum is not None:
-            masks.append(pc.less(wide, pa.scalar(float(rule.minimum))))
-        if rule.maximum is not None:
-            masks.append(pc.greater(wide, pa.scalar(float(rule.maximum))))
-    else:
-        # A float bound on integers moves to the next integer inside, so nothing is rounded.
-        if rule.minimum is not None:
-            masks.append(_integers_beyond(column, math.ceil(rule.minimum), pc.less))
-        if rule.maximum is not None:
-            masks.append(_integers_beyond(column, math.floor(rule.maximum), pc.greater))
-    merged = masks[0]
-    for mask in masks[1:]:
-        merged = pc.or_(merged, mask)
-    return merged
-
-
-def _integers_beyond(column: Any, bound: int, beyond: Any) -> Any:
-    try:
-        return beyond(column, pa.scalar(bound, type=column.type))
-    except (pa.ArrowInvalid, OverflowError):
-        # No value of the column's type reaches the bound: all or none lie beyond it.
-        every = (bound > 0) == (beyond is pc.less)
-        return pa.chunked_array([pa.array([every] * len(column), type=pa.bool_())])
+    """Where a bound is not kept, as a query compares; NaN keeps none."""
+    values: Any = column.combine_chunks()
+    broken: Any = None
+    for op, bound in ((CompareOp.GE, rule.minimum), (CompareOp.LE, rule.maximum)):
+        if bound is not None:
+            beyond = pc.invert(compare(op, values, number_scalar(bound)))
+            broken = beyond if broken is None else pc.or_(broken, beyond)
+    return broken
 
 
 def _value_violation(

@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 
 from omnigraph.compiler.query import ir
+from omnigraph.engine.expr.evaluate import Constants
 from omnigraph.engine.write.change import stage
 from omnigraph.engine.write.columns import CellProblem
 from omnigraph.engine.write.constraints import Entity, misfit, missing
 from omnigraph.engine.write.keys import canonical_id, respelled_id
 from omnigraph.engine.write.pending import PendingRow, PendingTable
-from omnigraph.engine.write.predicate import Scope
 from omnigraph.engine.write.stored import Stored
 from omnigraph.engine.write.validate import look_up, validate
 from omnigraph.engine.write.values import Misfit, fit
@@ -47,8 +47,8 @@ def prepare_mutation(
     Nothing is visible afterwards; a change that the schema forbids raises before any staging.
     """
     stored = Stored(context)
-    scope = Scope(params=params, now_ms=world.clock.now_us() // 1000)
-    run = _Run(catalog, stored, scope, world)
+    constants = Constants(params=params, now_ms=world.clock.now_us() // 1000)
+    run = _Run(catalog, stored, constants, world)
     for statement in plan.statements:
         run.execute(statement)
     changes = {
@@ -71,8 +71,11 @@ def prepare_mutation(
 class _Run:
     """One execution of a plan."""
 
-    def __init__(self, catalog: Catalog, stored: Stored, scope: Scope, world: World) -> None:
-        self._catalog, self._stored, self._scope, self._world = catalog, stored, scope, world
+    def __init__(
+        self, catalog: Catalog, stored: Stored, constants: Constants, world: World
+    ) -> None:
+        self._catalog, self._stored, self._world = catalog, stored, world
+        self._constants = constants
         self.tables: dict[str, PendingTable] = {}
         self.affected_nodes = 0
         self.affected_edges = 0
@@ -117,7 +120,7 @@ class _Run:
         self._count(entity, 1)
 
     def _endpoint(self, node_type: str, side: str, value: ir.Literal | ir.Param | None) -> str:
-        text = None if value is None else self._scope.constant(value)
+        text = None if value is None else self._constants.value(value)
         if not isinstance(text, str):
             raise InputError(f"an edge needs '{side}', got null", property=side)
         return respelled_id(self._catalog.nodes[node_type], text)
@@ -128,7 +131,7 @@ class _Run:
         found = Findings()
         for assignment in assignments:
             name = assignment.property
-            given = self._scope.constant(assignment.value)
+            given = self._constants.value(assignment.value)
             value = fit(given, entity.by_name[name].type)
             if isinstance(value, Misfit):
                 problem = CellProblem(row=0, message=value.message, value=given)
@@ -145,7 +148,7 @@ class _Run:
         table = self._table(entity)
         values = self._assigned(entity, statement.assignments)
         _refuse_key_update(entity, values)
-        matched = list(table.matching(statement.where, self._scope, whole=True))
+        matched = list(table.matching(statement.where, self._constants, whole=True))
         for row in matched:
             table.update(row, values)
         self._count(entity, len(matched))
@@ -153,7 +156,7 @@ class _Run:
     def _delete(self, statement: ir.Delete) -> None:
         entity = self._entity(statement)
         table = self._table(entity)
-        matched = table.matching(statement.where, self._scope, whole=False)
+        matched = table.matching(statement.where, self._constants, whole=False)
         gone = table.delete([row["id"] for row in matched])
         self._count(entity, len(gone))
         if gone and isinstance(entity, NodeType):

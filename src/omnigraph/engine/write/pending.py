@@ -13,20 +13,18 @@ from typing import Any
 import pyarrow as pa
 
 from omnigraph.compiler.query import ir
+from omnigraph.engine.expr.evaluate import Constants
+from omnigraph.engine.expr.sql import listed_values, push_down
 from omnigraph.engine.write.change import TableChange
 from omnigraph.engine.write.columns import batch_schema, from_fitted
 from omnigraph.engine.write.constraints import Entity
-from omnigraph.engine.write.predicate import (
-    Scope,
-    candidates,
-    columns_of,
-    holds,
-    listed_values,
-)
+from omnigraph.engine.write.scope import TableScope, columns_of
 from omnigraph.engine.write.stored import Stored
-from omnigraph.engine.write.values import EPOCH, EPOCH_MOMENT, BlobCell
+from omnigraph.engine.write.values import BlobCell
 from omnigraph.model.schema import PropertyType, Scalar
+from omnigraph.model.values import EPOCH, EPOCH_MOMENT
 from omnigraph.storage.blobs import StoredBlob
+from omnigraph.storage.reading import texts
 
 PendingRow = dict[str, Any]
 
@@ -64,13 +62,22 @@ class PendingTable:
             self._rows.pop(one, None)
         return new
 
-    def matching(self, where: ir.Expr, scope: Scope, *, whole: bool) -> list[PendingRow]:
+    def matching(self, where: ir.Expr, constants: Constants, *, whole: bool) -> list[PendingRow]:
         """The rows, pending or stored, for which the condition is true; whole rows, or only the
         columns that the condition needs and the identity."""
-        waiting = [row for row in self._rows.values() if holds(where, row, scope)]
-        return waiting + self._stored_matching(where, scope, whole=whole)
+        waiting = self._pending_matching(where, constants)
+        return waiting + self._stored_matching(where, constants, whole=whole)
 
-    def _stored_matching(self, where: ir.Expr, scope: Scope, *, whole: bool) -> list[PendingRow]:
+    def _pending_matching(self, where: ir.Expr, constants: Constants) -> list[PendingRow]:
+        if not self._rows:
+            return []
+        rows = self._columns(sorted({"id"} | columns_of(where)))
+        matched = TableScope(rows=rows, constants=constants).matching(where)
+        return [self._rows[one] for one in texts(matched["id"])]
+
+    def _stored_matching(
+        self, where: ir.Expr, constants: Constants, *, whole: bool
+    ) -> list[PendingRow]:
         key = self.entity.table_key
         types = {prop.name: prop.type for prop in self.entity.properties}
         blobs = [name for name, kind in types.items() if kind.scalar is Scalar.BLOB]
@@ -81,19 +88,26 @@ class PendingTable:
             if (whole or name == "id" or name in needed) and name not in blobs
         ]
         found = self._stored.placed_rows(
-            key, names, where=candidates(where, scope), among=listed_values(where, scope)
+            key,
+            names,
+            where=push_down([where], constants).where,
+            among=listed_values(where, constants),
         )
-        rows = [
-            row
-            for row in (_fitted(row, types) for row in found.to_pylist())
-            if row["id"] not in self._rows
-            and row["id"] not in self._deleted
-            and holds(where, row, scope)
-        ]
+        # Storage may have looked up a part of the condition only: all of it is judged here.
+        matched = TableScope(rows=self._unshadowed(found), constants=constants).matching(where)
+        rows = [_fitted(row, types) for row in matched.to_pylist()]
         row_ids = self._stored.remember_places(key, rows)
         if whole and blobs and rows:
             self._carry_blobs(rows, row_ids, blobs)
         return rows
+
+    def _unshadowed(self, stored: pa.Table) -> pa.Table:
+        """The stored rows that no pending row replaces and that were not deleted."""
+        if not self._rows and not self._deleted:
+            return stored
+        ids = texts(stored["id"])
+        keep = [one not in self._rows and one not in self._deleted for one in ids]
+        return stored.filter(pa.array(keep, pa.bool_()))
 
     def _carry_blobs(
         self, rows: list[PendingRow], row_ids: list[int], names: Sequence[str]
@@ -105,22 +119,26 @@ class PendingTable:
 
     def change(self) -> TableChange:
         """Everything so far, as the validator and the stager want it."""
+        return TableChange(
+            entity=self.entity,
+            rows=self._columns(batch_schema(self.entity).names),
+            deleted=frozenset(self._deleted),
+            fresh=bool(self._rows) and not self._deleted and self._fresh.issuperset(self._rows),
+            touched=None if self._touched is None else frozenset(self._touched),
+        )
+
+    def _columns(self, names: Sequence[str]) -> pa.Table:
+        """The named columns of the pending rows."""
         schema = batch_schema(self.entity)
         rows = list(self._rows.values())
         types = {prop.name: prop.type for prop in self.entity.properties}
         columns = [
-            from_fitted([row[field.name] for row in rows], types[field.name])
-            if field.name in types
-            else pa.array([row[field.name] for row in rows], pa.string())
-            for field in schema
+            from_fitted([row[name] for row in rows], types[name])
+            if name in types
+            else pa.array([row[name] for row in rows], pa.string())
+            for name in names
         ]
-        return TableChange(
-            entity=self.entity,
-            rows=pa.Table.from_arrays(columns, schema=schema),
-            deleted=frozenset(self._deleted),
-            fresh=bool(rows) and not self._deleted and self._fresh.issuperset(self._rows),
-            touched=None if self._touched is None else frozenset(self._touched),
-        )
+        return pa.Table.from_arrays(columns, schema=pa.schema([schema.field(n) for n in names]))
 
 
 def _fitted(row: PendingRow, types: dict[str, PropertyType]) -> PendingRow:

@@ -21,9 +21,8 @@ import numpy as np
 
 from omnigraph.model.limits import BLOB_URI_BYTES_MAX
 from omnigraph.model.schema import INTEGERS, PropertyType, Scalar
+from omnigraph.model.values import EPOCH, EPOCH_MOMENT, F32_MAX, INTEGER_BOUNDS, nearest_f32
 
-EPOCH: Final = dt.date(1970, 1, 1)
-EPOCH_MOMENT: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 MS_PER_DAY: Final = 86_400_000
 # Python's own calendar: what lies outside could be stored but never be read back as a date.
 DAYS_MIN: Final = (dt.date.min - EPOCH).days
@@ -31,13 +30,6 @@ DAYS_MAX: Final = (dt.date.max - EPOCH).days
 MS_MIN: Final = DAYS_MIN * MS_PER_DAY
 MS_MAX: Final = (DAYS_MAX + 1) * MS_PER_DAY - 1
 
-INTEGER_BOUNDS: Final[Mapping[Scalar, tuple[int, int]]] = {
-    Scalar.I32: (-(2**31), 2**31 - 1),
-    Scalar.I64: (-(2**63), 2**63 - 1),
-    Scalar.U32: (0, 2**32 - 1),
-    Scalar.U64: (0, 2**64 - 1),
-}
-_F32_MAX: Final = float(np.finfo(np.float32).max)
 FLOAT_NAMES: Final[Mapping[str, float]] = {
     "NaN": math.nan,
     "Infinity": math.inf,
@@ -181,16 +173,9 @@ def _fit_f32(value: Any) -> Any:
     if isinstance(wide, Misfit):
         return Misfit(wide.message.replace("Float64", "Float32"))
     narrow = nearest_f32(wide)
-    if abs(narrow) > _F32_MAX and not math.isinf(narrow):
+    if abs(narrow) > F32_MAX and not math.isinf(narrow):
         return Misfit(f"expects Float32, got {shown(value)}, outside the Float32 range")
     return narrow
-
-
-def nearest_f32(value: float) -> float:
-    """The number that an F32 column holds for this one; one out of its range is left as it is."""
-    with np.errstate(over="ignore"):
-        narrow = float(np.float32(value))
-    return value if math.isinf(narrow) else narrow
 
 
 def _fit_date(value: Any) -> Any:

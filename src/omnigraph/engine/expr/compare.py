@@ -10,8 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from omnigraph.compiler.query.ir import CompareOp
-from omnigraph.engine.read.arrow import DataType, Values, pa, pc
+from omnigraph.engine.arrow import DataType, Values, pa, pc
+from omnigraph.model.schema import Scalar
+from omnigraph.model.values import INTEGER_BOUNDS
 
+_I64_MIN, _I64_MAX = INTEGER_BOUNDS[Scalar.I64]
+_U64_MAX = INTEGER_BOUNDS[Scalar.U64][1]
 _FUNCTIONS: Final[Mapping[CompareOp, str]] = {
     CompareOp.EQ: "equal",
     CompareOp.NE: "not_equal",
@@ -28,12 +32,19 @@ _ON_SIGN: Final[Mapping[CompareOp, Callable[[Any, int], Any]]] = {
     CompareOp.GT: operator.gt,
     CompareOp.GE: operator.ge,
 }
-_SWAPPED: Final = {
+SWAPPED: Final[Mapping[CompareOp, CompareOp]] = {  # a < b is b > a
     CompareOp.LT: CompareOp.GT,
     CompareOp.LE: CompareOp.GE,
     CompareOp.GT: CompareOp.LT,
     CompareOp.GE: CompareOp.LE,
 }
+
+
+def number_scalar(value: int | float) -> Values:
+    """A Python number as the constant that it is in a query."""
+    if isinstance(value, float) or not _I64_MIN <= value <= _U64_MAX:
+        return pa.scalar(float(value))  # beyond 64 bits only the side matters
+    return pa.scalar(value, pa.int64() if value <= _I64_MAX else pa.uint64())
 
 
 def compare(op: CompareOp, left: Values, right: Values) -> Values:
@@ -42,7 +53,7 @@ def compare(op: CompareOp, left: Values, right: Values) -> Values:
         left, right = left.cast(pa.int8()), right.cast(pa.int8())
     left, right = _as_single(left, right), _as_single(right, left)
     if pa.types.is_floating(left.type) and pa.types.is_integer(right.type):
-        return compare(_SWAPPED.get(op, op), right, left)
+        return compare(SWAPPED.get(op, op), right, left)
     if pa.types.is_integer(left.type) and pa.types.is_floating(right.type):
         return _by_sign(op, left, right, _integer_to_float)
     if _mixed_signs(left.type, right.type):

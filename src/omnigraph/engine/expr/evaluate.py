@@ -1,26 +1,30 @@
 """Expressions over rows: Arrow arrays in, an Arrow array (or, for constants, a scalar) out.
 
 Logic has three values: a comparison with null is null. Division and remainder by zero give null;
-an integer that leaves its 64 bits is an error, never a wrong number.
+an integer that leaves its 64 bits is an error, never a wrong number. Such an error belongs to rows
+that every other condition keeps: `holding` asks the conditions that can fail last.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeGuard
 
 import numpy as np
+import numpy.typing as npt
 
 from omnigraph.compiler.query import ir
-from omnigraph.engine.read.arrow import Array, DataType, Values, pa, pc
-from omnigraph.engine.read.compare import compare
+from omnigraph.engine.arrow import Array, DataType, Values, pa, pc
+from omnigraph.engine.expr.compare import compare
 from omnigraph.errors import InputError
-from omnigraph.model.schema import PropertyType, Scalar
+from omnigraph.model.schema import INTEGERS, PropertyType, Scalar
+from omnigraph.model.values import EPOCH_MOMENT, INTEGER_BOUNDS
 from omnigraph.storage.arrow_schema import value_type
 
-_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+Constant = ir.Literal | ir.Param | ir.Now
+Mask = npt.NDArray[np.bool_]
 
 
 class Scope(Protocol):
@@ -41,6 +45,10 @@ class Scope(Protocol):
 
     @property
     def constants(self) -> Constants: ...
+
+    def at(self, rows: npt.NDArray[np.int64]) -> Scope:
+        """The scope of these rows only."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +71,53 @@ class Constants:
                 raise AssertionError(f"no constant: {expr}")
 
 
-def is_constant(expr: ir.Expr) -> bool:
-    return isinstance(expr, ir.Literal | ir.Param | ir.Now)
+def is_constant(expr: ir.Expr) -> TypeGuard[Constant]:
+    return isinstance(expr, Constant)
+
+
+def conjuncts(conditions: Sequence[ir.Expr]) -> Iterator[ir.Expr]:
+    """The conditions with every `and` taken apart: a row stays where all of them are true."""
+    for condition in conditions:
+        if isinstance(condition, ir.And):
+            yield from conjuncts(condition.items)
+        else:
+            yield condition
+
+
+def can_fail(expr: ir.Expr) -> bool:
+    """Whether evaluation may end in an error: whole numbers may leave their 64 bits."""
+    return any(
+        isinstance(part, ir.Arithmetic) and part.type.scalar in INTEGERS for part in ir.walk(expr)
+    )
+
+
+def holding(conditions: Sequence[ir.Expr], scope: Scope) -> Mask:
+    """The rows for which all conditions are true.
+
+    Conditions that can fail only see the rows that the others keep. So a row that storage has
+    left out, or might have, cannot raise an error.
+    """
+    keep = np.ones(scope.count, dtype=np.bool_)
+    parts = sorted(conjuncts(conditions), key=can_fail)
+    for part in parts:
+        if not can_fail(part):
+            keep &= truths(evaluate(part, scope), scope.count)
+            continue
+        rows = np.flatnonzero(keep)
+        if not len(rows):
+            break
+        some = scope if len(rows) == scope.count else scope.at(rows)
+        keep[rows] = truths(evaluate(part, some), len(rows))
+    return keep
+
+
+def truths(values: Values, count: int) -> Mask:
+    """Where a three-valued answer is true: null counts as not true."""
+    if isinstance(values, pa.Scalar):
+        return np.full(count, values.as_py() is True)
+    if values.null_count:
+        values = pc.fill_null(values, False)  # noqa: FBT003 - the fill value, not a flag
+    return np.array(values.to_numpy(zero_copy_only=False), dtype=np.bool_)
 
 
 def scalar_of(value: Any, kind: PropertyType) -> Values:
@@ -73,7 +126,7 @@ def scalar_of(value: Any, kind: PropertyType) -> Values:
     if value is None:
         return pa.scalar(None, arrow)
     if kind.scalar is Scalar.DATETIME and isinstance(value, dt.datetime):
-        value = (value - _EPOCH) // dt.timedelta(milliseconds=1)
+        value = (value - EPOCH_MOMENT) // dt.timedelta(milliseconds=1)
     return pa.scalar(list(value) if isinstance(value, tuple) else value, arrow)
 
 
@@ -148,6 +201,11 @@ def _in_list(expr: ir.InList, scope: Scope) -> Values:
         pa.scalar(False),  # noqa: FBT003 - a value
     )
     listed = [option for option in options if option is not None]
+    if expr.needle.type.scalar in INTEGERS and element.scalar in INTEGERS:
+        # What the needle's type cannot hold, the needle cannot be.
+        low, high = INTEGER_BOUNDS[expr.needle.type.scalar]
+        element = PropertyType(scalar=expr.needle.type.scalar)
+        listed = [option for option in listed if low <= option <= high]
     # Arrow looks floats up bit by bit and would tell 0 from -0.
     exact = needle.type == value_type(element) and not pa.types.is_floating(needle.type)
     if exact and not pa.types.is_boolean(needle.type) and not isinstance(needle, pa.Scalar):

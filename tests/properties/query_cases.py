@@ -1,0 +1,311 @@
+"""Random queries over one node type with awkward values, as text and parameters."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import math
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+NAN, INF = math.nan, math.inf
+
+SCHEMA = """
+node P {
+  k: String @key
+  b: Bool?
+  i: I32? @index
+  l: I64?
+  u: U32?
+  w: U64? @index
+  f: F32?
+  d: F64? @index
+  e: F64?
+  s: String? @index
+  c: enum(red, green)?
+  day: Date? @index
+  t: DateTime? @index
+  tags: [String]?
+  reals: [F64]?
+  wholes: [I64]?
+}
+"""
+
+_STEP = 2.0**-24
+VALUES: dict[str, list[Any]] = {
+    "b": [None, True, False],
+    "i": [None, -(2**31), 2**31 - 1, -1, 0, 1, 5],
+    "l": [None, -(2**63), 2**63 - 1, 2**53 + 1, -(2**53) - 1, 0, 1],
+    "u": [None, 0, 1, 7, 2**32 - 1],
+    "w": [None, 0, 1, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1],
+    "f": [None, 0.0, -0.0, 0.1, 1.5, NAN, INF, -INF, 16777216.0, 3.4028234663852886e38, _STEP],
+    "d": [None, 0.0, -0.0, 0.1, -1.5, 2.5, NAN, INF, -INF, 2.0**53, 1.7e308, 5e-324],
+    "e": [None, 0.0, -0.0, 2.5, NAN, INF, 2.0**63],
+    "s": [
+        None,
+        "",
+        "a",
+        "A",
+        "ab",
+        "a%",
+        "a_b",
+        "it's",
+        'say "x"',
+        "back\\slash",
+        "é",
+        "日本",
+        "🙂",
+    ],
+    "c": [None, "red", "green"],
+    "day": [None, "0001-01-01", "1969-12-31", "1970-01-01", "2024-02-29", "9999-12-31"],
+    "t": [
+        None,
+        "0001-01-01T00:00:00.000Z",
+        "1969-12-31T23:59:59.999Z",
+        "1970-01-01T00:00:00.000Z",
+        "2024-02-29T12:00:00.123Z",
+        "9999-12-31T23:59:59.999Z",
+    ],
+    "tags": [None, [], ["a"], ["a", "a"], ["b", "a"], [""]],
+    "reals": [None, [], [0.0], [-0.0], [NAN], [NAN, 1.0], [1.0, NAN], [INF]],
+    "wholes": [None, [], [1], [1, 2], [2**63 - 1], [-(2**63), 0]],
+}
+TYPES = {
+    "b": "Bool", "i": "I32", "l": "I64", "u": "U32", "w": "U64", "f": "F32", "d": "F64", "e": "F64",
+    "s": "String", "c": "String", "day": "Date", "t": "DateTime",
+}  # fmt: skip
+NUMBERS = ("i", "l", "u", "w", "f", "d", "e")
+LISTS = {"tags": "String", "reals": "F64", "wholes": "I64"}
+SCALARS = tuple(TYPES)
+WHOLE = [0, 1, -1, 5, 2**31 - 1, 2**31, -(2**31) - 1, 2**32, 2**53 + 1, 2**63 - 1, -(2**63)]
+REAL = [0.0, -0.0, 0.1, 0.5, 1.5, -1.5, 2.5, 1e300, -1e300, 2.0**53, 2.0**63, 2.0**64, 16777217.0]
+OPERATORS = ("=", "!=", "<", "<=", ">", ">=")
+
+
+def records(rng: random.Random, count: int) -> list[dict[str, Any]]:
+    """Entities whose every property is one of the awkward values."""
+    made = []
+    for number in rng.sample(range(count * 3), count):
+        row = {name: rng.choice(values) for name, values in VALUES.items()}
+        made.append({"k": f"k{number:06d}", **row})
+    return made
+
+
+def lines(rows: list[dict[str, Any]]) -> str:
+    return "\n".join(json.dumps({"type": "P", "data": _plain(row)}) for row in rows)
+
+
+def _plain(value: Any) -> Any:
+    """NaN and the infinities as the words that loads take."""
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+    return value
+
+
+@dataclass
+class Case:
+    """A query with its parameters."""
+
+    text: str
+    params: dict[str, Any] = field(default_factory=dict)
+
+
+class Cases:
+    """Makes queries; every constant is written out or given as a parameter."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self._params: dict[str, tuple[str, Any]] = {}
+
+    def case(self) -> Case:
+        self._params = {}
+        rng = self.rng
+        conditions = [self._condition(rng.randint(0, 2)) for _ in range(rng.choice([0, 1, 1, 2]))]
+        body = self._answer()
+        window = self._window()
+        declared = ", ".join(f"${name}: {kind}" for name, (kind, _) in self._params.items())
+        matched = "  ".join(["$p: P", *(f"({one})" for one in conditions)])
+        text = f"query q({declared}) {{ match {{ {matched} }} {body} {window} }}"
+        return Case(text, {name: value for name, (_, value) in self._params.items()})
+
+    # --- what is returned ---
+
+    def _answer(self) -> str:
+        rng = self.rng
+        columns = rng.sample([*SCALARS, *LISTS], rng.randint(1, 3))
+        shown = ", ".join(f"$p.{one}" for one in columns)
+        match rng.choice(["rows", "rows", "rows", "count", "groups", "distinct"]):
+            case "count":
+                return "return { count(*) as n }"
+            case "groups":
+                return f"return {{ {shown}, {self._aggregates()} }}{self._group_order(columns)}"
+            case "distinct":
+                flat = [one for one in columns if one not in LISTS]  # no list may be ordered by
+                order = [f"$p.{one}{self._way()}" for one in flat[: rng.randint(0, 2)]]
+                return f"return distinct {{ {shown} }}{_order(order)}"
+            case _:
+                order = [self._order_key() + self._way() for _ in range(rng.randint(0, 3))]
+                return f"return {{ $p.k, {shown} }}{_order(order)}"
+
+    def _aggregates(self) -> str:
+        number = self.rng.choice(NUMBERS)
+        made = ["count(*) as n"]
+        made += self.rng.sample(
+            [
+                f"min($p.{number}) as lo",
+                f"max($p.{number}) as hi",
+                f"sum($p.{number}) as total",
+                f"avg($p.{number}) as mean",
+                f"count(distinct $p.{self.rng.choice(SCALARS)}) as different",
+            ],
+            self.rng.randint(0, 2),
+        )
+        return ", ".join(made)
+
+    def _group_order(self, columns: list[str]) -> str:
+        keys = ["n", *(f"$p.{one}" for one in columns if one not in LISTS)]
+        return _order([one + self._way() for one in keys[: self.rng.randint(0, 2)]])
+
+    def _order_key(self) -> str:
+        if self.rng.random() < 0.15:
+            return f"$p.{self.rng.choice('de')} * 2.0"
+        return f"$p.{self.rng.choice([*SCALARS, 'k'])}"
+
+    def _way(self) -> str:
+        return self.rng.choice(["", " desc", " asc"])
+
+    def _window(self) -> str:
+        rng, parts = self.rng, []
+        if rng.random() < 0.6:
+            parts.append(f"limit {rng.choice([0, 1, 2, 5, 50, 2**62])}")
+        if rng.random() < 0.3:
+            parts.append(f"offset {rng.choice([0, 1, 3, 100, 2**62])}")
+        return " ".join(parts)
+
+    # --- conditions ---
+
+    def _condition(self, depth: int) -> str:
+        rng = self.rng
+        if depth == 0 or rng.random() < 0.4:
+            return self._leaf()
+        match rng.choice(["not", "and", "or"]):
+            case "not":
+                return f"not ({self._condition(depth - 1)})"
+            case word:
+                return f"({self._condition(depth - 1)}) {word} ({self._condition(depth - 1)})"
+
+    def _leaf(self) -> str:
+        rng = self.rng
+        kind = rng.choice(["compare"] * 4 + ["columns", "list", "null", "text", "member", "sum"])
+        if kind == "columns":
+            one = rng.choice(SCALARS)
+            others = NUMBERS if one in NUMBERS else [o for o in SCALARS if TYPES[o] == TYPES[one]]
+            return f"$p.{one} {rng.choice(OPERATORS)} $p.{rng.choice(others)}"
+        if kind == "list":
+            one = rng.choice(SCALARS)
+            word = rng.choice(["in", "not in"])
+            return f"$p.{one} {word} {self._options(one)}"
+        if kind == "null":
+            return f"$p.{rng.choice([*SCALARS, *LISTS])} is {rng.choice(['', 'not '])}null"
+        if kind == "text":
+            word = rng.choice(["contains", "starts_with"])
+            return f"$p.s {word} {self._constant('s')}"
+        if kind == "member":
+            one = rng.choice(list(LISTS))
+            return f"$p.{one} contains {self._constant({'tags': 's', 'reals': 'd'}.get(one, 'l'))}"
+        if kind == "sum":
+            one, sign = rng.choice(NUMBERS), rng.choice("+-*/%")
+            return f"$p.{one} {sign} {self._number()} {rng.choice(OPERATORS)} {self._number()}"
+        one = rng.choice(SCALARS)
+        if one == "b" and rng.random() < 0.5:
+            return "$p.b"
+        sides = [f"$p.{one}", self._constant(one)]
+        if rng.random() < 0.3:
+            sides.reverse()
+        return f"{sides[0]} {rng.choice(OPERATORS)} {sides[1]}"
+
+    def _options(self, name: str) -> str:
+        rng = self.rng
+        if name in NUMBERS:
+            pool, kind = rng.choice([(WHOLE, "I64"), ([*REAL, NAN, INF], "F64")])
+        else:
+            pool, kind = self._pool(name), TYPES[name]
+        values = [rng.choice(pool) for _ in range(rng.randint(0, 3))]
+        if not values or rng.random() < 0.5:
+            return self._given(f"[{kind}]", values)
+        texts = [self._written(value, kind) for value in values]
+        if any(text is None for text in texts):
+            return self._given(f"[{kind}]", values)
+        return f"[{', '.join(str(text) for text in texts)}]"
+
+    def _constant(self, name: str) -> str:
+        if name in NUMBERS:
+            return self._number()
+        value, kind = self.rng.choice(self._pool(name)), TYPES[name]
+        if self.rng.random() < 0.1:
+            return self._given(f"{kind}?", None)
+        text = self._written(value, kind)
+        return text if text is not None and self.rng.random() < 0.7 else self._given(kind, value)
+
+    def _number(self) -> str:
+        rng = self.rng
+        if rng.random() < 0.5:
+            value = rng.choice([*WHOLE, 2**64 - 1])
+            small = -(2**63) < value < 2**63
+            return self._given("I64", value) if small and rng.random() < 0.3 else str(value)
+        kind = rng.choice(["F64", "F64", "F32"])
+        value = rng.choice([*REAL, NAN, INF, -INF])
+        if kind == "F32" and 1e39 < abs(value) < INF:
+            value = 1.5
+        written = self._written(value, kind) if rng.random() < 0.6 else None
+        return self._given(kind, value) if written is None else written
+
+    def _pool(self, name: str) -> list[Any]:
+        others = {"s": ["b", "a'", "%", "_", "\n", "\x00", "a\x00b", "zz"], "c": ["blue"]}
+        others["day"] = ["1900-01-01", "2024-03-01"]
+        others["t"] = ["1677-09-21T00:12:43.145Z", "2262-04-11T23:47:16.855Z"]
+        return [*(one for one in VALUES[name] if one is not None), *others.get(name, [])]
+
+    def _given(self, kind: str, value: Any) -> str:
+        name = f"x{len(self._params)}"
+        self._params[name] = (kind, value)
+        return f"${name}"
+
+    def _written(self, value: Any, kind: str) -> str | None:
+        """The constant as a literal; None where the language has none."""
+        if kind == "String":
+            return json.dumps(value, ensure_ascii=False) if "\x00" not in value else None
+        if kind == "Bool":
+            return "true" if value else "false"
+        if kind in ("Date", "DateTime"):
+            return f'{kind.lower()}("{value}")'
+        if kind in ("F64", "F32"):
+            if not math.isfinite(value):
+                return None
+            text = repr(value)
+            return text if "." in text or "e" in text else f"{text}.0"
+        return str(value)
+
+
+def _order(keys: list[str]) -> str:
+    return f" order {{ {', '.join(keys)} }}" if keys else ""
+
+
+def comparable(value: Any) -> Any:
+    """A value of an answer that equals another exactly where both mean the same."""
+    match value:
+        case dict():
+            return {name: comparable(item) for name, item in value.items()}
+        case list() | tuple():
+            return [comparable(item) for item in value]
+        case float():
+            return "NaN" if math.isnan(value) else value
+        case dt.datetime() | dt.date():
+            return str(value)
+        case _:
+            return value

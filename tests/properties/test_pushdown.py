@@ -1,0 +1,112 @@
+"""Storage answers as memory does: random conditions, orders, limits and offsets over null, NaN,
+both zeros, infinities, the ends of the integers, empty lists and the first and last days.
+
+A table is asked in every way there is: one scan that storage narrows, candidates that storage
+finds, and columns in memory; before and after `optimize` has built the indexes. The number of
+cases is `OMNIGRAPH_PUSHDOWN_CASES`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from contextlib import contextmanager
+
+import pytest
+from query_cases import SCHEMA, Cases, comparable, lines, records
+
+from omnigraph import Graph, errors
+from omnigraph.engine.core import OpenMode
+from omnigraph.engine.read import cache, candidates, frame, match, sort
+
+CASES = int(os.environ.get("OMNIGRAPH_PUSHDOWN_CASES", "120"))
+SEED = int(os.environ.get("OMNIGRAPH_PUSHDOWN_SEED", "1"))
+EVERYTHING = 1 << 60
+
+# Each way of reading, as the thresholds that lead to it.
+WAYS = {
+    "in memory": {
+        (cache, "SMALL_TABLE_ROWS"): EVERYTHING,
+        (candidates, "SMALL_TABLE_ROWS"): EVERYTHING,
+        (frame, "SMALL_TABLE_ROWS"): EVERYTHING,
+    },
+    "candidates from storage": {
+        (candidates, "SMALL_TABLE_ROWS"): -1,
+        (frame, "SMALL_TABLE_ROWS"): -1,
+        (frame, "HOT_FETCHES"): EVERYTHING,
+        (match, "CROSS_CHUNK_ROWS"): 4,
+        (sort, "TOP_ROWS_MIN"): 1,
+    },
+    "slices": {
+        (cache, "SMALL_TABLE_ROWS"): -1,
+        (cache, "FRAME_ROWS_MAX"): -1,
+        (cache.Caches, "known_frame"): lambda self, entry: None,
+        (sort, "TOP_ROWS_MIN"): 1,
+    },
+}
+
+
+@contextmanager
+def way(name):
+    with pytest.MonkeyPatch.context() as patch:
+        for (place, what), value in WAYS[name].items():
+            patch.setattr(place, what, value)
+        yield
+
+
+def answer(graph, case):
+    """The rows, or the error that a user would see."""
+    try:
+        return comparable(graph.query(case.text, params=case.params).to_pylist())
+    except errors.InputError as cause:
+        return [type(cause).__name__, str(cause)]
+
+
+def made(folder, rng, rows):
+    graph = Graph.init(str(folder / "g.omni"), SCHEMA, durability="process")
+    found = records(rng, rows)
+    for first in range(0, rows, max(1, rows // 3)):  # several fragments
+        graph.load(lines(found[first : first + max(1, rows // 3)]), mode="append")
+    return graph
+
+
+def ask_everyway(uri, rng, cases):
+    """The same case in every way, each with a handle of its own, which grows warm on the way."""
+    handles = {name: Graph.open(uri, OpenMode.READ_ONLY) for name in [*WAYS, "by itself"]}
+    for _ in range(cases):
+        case = Cases(rng).case()
+        with way("in memory"):
+            expected = answer(handles["in memory"], case)
+        assert answer(handles["by itself"], case) == expected, case
+        for name in ("candidates from storage", "slices"):
+            with way(name):
+                assert answer(handles[name], case) == expected, (name, case)
+    for handle in handles.values():
+        handle.close()
+
+
+@pytest.mark.parametrize("rows", [0, 1, 300])
+def test_storage_answers_as_memory_does(tmp_path, rows):
+    rng = random.Random(f"{SEED}:{rows}")
+    graph = made(tmp_path, rng, rows)
+    cases = CASES if rows > 1 else CASES // 6
+    ask_everyway(graph.uri, rng, cases)
+    if rows:
+        graph.optimize()
+        ask_everyway(graph.uri, rng, cases)
+
+
+@pytest.mark.timeout(0)
+def test_a_table_too_big_for_memory_at_first_touch_answers_the_same(tmp_path):
+    """20,000 rows, with the thresholds that everybody has: cold, then warm, then with indexes."""
+    rng = random.Random(SEED)
+    graph = made(tmp_path, rng, 20_000)
+    assert graph.snapshot().entries["node:P"].row_count > frame.SMALL_TABLE_ROWS
+    ask_everyway(graph.uri, rng, CASES // 4)
+    graph.optimize()
+    ask_everyway(graph.uri, rng, CASES // 4)
+    for _ in range(max(3, CASES // 100)):
+        case = Cases(rng).case()
+        with Graph.open(graph.uri, OpenMode.READ_ONLY) as cold:
+            first = answer(cold, case)
+            assert [answer(cold, case) for _ in range(3)] == [first] * 3, case
