@@ -66,6 +66,25 @@ class FailAt:
                 raise OSError(f"injected failure at {step}")
 
 
+class InterruptAt:
+    """Raises KeyboardInterrupt when a step is reached for the nth time, and once more at the next
+    `then`, if there is one."""
+
+    def __init__(self, step: Step, nth: int = 1, *, then: Step | None = None) -> None:
+        self._step, self._left, self._then = step, nth, then
+
+    def reach(self, step: Step) -> None:
+        if self._left == 0:
+            if step is self._then:
+                self._then = None
+                raise KeyboardInterrupt(step)
+            return
+        if step is self._step:
+            self._left -= 1
+            if self._left == 0:
+                raise KeyboardInterrupt(step)
+
+
 def world(steps: Any) -> World:
     return World(steps=steps, durability="process")
 

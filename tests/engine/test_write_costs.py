@@ -29,7 +29,7 @@ def reads(core, source):
     """Scans and rows read while the mutation is prepared, once everything is warm."""
     for _ in range(2):
         snapshot = core.head()
-        context = WriteContext(core.writer, snapshot.branch, snapshot, leased=False)
+        context = WriteContext(core.writer, snapshot.branch, snapshot)
         before = core.rooms.tables.meter.total
         catalog = core.catalog(snapshot)
         plan = compile_query(source, catalog, None).plan

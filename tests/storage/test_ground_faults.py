@@ -182,7 +182,7 @@ def test_a_version_that_a_power_cut_tore_is_not_counted(local_root, kind, torn):
             bench.land(table.stage_compaction([table.run_compaction_task(t) for t in tasks]))
             bench.append("c")
         case _:
-            bench.version = bench.tables.restore(PLACE, None, pin)
+            bench.version = bench.tables.restore(PLACE, None, pin, commit_id="01BACK")
             bench.append("c")
     assert bench.ids() == ["a", "b", "c"]
     assert bench.tables.head_version(PLACE, None) == bench.version

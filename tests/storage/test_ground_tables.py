@@ -370,7 +370,7 @@ def test_restore_brings_the_old_rows_back_as_a_new_version(bench):
     bench.land(bench.now().stage_append(rows("a")))
     pin = bench.version
     bench.land(bench.now().stage_overwrite(rows("b", "c")))
-    bench.version = bench.tables.restore(PLACE, None, pin)
+    bench.version = bench.tables.restore(PLACE, None, pin, commit_id="01BACK")
     assert bench.version == pin + 2
     assert bench.ids() == ["a"]
     bench.land(bench.now().stage_append(rows("d")))

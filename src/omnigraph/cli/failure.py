@@ -15,6 +15,7 @@ from omnigraph.errors import (
     PreconditionFailedError,
     RowLevelCasContentionError,
 )
+from omnigraph.storage.outcome import outcome_told
 
 EXIT_ERROR = 1
 EXIT_USAGE = 2
@@ -36,6 +37,13 @@ def report(error: OmnigraphError, *, as_json: bool) -> int:
         for line in error_lines(error):
             click.echo(line, err=True)
     return EXIT_LOST_RACE if isinstance(error, _LOST_RACES) else EXIT_ERROR
+
+
+def interrupted_line(interrupt: BaseException) -> str:
+    """What to tell somebody who pressed Ctrl-C: whether the change was made."""
+    # The library that reads the command line wraps the interrupt in one of its own.
+    told = outcome_told(interrupt.__cause__ or interrupt)
+    return f"interrupted; {told or 'nothing was committed'}"
 
 
 def error_json(error: OmnigraphError) -> dict[str, Any]:

@@ -162,8 +162,8 @@ def _run(words: list[str], *, own_process: bool) -> int:
     except click.ClickException as problem:
         problem.show()
         return problem.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted; a change that was not yet committed left nothing behind", err=True)
+    except (click.Abort, KeyboardInterrupt) as interrupt:
+        click.echo(failure.interrupted_line(interrupt), err=True)
         return failure.EXIT_INTERRUPTED
     except OmnigraphError as error:
         return failure.report(error, as_json=as_json)

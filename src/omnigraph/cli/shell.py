@@ -23,6 +23,7 @@ from omnigraph.cli.config import home
 from omnigraph.cli.query import default_format, read_params, table_style
 from omnigraph.cli.verbs import verb
 from omnigraph.errors import InputError, OmnigraphError
+from omnigraph.storage.outcome import outcome_told
 
 if TYPE_CHECKING:
     from omnigraph.engine.graph import Graph
@@ -93,9 +94,12 @@ class Session:
         except EOFError:
             self.left = True
             click.echo()
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as interrupt:
             self._pending.clear()
             click.echo()
+            told = outcome_told(interrupt)
+            if told is not None:
+                click.echo(f"interrupted; {told}", err=True)
         except OmnigraphError as error:
             for line in failure.error_lines(error):
                 click.echo(line, err=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
@@ -19,7 +19,7 @@ from omnigraph.model.schema import Catalog
 from omnigraph.storage.audit import Audit
 from omnigraph.storage.history import History
 from omnigraph.storage.layout import INIT_CLAIM
-from omnigraph.storage.lease import Leases
+from omnigraph.storage.lease import Lease, Leases
 from omnigraph.storage.manifest import ManifestStore
 from omnigraph.storage.migrations import migrate
 from omnigraph.storage.objects import Root, aws_environment, open_store
@@ -96,9 +96,16 @@ class Core:
     def table(self, snapshot: Snapshot, table_key: str) -> Table:
         return self.rooms.tables.open(snapshot.entries[table_key])
 
-    def write(self, intent: Intent, prepare: Prepare) -> Snapshot | None:
+    def write(
+        self,
+        intent: Intent,
+        prepare: Prepare,
+        *,
+        then: Callable[[Snapshot | None], None] | None = None,
+    ) -> Snapshot | None:
+        """Commit what `prepare` makes of the branch head; `then` is told what came of it."""
         self.require_writable()
-        return self.writer.write(intent, prepare)
+        return self.writer.write(intent, prepare, then=then)
 
     def require_writable(self) -> None:
         if self.mode is not OpenMode.READ_WRITE:
@@ -117,8 +124,9 @@ class Core:
         if branch.id is None:
             self.rooms.refs.delete(name)  # refuses main
             return
-        with self.rooms.leases.hold(branch.id, wait_ms=LEASE_WAIT_MS_MAX):
-            self.rooms.refs.delete(name)
+        self.rooms.leases.holding(
+            branch.id, lambda _: self.rooms.refs.delete(name), wait_ms=LEASE_WAIT_MS_MAX
+        )
 
     def load_target(
         self, name: str, from_branch: str | None, *, actor_id: str | None
@@ -138,7 +146,8 @@ class Core:
         """Delete a branch that was made for a load which failed. What somebody else has written to
         it meanwhile stays, and so does the branch then."""
         assert made.id is not None, "main is never made for a load"
-        with self.rooms.leases.hold(made.id, wait_ms=LEASE_WAIT_MS_MAX):
+
+        def abandon(_: Lease) -> None:
             if self.branch(made.name).id != made.id:
                 return
             own = takewhile(
@@ -148,6 +157,8 @@ class Core:
             # Taking back half a write leaves a commit too, but that one is nobody's work.
             if not any(WRITER_KIND_PROPERTY in commit.properties for commit in own):
                 self.rooms.refs.delete(made.name)
+
+        self.rooms.leases.holding(made.id, abandon, wait_ms=LEASE_WAIT_MS_MAX)
 
     def close(self) -> None:
         self.writer.close()

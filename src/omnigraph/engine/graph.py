@@ -45,6 +45,7 @@ from omnigraph.model.ports import World
 from omnigraph.model.requests import KeyedRequest, digest_of_lines
 from omnigraph.storage.applied import AppliedBeforeError
 from omnigraph.storage.audit import RecoveryRecord
+from omnigraph.storage.outcome import tell_last_commit
 from omnigraph.storage.presence import Presence
 from omnigraph.storage.recovery import Resolution
 from omnigraph.storage.sidecar import Sidecar, UnreadableSidecar
@@ -134,6 +135,8 @@ class Graph(HistoryCalls, SchemaCalls, MaintenanceCalls):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if error is not None and not isinstance(error, Exception):
+            tell_last_commit(error, self._core.writer.last_commit_id)
         self.close()
 
     def __repr__(self) -> str:
@@ -273,10 +276,9 @@ class Graph(HistoryCalls, SchemaCalls, MaintenanceCalls):
             request=request,
         )
         try:
-            after = core.write(intent, prepare)
+            after = core.write(intent, prepare, then=self._auto.notice)
         except AppliedBeforeError as before:
             return MutationResult.told_again(before.commit, branch=branch)
-        self._auto.notice(after)
         assert told, "a write prepares at least once"
         head = after.head if after else None
         return MutationResult(branch=branch, **told, actor_id=actor, commit=head)
@@ -346,8 +348,7 @@ class Graph(HistoryCalls, SchemaCalls, MaintenanceCalls):
         intent = Intent(
             branch=target, kind=WriterKind.LOAD, actor_id=order.actor, request=order.request
         )
-        after = core.write(intent, prepare)
-        self._auto.notice(after)
+        after = core.write(intent, prepare, then=self._auto.notice)
         assert outcome is not None, "a write prepares at least once"
         return LoadResult(
             uri=self.uri,
@@ -456,13 +457,7 @@ def _world(options: dict[str, Any]) -> World:
         )
     if durability not in ("power", "process"):
         raise InputError(f"unknown durability '{durability}'", hint='use "power" or "process"')
-    return World(
-        clock=world.clock,
-        ids=world.ids,
-        steps=world.steps,
-        disk=world.disk,
-        durability=durability,
-    )
+    return replace(world, durability=durability)
 
 
 def _require_kind(compiled: CompiledQuery, kind: str) -> None:

@@ -18,6 +18,7 @@ from omnigraph.model.steps import Step
 from omnigraph.storage.arrow_schema import arrow_schema
 from omnigraph.storage.layout import INIT_CLAIM, LOCKS, type_folder
 from omnigraph.storage.objects import Root, aws_environment, forget_empty_root
+from omnigraph.storage.unbroken import stop_if_asked
 
 
 def init_core(
@@ -36,11 +37,12 @@ def init_core(
     try:
         core.store.put_if_absent(INIT_CLAIM, _claim(core))
         core.world.steps.reach(Step.INIT_CLAIMED)
-        with core.rooms.leases.hold(None, wait_ms=LEASE_WAIT_MS_MAX):
-            _create(core, catalog, actor_id)
+        core.rooms.leases.holding(
+            None, lambda _: _create(core, catalog, actor_id), wait_ms=LEASE_WAIT_MS_MAX
+        )
         core.store.delete(INIT_CLAIM)
         core.world.steps.reach(Step.INIT_CLAIM_RELEASED)
-    except Exception:
+    except BaseException:
         _withdraw(core)
         raise
     return core
@@ -66,6 +68,7 @@ def _create(core: Core, catalog: Catalog, actor_id: str | None) -> None:
     made: list[TableEntry] = []
     try:
         for entity in catalog.types():
+            stop_if_asked()
             location = type_folder(entity.kind, entity.name)
             # No manifest refers to it: what lies here is left over from an init that died.
             core.store.delete_prefix(location)

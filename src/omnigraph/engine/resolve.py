@@ -35,8 +35,11 @@ def resolve_recovery(core: Core, operation_id: str, *, how: Resolution) -> Recov
 def _settle(core: Core, operation_id: str, how: Resolution) -> None:
     sidecar = core.rooms.sidecars.read(operation_id)
     branch_id = sidecar.branch_id if isinstance(sidecar, Sidecar) else None
-    with core.rooms.leases.hold(branch_id, wait_ms=LEASE_WAIT_MS_MAX):
-        verdict = core.writer.recovery.settle(operation_id, how=how)
+    verdict = core.rooms.leases.holding(
+        branch_id,
+        lambda lease: core.writer.recovery.settle(operation_id, lease, how=how),
+        wait_ms=LEASE_WAIT_MS_MAX,
+    )
     if isinstance(verdict, Abort):
         raise RecoveryRequiredError(
             f"the unfinished write '{operation_id}' cannot be settled: {verdict.reason}",

@@ -15,6 +15,7 @@ IDEMPOTENCY_COMMITS_MAX: Final = 10_000  # newest commits of a branch whose keys
 LEASE_WAIT_MS_MAX: Final = 30_000
 LEASE_EXPIRY_MS: Final = 20_000
 LEASE_RENEW_MS: Final = 5_000
+LEASE_CLOCK_SKEW_MS: Final = 2_000  # clocks of two machines may be so far apart
 BRANCH_LISTING_TRIES_MAX: Final = 64  # Lance stumbles over branches that vanish while it lists
 MIGRATION_ROUNDS_MAX: Final = 32  # looks at a graph that other processes migrate too
 MANIFEST_TAIL_COMMITS_MAX: Final = 128  # then a publish seals the older ones into a fragment

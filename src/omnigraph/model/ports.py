@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from omnigraph.model.limits import LEASE_CLOCK_SKEW_MS, LEASE_EXPIRY_MS, LEASE_RENEW_MS
 from omnigraph.model.steps import Step
 
 Durability = Literal["power", "process"]
@@ -132,6 +133,16 @@ def _fsync(path: str, flags: int) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseTerms:
+    """How long a lease on an object store lasts without renewal, how often it is renewed, and how
+    far the clocks of two machines may be apart."""
+
+    expiry_ms: int = LEASE_EXPIRY_MS
+    renew_ms: int = LEASE_RENEW_MS
+    skew_ms: int = LEASE_CLOCK_SKEW_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class World:
     """Everything that a graph takes from outside, except its URI."""
 
@@ -140,3 +151,4 @@ class World:
     steps: Steps = field(default_factory=NoSteps)
     disk: Disk = field(default_factory=RealDisk)
     durability: Durability = "power"
+    lease: LeaseTerms = LeaseTerms()

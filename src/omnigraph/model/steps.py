@@ -34,8 +34,11 @@ class Step(StrEnum):
     PUBLISHED = "publish.published"
     WRITE_PUBLISHED = "write.published"
     SIDECAR_DELETED = "write.sidecar-deleted"
+    WRITE_IN_DOUBT = "write.in-doubt"
 
     RECOVERY_TABLE_RESTORED = "recovery.table-restored"
+    RECOVERY_TABLE_FENCED = "recovery.table-fenced"
+    RECOVERY_LATE_WRITE_ARMED = "recovery.late-write-armed"
     RECOVERY_PUBLISHED = "recovery.published"
     RECOVERY_AUDITED = "recovery.audited"
     RECOVERY_SIDECAR_DELETED = "recovery.sidecar-deleted"

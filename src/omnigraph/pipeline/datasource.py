@@ -336,7 +336,7 @@ class TypeWriter(DataSourceArrowWriter):
             snapshot = core.head(options.branch)
             catalog = core.catalog(snapshot)
             entity = type_named(options.type_name, catalog)
-            context = WriteContext(core.writer, branch, snapshot, leased=False)
+            context = WriteContext(core.writer, branch, snapshot)
             self._schema_hash = snapshot.schema.hash
             entry = context.writable(entity.table_key).entry
             self._job = _job(core, catalog, entry, rewrites=mode == "merge")

@@ -161,7 +161,7 @@ def run_load(
             report = _LoadRun(spark, core, order, target, listener, stage_input).run()
         except BaseException:
             if created:
-                core.delete_branch(order.branch)
+                core.abandon_branch(target)
             raise
         return replace(report, base_branch=order.from_branch, branch_created=created)
     finally:

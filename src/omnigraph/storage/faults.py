@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -21,6 +22,7 @@ _MISSING: Final = (
 )
 _DAMAGE: Final = ("corrupt", "magic", "decode", "for object of size", "out of range")
 _REFUSALS: Final = ("not supported", "invalid user input")
+_INTERRUPT: Final = re.compile(r"\berror: KeyboardInterrupt\b", re.IGNORECASE)
 _LISTING: Final = "error performing list request"
 
 
@@ -42,6 +44,11 @@ def is_damage(cause: BaseException) -> bool:
 def is_refusal(cause: BaseException) -> bool:
     """Whether the library says no to what it was asked for: before it did any of it."""
     return str(cause).lower().startswith(_REFUSALS)
+
+
+def is_interrupt(cause: BaseException) -> bool:
+    """Whether Ctrl-C struck while the library was calling back: it takes that for an error."""
+    return _INTERRUPT.search(str(cause)) is not None
 
 
 def reason_of(cause: BaseException) -> str:
@@ -68,6 +75,8 @@ def translated(uri: str, *, doing: str) -> Iterator[None]:
     except OmnigraphError:
         raise
     except (OSError, ValueError, RuntimeError, pa.ArrowException) as cause:
+        if is_interrupt(cause):
+            raise KeyboardInterrupt from cause
         raise as_ours(cause, uri=uri, doing=doing) from cause
 
 

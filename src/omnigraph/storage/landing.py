@@ -93,15 +93,19 @@ def land(handles: Handles, write: StagedWrite) -> Any:
     return after
 
 
-def restore(handles: Handles, location: str, branch: str | None, version: int) -> Any:
-    """Make the content of an older version the newest one again; whatever came after is buried."""
+def restore(
+    handles: Handles, location: str, branch: str | None, version: int, *, commit_id: str
+) -> Any:
+    """Make the content of an older version the newest one again, in the name of a graph commit;
+    whatever came after is buried."""
     uri = handles.uri(location, branch)
     head = handles.head(location, branch)
     _cleared(handles, location, branch)
     with translated(uri, doing="restore table"):
-        after = lance.LanceDataset.commit(
-            head, Op.Restore(version), read_version=int(head.version), max_retries=0
+        transaction = Transaction(
+            int(head.version), Op.Restore(version), str(uuid.uuid4()), {COMMIT_PROPERTY: commit_id}
         )
+        after = lance.LanceDataset.commit(head, transaction, max_retries=0)
     _settle(handles, location, branch, (int(head.version), after))
     return after
 

@@ -10,6 +10,8 @@ MANIFEST: Final = "__manifest"
 RECOVERY: Final = "__recovery"
 REFS: Final = "_refs/branches"
 LOCKS: Final = "__locks"
+OBJECTS_LOCK: Final = "objects.lock"
+PRESENCE_LOCK: Final = "present.lock"
 INIT_CLAIM: Final = "__init_claim.json"
 AUDIT: Final = "_graph_commit_recoveries.lance"
 

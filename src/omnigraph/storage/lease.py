@@ -2,34 +2,37 @@
 
 On local disk a lease is an OS file lock: a killed process frees it at once. On object stores it is
 an object that its owner renews; a writer that dies is followed by the next one when its time is up.
-The lease only spares writers from racing: what makes a late writer harmless is the publisher.
+The lease only spares writers from racing. What makes a late writer harmless is the publisher, and
+the fence that recovery leaves on the tables of a write it gives up.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from omnigraph.errors import LeaseUnavailableError, StorageUnavailableError
 from omnigraph.model.graph import MAIN
-from omnigraph.model.limits import LEASE_EXPIRY_MS, LEASE_RENEW_MS
-from omnigraph.model.ports import Clock, ObjectStore, StoredObject, World
+from omnigraph.model.ports import LeaseTerms, ObjectStore, StoredObject, World
 from omnigraph.storage.layout import LOCKS
+from omnigraph.storage.lock_files import LockFile
 from omnigraph.storage.objects import Root
 from omnigraph.storage.s3_store import S3Objects
+from omnigraph.storage.unbroken import Stop, StoppedError, unbroken
 
 _POLL_MS_MIN: Final = 1
 _STORE_POLL_MS_MAX: Final = 250
-_CLOCK_SKEW_US: Final = 2_000_000
+_PASSING_ON_MS: Final = 5
+_QUEUE_LOOK_MS: Final = 50  # how often one who waits in the queue looks whether to give up
+
+_Result = TypeVar("_Result")
 
 
 class Lease(Protocol):
@@ -40,8 +43,17 @@ class Lease(Protocol):
         """Grows with every holder on an object store; 0 on local disk, where locks cannot lapse."""
         ...
 
+    @property
+    def can_lapse(self) -> bool:
+        """Whether another may get the branch while we still live."""
+        ...
+
     def check(self) -> None:
         """Raise LeaseUnavailableError if the lease was lost."""
+        ...
+
+    def release(self) -> None:
+        """Give the lease back before the block ends; repeating it is fine."""
         ...
 
 
@@ -52,25 +64,35 @@ class Leases:
         self._local = None if root.local_path is None else Path(root.local_path) / LOCKS
         self._stored = _StoredLeases(store, world) if isinstance(store, S3Objects) else None
 
-    def hold(self, branch_id: str | None, *, wait_ms: int) -> AbstractContextManager[Lease]:
-        """Wait for the branch to be free and keep it for the block; None is main.
+    def holding(
+        self, branch_id: str | None, work: Callable[[Lease], _Result], *, wait_ms: int
+    ) -> _Result:
+        """Do the work while holding the branch; None is main.
+
+        No interrupt reaches the work: it is awaited first, so that the lease never goes while
+        something of it is still under way. One that comes before the lease does ends the waiting.
+        """
+
+        def held(stop: Stop) -> _Result:
+            with self.hold(branch_id, wait_ms=wait_ms, stop=stop) as lease:
+                return work(lease)
+
+        return unbroken(held)
+
+    def hold(
+        self, branch_id: str | None, *, wait_ms: int, stop: Stop | None = None
+    ) -> AbstractContextManager[Lease]:
+        """Wait for the branch to be free and keep it for the block. Use `holding` wherever an
+        interrupt can strike: it could cut the taking and the giving back in two.
 
         A thread that holds the lease must not ask for it again: it would wait for itself.
         """
         name = MAIN if branch_id is None else branch_id
+        waiting = _Waiting(name, wait_ms, stop or Stop())
         if self._local is not None:
-            return _hold_file(self._local / f"{name}.lock", name, wait_ms)
+            return _hold_file(self._local / f"{name}.lock", waiting)
         assert self._stored is not None, "a root is local or on an object store"
-        return self._stored.hold(f"{LOCKS}/{name}.json", name, wait_ms)
-
-
-def _unavailable(name: str, wait_ms: int) -> LeaseUnavailableError:
-    return LeaseUnavailableError(
-        f"another writer held branch '{name}' for more than {wait_ms} ms",
-        hint="try again",
-        branch=name,
-        waited_ms=wait_ms,
-    )
+        return self._stored.hold(f"{LOCKS}/{name}.json", waiting)
 
 
 def _lost(name: str) -> LeaseUnavailableError:
@@ -80,22 +102,38 @@ def _lost(name: str) -> LeaseUnavailableError:
 
 
 class _Waiting:
-    """Polls with growing, jittered pauses until the time is up."""
+    """How long one waits for a branch, and polls with growing, jittered pauses meanwhile."""
 
-    def __init__(self, wait_ms: int, *, pause_ms_max: int) -> None:
+    def __init__(self, name: str, wait_ms: int, stop: Stop) -> None:
+        self.name = name
+        self._wait_ms = wait_ms
+        self._stop = stop
         self._until = time.monotonic() + wait_ms / 1000
         self._pause_ms: float = _POLL_MS_MIN
-        self._pause_ms_max = pause_ms_max
 
-    def pause(self) -> bool:
-        """Sleep a little; False if the time is up instead."""
-        left = self._until - time.monotonic()
-        if left <= 0:
-            return False
+    @property
+    def left(self) -> float:
+        """Seconds. Raises if the caller was interrupted: then there is nothing to wait for."""
+        if self._stop.asked:
+            raise StoppedError
+        return max(0.0, self._until - time.monotonic())
+
+    def too_long(self) -> LeaseUnavailableError:
+        return LeaseUnavailableError(
+            f"another writer held branch '{self.name}' for more than {self._wait_ms} ms",
+            hint="try again",
+            branch=self.name,
+            waited_ms=self._wait_ms,
+        )
+
+    def pause(self) -> None:
+        """Sleep a little, or raise if the time is up."""
+        left = self.left
+        if not left:
+            raise self.too_long()
         # Chance only spreads the waiters out; nothing secret hangs on it.
         time.sleep(min(left, self._pause_ms * random.uniform(0.5, 1.0) / 1000))  # noqa: S311
-        self._pause_ms = min(self._pause_ms * 1.5, self._pause_ms_max)
-        return True
+        self._pause_ms = min(self._pause_ms * 1.5, _STORE_POLL_MS_MAX)
 
 
 # --- local disk ---
@@ -104,72 +142,87 @@ class _Waiting:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _FileLease:
     name: str
-    path: Path
-    descriptor: int
+    file: LockFile
     token: int = 0
+    can_lapse: bool = False
 
     def check(self) -> None:
-        try:
-            same = os.stat(self.path).st_ino == os.fstat(self.descriptor).st_ino
-        except OSError:
-            same = False
-        if not same:
+        if not self.file.is_current:
             raise _lost(self.name)
+
+    def release(self) -> None:
+        self.file.close()
 
 
 @contextmanager
-def _hold_file(path: Path, name: str, wait_ms: int) -> Iterator[Lease]:
+def _hold_file(path: Path, waiting: _Waiting) -> Iterator[Lease]:
+    file = _locked(path, waiting)
     try:
-        path.parent.mkdir(exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as cause:
-        reason = cause.strerror or str(cause)
-        raise StorageUnavailableError(
-            f"cannot lock '{path}': {reason}", uri=str(path), reason=reason
-        ) from cause
-    if not _try_lock(descriptor) and not _Queued(descriptor).wait(wait_ms):
-        raise _unavailable(name, wait_ms)
-    try:
-        yield _FileLease(name=name, path=path, descriptor=descriptor)
+        yield _FileLease(name=waiting.name, file=file)
     finally:
-        os.close(descriptor)  # closing the last descriptor frees the lock
+        file.close()
 
 
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+def _locked(path: Path, waiting: _Waiting) -> LockFile:
+    while True:
+        try:
+            path.parent.mkdir(exist_ok=True)
+            file = LockFile(path)
+            at_once = file.try_lock()
+        except OSError as cause:
+            reason = cause.strerror or str(cause)
+            raise StorageUnavailableError(
+                f"cannot lock '{path}': {reason}", uri=str(path), reason=reason
+            ) from cause
+        if not at_once:
+            _Queued(file).wait(waiting)
+        # Cleanup takes the lock files of dead branches away, and it does so while holding the
+        # lock. Whoever waited for such a file has to queue up for its successor.
+        if file.is_current:
+            return file
+        file.close()
 
 
 class _Queued:
     """Waits for a file lock in the kernel's queue, first come first served, but not for ever.
 
     A blocking lock call cannot be given up, so a thread makes it. If the lock comes too late, the
-    thread closes the descriptor, which passes the lock on.
+    thread closes the file, which passes the lock on.
     """
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
+    def __init__(self, file: LockFile) -> None:
+        self._file = file
         self._turn = threading.Lock()
         self._got = threading.Event()
         self._given_up = False
         threading.Thread(target=self._block, name="lease-queue", daemon=True).start()
 
-    def wait(self, wait_ms: int) -> bool:
-        """Whether the lock came in time; if not, the descriptor is no longer the caller's."""
-        if self._got.wait(wait_ms / 1000):
-            return True
+    def wait(self, waiting: _Waiting) -> None:
+        """Until the lock is there. Raises if that takes too long or is not wanted any more; then
+        the file is no longer the caller's."""
+        # One who gave up may just be passing the lock on: that much time there always is.
+        self._got.wait(_PASSING_ON_MS / 1000)
+        try:
+            while (left := waiting.left) and not self._got.is_set():
+                self._got.wait(min(left, _QUEUE_LOOK_MS / 1000))
+        except BaseException:
+            if not self._give_up():
+                self._file.close()
+            raise
+        if self._give_up():
+            raise waiting.too_long()
+
+    def _give_up(self) -> bool:
+        """Leave the file to the thread that waits for it; False if the lock is there."""
         with self._turn:
             self._given_up = not self._got.is_set()
-        return not self._given_up
+            return self._given_up
 
     def _block(self) -> None:
-        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        self._file.lock()
         with self._turn:
             if self._given_up:
-                os.close(self._descriptor)
+                self._file.close()
             else:
                 self._got.set()
 
@@ -218,67 +271,97 @@ class _StoredLeases:
         self._store = store
         self._clock = world.clock
         self._ids = world.ids
+        self._terms = world.lease
         self._free: dict[str, _Held] = {}
 
     @contextmanager
-    def hold(self, key: str, name: str, wait_ms: int) -> Iterator[Lease]:
+    def hold(self, key: str, waiting: _Waiting) -> Iterator[Lease]:
         owner = self._ids.ulid()
-        waiting = _Waiting(wait_ms, pause_ms_max=_STORE_POLL_MS_MAX)
+        since = _ticks()
         held = self._try_again(key, owner) or self._try_claim(key, owner)
         while held is None:
-            if not waiting.pause():
-                raise _unavailable(name, wait_ms)
+            waiting.pause()
+            since = _ticks()
             held = self._try_claim(key, owner)
-        lease = _StoredLease(self._store, self._clock, key, name, held)
+        lease = _StoredLease(self, key, waiting.name, held, since=since)
         lease.start()
         try:
             yield lease
         finally:
-            free = lease.give_back()
-            if free is not None:
-                self._free[key] = free
+            lease.release()
+
+    def remember(self, key: str, free: _Held) -> None:
+        """How the store has a claim that was given back."""
+        self._free[key] = free
+
+    def claim(self, owner: str, token: int) -> _Claim:
+        expires_at = self._clock.now_us() + self._terms.expiry_ms * 1000
+        return _Claim(owner=owner, token=token, expires_at=expires_at)
+
+    @property
+    def terms(self) -> LeaseTerms:
+        return self._terms
 
     def _try_again(self, key: str, owner: str) -> _Held | None:
         """Take what we gave back, if nobody had it since."""
         free = self._free.pop(key, None)
         if free is None:
             return None
-        return self._replace(key, _claim(owner, free.claim.token + 1, self._clock), free.tag)
+        return self._replace(key, self.claim(owner, free.claim.token + 1), free.tag)
 
     def _try_claim(self, key: str, owner: str) -> _Held | None:
         """The new claim, or None while somebody else holds the branch."""
         found = self._store.read(key)
         if found is None:
-            first = _claim(owner, 1, self._clock)
+            first = self.claim(owner, 1)
             tag = self._store.create_tagged(key, first.encode())
             return None if tag is None else _Held(claim=first, tag=tag)
         held = _Claim.decode(found)
-        if held.expires_at and held.expires_at + _CLOCK_SKEW_US > self._clock.now_us():
+        kept_until = held.expires_at + self._terms.skew_ms * 1000
+        if held.expires_at and kept_until > self._clock.now_us():
             return None
         assert found.tag is not None, "object stores tag what they hold"
-        return self._replace(key, _claim(owner, held.token + 1, self._clock), found.tag)
+        return self._replace(key, self.claim(owner, held.token + 1), found.tag)
+
+    def rewrite(self, key: str, claim: _Claim, tag: str) -> _Held | None:
+        """Replace the claim that has the tag; None if another one is there by now."""
+        kept = self._replace(key, claim, tag)
+        if kept is not None:
+            return kept
+        # An answer that was lost looks like a loss of the lease: see whose claim is there.
+        found = self._store.read(key)
+        if found is None or found.tag is None or _Claim.decode(found) != claim:
+            return None
+        return _Held(claim=claim, tag=found.tag)
 
     def _replace(self, key: str, claim: _Claim, tag: str) -> _Held | None:
         fresh = self._store.replace_tagged(key, claim.encode(), tag=tag)
         return None if fresh is None else _Held(claim=claim, tag=fresh)
 
 
-def _claim(owner: str, token: int, clock: Clock) -> _Claim:
-    return _Claim(owner=owner, token=token, expires_at=clock.now_us() + LEASE_EXPIRY_MS * 1000)
+def _ticks() -> float:
+    """Seconds that go on while the machine sleeps: a lease lapses then, too."""
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
 class _StoredLease:
     """A claim that a thread renews until it is given back."""
 
-    def __init__(self, store: S3Objects, clock: Clock, key: str, name: str, held: _Held) -> None:
-        self._store = store
-        self._clock = clock
+    can_lapse = True
+
+    def __init__(
+        self, leases: _StoredLeases, key: str, name: str, held: _Held, *, since: float
+    ) -> None:
+        self._leases = leases
         self._key = key
         self._name = name
         self._held = held  # written by the renewing thread only, until that has ended
-        self._good_until = time.monotonic() + LEASE_EXPIRY_MS / 1000
+        self._lasts = leases.terms.expiry_ms / 1000
+        self._good_until = since + self._lasts  # counted from before the store was asked
         self._stop = threading.Event()
         self._lost = threading.Event()
+        self._released = False
         self._renewer = threading.Thread(target=self._renew, name=f"lease-{name}", daemon=True)
 
     @property
@@ -289,43 +372,40 @@ class _StoredLease:
         self._renewer.start()
 
     def check(self) -> None:
-        if self._lost.is_set() or time.monotonic() >= self._good_until:
+        if self._released or self._lost.is_set() or _ticks() >= self._good_until:
             raise _lost(self._name)
 
-    def give_back(self) -> _Held | None:
-        """End the claim and return how the store has it now; None if that is not known."""
+    def release(self) -> None:
+        """End the claim, if it is still ours, and remember how the store has it now."""
+        if self._released:
+            return
+        self._released = True
         self._stop.set()
         self._renewer.join()
         claim = self._held.claim
         if self._lost.is_set():
-            return None
+            return
         try:
-            return self._write(_Claim(owner=claim.owner, token=claim.token, expires_at=0))
+            free = self._write(_Claim(owner=claim.owner, token=claim.token, expires_at=0))
         except StorageUnavailableError:
-            # The claim runs out by itself; the write it protected is over.
-            return None
+            return  # the claim runs out by itself; the write it protected is over
+        if free is not None:
+            self._leases.remember(self._key, free)
 
     def _renew(self) -> None:
-        while not self._stop.wait(LEASE_RENEW_MS / 1000):
-            started = time.monotonic()
+        while not self._stop.wait(self._leases.terms.renew_ms / 1000):
+            started = _ticks()
             claim = self._held.claim
             try:
-                kept = self._write(_claim(claim.owner, claim.token, self._clock))
+                kept = self._write(self._leases.claim(claim.owner, claim.token))
             except StorageUnavailableError:
                 continue  # the next round may get through before the claim runs out
             if kept is None:
                 self._lost.set()
                 return
             self._held = kept
-            self._good_until = started + LEASE_EXPIRY_MS / 1000
+            self._good_until = started + self._lasts
 
     def _write(self, claim: _Claim) -> _Held | None:
         """Write the claim over our own one; None if it is no longer ours."""
-        fresh = self._store.replace_tagged(self._key, claim.encode(), tag=self._held.tag)
-        if fresh is not None:
-            return _Held(claim=claim, tag=fresh)
-        # An answer that was lost looks like a loss of the lease: see whose claim is there.
-        found = self._store.read(self._key)
-        if found is None or found.tag is None or _Claim.decode(found) != claim:
-            return None
-        return _Held(claim=claim, tag=found.tag)
+        return self._leases.rewrite(self._key, claim, self._held.tag)

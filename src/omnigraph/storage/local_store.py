@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import secrets
@@ -14,7 +13,8 @@ from typing import Final
 
 from omnigraph.errors import StorageUnavailableError
 from omnigraph.model.ports import StoredObject, World
-from omnigraph.storage.layout import LOCKS
+from omnigraph.storage.layout import LOCKS, OBJECTS_LOCK
+from omnigraph.storage.lock_files import LockFile
 
 _DRAFT: Final = ".draft-"
 
@@ -138,12 +138,12 @@ class LocalObjects:
     @contextmanager
     def _lock(self) -> Iterator[None]:
         self._make_folder(self._folder / LOCKS)
-        descriptor = os.open(self._folder / LOCKS / "objects.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        file = LockFile(self._folder / LOCKS / OBJECTS_LOCK)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            file.lock()
             yield
         finally:
-            os.close(descriptor)
+            file.close()
 
     @contextmanager
     def _faults(self, key: str, verb: str) -> Iterator[None]:

@@ -11,12 +11,10 @@ import fcntl
 import os
 import threading
 import time
-from typing import Final
 
-from omnigraph.storage.layout import LOCKS
+from omnigraph.storage.layout import LOCKS, PRESENCE_LOCK
+from omnigraph.storage.lock_files import LockFile
 from omnigraph.storage.objects import Root
-
-_FILE: Final = "present.lock"
 
 
 class Presence:
@@ -27,7 +25,7 @@ class Presence:
         self._lock = threading.Lock()
         self._seen: dict[int, float] = {}
         if self._file is not None:
-            fcntl.flock(self._file, fcntl.LOCK_SH)
+            self._file.lock(fcntl.LOCK_SH)
 
     def touch(self) -> None:
         """The calling thread uses the handle."""
@@ -45,29 +43,29 @@ class Presence:
         """Let the mark go; repeating it is fine."""
         file, self._file = self._file, None
         if file is not None:
-            os.close(file)
+            file.close()
 
     def _is_only_handle(self) -> bool:
-        if self._file is None:
+        # A forked child has no mark of its own and never knows.
+        if self._file is None or not self._file.is_open:
             return False
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return self._file.try_lock()
         except OSError:
             return False
         finally:
             # A failed change of a lock loses it, and an exclusive one would keep others out.
-            fcntl.flock(self._file, fcntl.LOCK_SH)
-        return True
+            self._file.lock(fcntl.LOCK_SH)
 
 
-def _open(root: Root, *, writable: bool) -> int | None:
+def _open(root: Root, *, writable: bool) -> LockFile | None:
     if root.local_path is None:
         return None
     folder = os.path.join(root.local_path, LOCKS)
     try:
         if not writable:
-            return os.open(os.path.join(folder, _FILE), os.O_RDONLY)
+            return LockFile(os.path.join(folder, PRESENCE_LOCK), os.O_RDONLY)
         os.makedirs(folder, exist_ok=True)
-        return os.open(os.path.join(folder, _FILE), os.O_RDWR | os.O_CREAT, 0o644)
+        return LockFile(os.path.join(folder, PRESENCE_LOCK))
     except OSError:
         return None  # a place that cannot be marked is one where nobody knows

@@ -3,13 +3,19 @@
 Runs at read-write open, at refresh and at the start of each write, always under the lease of the
 branch that the sidecar names, so a live writer's sidecar is never touched. Every deed may be
 interrupted and done again.
+
+A write that is rolled back leaves a *fence* on each of its tables that had not moved: a version
+without a change. Its writer may only have been asleep while its lease lapsed; when it goes on, its
+late commit on the pinned version is refused by the table itself.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, assert_never
 
 from omnigraph.errors import LeaseUnavailableError, NotFoundError, OmnigraphError
@@ -25,10 +31,12 @@ from omnigraph.storage.judge import (
     RollBack,
     RollForward,
     TableFacts,
+    TableState,
     Verdict,
+    classify,
     judge,
 )
-from omnigraph.storage.lease import Leases
+from omnigraph.storage.lease import Lease, Leases
 from omnigraph.storage.manifest import ManifestStore
 from omnigraph.storage.publisher import Publisher
 from omnigraph.storage.refs import Refs
@@ -68,6 +76,15 @@ class Stuck:
     graph_branch: str | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Deed:
+    """A sidecar that is being settled, under which lease, and whether its tables get fences."""
+
+    sidecar: Sidecar
+    lease: Lease
+    fence: bool
+
+
 class Recovery:
     """Sweeps the recovery folder of one graph."""
 
@@ -85,15 +102,16 @@ class Recovery:
                 stuck.append(_unreadable(sidecar))
                 continue
             try:
-                with self._rooms.leases.hold(sidecar.branch_id, wait_ms=wait_ms):
-                    verdict = self.settle(operation_id)
+                verdict = self._rooms.leases.holding(
+                    sidecar.branch_id, partial(self.settle, operation_id), wait_ms=wait_ms
+                )
             except LeaseUnavailableError:
                 continue  # its writer is alive, or another recovery is at work
             if isinstance(verdict, Abort):
                 stuck.append(_stuck(sidecar, verdict))
         return tuple(stuck)
 
-    def sweep_branch(self, branch: Branch) -> tuple[Stuck, ...]:
+    def sweep_branch(self, branch: Branch, lease: Lease) -> tuple[Stuck, ...]:
         """The same for one branch, whose lease the caller holds: one listing if all is well."""
         stuck: list[Stuck] = []
         for operation_id in self._rooms.sidecars.operation_ids():
@@ -101,38 +119,66 @@ class Recovery:
             if isinstance(sidecar, UnreadableSidecar):
                 stuck.append(_unreadable(sidecar))
             elif sidecar is not None and sidecar.branch_id == branch.id:
-                verdict = self.settle(operation_id)
+                verdict = self.settle(operation_id, lease)
                 if isinstance(verdict, Abort):
                     stuck.append(_stuck(sidecar, verdict))
         return tuple(stuck)
 
-    def settle(self, operation_id: str, *, how: Resolution = "auto") -> Verdict | None:
+    def settle(
+        self, operation_id: str, lease: Lease, *, how: Resolution = "auto", fence: bool = True
+    ) -> Verdict | None:
         """Decide about one sidecar and do it, under the lease that the caller holds.
 
         None = the file is gone. `how` lets a person overrule the decision: "roll-back" restores
         the tables whatever landed, "discard" forgets the sidecar and leaves the tables alone.
+        Only a writer that knows that nothing of its own is under way may do without the fence.
         """
         sidecar = self._rooms.sidecars.read(operation_id)
         if sidecar is None:
             return None
         if isinstance(sidecar, UnreadableSidecar):
             return self._settle_unreadable(sidecar, how=how)
-        branch = self._branch_of(sidecar)
+        branch = self.branch_of(sidecar)
         verdict = self._verdict(sidecar, branch)
         if how == "discard" and not isinstance(verdict, Finish):
             verdict = Discard()
         elif how == "roll-back" and isinstance(verdict, RollForward | Abort):
             verdict = RollBack(moved=sidecar.effects)
-        self._carry_out(sidecar, branch, verdict)
+        self._carry_out(_Deed(sidecar=sidecar, lease=lease, fence=fence), branch, verdict)
         return verdict
 
-    def undo(self, sidecar: Sidecar) -> Verdict | None:
-        """Undo a write of our own that was refused after it was armed (lease held)."""
-        return self.settle(sidecar.operation_id, how="roll-back")
+    def undo_late(self, sidecar: Sidecar, lease: Lease) -> None:
+        """Undo what landed on tables after somebody else had settled the write (lease held).
+
+        That needs a sidecar of its own: this, too, may be interrupted.
+        """
+        branch = self.branch_of(sidecar)
+        if branch is None:
+            return
+        facts = self._facts(sidecar.effects, self._rooms.manifests.head(branch))
+        late = tuple(e for e in sidecar.effects if _is_late(e, facts[e.table_key], sidecar))
+        if not late:
+            return
+        ids = self._rooms.world.ids
+        again = replace(
+            sidecar,
+            operation_id=ids.ulid(),
+            rollback_commit_id=ids.ulid(),
+            effects=late,
+            repoints=(),
+            registrations=(),
+            tombstones=(),
+            schema=None,
+        )
+        logger.warning("undo a late write", extra={"commit": sidecar.graph_commit_id})
+        self._rooms.sidecars.arm(again)
+        self._rooms.world.steps.reach(Step.RECOVERY_LATE_WRITE_ARMED)
+        self.settle(again.operation_id, lease, how="roll-back")
 
     # --- finding out -----------------------------------------------------------------------
 
-    def _branch_of(self, sidecar: Sidecar) -> Branch | None:
+    def branch_of(self, sidecar: Sidecar) -> Branch | None:
+        """The living branch that the sidecar means, or None."""
         try:
             branch = self._rooms.refs.get(sidecar.graph_branch)
         except NotFoundError:
@@ -179,16 +225,17 @@ class Recovery:
 
     # --- doing -----------------------------------------------------------------------------
 
-    def _carry_out(self, sidecar: Sidecar, branch: Branch | None, verdict: Verdict) -> None:
+    def _carry_out(self, deed: _Deed, branch: Branch | None, verdict: Verdict) -> None:
+        sidecar = deed.sidecar
         match verdict:
             case Finish(kind=kind):
                 self._close(sidecar, kind=kind, commit_id=_promised(sidecar, kind), outcomes=())
             case RollForward(updates=updates):
                 assert branch is not None, "a branch that is gone is discarded"
-                self._roll_forward(sidecar, branch, updates)
-            case RollBack(moved=moved):
+                self._roll_forward(deed, branch, updates)
+            case RollBack():
                 assert branch is not None, "a branch that is gone is discarded"
-                self._roll_back(sidecar, branch, moved)
+                self._roll_back(deed, branch)
             case Discard():
                 why = "OrphanedBranchDiscarded" if branch is None else "Discarded"
                 self._close(sidecar, kind=why, commit_id=None, outcomes=())
@@ -199,15 +246,18 @@ class Recovery:
             case _:
                 assert_never(verdict)
 
-    def _roll_forward(
-        self, sidecar: Sidecar, branch: Branch, updates: tuple[TableUpdate, ...]
-    ) -> None:
-        head = self._rooms.manifests.head(branch).head.graph_commit_id
+    def _roll_forward(self, deed: _Deed, branch: Branch, updates: tuple[TableUpdate, ...]) -> None:
+        sidecar, snapshot = deed.sidecar, self._rooms.manifests.head(branch)
+        # Maintenance goes forward with the tables that moved; the others are given up.
+        landed = {update.table_key for update in updates}
+        given_up = [e for e in sidecar.effects if e.table_key not in landed]
+        fences = self._fenced(deed, given_up, snapshot) if deed.fence else ()
         changeset = sidecar.changeset(
-            updates, actor_id=RECOVERY_ACTOR, expects=(HeadIs(commit_id=head),)
+            (*updates, *fences),
+            actor_id=RECOVERY_ACTOR,
+            expects=(HeadIs(commit_id=snapshot.head.graph_commit_id),),
         )
-        self._rooms.publisher.publish(branch, changeset)
-        self._rooms.world.steps.reach(Step.RECOVERY_PUBLISHED)
+        self._publish(deed, branch, changeset)
         expected = {effect.table_key: effect.expected_version for effect in sidecar.effects}
         outcomes = tuple(
             TableOutcome(
@@ -224,29 +274,27 @@ class Recovery:
             outcomes=outcomes,
         )
 
-    def _roll_back(self, sidecar: Sidecar, branch: Branch, moved: tuple[Effect, ...]) -> None:
-        snapshot = self._rooms.manifests.head(branch)
-        facts = self._facts(moved, snapshot)
-        moved = tuple(
-            effect for effect in moved if facts[effect.table_key].head > facts[effect.table_key].pin
-        )
-        if not moved:
+    def _roll_back(self, deed: _Deed, branch: Branch) -> None:
+        """Every table that moved gets its published content back, and every other one a fence."""
+        sidecar, snapshot = deed.sidecar, self._rooms.manifests.head(branch)
+        facts = self._facts(sidecar.effects, snapshot)
+        ahead = {key for key, found in facts.items() if found.head > found.pin}
+        moved = [effect for effect in sidecar.effects if effect.table_key in ahead]
+        still = [effect for effect in sidecar.effects if effect.table_key not in ahead]
+        updates = [self._restored(deed, effect, snapshot) for effect in moved]
+        if deed.fence:
+            updates += self._fenced(deed, still, snapshot)
+        if not updates:
             self._close(sidecar, kind="RolledBack", commit_id=None, outcomes=())
             return
-        updates = tuple(self._restored(effect, snapshot) for effect in moved)
-        self._rooms.publisher.publish(
-            branch,
-            Changeset(
-                updates=updates,
-                lineage=Lineage(
-                    commit_id=sidecar.rollback_commit_id,
-                    actor_id=RECOVERY_ACTOR,
-                    created_at=self._rooms.world.clock.now_us(),
-                ),
-                expects=(HeadIs(commit_id=snapshot.head.graph_commit_id),),
-            ),
+        lineage = Lineage(
+            commit_id=sidecar.rollback_commit_id,
+            actor_id=RECOVERY_ACTOR,
+            created_at=self._rooms.world.clock.now_us(),
         )
-        self._rooms.world.steps.reach(Step.RECOVERY_PUBLISHED)
+        expects = (HeadIs(commit_id=snapshot.head.graph_commit_id),)
+        changeset = Changeset(updates=tuple(updates), lineage=lineage, expects=expects)
+        self._publish(deed, branch, changeset)
         outcomes = tuple(
             TableOutcome(
                 table_key=effect.table_key,
@@ -262,11 +310,39 @@ class Recovery:
             outcomes=outcomes,
         )
 
-    def _restored(self, effect: Effect, snapshot: Snapshot) -> TableUpdate:
+    def _publish(self, deed: _Deed, branch: Branch, changeset: Changeset) -> None:
+        deed.lease.check()
+        self._rooms.publisher.publish(branch, changeset)
+        self._rooms.world.steps.reach(Step.RECOVERY_PUBLISHED)
+
+    def _fenced(
+        self, deed: _Deed, effects: Iterable[Effect], snapshot: Snapshot
+    ) -> tuple[TableUpdate, ...]:
+        """A version without a change on each table, so that a late commit on its pin is refused."""
+        fences: list[TableUpdate] = []
+        for effect in effects:
+            if _entry_of(effect, snapshot) is None:
+                continue  # a table that is not published stands in nobody's way
+            with suppress(NotFoundError):  # nor does a line that was never made
+                fences.append(self._restored(deed, effect, snapshot, Step.RECOVERY_TABLE_FENCED))
+        return tuple(fences)
+
+    def _restored(
+        self,
+        deed: _Deed,
+        effect: Effect,
+        snapshot: Snapshot,
+        step: Step = Step.RECOVERY_TABLE_RESTORED,
+    ) -> TableUpdate:
         entry = _entry_of(effect, snapshot)
         pin = entry.version if entry is not None else effect.expected_version
-        version = self._rooms.tables.restore(effect.location, effect.branch, pin)
-        self._rooms.world.steps.reach(Step.RECOVERY_TABLE_RESTORED)
+        # Whoever was asleep here for too long must not bury what others have committed since.
+        deed.lease.check()
+        version = self._rooms.tables.restore(
+            effect.location, effect.branch, pin, commit_id=deed.sidecar.rollback_commit_id
+        )
+        assert version > pin, "a restore is a new version"
+        self._rooms.world.steps.reach(step)
         return TableUpdate(
             table_key=entry.table_key if entry is not None else effect.table_key,
             version=version,
@@ -338,6 +414,13 @@ def _entry_of(effect: Effect, snapshot: Snapshot) -> TableEntry | None:
     if known is not None and known.location == effect.location:
         return known
     return next((one for one in snapshot.datasets if one.location == effect.location), None)
+
+
+def _is_late(effect: Effect, facts: TableFacts, sidecar: Sidecar) -> bool:
+    if effect.transaction_uuid in facts.uuids.values():
+        return True
+    state = classify(effect, facts, kind=sidecar.writer_kind)
+    return state is TableState.ROLLED_PAST_EXPECTED
 
 
 def _promised(sidecar: Sidecar, kind: str) -> str:

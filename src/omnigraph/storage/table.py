@@ -258,9 +258,10 @@ class Tables:
             self._handles.store.delete(key)
             self._handles.store.delete_prefix(key.removesuffix(".lance"))
 
-    def restore(self, location: str, branch: str | None, version: int) -> int:
+    def restore(self, location: str, branch: str | None, version: int, *, commit_id: str) -> int:
         """Bring an older version back as a new head (recovery only); returns the new version."""
-        return int(landing.restore(self._handles, location, branch, version).version)
+        after = landing.restore(self._handles, location, branch, version, commit_id=commit_id)
+        return int(after.version)
 
     def stage_restore(self, entry: TableEntry, *, over: int) -> StagedWrite:
         """The entry's version as the newest one again, in place of all up to the version `over`."""

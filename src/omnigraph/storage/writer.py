@@ -3,28 +3,31 @@
 `prepare` is the caller's: it reads one snapshot, decides, and stages uncommitted table writes. This
 file does the rest, the same for every writer kind. What a write relied on is checked again under
 the lease; writes that may rebase are prepared again, strict ones are refused.
+
+Whatever happens under the lease happens in a thread that no interrupt reaches (`unbroken.py`): an
+interrupt is raised when the write is whole or undone, and says which.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext, suppress
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from omnigraph.errors import (
     AlreadyExistsError,
     ConflictError,
     ExpectedVersionMismatchError,
     IdempotencyKeyReusedError,
+    InputError,
     LimitExceededError,
     OmnigraphError,
-    OutcomeUnknownError,
     PreconditionFailedError,
     RecoveryRequiredError,
     RowLevelCasContentionError,
@@ -47,16 +50,20 @@ from omnigraph.model.limits import (
 from omnigraph.model.requests import KeyedRequest
 from omnigraph.model.steps import Step
 from omnigraph.storage.applied import AppliedBeforeError, require_new
-from omnigraph.storage.judge import MAINTENANCE, Finish, RollForward
+from omnigraph.storage.doubt import Doubt
+from omnigraph.storage.judge import MAINTENANCE
 from omnigraph.storage.lease import Lease
+from omnigraph.storage.outcome import Outcome
 from omnigraph.storage.recovery import Recovery, Rooms, Stuck
 from omnigraph.storage.sidecar import Effect, Sidecar
 from omnigraph.storage.staged import StagedWrite
 from omnigraph.storage.table import Table
+from omnigraph.storage.unbroken import stop_if_asked
 
 logger = logging.getLogger(__name__)
 
 WRITER_KIND_PROPERTY = "writer_kind"
+_CLOSING_LOOK_MS: Final = 5
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -110,6 +117,16 @@ class Intent:
     request: KeyedRequest | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Write:
+    """A prepared write on its way through the protocol, and what becomes of it."""
+
+    intent: Intent
+    base: Snapshot
+    prepared: Prepared
+    outcome: Outcome
+
+
 class _MovedError(Exception):
     """A table that the write relies on moved on before the lease was taken."""
 
@@ -121,12 +138,15 @@ class _MovedError(Exception):
 class WriteContext:
     """What `prepare` works with: one snapshot, its tables, and tables that may be staged on."""
 
-    def __init__(self, writer: Writer, branch: Branch, snapshot: Snapshot, *, leased: bool) -> None:
-        self._writer, self._leased = writer, leased
+    def __init__(
+        self, writer: Writer, branch: Branch, snapshot: Snapshot, *, lease: Lease | None = None
+    ) -> None:
+        self._writer, self._lease = writer, lease
         self.branch, self.snapshot = branch, snapshot
 
     def table(self, table_key: str) -> Table:
         """The table as the snapshot has it, for reading."""
+        stop_if_asked()  # a write that prepares under the lease is not interrupted otherwise
         return self._writer.rooms.tables.open(self.snapshot.entries[table_key])
 
     def writable(self, table_key: str) -> Table:
@@ -134,7 +154,7 @@ class WriteContext:
         entry = self.snapshot.entries[table_key]
         if self.branch.owns(entry.branch):
             return self._writer.rooms.tables.open(entry)
-        return self._writer.fork(self.branch, entry, leased=self._leased)
+        return self._writer.fork(self.branch, entry, self._lease)
 
     def each(self, work: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_Result]:
         """The work done for every item, side by side, with the results in order."""
@@ -152,48 +172,97 @@ class Writer:
     def __init__(self, rooms: Rooms) -> None:
         self.rooms = rooms
         self.recovery = Recovery(rooms)
+        self._doubt = Doubt(rooms, self.recovery)
+        self.last_commit_id: str | None = None  # the newest commit that this handle made
         # Mutations of one handle take turns from their first read on. Strict ones would otherwise
         # refuse each other all the time; loads and merges may take long and do not wait.
         self._turns: defaultdict[str | None, threading.Lock] = defaultdict(threading.Lock)
+        self._writing: dict[object, int] = {}  # writes in progress, by the thread that makes them
+        self._closed = False
+        self.pool = ThreadPoolExecutor(WRITE_THREADS_MAX, thread_name_prefix="omnigraph-prepare")
+        # Preparing may wait for a lease whose holder waits for a thread to apply with: two pools.
+        self._appliers = ThreadPoolExecutor(WRITE_THREADS_MAX, thread_name_prefix="omnigraph-apply")
 
-    def write(self, intent: Intent, prepare: Prepare) -> Snapshot | None:
+    def write(
+        self,
+        intent: Intent,
+        prepare: Prepare,
+        *,
+        then: Callable[[Snapshot | None], None] | None = None,
+    ) -> Snapshot | None:
         """Commit what `prepare` makes of the branch head; the snapshot after it, or None if there
-        was nothing to change. Raises and leaves nothing visible otherwise."""
-        in_turn = intent.kind is WriterKind.MUTATION
-        with self._turns[intent.branch.id] if in_turn else nullcontext():
-            return self._write(intent, prepare)
+        was nothing to change. Raises and leaves nothing visible otherwise.
 
-    def _write(self, intent: Intent, prepare: Prepare) -> Snapshot | None:
+        An interrupt carries a note that says whether the write was committed. `then` is done
+        right after the write and counts as part of it.
+        """
+        in_turn = intent.kind is WriterKind.MUTATION
+        outcome = Outcome()
+        me = object()
+        try:
+            self._writing[me] = threading.get_ident()
+            self._require_open()
+            with self._turns[intent.branch.id] if in_turn else nullcontext():
+                after = self._write(intent, prepare, outcome)
+            if then is not None:
+                then(after)
+        except Exception:
+            raise
+        except BaseException as interrupt:
+            outcome.tell(interrupt)
+            raise
+        else:
+            return after
+        finally:
+            self._writing.pop(me, None)
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise InputError("the graph is closed", hint="open it again")
+
+    def _write(self, intent: Intent, prepare: Prepare, outcome: Outcome) -> Snapshot | None:
         branch = intent.branch
         for attempt in range(REPREPARES_MAX):
-            leased = attempt >= REPREPARES_BEFORE_LEASED
-            # Late attempts prepare under the lease, so that a busy branch cannot starve a writer.
-            with self._lease(branch) if leased else nullcontext() as early:
-                base = self._current(branch, leased=leased)
-                # Before the head: a request that has landed moved the head by itself.
-                require_new(self.rooms.manifests, branch, intent.request)
-                _require_head(intent, base)
-                context = WriteContext(self, branch, base, leased=leased)
-                prepared: Prepared | None = None
-                try:
-                    prepared = prepare(context)
-                    if prepared is None or prepared.is_empty:
-                        return None
-                    self.rooms.world.steps.reach(Step.WRITE_STAGED)
-                    with self._lease(branch) if early is None else nullcontext(early) as lease:
-                        return self._commit(intent, base, prepared, lease)
-                except _MovedError as moved:
-                    logger.debug("prepare again", extra={"table": moved.table_key})
-                    if intent.kind is WriterKind.MUTATION and prepared is not None:
-                        self._discard(prepared)
-                except AppliedBeforeError:
-                    if intent.kind is not WriterKind.SCHEMA_APPLY and prepared is not None:
-                        self._discard(prepared)
-                    raise
-                except OmnigraphError:
-                    self._look_again(intent)
-                    raise
+            try:
+                if attempt < REPREPARES_BEFORE_LEASED:
+                    return self._attempt(intent, prepare, outcome, None)
+                # Late attempts prepare under the lease: a busy branch cannot starve a writer.
+                return self._leased(
+                    branch, lambda lease: self._attempt(intent, prepare, outcome, lease)
+                )
+            except _MovedError as moved:
+                logger.debug("prepare again", extra={"table": moved.table_key})
         raise RowLevelCasContentionError(branch=branch.name, attempts=REPREPARES_MAX)
+
+    def _attempt(
+        self, intent: Intent, prepare: Prepare, outcome: Outcome, early: Lease | None
+    ) -> Snapshot | None:
+        branch = intent.branch
+        base = self._current(branch, early)
+        # Before the head: a request that has landed moved the head by itself.
+        require_new(self.rooms.manifests, branch, intent.request)
+        _require_head(intent, base)
+        prepared: Prepared | None = None
+        try:
+            prepared = prepare(WriteContext(self, branch, base, lease=early))
+            if prepared is None or prepared.is_empty:
+                return None
+            self.rooms.world.steps.reach(Step.WRITE_STAGED)
+            write = _Write(intent=intent, base=base, prepared=prepared, outcome=outcome)
+            if early is not None:
+                return self._commit(write, early)
+            return self._leased(branch, lambda lease: self._commit(write, lease))
+        except _MovedError:
+            if intent.kind is WriterKind.MUTATION and prepared is not None:
+                self._discard(prepared)
+            raise
+        except AppliedBeforeError:
+            if intent.kind is not WriterKind.SCHEMA_APPLY and prepared is not None:
+                self._discard(prepared)
+            raise
+        except OmnigraphError:
+            self._look_again(intent)
+            raise
 
     def _look_again(self, intent: Intent) -> None:
         """After a refusal: what stands in the way of a keyed request may be that very request,
@@ -218,16 +287,20 @@ class Writer:
                     "left files behind", extra={"table": staged.table_key, "why": cause.message}
                 )
 
-    def fork(self, branch: Branch, entry: TableEntry, *, leased: bool) -> Table:
+    def fork(self, branch: Branch, entry: TableEntry, early: Lease | None) -> Table:
         """Give the branch its own line of a table, at the version that it inherited."""
-        with nullcontext() if leased else self._lease(branch):
-            self.recovery.sweep_branch(branch)
+
+        def forked(lease: Lease) -> str:
+            self.recovery.sweep_branch(branch, lease)
             current = self.rooms.manifests.head(branch).entries.get(entry.table_key)
             if _pin(current) != _pin(entry):
                 actual = current.version if current else 0
                 raise _MovedError(entry.table_key, expected=entry.version, actual=actual)
             line = self._fork_line(branch, entry)
             self.rooms.world.steps.reach(Step.TABLE_FORKED)
+            return line
+
+        line = self._leased(branch, forked) if early is None else forked(early)
         return self.rooms.tables.open(replace(entry, branch=line))
 
     def _fork_line(self, branch: Branch, entry: TableEntry) -> str:
@@ -251,30 +324,34 @@ class Writer:
 
     # --- under the lease -------------------------------------------------------------------
 
-    def _lease(self, branch: Branch) -> AbstractContextManager[Lease]:
-        return self.rooms.leases.hold(branch.id, wait_ms=LEASE_WAIT_MS_MAX)
+    def _leased(self, branch: Branch, work: Callable[[Lease], _Result]) -> _Result:
+        return self.rooms.leases.holding(branch.id, work, wait_ms=LEASE_WAIT_MS_MAX)
 
-    def _current(self, branch: Branch, *, leased: bool) -> Snapshot:
+    def _current(self, branch: Branch, early: Lease | None) -> Snapshot:
         """The head to prepare on, after the unfinished writes of others are dealt with."""
         if self.rooms.sidecars.operation_ids():
-            with nullcontext() if leased else self._lease(branch):
-                self.recovery.sweep_branch(branch)
+            if early is None:
+                self._leased(branch, lambda lease: self.recovery.sweep_branch(branch, lease))
+            else:
+                self.recovery.sweep_branch(branch, early)
         return self.rooms.manifests.head(branch)
 
-    def _commit(self, intent: Intent, base: Snapshot, prepared: Prepared, lease: Lease) -> Snapshot:
+    def _commit(self, write: _Write, lease: Lease) -> Snapshot:
+        intent, prepared = write.intent, write.prepared
         self.rooms.world.steps.reach(Step.WRITE_LEASED)
         branch = self.rooms.refs.get(intent.branch.name)
         if branch.id != intent.branch.id:
             raise ConflictError(f"branch '{branch.name}' was deleted and made again")
-        stuck = self.recovery.sweep_branch(branch)
+        stuck = self.recovery.sweep_branch(branch, lease)
         fresh = self.rooms.manifests.head(branch)
         # Nobody else can publish here while we hold the lease, and what dead writers left is
         # settled: a key that is not there now cannot come to be there but by this very commit.
         require_new(self.rooms.manifests, branch, intent.request)
         _require_head(intent, fresh)
-        self._require_unmoved(base, fresh, prepared)
+        self._require_unmoved(write.base, fresh, prepared)
         self._require_no_drift(fresh, prepared, stuck)
-        return self._land(intent, fresh, prepared, lease)
+        stop_if_asked()  # for the last time: what is begun from here on is finished or undone
+        return self._land(write, fresh, lease)
 
     def _require_unmoved(self, base: Snapshot, fresh: Snapshot, prepared: Prepared) -> None:
         if fresh.head.graph_commit_id == base.head.graph_commit_id:
@@ -336,28 +413,28 @@ class Writer:
 
     # --- A, B, C, D ------------------------------------------------------------------------
 
-    def _land(self, intent: Intent, fresh: Snapshot, prepared: Prepared, lease: Lease) -> Snapshot:
-        world = self.rooms.world
-        sidecar = self._sidecar(intent, fresh, prepared)
+    def _land(self, write: _Write, fresh: Snapshot, lease: Lease) -> Snapshot:
+        world, outcome = self.rooms.world, write.outcome
+        sidecar = self._sidecar(write.intent, fresh, write.prepared)
         self.rooms.sidecars.arm(sidecar)
-        world.steps.reach(Step.SIDECAR_WRITTEN)
+        outcome.begin(sidecar.graph_commit_id)
         try:
-            updates = self._apply_all(prepared, sidecar)
+            world.steps.reach(Step.SIDECAR_WRITTEN)
+            updates = self._apply_all(write.prepared, sidecar, lease)
             lease.check()
             changeset = sidecar.changeset(
                 updates,
-                actor_id=intent.actor_id,
+                actor_id=write.intent.actor_id,
                 expects=(HeadIs(commit_id=fresh.head.graph_commit_id),),
             )
             snapshot = self.rooms.publisher.publish(fresh.branch, changeset)
+            outcome.land()
             world.steps.reach(Step.WRITE_PUBLISHED)
-        except ConflictError:
-            # A definite no: nothing of this write may stay.
-            self.recovery.undo(sidecar)
-            raise
-        except Exception as cause:  # noqa: BLE001 - whatever happened, the outcome must be known
-            return self._after_doubt(sidecar, fresh.branch, cause)
-        self._disarm(sidecar)
+        except BaseException as cause:  # noqa: BLE001 - whatever happened, the outcome is found out
+            snapshot = self._doubt.resolved(sidecar, outcome, lease, cause)
+        else:
+            self._disarm(sidecar)
+        self.last_commit_id = sidecar.graph_commit_id
         return snapshot
 
     def _sidecar(self, intent: Intent, fresh: Snapshot, prepared: Prepared) -> Sidecar:
@@ -386,55 +463,44 @@ class Writer:
             },
         )
 
-    def _apply_all(self, prepared: Prepared, sidecar: Sidecar) -> tuple[TableUpdate, ...]:
+    def _apply_all(
+        self, prepared: Prepared, sidecar: Sidecar, lease: Lease
+    ) -> tuple[TableUpdate, ...]:
         commit_id = sidecar.graph_commit_id
         writes = sorted(
             (staged.for_commit(commit_id) for staged in prepared.staged),
             key=lambda staged: staged.table_key,
         )
         if len(writes) <= 1:
-            updates = [self._apply(staged) for staged in writes]
+            updates = [self._apply(staged, lease) for staged in writes]
         else:
-            # All are awaited before an error is raised: none may land behind our back.
-            futures = [self.pool.submit(self._apply, staged) for staged in writes]
-            errors = [error for future in futures if (error := future.exception()) is not None]
-            if errors:
-                raise errors[0]
+            futures: list[Future[TableUpdate]] = []
+            try:
+                for staged in writes:
+                    futures.append(self._appliers.submit(self._apply, staged, lease))  # noqa: PERF401 - each as it comes
+            finally:
+                # All are awaited before an error is raised: none may land behind our back.
+                _await_all(futures)
             updates = [future.result() for future in futures]
         self.rooms.world.steps.reach(Step.TABLES_APPLIED)
         return tuple(updates)
 
-    def _apply(self, staged: StagedWrite) -> TableUpdate:
+    def _apply(self, staged: StagedWrite, lease: Lease) -> TableUpdate:
+        # Whoever slept here until the lease lapsed has been given up by others meanwhile. Falling
+        # asleep right after the look is what the fence on the table is for.
+        lease.check()
         update = self.rooms.tables.apply(staged)
         self.rooms.world.steps.reach(Step.TABLE_APPLIED)
         return update
 
     def close(self) -> None:
-        """Let go of the threads; a write in progress is awaited."""
-        if "_pool" in self.__dict__:
-            self.pool.shutdown()
-
-    @cached_property
-    def pool(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(max_workers=WRITE_THREADS_MAX, thread_name_prefix="omnigraph")
-
-    def _after_doubt(self, sidecar: Sidecar, branch: Branch, cause: Exception) -> Snapshot:
-        """Something failed after arming. Settle it now if the store lets us: either the write is
-        published after all, or all of it is undone; else say that we do not know."""
-        try:
-            verdict = self.recovery.settle(sidecar.operation_id)
-            landed = self.rooms.manifests.find_commit(branch, sidecar.graph_commit_id)
-        except Exception as second:  # noqa: BLE001 - the first failure is the one to report
-            logger.warning("recovery is due", extra={"operation": sidecar.operation_id})
-            raise OutcomeUnknownError(
-                f"commit {sidecar.graph_commit_id} may or may not have landed: {cause}",
-                graph_commit_id=sidecar.graph_commit_id,
-                operation_id=sidecar.operation_id,
-                second_failure=str(second),
-            ) from cause
-        if landed is not None and isinstance(verdict, RollForward | Finish | None):
-            return self.rooms.manifests.head(branch)
-        raise cause
+        """Let go of the threads; writes in progress are awaited, and new ones refused."""
+        self._closed = True
+        me = threading.get_ident()
+        while any(thread != me for thread in list(self._writing.values())):
+            time.sleep(_CLOSING_LOOK_MS / 1000)
+        self.pool.shutdown()
+        self._appliers.shutdown()
 
     def _disarm(self, sidecar: Sidecar) -> None:
         try:
@@ -446,6 +512,18 @@ class Writer:
             )
             return
         self.rooms.world.steps.reach(Step.SIDECAR_DELETED)
+
+
+def _await_all(futures: Sequence[Future[TableUpdate]]) -> None:
+    """Until every one has ended, whatever strikes this thread meanwhile."""
+    struck: BaseException | None = None
+    while not all(future.done() for future in futures):
+        try:
+            wait(futures)
+        except BaseException as interrupt:  # noqa: BLE001 - it goes on when all have ended
+            struck = struck or interrupt
+    if struck is not None:
+        raise struck
 
 
 def _pin(entry: TableEntry | None) -> tuple[str, str | None, int] | None:

@@ -10,17 +10,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from omnigraph.engine.core import Core
+from omnigraph.engine.core import Core, OpenMode
 from omnigraph.engine.maintain.indexes import cheap_specs, index_specs
 from omnigraph.errors import ConflictError, IntegrityError, OmnigraphError
 from omnigraph.model.changeset import WriterKind
 from omnigraph.model.graph import MAIN, Branch, Commit, Snapshot, TableEntry
 from omnigraph.model.limits import LEASE_WAIT_MS_MAX, MAINTENANCE_CONCURRENCY
 from omnigraph.model.schema import Catalog
+from omnigraph.storage.lease import Lease
 from omnigraph.storage.table import Table
 from omnigraph.storage.upkeep import StagedUpkeep, UpkeepPlan, UpkeepTask, UpkeepWork
 from omnigraph.storage.writer import Intent, Prepared, WriteContext
@@ -244,13 +244,20 @@ def drifted_head(core: Core, branch: Branch, entry: TableEntry) -> int | None:
     tables = core.rooms.tables
     if tables.head_version(entry.location, entry.branch) == entry.version:
         return None
-    writable = core.mode.value == "read-write"
-    lease = core.rooms.leases.hold(branch.id, wait_ms=LEASE_WAIT_MS_MAX)
-    with lease if writable else nullcontext():
+
+    def look(_: Lease | None) -> tuple[TableEntry, int] | None:
         fresh = core.rooms.manifests.head(branch).entries.get(entry.table_key)
         if fresh is None or fresh.location != entry.location or fresh.branch != entry.branch:
             return None
-        head = tables.head_version(fresh.location, fresh.branch)
+        return fresh, tables.head_version(fresh.location, fresh.branch)
+
+    if core.mode is OpenMode.READ_WRITE:
+        found = core.rooms.leases.holding(branch.id, look, wait_ms=LEASE_WAIT_MS_MAX)
+    else:
+        found = look(None)
+    if found is None:
+        return None
+    fresh, head = found
     if head < fresh.version:
         raise IntegrityError(
             f"'{entry.table_key}' is at version {head}, behind its published version "

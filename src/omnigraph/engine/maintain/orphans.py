@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 
 from omnigraph.engine.core import Core
@@ -20,6 +19,7 @@ from omnigraph.model.limits import LEASE_WAIT_MS_MAX
 from omnigraph.model.steps import Step
 from omnigraph.storage.forks import Line
 from omnigraph.storage.layout import MANIFEST, dropped_mark
+from omnigraph.storage.lease import Lease
 
 logger = logging.getLogger(__name__)
 
@@ -105,20 +105,27 @@ def _reclaim_whole(core: Core, location: str, how: Reclaim) -> list[str]:
 
 def _drop_line(core: Core, location: str, line: str, facts: Line, how: Reclaim) -> bool:
     owner_id = line.partition("__")[0]
-    lease = core.rooms.leases.hold(owner_id, wait_ms=LEASE_WAIT_MS_MAX)
-    with nullcontext() if how.preview else lease:
+
+    def is_needed() -> bool:
         owner = core.rooms.manifests.refs.of_id(owner_id)
-        if owner is not None:
-            entries = core.rooms.manifests.head(owner).datasets
-            if any((entry.location, entry.branch) == (location, line) for entry in entries):
-                return False
-            # A writer makes its line, prepares without the lease, and comes back to use it.
-            if facts.created_at is None or facts.created_at > how.before_us:
-                return False
-        if not how.preview:
-            core.rooms.tables.drop_branch(location, line)
-            core.world.steps.reach(Step.CLEANUP_FORK_RECLAIMED)
-    return True
+        if owner is None:
+            return False
+        entries = core.rooms.manifests.head(owner).datasets
+        if any((entry.location, entry.branch) == (location, line) for entry in entries):
+            return True
+        # A writer makes its line, prepares without the lease, and comes back to use it.
+        return facts.created_at is None or facts.created_at > how.before_us
+
+    def drop(_: Lease) -> bool:
+        if is_needed():
+            return False
+        core.rooms.tables.drop_branch(location, line)
+        core.world.steps.reach(Step.CLEANUP_FORK_RECLAIMED)
+        return True
+
+    if how.preview:
+        return not is_needed()
+    return core.rooms.leases.holding(owner_id, drop, wait_ms=LEASE_WAIT_MS_MAX)
 
 
 def _ancestors(needed: Iterable[str], lines: Mapping[str, Line]) -> set[str]:

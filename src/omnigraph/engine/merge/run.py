@@ -116,7 +116,7 @@ def preview(core: Core, source: str, target: str, *, strategy: Strategy = "fail"
     _require_mergeable(source, target, strategy)
     core.branch(source)
     branch = core.branch(target)
-    context = WriteContext(core.writer, branch, core.rooms.manifests.head(branch), leased=False)
+    context = WriteContext(core.writer, branch, core.rooms.manifests.head(branch))
     worked = work_out(core, source, context, strategy=strategy)
     return MergePreview(
         source=source,
