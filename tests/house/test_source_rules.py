@@ -14,7 +14,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = REPOSITORY / "src/omnigraph"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
-FILE_LINES_MAX = 500
+FILE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 60
 
 # Lance calls that make a version, move a reference or delete files, and the few files that are the

@@ -115,6 +115,11 @@ def test_what_is_exported_loads_back_exactly(spark, graph, tmp_path, how):
     out = tmp_path / "out"
     report = pipeline.export(spark, graph, out, format=form, **packing)
     assert (report.nodes, report.edges) == ({"Person": 40}, {"Knows": 40})
+    if how == "ndjson":
+        with Graph.open(graph) as local:
+            files = out.rglob("*.jsonl")
+            written = [line for file in files for line in file.read_text().splitlines()]
+            assert sorted(written) == sorted(local.export())
     again = str(tmp_path / "again")
     Graph.init(again, SCHEMA).close()
     sources = (

@@ -118,7 +118,7 @@ class LineParser:
         parsed: list[ParsedRows] = []
         slow: list[tuple[int, bytes]] = []
         sought = 0
-        epochs = False  # whether dates come as counts, as our own exports have them
+        epochs = False  # whether dates come as counts, as exports of release 0.10 have them
         stack = [(0, len(bucket.lines))]
         while stack:
             start, end = stack.pop()

@@ -143,7 +143,8 @@ def json_value(value: Any) -> Any:
             return value if math.isfinite(value) else _float_word(value)
         case dt.datetime():
             moment = value.astimezone(dt.UTC) if value.tzinfo else value
-            return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
+            # Not strftime, whose %Y leaves out the zeros of early years.
+            return f"{moment.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
         case dt.date():
             return value.isoformat()
         case list() | tuple():

@@ -14,7 +14,7 @@ import datetime as dt
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -35,20 +35,14 @@ FLOAT_NAMES: Final[Mapping[str, float]] = {
     "Infinity": math.inf,
     "-Infinity": -math.inf,
 }
-# The words that messages use, which are Arrow's.
-STORED_AS: Final[Mapping[Scalar, str]] = {
-    Scalar.STRING: "Utf8",
-    Scalar.BOOL: "Boolean",
+# Numbers are called by both names: the one of the schema, and the one that says what it means.
+_NUMBER_WORDS: Final[Mapping[Scalar, str]] = {
     Scalar.I32: "Int32",
     Scalar.I64: "Int64",
     Scalar.U32: "UInt32",
     Scalar.U64: "UInt64",
     Scalar.F32: "Float32",
     Scalar.F64: "Float64",
-    Scalar.DATE: "Date32",
-    Scalar.DATETIME: "Date64",
-    Scalar.VECTOR: "Vector",
-    Scalar.BLOB: "Blob",
 }
 
 DATE_PATTERN: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
@@ -90,12 +84,17 @@ def fit(value: Any, kind: PropertyType) -> Any:
     return _FITTERS[kind.scalar](value)
 
 
-def stored_as(kind: PropertyType) -> str:
-    """The type's name in messages, for example `Int32` or `List(Utf8)`."""
-    name = STORED_AS[kind.scalar]
-    if kind.scalar is Scalar.VECTOR:
-        name = f"Vector({kind.dimension})"
-    return f"List({name})" if kind.is_list else name
+def type_words(kind: PropertyType) -> str:
+    """The type as messages name it: as the schema spells it, without the question mark."""
+    if kind.scalar is Scalar.VECTOR or kind.is_list:
+        return str(replace(kind, nullable=False))
+    return scalar_words(kind.scalar)
+
+
+def scalar_words(scalar: Scalar) -> str:
+    """For instance `String`, `Date` or `Int32 (I32)`."""
+    number = _NUMBER_WORDS.get(scalar)
+    return scalar.value if number is None else f"{number} ({scalar.value})"
 
 
 def shown(value: Any) -> str:
@@ -123,7 +122,12 @@ def _json_word(value: Any) -> str:
 
 
 def _wrong(scalar: Scalar, value: Any) -> Misfit:
-    return Misfit(f"expects {STORED_AS[scalar]}, got {shown(value)}")
+    return Misfit(f"expects {scalar_words(scalar)}, got {shown(value)}")
+
+
+def _far(scalar: Scalar, value: Any) -> Misfit:
+    number = _NUMBER_WORDS[scalar]
+    return Misfit(f"expects {scalar_words(scalar)}, got {shown(value)}, outside the {number} range")
 
 
 def _fit_string(value: Any) -> Any:
@@ -132,7 +136,7 @@ def _fit_string(value: Any) -> Any:
     try:
         value.encode()
     except UnicodeEncodeError:
-        return Misfit("expects Utf8, got text with a lone surrogate")
+        return Misfit("expects String, got text with a lone surrogate")
     return value
 
 
@@ -150,8 +154,7 @@ def _fit_integer(scalar: Scalar) -> Callable[[Any], Any]:
         if not isinstance(value, int) or isinstance(value, bool):
             return _wrong(scalar, value)
         if not lowest <= value <= highest:
-            name = STORED_AS[scalar]
-            return Misfit(f"expects {name}, got {shown(value)}, outside the {name} range")
+            return _far(scalar, value)
         return value
 
     return fitted
@@ -165,16 +168,17 @@ def _fit_f64(value: Any) -> Any:
     try:
         return float(value)
     except OverflowError:
-        return Misfit(f"expects Float64, got {shown(value)}, outside the Float64 range")
+        return _far(Scalar.F64, value)
 
 
 def _fit_f32(value: Any) -> Any:
     wide = _fit_f64(value)
     if isinstance(wide, Misfit):
-        return Misfit(wide.message.replace("Float64", "Float32"))
+        is_number = isinstance(value, int) and not isinstance(value, bool)
+        return _far(Scalar.F32, value) if is_number else _wrong(Scalar.F32, value)
     narrow = nearest_f32(wide)
     if abs(narrow) > F32_MAX and not math.isinf(narrow):
-        return Misfit(f"expects Float32, got {shown(value)}, outside the Float32 range")
+        return _far(Scalar.F32, value)
     return narrow
 
 
@@ -185,11 +189,11 @@ def _fit_date(value: Any) -> Any:
         try:
             return (dt.date.fromisoformat(value) - EPOCH).days
         except ValueError:
-            return Misfit(f"expects Date32, got {shown(value)}, which is no day of the calendar")
+            return Misfit(f"expects Date, got {shown(value)}, which is no day of the calendar")
     if isinstance(value, int) and not isinstance(value, bool):
         if DAYS_MIN <= value <= DAYS_MAX:
             return value
-        return Misfit(f"expects Date32, got {value}, outside the years 1 to 9999")
+        return Misfit(f"expects Date, got {value}, outside the years 1 to 9999")
     return _wrong(Scalar.DATE, value)
 
 
@@ -200,11 +204,11 @@ def _fit_datetime(value: Any) -> Any:
         try:
             return _milliseconds(dt.datetime.fromisoformat(_with_microseconds(value)))
         except (ValueError, OverflowError):
-            return Misfit(f"expects Date64, got {shown(value)}, which is no moment in time")
+            return Misfit(f"expects DateTime, got {shown(value)}, which is no moment in time")
     if isinstance(value, int) and not isinstance(value, bool):
         if MS_MIN <= value <= MS_MAX:
             return value
-        return Misfit(f"expects Date64, got {value}, outside the years 1 to 9999")
+        return Misfit(f"expects DateTime, got {value}, outside the years 1 to 9999")
     return _wrong(Scalar.DATETIME, value)
 
 
@@ -218,7 +222,7 @@ def _milliseconds(moment: dt.datetime) -> Any:
         moment = moment.replace(tzinfo=dt.UTC)
     count = (moment - EPOCH_MOMENT) // dt.timedelta(milliseconds=1)
     if not MS_MIN <= count <= MS_MAX:
-        return Misfit(f"expects Date64, got {moment.isoformat()}, outside the years 1 to 9999")
+        return Misfit(f"expects DateTime, got {moment.isoformat()}, outside the years 1 to 9999")
     return count
 
 
@@ -244,15 +248,15 @@ def _fit_blob(value: Any) -> Any:
 
 def _fit_vector(value: Any, kind: PropertyType) -> Any:
     if not isinstance(value, list | tuple | np.ndarray):
-        return Misfit(f"expects {stored_as(kind)}, got {shown(value)}")
+        return Misfit(f"expects {type_words(kind)}, got {shown(value)}")
     if len(value) != kind.dimension:
-        return Misfit(f"expects {stored_as(kind)}, got {len(value)} numbers")
+        return Misfit(f"expects {type_words(kind)}, got {len(value)} numbers")
     numbers = [_fit_f32(_plain_number(item)) for item in value]
     for item, number in zip(value, numbers, strict=True):
         if isinstance(number, Misfit):
-            return Misfit(f"expects {stored_as(kind)}, got an item {shown(item)}")
+            return Misfit(f"expects {type_words(kind)}, got an item {shown(item)}")
         if not math.isfinite(number):
-            return Misfit(f"expects {stored_as(kind)}, got an item that is not finite")
+            return Misfit(f"expects {type_words(kind)}, got an item that is not finite")
     return numbers
 
 
@@ -262,13 +266,13 @@ def _plain_number(item: Any) -> Any:
 
 def _fit_list(value: Any, kind: PropertyType) -> Any:
     if not isinstance(value, list | tuple):
-        return Misfit(f"expects {stored_as(kind)}, got {shown(value)}")
+        return Misfit(f"expects {type_words(kind)}, got {shown(value)}")
     fitter = _FITTERS[kind.scalar]
     items = [None if item is None else fitter(item) for item in value]
     for place, item in enumerate(items):
         if item is None or isinstance(item, Misfit):
             return Misfit(
-                f"expects {stored_as(kind)}, got a null or invalid item {shown(value[place])} "
+                f"expects {type_words(kind)}, got a null or invalid item {shown(value[place])} "
                 f"at position {place}"
             )
     return items
