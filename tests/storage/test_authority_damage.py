@@ -17,8 +17,12 @@ from omnigraph.errors import (
     OmnigraphError,
     StorageUnavailableError,
 )
+from omnigraph.model.changeset import WriterKind
+from omnigraph.storage.layout import branch_folder
 from omnigraph.storage.manifest_rows import ROW_SCHEMA
 from omnigraph.storage.migrations import migrate
+from omnigraph.storage.sidecar import Sidecar, Sidecars
+from omnigraph.storage.torn import version_file
 from places import Place
 
 
@@ -153,13 +157,40 @@ def test_a_torn_data_file_is_damage(graph, local_root):
     assert isinstance(caught.value, CorruptGraphError), caught.value
 
 
-@pytest.mark.parametrize("content", [b"", b"\0" * 10, b"\0" * 900], ids=["empty", "few", "zeros"])
-@pytest.mark.parametrize("branch_name", ["main", "b"])
-def test_a_version_that_a_power_cut_tore_was_never_there(graph, local_root, content, branch_name):
+TORN = pytest.mark.parametrize(
+    "content", [b"", b"\0" * 10, b"\0" * 900], ids=["empty", "few", "zeros"]
+)
+BRANCHES = pytest.mark.parametrize("branch_name", ["main", "b"])
+
+
+def armed(graph, snapshot):
+    """An unfinished write that follows the snapshot."""
+    sidecar = Sidecar(
+        operation_id=graph.world.ids.ulid(),
+        writer_kind=WriterKind.MUTATION,
+        actor_id=None,
+        graph_branch=snapshot.branch.name,
+        branch_id=snapshot.branch.id,
+        graph_commit_id=graph.world.ids.ulid(),
+        rollback_commit_id=graph.world.ids.ulid(),
+        parent_commit_id=snapshot.head.graph_commit_id,
+        created_at=1,
+        effects=(),
+    )
+    Sidecars(graph.store).arm(sidecar)
+    return sidecar
+
+
+@TORN
+@BRANCHES
+def test_a_torn_version_whose_sidecar_is_there_was_never_acknowledged(
+    graph, local_root, content, branch_name
+):
     graph.refs.create("b", actor_id=None)
     branch = graph.refs.get(branch_name)
     graph.advance(branch=branch)
     before = graph.head(branch)
+    armed(graph, before)
     tear(local_root, branch, before.manifest_version + 1, content)
     assert graph.head(branch) == before
     cold = Authority.over(local_root)
@@ -169,12 +200,102 @@ def test_a_version_that_a_power_cut_tore_was_never_there(graph, local_root, cont
     assert graph.head(branch) == after
 
 
-def tear(place, branch, version, content):
-    tree = "" if branch.id is None else f"tree/{branch.id}/"
-    name = f"{(1 << 64) - 1 - version:020d}.manifest"
-    path = os.path.join(place.uri, "__manifest", f"{tree}_versions", name)
-    with open(path, "xb") as file:
+@TORN
+@BRANCHES
+def test_a_torn_version_without_a_sidecar_had_been_acknowledged(
+    graph, local_root, content, branch_name
+):
+    graph.refs.create("b", actor_id=None)
+    branch, other = (
+        graph.refs.get(branch_name),
+        graph.refs.get({"main": "b", "b": "main"}[branch_name]),
+    )
+    lost = graph.advance(branch=branch)
+    path = version_path(local_root, branch, lost.manifest_version)
+    with open(path, "wb") as file:
         file.write(content)
+    cold = Authority.over(local_root)
+    for deed in (cold.head, lambda branch: cold.advance(branch=branch)):
+        with pytest.raises(CorruptGraphError) as caught:
+            deed(branch)
+        assert caught.value.part == os.path.relpath(path, local_root.uri)
+    assert cold.head(other).branch == other  # it is the matter of one branch
+    with open(path, "rb") as file:
+        assert file.read() == content  # the evidence stays
+
+
+@BRANCHES
+def test_a_sidecar_explains_only_the_version_that_it_would_have_made(
+    graph, local_root, branch_name
+):
+    graph.refs.create("b", actor_id=None)
+    branch = graph.refs.get(branch_name)
+    early = graph.advance(branch=branch)
+    graph.advance(branch=branch)
+    lost = graph.advance(branch=branch)
+    armed(graph, early)
+    os.truncate(version_path(local_root, branch, lost.manifest_version), 100)
+    with pytest.raises(CorruptGraphError):
+        Authority.over(local_root).head(branch)
+
+
+@BRANCHES
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_newest_versions_cannot_vanish_without_a_word(graph, local_root, branch_name, count):
+    graph.refs.create("b", actor_id=None)
+    branch = graph.refs.get(branch_name)
+    commits = [graph.advance(branch=branch) for _ in range(3)]
+    warm = Authority.over(local_root)
+    warm.head(branch)
+    for lost in commits[-count:]:
+        os.remove(version_path(local_root, branch, lost.manifest_version))
+    for authority in (warm, Authority.over(local_root)):
+        with pytest.raises(CorruptGraphError) as caught:
+            authority.head(branch)
+        assert "_versions" in caught.value.part
+
+
+def test_a_branch_without_its_manifest_is_damage_and_not_a_missing_branch(graph, local_root):
+    branch = graph.refs.create("b", actor_id=None)
+    os.remove(version_path(local_root, branch, graph.head().manifest_version))
+    with pytest.raises(CorruptGraphError):
+        Authority.over(local_root).head(branch)
+
+
+def test_a_manifest_that_lost_all_versions_is_no_empty_place(graph, local_root):
+    folder = f"{local_root.uri}/__manifest/_versions"
+    for name in os.listdir(folder):
+        os.remove(os.path.join(folder, name))
+    cold = Authority.over(local_root)
+    with pytest.raises(CorruptGraphError):
+        cold.manifests.exists()
+
+
+def test_an_attempt_that_recovery_gave_up_is_forgotten_with_its_sidecar(graph, local_root):
+    graph.advance()
+    before = graph.head()
+    armed(graph, before)
+    folder = f"{local_root.uri}/__manifest/_transactions"
+    name = f"{before.manifest_version}-5a9de7a6-0000-4000-8000-000000000000.txn"
+    with open(os.path.join(folder, name), "wb") as file:
+        file.write(b"half")
+    tear(local_root, before.branch, before.manifest_version + 1, b"half")
+    cold = Authority.over(local_root)
+    assert cold.head() == before
+    cold.manifests.datasets.forget_attempts(None)
+    for sidecar in Sidecars(cold.store).pending():
+        Sidecars(cold.store).disarm(sidecar.operation_id)
+    assert Authority.over(local_root).head() == before
+
+
+def tear(place, branch, version, content):
+    with open(version_path(place, branch, version), "xb") as file:
+        file.write(content)
+
+
+def version_path(place, branch, version):
+    folder = branch_folder("__manifest", branch.id)
+    return os.path.join(place.uri, folder, "_versions", version_file(version))
 
 
 def test_a_stamp_that_is_no_number_is_damage(graph, local_root):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 from ground_bench import PLACE, Bench, people
 
 from omnigraph.errors import (
+    CorruptGraphError,
     ExpectedVersionMismatchError,
     NotFoundError,
     OutcomeUnknownError,
@@ -134,10 +134,25 @@ def test_a_missing_bucket_is_not_taken_for_an_empty_one(s3_root):
 def test_a_table_whose_files_are_gone_is_a_typed_error(local_root):
     bench = Bench(local_root)
     bench.append("a")
-    shutil.rmtree(Path(bench.folder) / "data")
-    with pytest.raises(NotFoundError) as raised:
-        bench.now().read()
-    assert "data" in raised.value.reason
+    (file,) = (Path(bench.folder) / "data").iterdir()
+    file.unlink()
+    for read in (lambda table: table.read(), lambda table: list(table.scan())):
+        with pytest.raises(CorruptGraphError) as raised:
+            read(bench.now())
+        assert raised.value.part == f"{PLACE}/data/{file.name}"
+        assert not raised.value.retryable
+
+
+def test_a_version_that_cleanup_took_is_not_damage(local_root):
+    bench = Bench(local_root)
+    bench.append("a")
+    old = bench.now()
+    bench.land(bench.now().stage_overwrite(people("b")))
+    bench.tables.collect(PLACE, None, range(bench.version))
+    with pytest.raises(NotFoundError):
+        old.read()
+    with pytest.raises(NotFoundError):
+        Tables(bench.root, World()).open(old.entry)
 
 
 def test_a_table_whose_versions_are_garbage_is_a_typed_error(local_root):
@@ -145,8 +160,9 @@ def test_a_table_whose_versions_are_garbage_is_a_typed_error(local_root):
     bench.append("a")
     for version in (Path(bench.folder) / "_versions").iterdir():
         version.write_bytes(b"garbage")
-    with pytest.raises(StorageUnavailableError):
+    with pytest.raises(CorruptGraphError) as raised:
         Tables(bench.root, World()).open(bench.entry())
+    assert raised.value.part == f"{PLACE}/_versions/{version_file(bench.version)}"
 
 
 def version_path(bench, version):
@@ -156,9 +172,8 @@ def version_path(bench, version):
 TORN = {"empty": lambda body: b"", "half": lambda body: body[: len(body) // 2]}
 
 
-@pytest.mark.parametrize("torn", TORN)
-@pytest.mark.parametrize("kind", ["append", "upsert", "overwrite", "compaction", "restore"])
-def test_a_version_that_a_power_cut_tore_is_not_counted(local_root, kind, torn):
+def torn_above(local_root, torn):
+    """A table whose version after the pin is torn."""
     bench = Bench(local_root)
     bench.append("a")
     bench.append("b")
@@ -167,6 +182,36 @@ def test_a_version_that_a_power_cut_tore_is_not_counted(local_root, kind, torn):
     path = version_path(bench, bench.version)
     path.write_bytes(TORN[torn](path.read_bytes()))
     bench.tables, bench.version = Tables(bench.root, World()), pin
+    return bench, path
+
+
+@pytest.mark.parametrize("torn", TORN)
+def test_a_torn_version_without_its_sidecar_is_damage_and_stays(local_root, torn):
+    bench, path = torn_above(local_root, torn)
+    body = path.read_bytes()
+    assert bench.ids() == ["a", "b"]  # the published version is whole
+    with pytest.raises(CorruptGraphError) as raised:
+        bench.tables.is_head(PLACE, None, bench.version)
+    assert raised.value.part == f"{PLACE}/_versions/{path.name}"
+    with pytest.raises(CorruptGraphError):
+        bench.land(bench.now().stage_append(people("c")))
+    assert path.read_bytes() == body
+
+
+@pytest.mark.parametrize("torn", TORN)
+def test_a_published_version_that_is_torn_is_never_cleared(local_root, torn):
+    bench, path = torn_above(local_root, torn)
+    bench.tables.clear_torn(PLACE, None, above=bench.version + 1)
+    assert path.exists()
+
+
+@pytest.mark.parametrize("torn", TORN)
+@pytest.mark.parametrize("kind", ["append", "upsert", "overwrite", "compaction", "restore"])
+def test_recovery_clears_what_a_power_cut_tore_and_writes_go_on(local_root, kind, torn):
+    bench, _ = torn_above(local_root, torn)
+    pin = bench.version
+    assert bench.tables.whole_head_version(PLACE, None) == pin
+    bench.tables.clear_torn(PLACE, None, above=pin)
     assert bench.tables.head_version(PLACE, None) == pin
     assert bench.ids() == ["a", "b"]
     table = bench.now()

@@ -74,6 +74,10 @@ class ObjectStore(Protocol):
         """Every key below the prefix, sorted; a missing prefix has none."""
         ...
 
+    def keys_beginning(self, start: str) -> Sequence[str]:
+        """Every key of one folder whose last part begins so (`a/b/7-`), in one small listing."""
+        ...
+
     def delete(self, key: str) -> bool:
         """True if it was there."""
         ...

@@ -47,7 +47,7 @@ def open_blobs(pinned: Pinned, column: str, row_ids: Sequence[int]) -> list[Stor
     if not row_ids:
         return []
     listed = ", ".join(str(one) for one in row_ids)
-    with translated(pinned.folder, doing="read blobs of"):
+    with pinned.translated(doing="read blobs of"):
         files = pinned.dataset.take_blobs(column, ids=list(row_ids))
         described = pinned.dataset.scanner(
             columns=[column], filter=f"_rowid IN ({listed})", with_row_id=True

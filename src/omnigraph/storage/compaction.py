@@ -32,7 +32,7 @@ def plan(pinned: Pinned, *, target_fragment_rows: int = TARGET_FRAGMENT_ROWS) ->
         "materialize_deletions": True,
         "materialize_deletions_threshold": DELETED_SHARE_MAX,
     }
-    with translated(pinned.folder, doing="plan compaction of table"):
+    with pinned.translated(doing="plan compaction of"):
         tasks: Sequence[Any] = Compaction.plan(pinned.dataset, options).tasks
         return tuple(task.json() for task in tasks)
 
@@ -43,7 +43,7 @@ def tasks(
     """One task per group of fragment numbers, whatever Lance itself would have planned."""
     if not groups:
         return ()
-    with translated(pinned.folder, doing="plan compaction of table"):
+    with pinned.translated(doing="plan compaction of"):
         # Lance's own plan tells the full set of options that its tasks carry.
         drafted: Any = Compaction.plan(
             pinned.dataset, {"target_rows_per_fragment": target_fragment_rows}

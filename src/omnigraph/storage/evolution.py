@@ -20,7 +20,6 @@ from lance.fragment import FragmentMetadata
 from omnigraph.errors import SchemaUnsupportedError
 from omnigraph.storage import sql
 from omnigraph.storage.blobs import is_blob
-from omnigraph.storage.faults import translated
 from omnigraph.storage.handles import Pinned
 from omnigraph.storage.staged import StagedWrite
 from omnigraph.storage.staging import data_paths, staged
@@ -54,7 +53,7 @@ def stage(pinned: Pinned, changes: ColumnChanges) -> StagedWrite | None:
     if changes.is_empty:
         return None
     changes = _copied(pinned, changes)
-    with translated(pinned.folder, doing="change columns of table"):
+    with pinned.translated(doing="change columns of"):
         drafts = {one.field.name: one.value for one in changes.added if one.value is not None}
         schema, fragments = _fill(pinned, {_draft(name): drafts[name] for name in drafts})
         if not fragments:

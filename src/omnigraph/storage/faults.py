@@ -9,7 +9,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from omnigraph.errors import NotFoundError, OmnigraphError, StorageUnavailableError
+from omnigraph.errors import (
+    CorruptGraphError,
+    NotFoundError,
+    OmnigraphError,
+    StorageUnavailableError,
+)
 from omnigraph.model.limits import BRANCH_LISTING_TRIES_MAX
 
 # A file where a folder should be means that what is asked for below it is not there either.
@@ -20,9 +25,23 @@ _MISSING: Final = (
     "no such file",
     "not a directory",
 )
-_DAMAGE: Final = ("corrupt", "magic", "decode", "for object of size", "out of range")
 _REFUSALS: Final = ("not supported", "invalid user input")
 _INTERRUPT: Final = re.compile(r"\berror: KeyboardInterrupt\b", re.IGNORECASE)
+_DAMAGE: Final = (
+    "corrupt",
+    "magic",
+    "decode",
+    "for object of size",
+    "out of range",
+    "file size is too small",
+    "failed to fill whole buffer",
+    "unexpected end",
+    "unexpected eof",
+    "correct footer",
+    "parser error",
+    "negative or overflowing position",
+)
+FOREIGN: Final = (OSError, ValueError, RuntimeError, pa.ArrowException)
 _LISTING: Final = "error performing list request"
 
 
@@ -38,7 +57,27 @@ def is_missing(cause: BaseException) -> bool:
 def is_damage(cause: BaseException) -> bool:
     """Whether the library says that the bytes are there but make no sense."""
     text = str(cause).lower()
-    return any(words in text for words in _DAMAGE)
+    return is_panic(cause) or any(words in text for words in _DAMAGE)
+
+
+def is_panic(cause: BaseException) -> bool:
+    """Whether the library gave up in the middle, which it does over bytes that it trusted.
+
+    Its class derives from BaseException and cannot be imported, so it is known by its name.
+    """
+    return type(cause).__name__ == "PanicException"
+
+
+def is_foreign(cause: BaseException) -> bool:
+    """Whether lance, arrow or the operating system raised it, so that it needs translation.
+
+    An interrupt that the library tells as a failure of its own goes on as what it is.
+    """
+    if not isinstance(cause, FOREIGN) and not is_panic(cause):
+        return False
+    if is_interrupt(cause):
+        raise KeyboardInterrupt from cause
+    return True
 
 
 def is_refusal(cause: BaseException) -> bool:
@@ -72,11 +111,9 @@ def translated(uri: str, *, doing: str) -> Iterator[None]:
     """Run the body; anything foreign that says "the store failed" leaves as one of ours."""
     try:
         yield
-    except OmnigraphError:
-        raise
-    except (OSError, ValueError, RuntimeError, pa.ArrowException) as cause:
-        if is_interrupt(cause):
-            raise KeyboardInterrupt from cause
+    except BaseException as cause:
+        if not is_foreign(cause):
+            raise
         raise as_ours(cause, uri=uri, doing=doing) from cause
 
 
@@ -87,4 +124,16 @@ def as_ours(cause: BaseException, *, uri: str, doing: str) -> OmnigraphError:
         return NotFoundError(
             f"cannot {doing} '{uri}': it is not there", kind="table", name=uri, reason=reason
         )
+    if is_damage(cause):
+        return corrupt(uri, doing=doing, reason=reason)
     return StorageUnavailableError(f"cannot {doing} '{uri}': {reason}", uri=uri, reason=reason)
+
+
+def corrupt(part: str, *, doing: str, reason: str) -> CorruptGraphError:
+    """What is said about a file or folder of the graph that is damaged or gone."""
+    return CorruptGraphError(
+        f"cannot {doing}: '{part}' is missing or damaged: {reason}",
+        hint="put it back from a copy of the graph; nothing was changed",
+        part=part,
+        reason=reason,
+    )

@@ -69,7 +69,7 @@ class Forks:
         """Remove a branch and all that only it holds; False if there was nothing."""
         self._handles.forget(location, branch_id)
         try:
-            trunk = self._handles.head(location, None)
+            trunk = self._handles.whole_head(location, None)
         except NotFoundError:
             return self._sweep_orphan(location, branch_id)
         known = self._base(location, branch_id) is not None
@@ -80,7 +80,7 @@ class Forks:
 
     def names(self, location: str) -> list[str]:
         """Every branch that has a ref or files, also half-made ones."""
-        trunk = self._handles.head(location, None)
+        trunk = self._handles.whole_head(location, None)
         with translated(self._handles.uri(location, None), doing="list branches of table"):
             known = set(steadily(trunk.branches.list))
         prefix = f"{location}/tree/"
@@ -115,7 +115,10 @@ class Forks:
         found: tuple[str | None, int],
         wanted: tuple[str | None, int],
     ) -> None:
-        head = int(self._handles.head(location, branch_id).version)
+        try:
+            head = int(self._handles.head(location, branch_id).version)
+        except CorruptGraphError:
+            head = None  # half a line of a power cut, or a damaged one: nothing to go on from
         if found != wanted or head != wanted[1]:
             raise AlreadyExistsError(
                 f"branch '{branch_id}' of table '{location}' is there with other content",

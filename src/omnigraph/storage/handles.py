@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import lance
 
-from omnigraph.errors import NotFoundError, StorageUnavailableError
+from omnigraph.errors import CorruptGraphError, NotFoundError, OmnigraphError
 from omnigraph.model.graph import TableEntry
 from omnigraph.model.limits import (
     SESSION_INDEX_BYTES_MAX,
@@ -19,12 +21,20 @@ from omnigraph.model.limits import (
     TABLE_HANDLES_MAX,
 )
 from omnigraph.model.ports import ObjectStore, World
+from omnigraph.storage.damage import damaged_file, foreign_base
 from omnigraph.storage.durable import Flusher
-from omnigraph.storage.faults import is_missing, reason_of, translated
-from omnigraph.storage.layout import branch_folder
+from omnigraph.storage.faults import (
+    as_ours,
+    corrupt,
+    is_damage,
+    is_foreign,
+    is_missing,
+    reason_of,
+)
+from omnigraph.storage.layout import branch_folder, dropped_mark
 from omnigraph.storage.narrow import Narrowing
 from omnigraph.storage.objects import Root, open_store
-from omnigraph.storage.torn import newest_whole
+from omnigraph.storage.torn import is_whole, newest_whole, version_file
 
 logger = logging.getLogger(__name__)
 
@@ -70,17 +80,66 @@ class Pinned:
 
     entry: TableEntry
     dataset: Any
-    folder: str  # absolute, as lance knows it
+    root: Root
     flusher: Flusher
     meter: Meter
     store: ObjectStore
     narrowing: Narrowing
 
+    @property
+    def folder(self) -> str:
+        """Where the version's own files are: absolute, as lance knows it."""
+        return self.root.child(self._place)
+
+    @property
+    def _place(self) -> str:
+        return branch_folder(self.entry.location, self.entry.branch)
+
     def read_file(self, path: str) -> bytes | None:
         """A file of the table's own folder; None if it is not there."""
-        key = f"{branch_folder(self.entry.location, self.entry.branch)}/{path}"
-        found = self.store.read(key)
+        found = self.store.read(f"{self._place}/{path}")
         return None if found is None else found.body
+
+    @contextmanager
+    def translated(self, *, doing: str) -> Iterator[None]:
+        """Run the body on this version; whatever the library raises leaves as one of ours."""
+        try:
+            yield
+        except BaseException as cause:
+            if not is_foreign(cause):
+                raise
+            raise self.fault(cause, doing=doing) from cause
+
+    def fault(self, cause: BaseException, *, doing: str) -> OmnigraphError:
+        """The error of ours for what the library raised while it worked on this version.
+
+        A file that is gone is damage if the version is still kept; else cleanup took both.
+        """
+        missing = is_missing(cause)
+        if not missing and not is_damage(cause):
+            return as_ours(cause, uri=self.folder, doing=doing)
+        try:
+            kept = self.read_file(f"_versions/{version_file(self.entry.version)}") is not None
+            if missing and not kept:
+                return as_ours(cause, uri=self.folder, doing=doing)
+            part, reason = self._blamed(), reason_of(cause)
+        except OmnigraphError as second:  # the store cannot be asked: that is all we know
+            return second
+        return corrupt(part, doing=f"{doing} '{self.entry.table_key}'", reason=reason)
+
+    def _blamed(self) -> str:
+        """The damaged file, relative to the graph; the table's folder where it cannot be told."""
+        root = self.root.local_path
+        if root is None:
+            return self._place
+        try:
+            elsewhere = foreign_base(self.dataset, root)
+            if elsewhere is not None:
+                return f"{elsewhere} (the graph was moved or copied from there)"
+            path = damaged_file(self.dataset, self.folder)
+        except (OSError, ValueError, RuntimeError):
+            path = None
+        return self._place if path is None else path.removeprefix(f"{root}/")
 
 
 class Handles:
@@ -117,7 +176,7 @@ class Handles:
         return Pinned(
             entry=entry,
             dataset=dataset,
-            folder=self.uri(entry.location, entry.branch),
+            root=self.root,
             flusher=self.flusher,
             meter=self.meter,
             store=self.store,
@@ -141,17 +200,20 @@ class Handles:
         return self._load(location, branch, version)
 
     def head(self, location: str, branch: str | None) -> Any:
-        """The dataset at its newest version, not counting what a power cut left torn."""
-        try:
-            return self._load(location, branch, None)
-        except (NotFoundError, StorageUnavailableError):
-            if self.root.local_path is None:
-                raise
+        """The dataset at its newest version; `CorruptGraphError` if that one is not whole."""
+        dataset = self._load(location, branch, None)
+        self._require_whole(location, branch, int(dataset.version))
+        return dataset
+
+    def whole_head(self, location: str, branch: str | None) -> Any:
+        """The dataset at its newest whole version, for recovery and for taking things away: what
+        lies torn above it was never acknowledged, or is not asked for."""
+        if self.root.local_path is not None:
             found = newest_whole(self.versions_folder(location, branch))
-            if found.version is None or not found.torn:
-                raise
-            logger.warning("read around a torn version", extra={"table": location})
-            return self._load(location, branch, found.version)
+            if found.torn and found.version is not None:
+                logger.warning("read around a torn version", extra={"table": location})
+                return self._load(location, branch, found.version)
+        return self._load(location, branch, None)
 
     def versions_folder(self, location: str, branch: str | None) -> str:
         """Where Lance keeps the version files of a table line."""
@@ -178,21 +240,68 @@ class Handles:
                 self._open.pop((location, branch, version), None)
 
     def _load(self, location: str, branch: str | None, version: int | None) -> Any:
-        uri = self.uri(location, branch)
-        with translated(uri, doing="open table"):
-            try:
-                return lance.dataset(
-                    uri, version=version, session=self.session, storage_options=self._options
-                )
-            except (ValueError, OSError) as cause:
-                if not is_missing(cause):
-                    raise
-                at = f" at version {version}" if version is not None else ""
-                raise NotFoundError(
-                    f"table '{location}'{at} is not there",
-                    kind="table-version" if version is not None else "table",
-                    name=location,
-                    branch=branch,
-                    version=version,
-                    reason=reason_of(cause),
-                ) from cause
+        if version is not None:
+            self._require_whole(location, branch, version)
+        try:
+            return lance.dataset(
+                self.uri(location, branch),
+                version=version,
+                session=self.session,
+                storage_options=self._options,
+            )
+        except BaseException as cause:
+            if not is_foreign(cause):
+                raise
+            raise self._cannot_open(cause, location, branch, version) from cause
+
+    def _require_whole(self, location: str, branch: str | None, version: int) -> None:
+        """Look before Lance does: it panics over some of what it finds in a damaged file."""
+        if self.root.local_path is None:
+            return
+        folder = self.versions_folder(location, branch)
+        there = os.path.exists(os.path.join(folder, version_file(version)))
+        if there and not is_whole(folder, version):
+            raise self._damaged(location, branch, version, reason="it is not whole")
+
+    def _cannot_open(
+        self, cause: BaseException, location: str, branch: str | None, version: int | None
+    ) -> OmnigraphError:
+        reason = reason_of(cause)
+        if is_missing(cause):
+            if version is not None and self._is_owed(location, branch, version):
+                return self._damaged(location, branch, version, reason="it is not there")
+            at = f" at version {version}" if version is not None else ""
+            return NotFoundError(
+                f"table '{location}'{at} is not there",
+                kind="table-version" if version is not None else "table",
+                name=location,
+                branch=branch,
+                version=version,
+                reason=reason,
+            )
+        if is_damage(cause):
+            return self._damaged(location, branch, version, reason=reason)
+        return as_ours(cause, uri=self.uri(location, branch), doing="open table")
+
+    def _is_owed(self, location: str, branch: str | None, version: int) -> bool:
+        """Whether a version that is not there should be. Cleanup never takes the newest of a line,
+        so one above the newest was lost; a line or table that is gone as a whole was dropped if
+        nothing refers to it any more."""
+        try:
+            return int(self._load(location, branch, None).version) < version
+        except NotFoundError:
+            if branch is not None:
+                return self.store.read(f"{location}/_refs/branches/{branch}.json") is not None
+            return self.store.read(dropped_mark(location)) is None
+        except CorruptGraphError:
+            return True
+
+    def _damaged(
+        self, location: str, branch: str | None, version: int | None, *, reason: str
+    ) -> CorruptGraphError:
+        folder = f"{branch_folder(location, branch)}/_versions"
+        if version is None and self.root.local_path is not None:
+            torn = newest_whole(self.versions_folder(location, branch)).torn
+            version = torn[0] if torn else None
+        part = folder if version is None else f"{folder}/{version_file(version)}"
+        return corrupt(part, doing="open table", reason=reason)

@@ -288,7 +288,7 @@ def joined(pinned: Pinned, wanted: IndexBuild, pieces: Sequence[Any]) -> Any:
     (segment, *more), spec = pieces, wanted.spec
     # A raw full-text piece holds drafts only, and merging makes it complete.
     if more or spec.kind == "inverted":
-        with translated(pinned.folder, doing=f"join index '{spec.name}' of table"):
+        with pinned.translated(doing=f"join index '{spec.name}' of"):
             segment = pinned.dataset.merge_existing_index_segments(list(pieces))
     pinned.flusher.flush(
         f"{pinned.folder}/_indices/{segment.uuid}/{file.path}" for file in segment.files or ()
@@ -372,7 +372,7 @@ def _kind(index: Any) -> str:
 
 
 def _descriptions(pinned: Pinned) -> Sequence[Any]:
-    with translated(pinned.folder, doing="list indexes of table"):
+    with pinned.translated(doing="list indexes of"):
         found: Sequence[Any] = pinned.dataset.describe_indices()
         return found
 

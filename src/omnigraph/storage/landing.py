@@ -19,6 +19,7 @@ from lance.optimize import Compaction, RewriteResult
 
 from omnigraph.errors import (
     ConflictError,
+    CorruptGraphError,
     ExpectedVersionMismatchError,
     IntegrityError,
     OmnigraphError,
@@ -30,7 +31,7 @@ from omnigraph.storage.compaction import on_version
 from omnigraph.storage.faults import is_damage, is_refusal, reason_of, translated
 from omnigraph.storage.handles import Handles
 from omnigraph.storage.staged import COMMIT_PROPERTY, Rewrites, StagedWrite
-from omnigraph.storage.torn import remove_torn
+from omnigraph.storage.torn import newest_whole, remove_torn
 
 logger = logging.getLogger(__name__)
 
@@ -99,8 +100,7 @@ def restore(
     """Make the content of an older version the newest one again, in the name of a graph commit;
     whatever came after is buried."""
     uri = handles.uri(location, branch)
-    head = handles.head(location, branch)
-    _cleared(handles, location, branch)
+    head = handles.whole_head(location, branch)
     with translated(uri, doing="restore table"):
         transaction = Transaction(
             int(head.version), Op.Restore(version), str(uuid.uuid4()), {COMMIT_PROPERTY: commit_id}
@@ -127,13 +127,29 @@ def staged_restore(entry: TableEntry, *, over: int) -> StagedWrite:
     )
 
 
+def clear_torn(handles: Handles, location: str, branch: str | None, *, above: int) -> bool:
+    """Take away what a power cut left of the version after `above`; False if nothing was there.
+
+    Only for recovery, which holds the sidecar of the write that the torn version belongs to.
+    """
+    if handles.root.local_path is None:
+        return False
+    folder = handles.versions_folder(location, branch)
+    found = newest_whole(folder)
+    if not found.torn or found.version is None or found.version < above:
+        return False  # nothing torn, or a published version is: that is damage, and stays
+    gone = remove_torn(folder)
+    logger.warning("removed torn versions", extra={"table": location, "versions": gone})
+    return True
+
+
 def transactions(
     handles: Handles, location: str, branch: str | None, *, after: int, upto: int
 ) -> list[VersionTransaction]:
     """What made the versions in (after, upto], oldest first."""
     if upto <= after:
         return []
-    dataset = handles.head(location, branch)
+    dataset = handles.whole_head(location, branch)
     with translated(handles.uri(location, branch), doing="read history of table"):
         return [_transaction(dataset, version) for version in range(after + 1, upto + 1)]
 
@@ -167,8 +183,6 @@ def _commit(handles: Handles, write: StagedWrite) -> Any:
     try:
         return lance.LanceDataset.commit(dataset, transaction, max_retries=0)
     except CommitConflictError as cause:
-        if _cleared(handles, write.location, write.branch):
-            return _commit(handles, write)
         landed = _already_landed(handles, write)
         if landed is not None:
             return landed
@@ -176,8 +190,6 @@ def _commit(handles: Handles, write: StagedWrite) -> Any:
     except (OSError, ValueError) as cause:
         if is_refusal(cause):
             raise _refused(write, cause) from cause
-        if _cleared(handles, write.location, write.branch):
-            return _commit(handles, write)
         return _after_a_fault(handles, write, cause)
 
 
@@ -187,7 +199,6 @@ def _compact(handles: Handles, write: StagedWrite, rewrites: Rewrites) -> Any:
     Index segments that it relies on take one more before it.
     """
     _require_head(handles, write)
-    _cleared(handles, write.location, write.branch)
     base = write.pinned_version
     if rewrites.first is not None:
         base = int(_commit(handles, _index_part(write, rewrites.first)).version)
@@ -220,19 +231,6 @@ def _index_part(write: StagedWrite, transaction: Any) -> StagedWrite:
     )
 
 
-def _cleared(handles: Handles, location: str, branch: str | None) -> bool:
-    """Take away what a power cut left where the next version belongs; False if nothing was there.
-
-    A live writer's version file is whole from its first moment, so a torn one is nobody's.
-    """
-    if handles.root.local_path is None:
-        return False
-    gone = remove_torn(handles.versions_folder(location, branch))
-    if gone:
-        logger.warning("removed torn versions", extra={"table": location, "versions": gone})
-    return bool(gone)
-
-
 def _require_head(handles: Handles, write: StagedWrite) -> None:
     if int(handles.head(write.location, write.branch).version) != write.pinned_version:
         raise _moved(handles, write)
@@ -252,7 +250,9 @@ def _after_a_fault(handles: Handles, write: StagedWrite, cause: Exception) -> An
     """The store failed in the middle: find out whether the write landed all the same."""
     try:
         landed = _already_landed(handles, write)
-    except OmnigraphError:
+    except OmnigraphError as second:
+        if isinstance(second, CorruptGraphError) and handles.root.local_path is not None:
+            raise  # a damaged version stands where ours belongs, so ours did not land
         raise _unknown(handles, write, cause) from cause
     if landed is not None:
         logger.warning("landed despite a fault", extra={"table": write.table_key})

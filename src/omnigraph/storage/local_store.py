@@ -67,6 +67,15 @@ class LocalObjects:
         with self._faults(prefix, "list"):
             return sorted(self._walk(self._path(prefix) if prefix else self._folder))
 
+    def keys_beginning(self, start: str) -> Sequence[str]:
+        folder, _, name = start.rpartition("/")
+        with self._faults(folder, "list"):
+            try:
+                names = os.listdir(self._path(folder))
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+        return sorted(f"{folder}/{one}" for one in names if one.startswith(name))
+
     def delete(self, key: str) -> bool:
         path = self._path(key)
         with self._faults(key, "delete"):

@@ -22,6 +22,8 @@ from omnigraph.model.limits import (
     MANIFEST_SNAPSHOTS_CACHED_MAX,
 )
 from omnigraph.model.ports import ObjectStore, World
+from omnigraph.storage.faults import corrupt
+from omnigraph.storage.layout import MANIFEST, branch_folder
 from omnigraph.storage.legacy import LegacyGraph, old_branches, old_entries
 from omnigraph.storage.manifest_dataset import ManifestDatasets, Opened
 from omnigraph.storage.manifest_rows import (
@@ -35,6 +37,7 @@ from omnigraph.storage.manifest_rows import (
 )
 from omnigraph.storage.objects import Root
 from omnigraph.storage.ref_files import RefFiles
+from omnigraph.storage.sidecar import Sidecar, Sidecars
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -107,6 +110,7 @@ class ManifestStore:
         self.datasets = ManifestDatasets(root, world, store)
         self.legacy = LegacyGraph(root, store)
         self.refs = RefFiles(store, self._inherited)
+        self._sidecars = Sidecars(store)
         self._lock = threading.Lock()
         self._heads: dict[str | None, Known] = {}
         self._past: _Lru[tuple[str | None, int], Known] = _Lru(MANIFEST_SNAPSHOTS_CACHED_MAX)
@@ -282,9 +286,53 @@ class ManifestStore:
         """The newest version, after a probe."""
         known = self._heads.get(branch_id)
         if known is None:
-            return self._learn(self.datasets.open_latest(branch_id))
+            return self._keep(self._first_look(branch_id))
         opened = self.datasets.newest(known.opened)
-        return known if opened.version == known.version else self._learn(opened)
+        if opened.version < known.version:
+            # Cleanup never takes the newest version, and numbers only grow.
+            raise self.datasets.damaged(branch_id, known.version, reason="it was the newest")
+        if opened.version == known.version and not opened.torn:
+            return known
+        return self._learn(opened)
+
+    def _first_look(self, branch_id: str | None) -> Known:
+        """The newest version, when nothing is known yet that it could be compared with."""
+        try:
+            opened = self.datasets.open_latest(branch_id)
+        except NotFoundError as cause:
+            if branch_id is None or self.refs.of_id(branch_id) is None:
+                raise
+            folder = f"{branch_folder(MANIFEST, branch_id)}/_versions"
+            raise corrupt(folder, doing="open the branch", reason=str(cause)) from cause
+        known = self._read_sound(opened)
+        if not known.current or not self.datasets.is_followed(opened) or self._explained(known):
+            return known
+        # The sidecar goes after the version has come, so the order of these looks matters.
+        again = self.datasets.open_latest(branch_id)
+        if again.version > opened.version:
+            return self._read_sound(again)
+        missing = opened.version + 1
+        raise self.datasets.damaged(branch_id, missing, reason="it was begun and is not there")
+
+    def _read_sound(self, opened: Opened) -> Known:
+        """Read a version. A torn one above it is damage, unless its write was never acknowledged:
+        then its sidecar is still there, because it is deleted only after the version is synced."""
+        known = self._read(opened)
+        if not opened.torn or (len(opened.torn) == 1 and self._explained(known)):
+            return known
+        again = self.datasets.open_latest(opened.branch_id)
+        if again.version > opened.version and not again.torn:
+            return self._read(again)  # recovery was at work between our two looks
+        raise self.datasets.damaged(opened.branch_id, opened.torn[0], reason="it is not whole")
+
+    def _explained(self, known: Known) -> bool:
+        """Whether an unfinished write follows this very version."""
+        return any(
+            isinstance(sidecar, Sidecar)
+            and sidecar.branch_id == known.opened.branch_id
+            and sidecar.parent_commit_id == known.tail.head.id
+            for sidecar in self._sidecars.pending()
+        )
 
     def last_known(self, branch_id: str | None) -> Known:
         """What was newest when we last looked: free, and maybe outdated."""
@@ -301,7 +349,7 @@ class ManifestStore:
             self._heads.pop(branch_id, None)
 
     def _learn(self, opened: Opened) -> Known:
-        return self._keep(self._read(opened))
+        return self._keep(self._read_sound(opened))
 
     def _keep(self, known: Known) -> Known:
         with self._lock:

@@ -31,9 +31,17 @@ from omnigraph.errors import (
 )
 from omnigraph.model.ports import ObjectStore, World
 from omnigraph.model.steps import Step
+from omnigraph.storage.damage import damaged_file
 from omnigraph.storage.durable import Flusher
-from omnigraph.storage.faults import is_missing, reason_of, steadily
-from omnigraph.storage.layout import MANIFEST, branch_folder
+from omnigraph.storage.faults import (
+    corrupt,
+    is_damage,
+    is_foreign,
+    is_missing,
+    reason_of,
+    steadily,
+)
+from omnigraph.storage.layout import INIT_CLAIM, MANIFEST, branch_folder
 from omnigraph.storage.manifest_rows import PRIMARY_KEY, STAMP_KEY, holds_head
 from omnigraph.storage.objects import Root
 from omnigraph.storage.torn import is_whole, newest_whole, remove_torn, version_file
@@ -53,6 +61,7 @@ class Opened:
     version: int
     dataset: Any
     folder_mark: int  # local disk: when the versions folder last changed, seen before opening
+    torn: tuple[int, ...] = ()  # local disk: versions above it that are not whole
 
     @property
     def stamp(self) -> int:
@@ -86,9 +95,13 @@ class ManifestDatasets:
         """The newest version, found by a listing."""
         mark = self._folder_mark(branch_id)
         with self._opening(branch_id):
-            dataset = self._latest(branch_id)
+            dataset, torn = self._latest(branch_id)
         return Opened(
-            branch_id=branch_id, version=dataset.version, dataset=dataset, folder_mark=mark
+            branch_id=branch_id,
+            version=dataset.version,
+            dataset=dataset,
+            folder_mark=mark,
+            torn=torn,
         )
 
     def open_version(self, branch_id: str | None, version: int) -> Opened:
@@ -114,6 +127,32 @@ class ManifestDatasets:
         with self._opening(known.branch_id):
             latest = known.dataset.latest_version
         return known if latest == known.version else self.open_version(known.branch_id, latest)
+
+    def is_followed(self, opened: Opened) -> bool:
+        """Whether a later version was begun: Lance writes down the transaction first.
+
+        That version is there, or its write has a sidecar, or its file was lost.
+        """
+        return bool(self._attempts(opened))
+
+    def forget_attempts(self, branch_id: str | None) -> None:
+        """Take away what is left of a publish that did not land, while its sidecar explains it."""
+        folder = self._versions_folder(branch_id)
+        if folder is not None:
+            remove_torn(folder)
+        for key in self._attempts(self.open_latest(branch_id)):
+            self._store.delete(key)
+
+    def _attempts(self, opened: Opened) -> list[str]:
+        """The transactions that were made on this version, but for the one that made it."""
+        folder = branch_folder(MANIFEST, opened.branch_id)
+        found = self._store.keys_beginning(f"{folder}/_transactions/{opened.version}-")
+        if found:
+            # A fork's first version has the number of the one it was made from.
+            with self._opening(opened.branch_id, opened.version):
+                own = opened.dataset.read_transaction(opened.version)
+            found = [key for key in found if own is None or own.uuid not in key]
+        return list(found)
 
     # --- reading -----------------------------------------------------------------------------
 
@@ -312,27 +351,44 @@ class ManifestDatasets:
         return int(told.old_versions), int(told.bytes_removed)
 
     def remove_torn(self, branch_id: str | None) -> bool:
-        """Free version numbers that a power cut left with half a file; False if there are none."""
+        """Free version numbers that a power cut left with half a file; False if there are none.
+
+        Only for a publish: whoever publishes has looked under the lease before arming, so what is
+        torn now belongs to the sidecar that this publish is made for.
+        """
         folder = self._versions_folder(branch_id)
         return folder is not None and bool(remove_torn(folder))
 
     # --- details -----------------------------------------------------------------------------
 
-    def _latest(self, branch_id: str | None) -> Any:
+    def _latest(self, branch_id: str | None) -> tuple[Any, tuple[int, ...]]:
+        """The newest whole version, and the versions above it that are not whole."""
         folder = self._versions_folder(branch_id)
         if folder is None:
-            return self._dataset(branch_id, None)
+            return self._dataset(branch_id, None), ()
         try:
             dataset = self._dataset(branch_id, None)
             if is_whole(folder, dataset.version):
-                return dataset
-        except (OSError, ValueError) as cause:
-            found = newest_whole(folder)
-            if found.version is None or not found.torn:
+                return dataset, ()
+        except BaseException as cause:
+            if not is_foreign(cause):
                 raise
-            logger.warning("read around a torn version", extra={"why": reason_of(cause)})
-            return self._dataset(branch_id, found.version)
-        return self._dataset(branch_id, newest_whole(folder).version)
+            found = newest_whole(folder)
+            if not found.torn:
+                raise
+        else:
+            found = newest_whole(folder)
+        if found.version is None:
+            raise self.damaged(branch_id, found.torn[0], reason="it is not whole")
+        logger.warning("read around a torn version", extra={"versions": found.torn})
+        return self._dataset(branch_id, found.version), found.torn
+
+    def damaged(self, branch_id: str | None, version: int, *, reason: str) -> CorruptGraphError:
+        """What is said about a version that is lost or not whole although it was acknowledged."""
+        folder = branch_folder(MANIFEST, branch_id)
+        return corrupt(
+            f"{folder}/_versions/{version_file(version)}", doing="open the graph", reason=reason
+        )
 
     def _dataset(self, branch_id: str | None, version: int | None) -> Any:
         return lance.dataset(
@@ -346,37 +402,44 @@ class ManifestDatasets:
     def _opening(self, branch_id: str | None, version: int | None = None) -> Iterator[None]:
         try:
             yield
-        except (OSError, ValueError, RuntimeError, pa.ArrowException) as cause:
-            if not is_missing(cause):
-                raise self._unavailable(cause, branch_id, "read") from cause
-            raise self._absent(cause, branch_id, version) from cause
+        except BaseException as cause:
+            if not is_foreign(cause):
+                raise
+            if is_missing(cause):
+                raise self._absent(cause, branch_id, version) from cause
+            raise self._unavailable(cause, branch_id, "read", version) from cause
 
     @contextmanager
     def _reading(self, opened: Opened) -> Iterator[None]:
         try:
             yield
-        except (OSError, ValueError, RuntimeError, pa.ArrowException) as cause:
+        except BaseException as cause:
+            if not is_foreign(cause):
+                raise
             raise self._unreadable(cause, opened) from cause
 
     @contextmanager
     def _writing(self, branch_id: str | None) -> Iterator[None]:
         try:
             yield
-        except (OSError, ValueError, RuntimeError, pa.ArrowException) as cause:
+        except BaseException as cause:
+            if not is_foreign(cause):
+                raise
             raise self._unavailable(cause, branch_id, "write") from cause
 
     def _unreadable(self, cause: BaseException, opened: Opened) -> OmnigraphError:
         """Files of a version that is still there must be there; of a cleaned one they are gone."""
-        if not is_missing(cause) and not _is_damage(cause):
+        if not is_missing(cause) and not is_damage(cause):
             return self._unavailable(cause, opened.branch_id, "read")
         folder = branch_folder(MANIFEST, opened.branch_id)
         if self._store.read(f"{folder}/_versions/{version_file(opened.version)}") is None:
             return self._absent(cause, opened.branch_id, opened.version)
-        reason = reason_of(cause)
-        return CorruptGraphError(
-            f"a file of manifest version {opened.version} is missing or damaged: {reason}",
-            part=MANIFEST,
-            reason=reason,
+        path = None
+        if self._root.local_path is not None:
+            path = damaged_file(opened.dataset, self._local(folder))
+        part = folder if path is None else path.removeprefix(f"{self._root.local_path}/")
+        return corrupt(
+            part, doing=f"read manifest version {opened.version}", reason=reason_of(cause)
         )
 
     def _absent(
@@ -391,6 +454,8 @@ class ManifestDatasets:
                 hint="cleanup removes versions beyond the retention that was asked for",
                 reason=reason,
             )
+        if branch_id is None and self._was_made():
+            return corrupt(f"{MANIFEST}/_versions", doing="open the graph", reason=reason)
         if branch_id is not None:
             return NotFoundError(
                 f"the branch with id '{branch_id}' is not there any more",
@@ -406,11 +471,21 @@ class ManifestDatasets:
             reason=reason,
         )
 
+    def _was_made(self) -> bool:
+        """Whether a manifest that is not there had been: an init that died leaves its claim. To
+        take its place for empty would let an init remove every table."""
+        begun = self._store.keys_beginning(f"{MANIFEST}/_transactions/")
+        return bool(begun) and self._store.read(INIT_CLAIM) is None
+
     def _unavailable(
-        self, cause: BaseException, branch_id: str | None, doing: str
+        self, cause: BaseException, branch_id: str | None, doing: str, version: int | None = None
     ) -> OmnigraphError:
-        uri = self._root.child(branch_folder(MANIFEST, branch_id))
+        folder = branch_folder(MANIFEST, branch_id)
+        uri = self._root.child(folder)
         reason = reason_of(cause)
+        if is_damage(cause):
+            name = "" if version is None else f"/{version_file(version)}"
+            return corrupt(f"{folder}/_versions{name}", doing=doing, reason=reason)
         return StorageUnavailableError(f"cannot {doing} '{uri}': {reason}", uri=uri, reason=reason)
 
     def _create_failed(self, cause: Exception) -> OmnigraphError:
@@ -473,11 +548,6 @@ def _delete_listed(main: Any, branch_id: str) -> set[str]:
     if branch_id in listed:
         main.branches.delete(branch_id)
     return listed - {branch_id}
-
-
-def _is_damage(cause: BaseException) -> bool:
-    text = str(cause).lower()
-    return any(words in text for words in ("corrupt", "magic", "for object of size"))
 
 
 def _escaped(text: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,6 @@ import pyarrow as pa
 from omnigraph.model.graph import TableEntry
 from omnigraph.storage import delta, indexes, reading
 from omnigraph.storage.blobs import StoredBlob, open_blobs
-from omnigraph.storage.faults import translated
 from omnigraph.storage.handles import Pinned
 from omnigraph.storage.indexes import IndexInfo
 from omnigraph.storage.reading import ROW_ID, BlobForm, FullText, Nearest, Order, Scan
@@ -98,7 +97,13 @@ class TableReader:
             blobs=blobs,
         )
         with self._reading():
-            return reading.batches(self._pinned, request)
+            reader = reading.batches(self._pinned, request)
+        # Lance reads when the batches are asked for, long after this call.
+        return pa.RecordBatchReader.from_batches(reader.schema, self._guarded(reader))
+
+    def _guarded(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        with self._reading():
+            yield from reader
 
     def read(self, **options: Any) -> pa.Table:
         """The same as `scan`, all at once."""
@@ -192,4 +197,4 @@ class TableReader:
         return indexes.describe(self._pinned)
 
     def _reading(self) -> AbstractContextManager[None]:
-        return translated(self._pinned.folder, doing="read table")
+        return self._pinned.translated(doing="read")

@@ -16,7 +16,7 @@ from lance.dataset import ColumnOrdering
 from lance.query import FullTextOperator, MatchQuery, PhraseQuery
 
 from omnigraph.storage import sql
-from omnigraph.storage.faults import reason_of
+from omnigraph.storage.faults import is_foreign, reason_of
 from omnigraph.storage.handles import Pinned
 
 logger = logging.getLogger(__name__)
@@ -25,7 +25,6 @@ ROW_ID: Final = "_rowid"
 ROW_ADDRESS: Final = "_rowaddr"
 BlobForm = Literal["descriptors", "bytes"]
 
-_FAULTS: Final = (OSError, ValueError, RuntimeError, pa.ArrowException)
 _BLOBS: Final = {"descriptors": "blobs_descriptions", "bytes": "all_binary"}
 _VALUE_LIST_MAX: Final = 10_000  # values of one SQL condition
 _ROWS_PER_VALUE: Final = 100  # fewer rows than this for each value are read and compared here
@@ -65,8 +64,8 @@ def rows(pinned: Pinned, scan: Scan) -> pa.Table:
     """The rows of the request, all at once; a damaged index only costs time."""
     try:
         found: pa.Table = scanner(pinned, scan).to_table()
-    except _FAULTS as cause:
-        if scan.where is None:
+    except BaseException as cause:
+        if scan.where is None or not is_foreign(cause):
             raise
         _warn(pinned, cause)
         found = scanner(pinned, scan, use_indexes=False).to_table()
@@ -81,7 +80,9 @@ def batches(pinned: Pinned, scan: Scan) -> pa.RecordBatchReader:
     try:
         # Lance asks its indexes before the first batch comes.
         first = next(iter(reader), None)
-    except _FAULTS as cause:
+    except BaseException as cause:
+        if not is_foreign(cause):
+            raise
         _warn(pinned, cause)
         plain: pa.RecordBatchReader = scanner(pinned, scan, use_indexes=False).to_reader()
         return plain
@@ -93,8 +94,8 @@ def count(pinned: Pinned, where: str | None) -> int:
     """How many rows there are, or how many satisfy the condition."""
     try:
         return int(pinned.dataset.count_rows(where))
-    except _FAULTS as cause:
-        if where is None:
+    except BaseException as cause:
+        if where is None or not is_foreign(cause):
             raise
         _warn(pinned, cause)
         request = Scan(columns=[], where=where, with_row_id=True)

@@ -206,10 +206,9 @@ class Recovery:
         return {effect.table_key: self._table_facts(effect, snapshot) for effect in effects}
 
     def _table_facts(self, effect: Effect, snapshot: Snapshot) -> TableFacts:
-        entry = _entry_of(effect, snapshot)
-        pin = entry.version if entry is not None else effect.expected_version
+        pin = _pinned_version(effect, snapshot)
         try:
-            head = self._rooms.tables.head_version(effect.location, effect.branch)
+            head = self._rooms.tables.whole_head_version(effect.location, effect.branch)
         except NotFoundError:
             # A first write on a branch dies before its fork is made: nothing moved.
             return TableFacts(pin=pin, head=pin, uuids={}, operations={})
@@ -277,6 +276,10 @@ class Recovery:
     def _roll_back(self, deed: _Deed, branch: Branch) -> None:
         """Every table that moved gets its published content back, and every other one a fence."""
         sidecar, snapshot = deed.sidecar, self._rooms.manifests.head(branch)
+        # While the sidecar is there it explains a torn version; without it that would be damage.
+        for effect in sidecar.effects:
+            pin = _pinned_version(effect, snapshot)
+            self._rooms.tables.clear_torn(effect.location, effect.branch, above=pin)
         facts = self._facts(sidecar.effects, snapshot)
         ahead = {key for key, found in facts.items() if found.head > found.pin}
         moved = [effect for effect in sidecar.effects if effect.table_key in ahead]
@@ -335,7 +338,7 @@ class Recovery:
         step: Step = Step.RECOVERY_TABLE_RESTORED,
     ) -> TableUpdate:
         entry = _entry_of(effect, snapshot)
-        pin = entry.version if entry is not None else effect.expected_version
+        pin = _pinned_version(effect, snapshot)
         # Whoever was asleep here for too long must not bury what others have committed since.
         deed.lease.check()
         version = self._rooms.tables.restore(
@@ -365,6 +368,9 @@ class Recovery:
         commit_id: str | None,
         outcomes: tuple[TableOutcome, ...],
     ) -> None:
+        if commit_id is None and kind != "OrphanedBranchDiscarded":
+            # Nothing was published in its place, and without its sidecar it would look like a loss.
+            self._rooms.manifests.datasets.forget_attempts(sidecar.branch_id)
         self._record(
             sidecar.operation_id,
             kind=kind,
@@ -421,6 +427,11 @@ def _is_late(effect: Effect, facts: TableFacts, sidecar: Sidecar) -> bool:
         return True
     state = classify(effect, facts, kind=sidecar.writer_kind)
     return state is TableState.ROLLED_PAST_EXPECTED
+
+
+def _pinned_version(effect: Effect, snapshot: Snapshot) -> int:
+    entry = _entry_of(effect, snapshot)
+    return entry.version if entry is not None else effect.expected_version
 
 
 def _promised(sidecar: Sidecar, kind: str) -> str:

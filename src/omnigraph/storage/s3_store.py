@@ -74,6 +74,18 @@ class S3Objects:
             found = obstore.list(self._store, prefix or None).collect()
             return sorted(str(meta["path"]) for meta in found)
 
+    def keys_beginning(self, start: str) -> Sequence[str]:
+        folder = start.rpartition("/")[0]
+        found: list[str] = []
+        with self._faults(folder, "list"):
+            # Keys come sorted from behind the offset on, so the first page is enough to stop.
+            for page in obstore.list(self._store, folder, offset=start):
+                names = [str(meta["path"]) for meta in page]
+                found += [name for name in names if name.startswith(start)]
+                if not names or not names[-1].startswith(start):
+                    break
+        return found
+
     def delete(self, key: str) -> bool:
         with self._faults(key, "delete"):
             try:

@@ -151,7 +151,7 @@ def without_rows(pinned: Pinned, addresses: U64) -> tuple[list[FragmentMetadata]
     offsets = places & _OFFSET_MASK
     updated: list[FragmentMetadata] = []
     removed: list[int] = []
-    with translated(pinned.folder, doing="delete rows of"):
+    with pinned.translated(doing="delete rows of"):
         for number, part in zip(numbers.tolist(), np.split(offsets, starts[1:]), strict=True):
             left = pinned.dataset.get_fragment(number).delete_rows(part.tolist())
             if left is None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from omnigraph.errors import AlreadyExistsError, NotFoundError
+from omnigraph.errors import AlreadyExistsError, CorruptGraphError, NotFoundError
 from omnigraph.model.changeset import TableUpdate
 from omnigraph.model.graph import TableEntry
 from omnigraph.model.limits import AUTO_RUN_FRAGMENTS_MAX, TARGET_FRAGMENT_ROWS
@@ -205,15 +205,27 @@ class Tables:
         return Table(self._handles.pinned_alone(entry))
 
     def exists(self, location: str) -> bool:
+        """Whether there is a table, whole or damaged."""
         try:
             self._handles.head(location, None)
         except NotFoundError:
             return False
+        except CorruptGraphError:
+            return True
         return True
 
     def head_version(self, location: str, branch: str | None) -> int:
-        """The newest version that Lance has, published or not."""
+        """The newest version that Lance has, published or not; `CorruptGraphError` if it is not
+        whole."""
         return int(self._handles.head(location, branch).version)
+
+    def whole_head_version(self, location: str, branch: str | None) -> int:
+        """The newest whole version (recovery only: whose sidecar explains what is torn)."""
+        return int(self._handles.whole_head(location, branch).version)
+
+    def clear_torn(self, location: str, branch: str | None, *, above: int) -> None:
+        """Take away what a power cut left of the version after `above` (recovery only)."""
+        landing.clear_torn(self._handles, location, branch, above=above)
 
     def is_head(self, location: str, branch: str | None, version: int) -> bool:
         """Whether the version is the newest that Lance has. On local disk that is a look for the
