@@ -139,11 +139,13 @@ def _fsync(path: str, flags: int) -> None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseTerms:
     """How long a lease on an object store lasts without renewal, how often it is renewed, and how
-    far the clocks of two machines may be apart."""
+    far the clocks of two machines may be apart. On local disk the kernel keeps locks as long as
+    their process lives, but a file server may forget them: `file_locks_lapse`."""
 
     expiry_ms: int = LEASE_EXPIRY_MS
     renew_ms: int = LEASE_RENEW_MS
     skew_ms: int = LEASE_CLOCK_SKEW_MS
+    file_locks_lapse: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,9 +63,7 @@ class Doubt:
 
     def _settled(self, sidecar: Sidecar, lease: Lease, how: Resolution) -> bool:
         """Settle our own sidecar, and whether the commit is in the history then."""
-        # Where no lease lapses and no request is left on its way nothing can come late.
-        fence = lease.can_lapse
-        verdict = self._recovery.settle(sidecar.operation_id, lease, how=how, fence=fence)
+        verdict = self._recovery.settle(sidecar.operation_id, lease, how=how)
         branch = self._recovery.branch_of(sidecar)
         if branch is None:
             return False

@@ -62,6 +62,7 @@ class Leases:
 
     def __init__(self, root: Root, store: ObjectStore, world: World) -> None:
         self._local = None if root.local_path is None else Path(root.local_path) / LOCKS
+        self._file_locks_lapse = world.lease.file_locks_lapse
         self._stored = _StoredLeases(store, world) if isinstance(store, S3Objects) else None
 
     def holding(
@@ -90,7 +91,8 @@ class Leases:
         name = MAIN if branch_id is None else branch_id
         waiting = _Waiting(name, wait_ms, stop or Stop())
         if self._local is not None:
-            return _hold_file(self._local / f"{name}.lock", waiting)
+            path = self._local / f"{name}.lock"
+            return _hold_file(path, waiting, can_lapse=self._file_locks_lapse)
         assert self._stored is not None, "a root is local or on an object store"
         return self._stored.hold(f"{LOCKS}/{name}.json", waiting)
 
@@ -143,8 +145,8 @@ class _Waiting:
 class _FileLease:
     name: str
     file: LockFile
+    can_lapse: bool
     token: int = 0
-    can_lapse: bool = False
 
     def check(self) -> None:
         if not self.file.is_current:
@@ -155,10 +157,10 @@ class _FileLease:
 
 
 @contextmanager
-def _hold_file(path: Path, waiting: _Waiting) -> Iterator[Lease]:
+def _hold_file(path: Path, waiting: _Waiting, *, can_lapse: bool) -> Iterator[Lease]:
     file = _locked(path, waiting)
     try:
-        yield _FileLease(name=waiting.name, file=file)
+        yield _FileLease(name=waiting.name, file=file, can_lapse=can_lapse)
     finally:
         file.close()
 

@@ -4,8 +4,8 @@ Runs at read-write open, at refresh and at the start of each write, always under
 branch that the sidecar names, so a live writer's sidecar is never touched. Every deed may be
 interrupted and done again.
 
-A write that is rolled back leaves a *fence* on each of its tables that had not moved: a version
-without a change. Its writer may only have been asleep while its lease lapsed; when it goes on, its
+Where leases can lapse, a write that is rolled back leaves a *fence* on each of its tables that had
+not moved: a version without a change. Its writer may only have been asleep; when it goes on, its
 late commit on the pinned version is refused by the table itself.
 """
 
@@ -78,11 +78,10 @@ class Stuck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Deed:
-    """A sidecar that is being settled, under which lease, and whether its tables get fences."""
+    """A sidecar that is being settled, and the lease under which that is done."""
 
     sidecar: Sidecar
     lease: Lease
-    fence: bool
 
 
 class Recovery:
@@ -125,13 +124,12 @@ class Recovery:
         return tuple(stuck)
 
     def settle(
-        self, operation_id: str, lease: Lease, *, how: Resolution = "auto", fence: bool = True
+        self, operation_id: str, lease: Lease, *, how: Resolution = "auto"
     ) -> Verdict | None:
         """Decide about one sidecar and do it, under the lease that the caller holds.
 
         None = the file is gone. `how` lets a person overrule the decision: "roll-back" restores
         the tables whatever landed, "discard" forgets the sidecar and leaves the tables alone.
-        Only a writer that knows that nothing of its own is under way may do without the fence.
         """
         sidecar = self._rooms.sidecars.read(operation_id)
         if sidecar is None:
@@ -144,7 +142,7 @@ class Recovery:
             verdict = Discard()
         elif how == "roll-back" and isinstance(verdict, RollForward | Abort):
             verdict = RollBack(moved=sidecar.effects)
-        self._carry_out(_Deed(sidecar=sidecar, lease=lease, fence=fence), branch, verdict)
+        self._carry_out(_Deed(sidecar=sidecar, lease=lease), branch, verdict)
         return verdict
 
     def undo_late(self, sidecar: Sidecar, lease: Lease) -> None:
@@ -250,7 +248,7 @@ class Recovery:
         # Maintenance goes forward with the tables that moved; the others are given up.
         landed = {update.table_key for update in updates}
         given_up = [e for e in sidecar.effects if e.table_key not in landed]
-        fences = self._fenced(deed, given_up, snapshot) if deed.fence else ()
+        fences = self._fenced(deed, given_up, snapshot)
         changeset = sidecar.changeset(
             (*updates, *fences),
             actor_id=RECOVERY_ACTOR,
@@ -285,8 +283,7 @@ class Recovery:
         moved = [effect for effect in sidecar.effects if effect.table_key in ahead]
         still = [effect for effect in sidecar.effects if effect.table_key not in ahead]
         updates = [self._restored(deed, effect, snapshot) for effect in moved]
-        if deed.fence:
-            updates += self._fenced(deed, still, snapshot)
+        updates += self._fenced(deed, still, snapshot)
         if not updates:
             self._close(sidecar, kind="RolledBack", commit_id=None, outcomes=())
             return
@@ -321,7 +318,12 @@ class Recovery:
     def _fenced(
         self, deed: _Deed, effects: Iterable[Effect], snapshot: Snapshot
     ) -> tuple[TableUpdate, ...]:
-        """A version without a change on each table, so that a late commit on its pin is refused."""
+        """A version without a change on each table, so that a late commit on its pin is refused.
+
+        None where a lease cannot lapse: there the writer is dead, and nothing of it comes late.
+        """
+        if not deed.lease.can_lapse:
+            return ()
         fences: list[TableUpdate] = []
         for effect in effects:
             if _entry_of(effect, snapshot) is None:
