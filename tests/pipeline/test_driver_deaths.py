@@ -68,7 +68,7 @@ def test_a_killed_driver_leaves_the_graph_before_or_after_and_the_job_can_be_rep
     bulk_load(uri, str(path), mode="merge", idempotency_key="job")
     with Graph.open(uri) as graph:
         after = content(graph)
-        landed = [c for c in graph.commits() if c.properties.get("load_id") == "job"]
+        landed = [c for c in graph.commits() if c.properties.get("idempotency_key") == "job"]
     assert seen in (before, after)
     assert len(after) == 5
     assert len(landed) == 1

@@ -17,9 +17,6 @@ from twins import Twins, content, edge, ndjson, node
 from omnigraph import Graph, Source, pipeline
 from omnigraph.errors import AlreadyExistsError, InputError, KeyConflictError
 from omnigraph.pipeline import loads, stage
-from omnigraph.pipeline.loads import checked_order
-from omnigraph.pipeline.sources import Mapped
-from omnigraph.pipeline.streams import StreamPlan, commit_batch, landed
 
 pytestmark = pytest.mark.spark
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -248,33 +245,6 @@ def test_bad_records_of_a_stream_are_put_aside(spark, graph, tmp_path):
     assert len(held(graph)) == 3
     lines = [x for f in (tmp_path / "bad").glob("*") for x in f.read_text().splitlines()]
     assert {json.loads(line)["kind"] for line in lines} == {"record", "endpoint"}
-
-
-def test_a_batch_counts_as_landed_from_its_commit_on(spark, graph, tmp_path):
-    frame = spark.createDataFrame([("a", 1)], "name string, age int")
-    plan = pipeline_plan(graph)
-    assert not landed(plan.order, "s", 0)
-    commit_batch(plan, frame, 0)
-    commit_batch(plan, frame, 0)
-    assert landed(plan.order, "s", 0)
-    assert not landed(plan.order, "s", 1)
-    assert len(held(graph)) == 1
-
-
-def pipeline_plan(uri: str):
-    order = checked_order(
-        uri=uri,
-        sources=None,
-        mode="append",
-        branch="main",
-        from_branch=None,
-        actor=None,
-        on_error="fail",
-        quarantine=None,
-        idempotency_key=None,
-        message=None,
-    )
-    return StreamPlan(order=order, name="s", table="Person", mapped=Mapped())
 
 
 # --- trouble ----------------------------------------------------------------------------------

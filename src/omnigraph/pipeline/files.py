@@ -134,6 +134,12 @@ class FileAccess:
         with system.open_output_stream(path, compression=None) as stream:
             stream.write(content)
 
+    def remove(self, address: str) -> None:
+        """Delete a file; none is fine too."""
+        system, path = self.system(address)
+        if system.get_file_info(path).type == fs.FileType.File:
+            system.delete_file(path)
+
     def remove_folder(self, address: str) -> None:
         """Delete a folder and all in it; none is fine too."""
         system, path = self.system(address)

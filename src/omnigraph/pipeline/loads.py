@@ -17,11 +17,12 @@ from pyspark.sql import SparkSession
 
 from omnigraph.engine.core import Core, OpenMode, open_core
 from omnigraph.engine.embed import EmbedConfig, environment_config
-from omnigraph.errors import ConflictError, InputError, NotFoundError
+from omnigraph.errors import ConflictError, InputError
 from omnigraph.model.changeset import WriterKind
 from omnigraph.model.graph import MAIN, Branch, Commit, Snapshot
 from omnigraph.model.limits import CHECK_ROUNDS_MAX, OFFENDERS_SHOWN_MAX
 from omnigraph.model.ports import World
+from omnigraph.model.requests import KeyedRequest, result_of, result_property
 from omnigraph.model.schema import Catalog
 from omnigraph.pipeline.checks import CheckAnswers, CheckPlan, Staged, run_checks
 from omnigraph.pipeline.files import FileAccess
@@ -37,9 +38,11 @@ from omnigraph.pipeline.progress import Listener, RichListener
 from omnigraph.pipeline.quarantine import Quarantine, bad_rows
 from omnigraph.pipeline.report import PipelineReport
 from omnigraph.pipeline.restage import replacing, without_rows
+from omnigraph.pipeline.sources import declared
 from omnigraph.pipeline.stage import discard
 from omnigraph.pipeline.stopwatch import Stopwatch
 from omnigraph.pipeline.vectors import EmbedPlan, kept_folder
+from omnigraph.storage.applied import AppliedBeforeError
 from omnigraph.storage.objects import aws_environment
 from omnigraph.storage.staged import StagedWrite
 from omnigraph.storage.writer import Intent, Prepared, WriteContext
@@ -48,7 +51,6 @@ logger = logging.getLogger(__name__)
 
 LOAD_MODES = ("append", "merge", "overwrite")
 OnError = Literal["fail", "quarantine"]
-LOAD_ID_PROPERTY = "load_id"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,14 +64,16 @@ class LoadOrder:
     from_branch: str | None = None
     actor: str | None = None
     quarantine: str | None = None  # None: fail on the first kind of badness
-    idempotency_key: str | None = None
+    request: KeyedRequest | None = None  # None: it may be repeated freely
     message: str | None = None
     properties: Mapping[str, str] | None = None
     embed: EmbedConfig | None = None  # None: vectors that the input lacks stay null
 
-    def of_batch(self, sources: Any, properties: Mapping[str, str]) -> LoadOrder:
+    def of_batch(
+        self, sources: Any, request: KeyedRequest, properties: Mapping[str, str]
+    ) -> LoadOrder:
         """The same order for one micro-batch of a stream."""
-        return replace(self, sources=sources, properties=properties)
+        return replace(self, sources=sources, request=request, properties=properties)
 
 
 def load(  # noqa: PLR0913  (the names are fixed by the API)
@@ -93,9 +97,10 @@ def load(  # noqa: PLR0913  (the names are fixed by the API)
 
     `sources` is graph NDJSON (paths, folders, patterns) or a mapping from type names to paths,
     `Source`s or DataFrames. `on_error="quarantine"` writes bad records to the folder `quarantine`
-    (default: beside the graph, `<graph>.quarantine`) and loads the rest. A load whose
-    `idempotency_key` the branch has seen is not repeated. `progress` is a listener, or True for
-    bars on the terminal.
+    (default: beside the graph, `<graph>.quarantine`) and loads the rest. A load with an
+    `idempotency_key` lands once, however often and however many times at once it is submitted; the
+    same key with another mode or other sources raises `IdempotencyKeyReusedError`. `progress` is a
+    listener, or True for bars on the terminal.
 
     With `embed`, executors make the vectors of `@embed` properties that records leave out from
     their text: by the embedder that an `EmbedConfig` describes, or (True) by the one that this
@@ -123,11 +128,17 @@ def load(  # noqa: PLR0913  (the names are fixed by the API)
     return run_load(spark, order, listener=progress or None, world=World(durability=durability))
 
 
-def checked_order(*, on_error: str, quarantine: Any, **facts: Any) -> LoadOrder:
+def checked_order(
+    *, on_error: str, quarantine: Any, idempotency_key: str | None, **facts: Any
+) -> LoadOrder:
     """The order that the caller's words mean, or `InputError`."""
     if facts["mode"] not in LOAD_MODES:
         raise InputError(
             f"unknown load mode '{facts['mode']}'", hint=f"use {', '.join(LOAD_MODES)}"
+        )
+    if idempotency_key is not None:
+        facts["request"] = KeyedRequest.of(
+            idempotency_key, "bulk load", mode=facts["mode"], sources=declared(facts["sources"])
         )
     if on_error not in ("fail", "quarantine"):
         raise InputError(f"unknown on_error '{on_error}'", hint="use fail or quarantine")
@@ -156,26 +167,17 @@ def run_load(
     """Carry out an order in a world. `stage_input` brings input that is staged in another way."""
     core = open_core(order.uri, mode=OpenMode.READ_WRITE, world=world)
     try:
-        target, created = _target(core, order)
+        target, created = core.load_target(order.branch, order.from_branch, actor_id=order.actor)
         try:
-            report = _LoadRun(spark, core, order, target, listener, stage_input).run()
+            return _LoadRun(
+                spark, core, order, target, listener, stage_input, made_branch=created
+            ).run()
         except BaseException:
             if created:
                 core.abandon_branch(target)
             raise
-        return replace(report, base_branch=order.from_branch, branch_created=created)
     finally:
         core.close()
-
-
-def _target(core: Core, order: LoadOrder) -> tuple[Branch, bool]:
-    try:
-        return core.branch(order.branch), False
-    except NotFoundError:
-        if order.from_branch is None:
-            raise
-    made = core.rooms.refs.create(order.branch, order.from_branch, actor_id=order.actor)
-    return made, True
 
 
 class _LoadRun:
@@ -189,7 +191,10 @@ class _LoadRun:
         target: Branch,
         listener: Listener | None,
         stage_input: StageInput | None,
+        *,
+        made_branch: bool,
     ) -> None:
+        self._made_branch = made_branch
         self._spark, self._core, self._order = spark, core, order
         self._target, self._listener = target, listener
         self._stage_input = stage_input or self._from_sources
@@ -206,14 +211,19 @@ class _LoadRun:
 
     def run(self) -> PipelineReport:
         order = self._order
-        if order.idempotency_key is not None:
-            seen = self._seen(order.idempotency_key)
-            if seen is not None:
-                self._forget_vectors()
-                return self._report("already_loaded", seen)
-        intent = Intent(branch=self._target, kind=WriterKind.LOAD, actor_id=order.actor)
+        intent = Intent(
+            branch=self._target,
+            kind=WriterKind.LOAD,
+            actor_id=order.actor,
+            request=order.request,
+        )
         try:
             after = self._core.write(intent, self._prepare)
+        except AppliedBeforeError as before:
+            if not before.maybe_ours:
+                self._withdraw()
+            self._forget_vectors()
+            return self._told_again(before.commit)
         except BaseException:
             # Once a write was handed over, recovery may still finish it: its files stay.
             if not self._handed_over:
@@ -226,23 +236,22 @@ class _LoadRun:
         self._forget_vectors()
         return self._report("loaded" if after else "unchanged", after.head if after else None)
 
-    def _seen(self, key: str) -> Commit | None:
-        """The commit of an earlier run of the same load, if the branch has one."""
-        for commit in self._core.history.commits(self._target):
-            if commit.properties.get(LOAD_ID_PROPERTY) == key:
-                return commit
-        return None
+    def _withdraw(self) -> None:
+        """Another submission of this load has landed: what this one made is nobody's."""
+        self._discard([*self._all_parts(), *self._temporary, *self._replaced])
+        if self._quarantine is not None:
+            self._quarantine.withdraw()
 
     def _embed_plan(self) -> EmbedPlan | None:
         order = self._order
         if order.embed is None:
             return None
         kept = None
-        if order.idempotency_key is not None:
+        if order.request is not None:
             kept = kept_folder(
                 staging_folder(self._core.root.uri),
                 branch=order.branch,
-                idempotency_key=order.idempotency_key,
+                idempotency_key=order.request.key,
             )
         return EmbedPlan(config=order.embed, kept=kept)
 
@@ -391,8 +400,8 @@ class _LoadRun:
 
     def _properties(self) -> dict[str, str]:
         facts = dict(self._order.properties or {})
-        if self._order.idempotency_key is not None:
-            facts[LOAD_ID_PROPERTY] = self._order.idempotency_key
+        if self._order.request is not None:
+            facts |= result_property(self._told())
         message = self._order.message
         if self._quarantine is not None and self._quarantine.total:
             note = f"{self._quarantine.total} records quarantined"
@@ -401,10 +410,43 @@ class _LoadRun:
             facts["message"] = message
         return facts
 
+    def _told(self) -> dict[str, Any]:
+        """What the commit says of the load's result, for when the load is submitted again."""
+        quarantine = self._quarantine
+        nodes, edges = self._counts()
+        return {
+            "nodes": nodes,
+            "edges": edges,
+            "updated": self._updated,
+            "rejected": dict(quarantine.by_kind) if quarantine else {},
+            "quarantine": quarantine.address if quarantine and quarantine.total else None,
+            "base_branch": self._order.from_branch,
+            "branch_created": self._made_branch,
+        }
+
+    def _told_again(self, commit: Commit) -> PipelineReport:
+        """The report of the submission that made the commit, as far as it is about the graph."""
+        self._watch.finish()
+        return PipelineReport(
+            status="already_loaded",
+            uri=self._core.root.uri,
+            branch=self._target.name,
+            mode=self._order.mode,
+            steps=self._watch.steps,
+            actor_id=commit.actor_id,
+            commit=commit,
+            **result_of(commit),
+        )
+
     # --- afterwards --------------------------------------------------------------------------
 
     def _all_parts(self) -> list[Part]:
         return [part for some in self._parts.values() for part in some]
+
+    def _counts(self) -> tuple[dict[str, int], dict[str, int]]:
+        """How many nodes and how many edges there are of each type."""
+        counts = {key: sum(part.rows for part in some) for key, some in self._parts.items()}
+        return _named(counts, "node"), _named(counts, "edge")
 
     def _discard(self, parts: list[Part]) -> None:
         if parts:
@@ -413,14 +455,16 @@ class _LoadRun:
     def _report(self, status: Any, commit: Commit | None) -> PipelineReport:
         self._watch.finish()
         order, intake, quarantine = self._order, self._intake, self._quarantine
-        counts = {key: sum(part.rows for part in some) for key, some in self._parts.items()}
+        nodes, edges = self._counts()
         return PipelineReport(
             status=status,
             uri=self._core.root.uri,
             branch=self._target.name,
             mode=order.mode,
-            nodes=_named(counts, "node"),
-            edges=_named(counts, "edge"),
+            base_branch=order.from_branch,
+            branch_created=self._made_branch,
+            nodes=nodes,
+            edges=edges,
             updated=self._updated,
             rejected=dict(quarantine.by_kind) if quarantine else {},
             offenders=tuple(quarantine.offenders[:OFFENDERS_SHOWN_MAX]) if quarantine else (),

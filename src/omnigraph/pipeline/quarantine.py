@@ -89,9 +89,17 @@ class Quarantine:
             )
             for one in offenders
         ]
-        name = f"{self.address}/quarantine-{self._run}-{self._written:03d}.jsonl"
-        self._files.write(name, b"\n".join(lines) + b"\n")
+        self._files.write(self._file(self._written), b"\n".join(lines) + b"\n")
         self._written += 1
+
+    def _file(self, number: int) -> str:
+        return f"{self.address}/quarantine-{self._run}-{number:03d}.jsonl"
+
+    def withdraw(self) -> None:
+        """Delete what was written: another submission of the same load has put it aside too."""
+        for number in range(self._written):
+            self._files.remove(self._file(number))
+        self._written = 0
 
 
 def bad_rows(answers: CheckAnswers) -> dict[str, dict[int, Ints]]:

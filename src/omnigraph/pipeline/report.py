@@ -72,6 +72,11 @@ class PipelineReport:
         return sum(self.nodes.values()) + sum(self.edges.values())
 
     @property
+    def already_applied(self) -> bool:
+        """Whether an earlier submission of the same load made the commit."""
+        return self.status == "already_loaded"
+
+    @property
     def rejected_total(self) -> int:
         return sum(self.rejected.values())
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pyspark.sql import DataFrame
 
 from omnigraph.errors import InputError, NotFoundError
-from omnigraph.model.addresses import PACKED_SUFFIXES
+from omnigraph.model.addresses import PACKED_SUFFIXES, local_path
 from omnigraph.model.schema import Catalog, EdgeType, NodeType
 from omnigraph.pipeline.files import FileAccess
 
@@ -174,6 +174,34 @@ def resolve(sources: Any, catalog: Catalog, files: FileAccess) -> Inputs:
         f"cannot load from {type(sources).__name__}",
         hint="give NDJSON paths, or a mapping from type names to paths, Sources or DataFrames",
     )
+
+
+def declared(sources: Any) -> Any:
+    """What the caller gave as `sources`, as plain values: the same for the same declaration.
+
+    Files are told by their address, DataFrames by their columns; what is in them is not read.
+    """
+    if isinstance(sources, Mapping):
+        return {str(name): declared(given) for name, given in sources.items()}
+    if isinstance(sources, str | os.PathLike):
+        address = os.fspath(sources)
+        path = local_path(address)
+        return address if path is None else os.path.abspath(path)
+    if isinstance(sources, Source):
+        tabular = sources.format == "table"
+        return {
+            "format": sources.format,
+            "paths": list(sources.paths) if tabular else declared(sources.paths),
+            "frame": None if sources.frame is None else declared(sources.frame),
+            "columns": sources.mapped.columns,
+            "casts": sources.mapped.casts,
+            "options": sources.options,
+        }
+    if hasattr(sources, "mapInArrow"):  # a DataFrame, classic or Connect
+        return {"frame": sources.schema.simpleString()}
+    if isinstance(sources, Sequence) and not isinstance(sources, bytes):
+        return [declared(one) for one in sources]
+    return type(sources).__name__  # nothing that could be loaded: `resolve` says so
 
 
 def type_named(name: str, catalog: Catalog) -> NodeType | EdgeType:

@@ -1,30 +1,38 @@
 """Structured Streaming into the graph: one commit a micro-batch, exactly once.
 
-The number of the batch is written in the commit itself. When Spark repeats a batch after a crash,
-the commit is found and the batch is skipped; there is no moment in which one exists without the
-other.
+A micro-batch is a load with an idempotency key: the id of the query, which Spark keeps in the
+checkpoint, and the number of the batch. When Spark repeats a batch after a crash, the commit is
+found and the batch is skipped; there is no moment in which one exists without the other. A
+checkpoint that is deleted and made again is another query, whatever its path.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from omnigraph.engine.core import OpenMode, open_core
-from omnigraph.errors import InputError
+from omnigraph.errors import InputError, StorageUnavailableError
 from omnigraph.model.graph import MAIN
+from omnigraph.model.limits import IDEMPOTENCY_COMMITS_MAX
 from omnigraph.model.ports import World
+from omnigraph.model.requests import KeyedRequest
 from omnigraph.pipeline.intake import take_in_lines
 from omnigraph.pipeline.loads import LoadOrder, checked_order, run_load
 from omnigraph.pipeline.sources import Mapped, Source
 
-STREAM_PROPERTY, BATCH_PROPERTY = "stream", "stream_batch"
+STREAM_PROPERTY, BATCH_PROPERTY, NAME_PROPERTY = "stream", "stream_batch", "stream_name"
+_GLOB = re.compile(r"([\[\]{}*?\\])")  # letters that mean something in a path that Spark reads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +40,8 @@ class StreamPlan:
     """Where micro-batches go, and how."""
 
     order: LoadOrder
-    name: str
+    checkpoint: str
+    name: str | None  # for people
     table: str | None  # None: rows hold lines of graph NDJSON in the column `value`
     mapped: Mapped
 
@@ -57,10 +66,11 @@ def stream(  # noqa: PLR0913  (options of a stream are many, and all by name)
 
     `source` is a streaming DataFrame of rows of the `type` (or a mapping from one type name to it),
     a streaming DataFrame of graph NDJSON lines (one text column), or a folder into which NDJSON
-    files are moved. `columns` maps properties to columns as in `Source`. `name` identifies
-    the stream in the commits and must stay the same across restarts (default: the checkpoint).
-    With `quarantine`, bad records are put there and the rest is committed; without, they stop the
-    query and nothing of their batch is visible. `trigger` is Spark's (`{"availableNow": True}`).
+    files are moved. `columns` maps properties to columns as in `Source`. The stream is known by
+    the query id in its `checkpoint`; its commits carry that id, the number of the batch, and
+    `name`, if it has one. With `quarantine`, bad records are put there and the rest is
+    committed; without, they stop the query and nothing of their batch is visible. `trigger` is
+    Spark's (`{"availableNow": True}`).
     """
     order = checked_order(
         uri=os.fspath(uri),
@@ -78,11 +88,13 @@ def stream(  # noqa: PLR0913  (options of a stream are many, and all by name)
         raise InputError("a stream appends or merges", hint="use mode append or merge")
     given = source if type is None else {type: source}
     table, frame, mapped = _frame_of(spark, given, columns, files_per_batch)
-    plan = StreamPlan(order=order, name=name or os.fspath(checkpoint), table=table, mapped=mapped)
+    plan = StreamPlan(
+        order=order, checkpoint=os.fspath(checkpoint), name=name, table=table, mapped=mapped
+    )
     writer = frame.writeStream.option("checkpointLocation", os.fspath(checkpoint))
     if trigger:
         writer = writer.trigger(**dict(trigger))
-    return writer.foreachBatch(partial(commit_batch, plan)).start()
+    return writer.foreachBatch(StreamRun(plan)).start()
 
 
 def _frame_of(
@@ -109,29 +121,99 @@ def _frame_of(
     return None, source, Mapped()
 
 
-def commit_batch(plan: StreamPlan, frame: DataFrame, batch_id: int) -> None:
-    """Commit one micro-batch, unless the branch has its commit already."""
-    if landed(plan.order, plan.name, batch_id):
-        return
-    properties = {STREAM_PROPERTY: plan.name, BATCH_PROPERTY: str(batch_id)}
+class StreamRun:
+    """One run of a stream, from a start of its query to the end: commits its micro-batches."""
+
+    def __init__(self, plan: StreamPlan) -> None:
+        self._plan = plan
+        self._query_id: str | None = None  # read with the first batch
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        """Commit one micro-batch, unless the branch has its commit already."""
+        checkpoint = Checkpoint(spark=frame.sparkSession, address=self._plan.checkpoint)
+        offsets = checkpoint.offsets(batch_id)
+        if self._query_id is None:
+            self._query_id = checkpoint.query_id()
+            # Spark repeats at most the first batch after a start, so only that one can be known.
+            if landed_under_former_name(self._plan, batch_id, offsets):
+                return
+        commit_batch(self._plan, self._query_id, frame, batch_id, offsets)
+
+
+def commit_batch(
+    plan: StreamPlan, query_id: str, frame: DataFrame, batch_id: int, offsets: str
+) -> None:
+    """Load one micro-batch under the key of its query and number.
+
+    What Spark planned for the batch is part of the request. So a checkpoint that was copied, or
+    brought back from an older copy, is refused where it parts from what the branch has, instead of
+    having its batches taken for others of the same number.
+    """
+    request = KeyedRequest.of(f"stream:{query_id}:{batch_id}", "micro-batch", offsets=offsets)
+    assert request is not None, "it has a key"
+    properties = {STREAM_PROPERTY: query_id, BATCH_PROPERTY: str(batch_id)}
+    if plan.name is not None:
+        properties[NAME_PROPERTY] = plan.name
     spark = frame.sparkSession
     if plan.table is not None:
         sources: Any = {plan.table: Source(format="frame", frame=frame, mapped=plan.mapped)}
-        order = plan.order.of_batch(sources, properties)
+        order = plan.order.of_batch(sources, request, properties)
         run_load(spark, order, listener=None, world=World())
         return
-    order = plan.order.of_batch(None, properties)
+    order = plan.order.of_batch(None, request, properties)
     stage = partial(take_in_lines, frame, keep_all=order.quarantine is not None, mode=order.mode)
     run_load(spark, order, listener=None, world=World(), stage_input=stage)
 
 
-def landed(order: LoadOrder, name: str, batch_id: int) -> bool:
-    """Whether the branch holds the commit of this batch or of a later one."""
-    core = open_core(order.uri, mode=OpenMode.READ_WRITE)
+def landed_under_former_name(plan: StreamPlan, batch_id: int, offsets: str) -> bool:
+    """Whether the first release committed this very batch. It knew a stream by its name, or the
+    path of its checkpoint, so a batch of an earlier checkpoint there may have the same number:
+    that one was committed before Spark planned this one."""
+    name = plan.name or plan.checkpoint
+    planned_at = planned_ms(offsets) * 1000
+    core = open_core(plan.order.uri, mode=OpenMode.READ_WRITE)
     try:
-        for commit in core.history.commits(core.branch(order.branch)):
-            if commit.properties.get(STREAM_PROPERTY) == name:
-                return int(commit.properties[BATCH_PROPERTY]) >= batch_id
-        return False
+        known = core.rooms.manifests.fresh(core.branch(plan.order.branch).id)
+        return any(
+            commit.properties.get(STREAM_PROPERTY) == name
+            and commit.properties.get(BATCH_PROPERTY) == str(batch_id)
+            and commit.created_at >= planned_at
+            for commit in islice(core.rooms.manifests.line(known), IDEMPOTENCY_COMMITS_MAX)
+        )
     finally:
         core.close()
+
+
+# --- the checkpoint ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """What Spark has written down about a query, read by Spark, which knows the place."""
+
+    spark: SparkSession
+    address: str
+
+    def query_id(self) -> str:
+        """The id that the query keeps as long as its checkpoint."""
+        return str(json.loads(self._read("metadata"))["id"])
+
+    def offsets(self, batch_id: int) -> str:
+        """What Spark planned for the batch. It is written before the batch runs, and never again,
+        also when the batch is repeated."""
+        return self._read(f"offsets/{batch_id}")
+
+    def _read(self, name: str) -> str:
+        address = _GLOB.sub(r"\\\1", f"{self.address.rstrip('/')}/{name}")
+        try:
+            rows = self.spark.read.text(address, wholetext=True).collect()
+        except PySparkException as cause:
+            raise StorageUnavailableError(
+                f"cannot read '{name}' of the checkpoint '{self.address}': {cause}"
+            ) from cause
+        return "".join(str(row[0]) for row in rows)
+
+
+def planned_ms(offsets: str) -> int:
+    """When Spark planned a batch, in milliseconds since the epoch."""
+    return int(json.loads(offsets.splitlines()[1])["batchTimestampMs"])

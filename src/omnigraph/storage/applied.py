@@ -16,25 +16,32 @@ from omnigraph.storage.manifest import Known, ManifestStore
 
 
 class AppliedBeforeError(Exception):
-    """The branch has the commit of this very request. It never leaves the engine."""
+    """The branch has the commit of this very request. It never leaves the engine.
 
-    def __init__(self, commit: Commit) -> None:
+    `maybe_ours` says that this write may have made the commit itself, so that nothing which it
+    staged may be deleted.
+    """
+
+    def __init__(self, commit: Commit, *, maybe_ours: bool = False) -> None:
         super().__init__(commit.graph_commit_id)
-        self.commit = commit
+        self.commit, self.maybe_ours = commit, maybe_ours
 
 
-def require_new(manifests: ManifestStore, branch: Branch, request: KeyedRequest | None) -> None:
-    """Raise `AppliedBeforeError` if the branch, as last seen, has the request's commit, and
-    `IdempotencyKeyReusedError` if its key is known from another request."""
+def find_applied(
+    manifests: ManifestStore, branch: Branch, request: KeyedRequest | None
+) -> Commit | None:
+    """The request's commit, if the branch as last seen has it; `IdempotencyKeyReusedError` if the
+    key is known from another request."""
     if request is None:
-        return
+        return None
     known = manifests.last_known(branch.id)
     if not _may_hold(manifests, known, request.key):
-        return
+        return None
     for commit in islice(manifests.line(known), IDEMPOTENCY_COMMITS_MAX):
         if key_of(commit.properties) == request.key:
             request.require_same(commit)
-            raise AppliedBeforeError(commit)
+            return commit
+    return None
 
 
 def _may_hold(manifests: ManifestStore, known: Known, key: str) -> bool:

@@ -49,7 +49,7 @@ from omnigraph.model.limits import (
 )
 from omnigraph.model.requests import KeyedRequest
 from omnigraph.model.steps import Step
-from omnigraph.storage.applied import AppliedBeforeError, require_new
+from omnigraph.storage.applied import AppliedBeforeError, find_applied
 from omnigraph.storage.doubt import Doubt
 from omnigraph.storage.judge import MAINTENANCE
 from omnigraph.storage.lease import Lease
@@ -240,7 +240,7 @@ class Writer:
         branch = intent.branch
         base = self._current(branch, early)
         # Before the head: a request that has landed moved the head by itself.
-        require_new(self.rooms.manifests, branch, intent.request)
+        self._require_new(intent)
         _require_head(intent, base)
         prepared: Prepared | None = None
         try:
@@ -256,7 +256,7 @@ class Writer:
             if intent.kind is WriterKind.MUTATION and prepared is not None:
                 self._discard(prepared)
             raise
-        except AppliedBeforeError:
+        except AppliedBeforeError:  # under the lease and before arming: nothing landed
             if intent.kind is not WriterKind.SCHEMA_APPLY and prepared is not None:
                 self._discard(prepared)
             raise
@@ -264,18 +264,27 @@ class Writer:
             self._look_again(intent)
             raise
 
+    def _require_new(self, intent: Intent) -> None:
+        commit = find_applied(self.rooms.manifests, intent.branch, intent.request)
+        if commit is not None:
+            raise AppliedBeforeError(commit)
+
     def _look_again(self, intent: Intent) -> None:
         """After a refusal: what stands in the way of a keyed request may be that very request,
-        landed by another submission. Nothing is discarded here, since it may even be our own."""
+        landed by another submission."""
         if intent.request is None:
             return
+        commit = None
         try:
             self.rooms.manifests.fresh(intent.branch.id)
-            require_new(self.rooms.manifests, intent.branch, intent.request)
+            commit = find_applied(self.rooms.manifests, intent.branch, intent.request)
         except IdempotencyKeyReusedError:
             raise
         except OmnigraphError as cause:  # the refusal is what the caller should hear of
             logger.debug("could not look again", extra={"why": cause.message})
+        if commit is not None:
+            # The refusal may be that the outcome is unknown: then the commit may be our own.
+            raise AppliedBeforeError(commit, maybe_ours=True)
 
     def _discard(self, prepared: Prepared) -> None:
         """Mutations write their rows anew each time; what was not armed is nobody's."""
@@ -346,7 +355,7 @@ class Writer:
         fresh = self.rooms.manifests.head(branch)
         # Nobody else can publish here while we hold the lease, and what dead writers left is
         # settled: a key that is not there now cannot come to be there but by this very commit.
-        require_new(self.rooms.manifests, branch, intent.request)
+        self._require_new(intent)
         _require_head(intent, fresh)
         self._require_unmoved(write.base, fresh, prepared)
         self._require_no_drift(fresh, prepared, stuck)
