@@ -112,6 +112,12 @@ def test_nan_is_one_value_in_groups_whatever_its_bits(reals):
     assert math.isnan(rows("{ max($p.d) as hi }")[0]["hi"])
 
 
+@pytest.mark.parametrize(("condition", "count"), [("$p.d > 1.0", 2), ("$p.d = 7.0", 0)])
+def test_different_entities_are_counted_in_the_rows_that_match(reals, condition, count):
+    query = f"query q() {{ match {{ $p: P  {condition} }} return {{ count(distinct $p) as n }} }}"
+    assert reals.query(query).to_pylist() == [{"n": count}]
+
+
 def test_an_equality_between_types_joins_no_nan_but_both_zeros(reals):
     query = """query q() { match { $p: P  $q: P  $p.d = $q.f } return { $p.name, $q.name }
                order { $p.name, $q.name } }"""

@@ -1,17 +1,26 @@
 """A slow and obvious evaluator of read plans: loops over everything, no arrays, no joins.
 
-It shares the IR with the engine and nothing else.
+It shares the IR with the engine and nothing else. Values are Python's: those of an F32 property are
+floats that 32 bits can hold. `Overflow` stands for the error that a user would see.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
+import math
+import operator
+import struct
 from typing import Any
 
 from omnigraph.compiler.query import ir
+from omnigraph.model.schema import INTEGERS, Scalar
 
 Entity = dict[str, Any]
+
+
+class Overflow(Exception):  # noqa: N818 - what it stands for
+    """A whole number does not fit into 64 bits."""
 
 
 class Naive:
@@ -119,7 +128,12 @@ class Naive:
             case ir.EndpointRef():
                 return None if env[expr.var] is None else env[expr.var][expr.side]
             case ir.Compare():
-                return _compared(expr.op, self.value(expr.left, env), self.value(expr.right, env))
+                left, right = self.value(expr.left, env), self.value(expr.right, env)
+                left, right = (
+                    _beside(left, expr.left, expr.right),
+                    _beside(right, expr.right, expr.left),
+                )
+                return _compared(expr.op, left, right)
             case ir.And():
                 parts = [self.value(item, env) for item in expr.items]
                 return False if False in parts else (None if None in parts else True)
@@ -133,10 +147,15 @@ class Naive:
                 return (self.value(expr.item, env) is None) != expr.negated
             case ir.InList():
                 needle, options = self.value(expr.needle, env), self.value(expr.options, env)
-                return None if needle is None or options is None else needle in options
+                if needle is None or options is None:
+                    return None
+                options = [_beside(one, expr.options, expr.needle) for one in options]
+                return any(one is not None and one == needle for one in options)
             case ir.ListContains():
                 items, needle = self.value(expr.items, env), self.value(expr.needle, env)
-                return None if items is None or needle is None else needle in items
+                if items is None or needle is None:
+                    return None
+                return any(one == _beside(needle, expr.needle, expr.items) for one in items)
             case ir.TextContains():
                 text, part = self.value(expr.text, env), self.value(expr.part, env)
                 return None if text is None or part is None else part in text
@@ -144,14 +163,16 @@ class Naive:
                 text, part = self.value(expr.text, env), self.value(expr.prefix, env)
                 return None if text is None or part is None else text.startswith(part)
             case ir.Arithmetic():
-                return _calculated(expr.op, self.value(expr.left, env), self.value(expr.right, env))
+                return _calculated(expr, self.value(expr.left, env), self.value(expr.right, env))
             case _:
                 raise AssertionError(f"the naive reader does not search: {expr}")
 
     # --- the rest of a plan ---
 
     def run(self, plan: ir.ReadPlan) -> list[tuple[Any, ...]]:
-        """Rows as tuples. Ordered plans come in order, others in any."""
+        """Rows as tuples, in order: by the orderings, then by ids (groups by their keys)."""
+        if plan.limit is not None and self.value(plan.limit, {}) == 0:
+            return []  # nothing is looked at
         envs = list(self.block(plan.match, {}))
         if plan.grouping is not None:
             rows = self._grouped(plan, envs)
@@ -167,7 +188,7 @@ class Naive:
         if plan.distinct:
             seen: dict[Any, Any] = {}
             for shown, order, _ in rows:
-                seen.setdefault(repr(shown), (shown, order, list(shown)))
+                seen.setdefault(_same(shown), (shown, order, list(shown)))
             rows = list(seen.values())
         downs = [o.descending for o in plan.orderings]
         rows.sort(key=functools.cmp_to_key(lambda a, b: _order(a, b, downs)))
@@ -180,7 +201,7 @@ class Naive:
         groups: dict[str, Any] = {}
         for env in envs:
             keys = [self.value(k, env) for k in plan.grouping.keys]
-            groups.setdefault(repr(keys), (keys, []))[1].append(env)
+            groups.setdefault(_same(keys), (keys, []))[1].append(env)
         if not plan.grouping.keys and not groups:
             groups[""] = ([], [])
         rows = []
@@ -210,20 +231,21 @@ class Naive:
             return len(envs)
         values = [v for v in (self.value(call.arg, env) for env in envs) if v is not None]
         if call.distinct:
-            values = list(dict.fromkeys(values))
+            values = list({_same(value): value for value in reversed(values)}.values())
         match call.fn:
             case ir.AggregateFn.COUNT:
                 return len(values)
             case _ if not values:
                 return None
             case ir.AggregateFn.SUM:
-                return sum(values)
+                total = _total(values)
+                return _fitting(total) if isinstance(total, int) else total
             case ir.AggregateFn.AVG:
-                return sum(values) / len(values)
+                return _total(values) / len(values)
             case ir.AggregateFn.MIN:
-                return min(values)
+                return min(values, key=_weight)
             case ir.AggregateFn.MAX:
-                return max(values)
+                return max(values, key=_weight)
 
 
 def _compared(op, a, b):
@@ -239,9 +261,27 @@ def _compared(op, a, b):
     }[op]
 
 
-def _calculated(op, a, b):
+def _beside(value, expr, other):
+    """A float constant beside an F32 property is the nearest F32, if there is one."""
+    given = isinstance(value, float) and not ir.variables_of(expr)
+    if not given or other.type.scalar is not Scalar.F32 or math.isnan(value):
+        return value
+    try:
+        return struct.unpack("<f", struct.pack("<f", value))[0]
+    except OverflowError:
+        return value
+
+
+def _calculated(expr, a, b):
     if a is None or b is None:
         return None
+    whole = expr.type.scalar in INTEGERS
+    a, b = (_fitting(a), _fitting(b)) if whole else (float(a), float(b))
+    result = _result(expr.op, a, b)
+    return _fitting(result) if whole and result is not None else result
+
+
+def _result(op, a, b):
     match op:
         case ir.ArithmeticOp.ADD:
             return a + b
@@ -254,8 +294,43 @@ def _calculated(op, a, b):
         case ir.ArithmeticOp.MOD:
             if b == 0:
                 return None
+            if isinstance(a, float):
+                return math.nan if math.isinf(a) or math.isnan(b) else math.fmod(a, b)
             rest = abs(a) % abs(b)
             return -rest if a < 0 else rest
+
+
+def _fitting(number):
+    if not -(2**63) <= number < 2**63:
+        raise Overflow
+    return number
+
+
+def _total(values):
+    """Floats are added from the smallest on, so that the sum does not depend on rows."""
+    if isinstance(values[0], float):
+        return functools.reduce(operator.add, sorted(values, key=_weight), 0.0)
+    return sum(values)
+
+
+def _weight(value):
+    """A key that Python sorts as the language does: null, the values, NaN."""
+    if value is None:
+        return (0,)
+    if isinstance(value, list | tuple):
+        return (1, [_weight(item) for item in value])
+    if isinstance(value, float) and math.isnan(value):
+        return (2,)
+    return (1, value)
+
+
+def _same(value):
+    """What groups by: NaN is one value, and so is zero."""
+    if isinstance(value, list | tuple):
+        return tuple(_same(item) for item in value)
+    if isinstance(value, float):
+        return "NaN" if math.isnan(value) else value + 0.0
+    return value
 
 
 def _order(one, two, downs):
@@ -263,8 +338,8 @@ def _order(one, two, downs):
         zip(one[1], two[1], downs, strict=True),
         zip(one[2], two[2], itertools.repeat(False), strict=False),
     ):
-        if a == b:
-            continue
-        less = a is None if a is None or b is None else a < b
-        return (1 if less else -1) if down else (-1 if less else 1)
+        left, right = _weight(a), _weight(b)
+        if left != right:
+            less = left < right
+            return (1 if less else -1) if down else (-1 if less else 1)
     return 0

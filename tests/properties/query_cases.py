@@ -93,15 +93,15 @@ def records(rng: random.Random, count: int) -> list[dict[str, Any]]:
 
 
 def lines(rows: list[dict[str, Any]]) -> str:
-    return "\n".join(json.dumps({"type": "P", "data": _plain(row)}) for row in rows)
+    return "\n".join(json.dumps({"type": "P", "data": plain(row)}) for row in rows)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """NaN and the infinities as the words that loads take."""
     if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
+        return {name: plain(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
     return value

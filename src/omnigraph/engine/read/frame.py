@@ -197,8 +197,9 @@ class Frame:
         if len(row_ids) == self.length and (row_ids == self.row_ids).all():
             return arrays
         at = self.at_row_ids(row_ids)
+        here = np.flatnonzero(at >= 0)  # the frame may be a part of its table
         place = np.full(self.length, -1, dtype=np.int64)
-        place[at] = np.arange(len(at), dtype=np.int64)
+        place[at[here]] = here
         indices = pa.array(place, mask=place < 0)
         return [array.take(indices) for array in arrays]
 

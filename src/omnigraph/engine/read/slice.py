@@ -66,9 +66,11 @@ def _expressions(plan: ir.ReadPlan) -> list[ir.Expr]:
     exprs += [one.expr for one in plan.orderings]
     if plan.grouping is not None:
         exprs += plan.grouping.keys
-        # Counting entities needs no column: in one table they are all there.
-        args = [call.arg for call in plan.grouping.aggregates if call.arg is not None]
-        exprs += [arg for arg in args if not isinstance(arg, ir.IdRef)]
+        for call in plan.grouping.aggregates:
+            # Counting entities needs no column: in one table they are all there.
+            plain = isinstance(call.arg, ir.IdRef) and not call.distinct
+            if call.arg is not None and not plain:
+                exprs.append(call.arg)
     elif not plan.distinct:
         exprs += plan.tie_break
     return exprs

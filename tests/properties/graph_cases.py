@@ -1,0 +1,312 @@
+"""Random queries over a small graph: walks, optional and negated blocks, groups, orders, pages.
+
+Conditions on one variable are those of `query_cases`, awkward values and all.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import random
+from typing import Any
+
+from query_cases import LISTS, NUMBERS, OPERATORS, SCALARS, TYPES, VALUES, Case, Cases, plain
+from query_cases import SCHEMA as ONE_TYPE
+
+from omnigraph.model.values import EPOCH_MOMENT, nearest_f32
+
+SCHEMA = (
+    ONE_TYPE
+    + """
+node C { k: String @key  x: I64?  r: F64?  s: String? }
+node Ghost { k: String @key  r: F64? }
+edge Knows: P -> P { since: I32?  weight: F64? }
+edge Works: P -> C { since: I32?  weight: F64? }
+edge Haunts: Ghost -> P { since: I32? }
+"""
+)
+EDGES = {"knows": ("P", "P"), "works": ("P", "C"), "haunts": ("Ghost", "P")}
+PROPERTIES = {
+    "P": [*SCALARS, *LISTS, "k"],
+    "C": ["k", "x", "r", "s"],
+    "Ghost": ["k", "r"],
+    "knows": ["since", "weight"],
+    "works": ["since", "weight"],
+    "haunts": ["since"],
+}
+REALS = {"P": ["d", "e", "f"], "C": ["r"], "Ghost": ["r"]}
+WHOLE = {"P": ["i", "u"], "C": [], "Ghost": []}
+TEXT = {"P": ["s", "k"], "C": ["s", "k"], "Ghost": ["k"]}
+
+
+def random_graph(rng: random.Random) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Entities by type; ids collide between types, edges are parallel, loops and cycles occur."""
+    names = [f"n{number}" for number in range(6)]
+
+    def some(top: int) -> list[str]:
+        return rng.sample(names, rng.randint(0, top))
+
+    people = [
+        {"k": name, **{one: rng.choice(values) for one, values in VALUES.items()}}
+        for name in some(6) or some(6)
+    ]
+    places = [
+        {
+            "k": name,
+            "x": rng.choice([None, 0, 2**63 - 1]),
+            "r": rng.choice(VALUES["d"]),
+            "s": rng.choice(VALUES["s"]),
+        }
+        for name in some(3) or some(3)
+    ]
+    ghosts = [{"k": name, "r": rng.choice(VALUES["e"])} for name in some(rng.choice([0, 0, 2]))]
+    nodes = {"P": people, "C": places, "Ghost": ghosts}
+    edges: dict[str, list[dict[str, Any]]] = {}
+    for edge, (source, target) in EDGES.items():
+        edges[edge.title()] = []
+        if not nodes[source] or not nodes[target]:
+            continue
+        for number in range(rng.choice([0, 3, 8, 12])):
+            row = {"since": rng.choice([None, 0, 1, 2])}
+            if edge != "haunts":
+                row["weight"] = rng.choice(VALUES["e"])
+            ends = {"src": rng.choice(nodes[source])["k"], "dst": rng.choice(nodes[target])["k"]}
+            edges[edge.title()].append({"id": f"{edge}{number}", **ends, **row})
+    return nodes, edges
+
+
+def lines(nodes: dict[str, Any], edges: dict[str, Any]) -> str:
+    made = []
+    for kind, rows in nodes.items():
+        made += [json.dumps({"type": kind, "data": plain(row)}) for row in rows]
+    for kind, rows in edges.items():
+        for row in rows:
+            data = {name: value for name, value in row.items() if name not in ("src", "dst")}
+            line = {"edge": kind, "from": row["src"], "to": row["dst"], "data": plain(data)}
+            made.append(json.dumps(line))
+    return "\n".join(made)
+
+
+def naive_nodes(nodes: dict[str, Any]) -> dict[str, Any]:
+    """The nodes as the naive reader wants them: ids, and values in the form of the IR."""
+    return {
+        kind: [
+            {"id": row["k"], **{name: _of_ir(name, value) for name, value in row.items()}}
+            for row in rows
+        ]
+        for kind, rows in nodes.items()
+    }
+
+
+def _of_ir(name: str, value: Any) -> Any:
+    if value is None:
+        return None
+    match name:
+        case "f":
+            return nearest_f32(value)
+        case "day":
+            return dt.date.fromisoformat(value)
+        case "t":
+            moment = dt.datetime.fromisoformat(value)
+            return (moment - EPOCH_MOMENT) // dt.timedelta(milliseconds=1)
+        case _:
+            return value
+
+
+class GraphCases(Cases):
+    """Makes queries with several variables."""
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__(rng)
+        self._kinds: dict[str, str] = {}  # variable to node type, or to edge
+        self._count = 0
+
+    def case(self) -> Case:
+        self._params, self._kinds = {}, {}
+        clauses = self._block(depth=0)
+        answer, window = self._returned(), self._window()
+        declared = ", ".join(f"${name}: {kind}" for name, (kind, _) in self._params.items())
+        matched = "  ".join(clauses)
+        text = f"query q({declared}) {{ match {{ {matched} }} {answer} {window} }}"
+        return Case(text, {name: value for name, (_, value) in self._params.items()})
+
+    # --- match ---
+
+    def _block(self, depth: int) -> list[str]:
+        rng, clauses = self.rng, []
+        if depth == 0:
+            clauses.append(self._bound(rng.choice(["P", "P", "P", "C", "Ghost"])))
+        more = rng.randint(depth, 3 - depth) if depth < 2 else 1
+        return [*clauses, *(self._clause(depth) for _ in range(more))]
+
+    def _clause(self, depth: int) -> str:
+        rng = self.rng
+        kinds = ["walk"] * 6 + ["filter"] + ["pair"]
+        if depth < 2:
+            kinds += ["optional", "not"]
+        if depth == 0 and len(self._nodes()) < 3:
+            kinds.append("bind")
+        match rng.choice(kinds):
+            case "walk":
+                return self._walk()
+            case "filter":
+                var = rng.choice(self._nodes())
+                return f"({self._filter(var)})"
+            case "pair":
+                return f"({self._pair()})"
+            case "bind":
+                return self._bound(rng.choice(["P", "C"]))
+            case word:
+                before = dict(self._kinds)
+                # A block has to hang on what is outside: it begins with a walk from there.
+                inner = "  ".join([self._walk(), *self._block(depth + 1)[:2]])
+                if word == "not":
+                    self._kinds = before
+                return f"{word} {{ {inner} }}"
+
+    def _bound(self, kind: str) -> str:
+        var = self._new(kind)
+        conditions = [f"({self._filter(var)})" for _ in range(self.rng.choice([0, 0, 1]))]
+        return "  ".join([f"${var}: {kind}", *conditions])
+
+    def _new(self, kind: str) -> str:
+        self._count += 1  # a name that an inner block has used is not used again outside
+        var = f"v{self._count}"
+        self._kinds[var] = kind
+        return var
+
+    def _nodes(self) -> list[str]:
+        return [var for var, kind in self._kinds.items() if kind not in EDGES]
+
+    def _walk(self) -> str:
+        rng = self.rng
+        var = rng.choice(self._nodes())
+        fitting = [edge for edge, ends in EDGES.items() if self._kinds[var] in ends]
+        edge = rng.choice(fitting)
+        source, target = EDGES[edge]
+        forward = self._kinds[var] == source
+        if source == target and rng.random() < 0.4:
+            forward = False
+        kind = target if forward else source
+        known = [one for one in self._nodes() if self._kinds[one] == kind]
+        other = rng.choice(known) if known and rng.random() < 0.25 else None
+        if other is None:
+            other = "_" if rng.random() < 0.1 else self._new(kind)
+        left, right = (var, other) if forward else (other, var)
+        shown, hops, named = edge, "", ""
+        if source == target and rng.random() < 0.25:
+            shown = f"<{edge}>"
+        match rng.random():
+            case luck if luck < 0.3 and other != "_":
+                named = f"${self._new(edge)}:"
+            case luck if luck < 0.5 and source == target:
+                low = rng.randint(1, 2)
+                hops = f"{{{low},{low + rng.randint(0, 2)}}}"
+        return f"${left} {named}{shown}{hops} ${right}"
+
+    def _filter(self, var: str) -> str:
+        kind = self._kinds[var]
+        if kind == "P":
+            return self._condition(self.rng.randint(0, 1)).replace("$p.", f"${var}.")
+        name = self.rng.choice(PROPERTIES[kind])
+        constant = self._constant("s") if name in ("k", "s") else self._number()
+        return f"${var}.{name} {self.rng.choice(OPERATORS)} {constant}"
+
+    def _leaf(self) -> str:
+        """Whole-number arithmetic stays small: which rows overflow depends on the way taken."""
+        while True:
+            text = super()._leaf()
+            signs = (" + ", " - ", " * ", " / ", " % ")
+            if not any(f"$p.{one}{sign}" in text for one in "lwiu" for sign in signs):
+                return text
+
+    def _pair(self) -> str:
+        rng = self.rng
+        one, two = rng.choice(self._nodes()), rng.choice(self._nodes())
+        pools = [pool for pool in (REALS, WHOLE, TEXT) if pool[self._kinds[one]]]
+        edges = [var for var, kind in self._kinds.items() if kind in EDGES]
+        if edges and rng.random() < 0.5:
+            edge = rng.choice(edges)
+            return rng.choice(
+                [
+                    f"${edge}.since {rng.choice(OPERATORS)} {rng.randint(0, 2)}",
+                    f"${edge}.src {rng.choice(OPERATORS)} ${one}.k",
+                    f"${edge}.dst = ${edge}.src",
+                ]
+            )
+        pool = rng.choice(pools)
+        names = pool[self._kinds[two]]
+        if not names:
+            return f"${one} {rng.choice(['=', '!=', '<'])} ${two}"
+        left = f"${one}.{rng.choice(pool[self._kinds[one]])}"
+        right = f"${two}.{rng.choice(names)}"
+        if pool is TEXT and rng.random() < 0.3:
+            return f"{left} {rng.choice(['contains', 'starts_with'])} {right}"
+        if pool is not TEXT and rng.random() < 0.3:
+            return f"{left} {rng.choice('+-*%')} 2 {rng.choice(OPERATORS)} {right} * 3"
+        return f"{left} {rng.choice(['=', '=', *OPERATORS])} {right}"
+
+    def _window(self) -> str:
+        if self.rng.random() < 0.5:
+            return ""
+        limit = f"limit {self.rng.choice([0, 1, 3, 10])}"
+        return f"{limit} {self.rng.choice(['', '', 'offset 1', 'offset 3'])}"
+
+    # --- return ---
+
+    def _returned(self) -> str:
+        rng = self.rng
+        shown = [self._projection() for _ in range(rng.randint(1, 3))]
+        shown = list(dict.fromkeys(shown))
+        flat = [one for one in shown if not one.endswith(tuple(f".{name}" for name in LISTS))]
+        match rng.choice(["rows", "rows", "groups", "count", "distinct"]):
+            case "count":
+                return f"return {{ {self._counts()} }}"
+            case "groups":
+                keys = ["n", *flat]
+                order = [one + self._way() for one in keys[: rng.randint(0, 2)]]
+                return f"return {{ {', '.join(shown)}, {self._counts()} }}{_order(order)}"
+            case "distinct":
+                order = [one + self._way() for one in flat[: rng.randint(0, 2)]]
+                return f"return distinct {{ {', '.join(shown)} }}{_order(order)}"
+            case _:
+                keys = [self._flat_projection() + self._way() for _ in range(rng.randint(0, 3))]
+                return f"return {{ {', '.join(shown)} }}{_order(keys)}"
+
+    def _projection(self) -> str:
+        rng = self.rng
+        var = rng.choice(list(self._kinds))
+        kind = self._kinds[var]
+        if kind in EDGES:
+            return f"${var}.{rng.choice([*PROPERTIES[kind], 'id', 'src', 'dst'])}"
+        return f"${var}" if rng.random() < 0.2 else f"${var}.{rng.choice(PROPERTIES[kind])}"
+
+    def _flat_projection(self) -> str:
+        while True:
+            found = self._projection()
+            if not found.endswith(tuple(f".{name}" for name in LISTS)):
+                return found
+
+    def _counts(self) -> str:
+        rng = self.rng
+        var = rng.choice(self._nodes())
+        made = [f"count({rng.choice(['*', f'${var}', f'distinct ${var}'])}) as n"]
+        people = [one for one in self._nodes() if self._kinds[one] == "P"]
+        if people:
+            one, number = rng.choice(people), rng.choice(NUMBERS)
+            scalar = rng.choice([name for name in SCALARS if TYPES[name] != "Bool"])
+            made += rng.sample(
+                [
+                    f"min(${one}.{number}) as lo",
+                    f"max(${one}.{number}) as hi",
+                    f"sum(${one}.{number}) as total",
+                    f"avg(${one}.{number}) as mean",
+                    f"count(distinct ${one}.{scalar}) as different",
+                ],
+                rng.randint(0, 2),
+            )
+        return ", ".join(made)
+
+
+def _order(keys: list[str]) -> str:
+    return f" order {{ {', '.join(dict.fromkeys(keys))} }}" if keys else ""
