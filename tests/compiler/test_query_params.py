@@ -39,6 +39,7 @@ ACCEPTED = [
     ("[String]?", None, None),
     ("[Date]", ["2024-01-01"], [dt.date(2024, 1, 1)]),
     ("Blob", "base64:AAAA", "base64:AAAA"),
+    ("I32", 2.0, 2),
 ]
 
 
@@ -52,7 +53,9 @@ def test_a_value_takes_the_form_of_its_type(kind, value, bound):
 REFUSED = [
     ("String", 5, "expected string"),
     ("String", None, "null is not accepted"),
-    ("I32", 2.0, "expected integer"),
+    ("I32", 2.5, "expected integer"),
+    ("I64", 2.0**60, "expected integer"),
+    ("I64", float("nan"), "expected integer"),
     ("I32", True, "expected integer"),
     ("I32", "1.0", "expected integer"),
     ("I32", "9" * 30, "expected integer"),

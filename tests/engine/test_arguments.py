@@ -77,3 +77,8 @@ def test_half_a_surrogate_pair_is_no_parameter_value(graph):
 def test_signatures_and_names_stay_as_written():
     assert Graph.query.__name__ == "query"
     assert Graph.load.__doc__.startswith("Load request-sized NDJSON")
+
+
+def test_what_would_be_right_is_named_in_full(graph):
+    with pytest.raises(errors.InputError, match=r"must be Mapping\[str, Any\] or None, got list"):
+        graph.query(READ, params=[1])

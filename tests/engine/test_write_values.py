@@ -50,6 +50,9 @@ FITS = [
 ]
 
 
+FITS += [(Scalar.I32, 1.0, 1), (Scalar.U64, -0.0, 0)]
+
+
 @pytest.mark.parametrize(("scalar", "value", "fitted"), FITS)
 def test_a_value_of_the_right_kind_fits(scalar, value, fitted):
     assert fit(value, kind(scalar)) == fitted
@@ -61,7 +64,9 @@ MISFITS = [
     (Scalar.BOOL, 1, "expects Bool,"),
     (Scalar.I32, "30", "expects Int32 (I32),"),
     (Scalar.I32, True, "expects Int32 (I32),"),
-    (Scalar.I32, 1.0, "expects Int32 (I32),"),
+    (Scalar.I32, 1.5, "expects Int32 (I32),"),
+    (Scalar.I64, 2.0**60, "expects Int64 (I64),"),
+    (Scalar.I32, math.nan, "expects Int32 (I32),"),
     (Scalar.I32, 2**31, "Int32 range"),
     (Scalar.U32, -1, "UInt32 range"),
     (Scalar.U64, "18446744073709551616", "UInt64 range"),

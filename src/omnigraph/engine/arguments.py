@@ -68,7 +68,13 @@ def _named(hint: Any) -> str:
         return " or ".join(_named(part) for part in typing.get_args(hint))
     if hint is NoneType:
         return "None"
-    return str(hint).split(".")[-1] if typing.get_origin(hint) else str(hint.__name__)
+    origin = typing.get_origin(hint)
+    if origin is None:
+        return str(getattr(hint, "__name__", hint))
+    if origin is Literal:
+        return " or ".join(map(repr, typing.get_args(hint)))
+    parts = ", ".join(_named(part) for part in typing.get_args(hint))
+    return f"{origin.__name__}[{parts}]"
 
 
 def _test_of(hint: Any) -> Test:

@@ -19,7 +19,14 @@ INTEGER_BOUNDS: Final[Mapping[Scalar, tuple[int, int]]] = {
     Scalar.U32: (0, 2**32 - 1),
     Scalar.U64: (0, 2**64 - 1),
 }
+FLOAT_EXACT_MAX: Final = 2**53  # up to here every integer is a float of its own
 F32_MAX: Final = 3.4028234663852886e38
+
+
+def whole(value: float) -> int | None:
+    """The integer that a float says exactly, as `3.0` says 3; None if it may mean another one."""
+    exact = value.is_integer() and abs(value) <= FLOAT_EXACT_MAX
+    return int(value) if exact else None
 
 
 def nearest_f32(value: float) -> float:

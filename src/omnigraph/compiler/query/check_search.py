@@ -126,8 +126,14 @@ class SearchChecker:
         if not sound or (
             isinstance(edits, ir.Literal) and isinstance(edits.value, int) and edits.value < 0
         ):
-            message = f"fuzzy max_edits must be an integer of at least 0, got {core(edits.type)}"
-            self._report(call.args[2].at, message, "T19")
+            got = str(core(edits.type))
+            if sound and isinstance(edits, ir.Literal):
+                got = str(edits.value)
+            elif is_integer(edits.type):
+                got = "a value of the match"
+            message = f"fuzzy max_edits must be an integer of at least 0, got {got}"
+            hint = "a number or a parameter" if not sound else None
+            self._report(call.args[2].at, message, "T19", hint)
             return None
         return edits
 
@@ -188,9 +194,13 @@ class SearchChecker:
             return ir.Nearest(field=field, query=query, dimension=dimension)
         null = isinstance(query, ir.Literal) and query.value is None
         if not constant or null or not is_text(query.type):
-            got = "null" if null else core(query.type)
+            fits = query.type.scalar is Scalar.VECTOR or is_text(query.type)
+            got = "null" if null else str(core(query.type))
+            if fits and not constant:
+                got += " of the match"
             message = f"nearest query must be Vector({dimension}) or String, got {got}"
-            self._report(arg.at, message, "T15")
+            hint = "give the vector as a parameter" if fits and not constant else None
+            self._report(arg.at, message, "T15", hint)
             return None
         model = prop.embed.model if prop.embed else None
         return ir.Nearest(

@@ -13,11 +13,11 @@ from omnigraph.compiler.query.temporal import parse_date, parse_datetime
 from omnigraph.compiler.query.types import core, element
 from omnigraph.errors import InputError, MissingParameterError, ParameterError
 from omnigraph.model.schema import INTEGERS, PropertyType, Scalar
-from omnigraph.model.values import F32_MAX, INTEGER_BOUNDS
+from omnigraph.model.values import F32_MAX, INTEGER_BOUNDS, whole
 
+_U64_ENGINE_MAX = 2**63 - 1
 # A JavaScript number is a double: beyond this, whole numbers lose digits on the way here.
 JS_SAFE_INTEGER_MAX = 2**53 - 1
-_U64_ENGINE_MAX = 2**63 - 1
 _DECIMAL = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -115,6 +115,8 @@ class _Binder:
     def _integer(self, value: Any, scalar: Scalar) -> int:
         if isinstance(value, str) and _DECIMAL.fullmatch(value):
             number = int(value)
+        elif isinstance(value, float) and (exact := whole(value)) is not None:
+            number = exact
         elif isinstance(value, int) and not isinstance(value, bool):
             number = value
             if self.mode == "javascript" and abs(number) > JS_SAFE_INTEGER_MAX:

@@ -21,7 +21,14 @@ import numpy as np
 
 from omnigraph.model.limits import BLOB_URI_BYTES_MAX
 from omnigraph.model.schema import INTEGERS, PropertyType, Scalar
-from omnigraph.model.values import EPOCH, EPOCH_MOMENT, F32_MAX, INTEGER_BOUNDS, nearest_f32
+from omnigraph.model.values import (
+    EPOCH,
+    EPOCH_MOMENT,
+    F32_MAX,
+    INTEGER_BOUNDS,
+    nearest_f32,
+    whole,
+)
 
 MS_PER_DAY: Final = 86_400_000
 # Python's own calendar: what lies outside could be stored but never be read back as a date.
@@ -151,6 +158,8 @@ def _fit_integer(scalar: Scalar) -> Callable[[Any], Any]:
     def fitted(value: Any) -> Any:
         if takes_text and isinstance(value, str) and len(value) <= 40 and _INTEGER.match(value):
             value = int(value)
+        if isinstance(value, float) and (number := whole(value)) is not None:
+            value = number  # programs whose integers can be missing write them as floats
         if not isinstance(value, int) or isinstance(value, bool):
             return _wrong(scalar, value)
         if not lowest <= value <= highest:
