@@ -9,6 +9,7 @@ import pytest
 from manifest_world import Authority, update
 from omnigraph.errors import NotFoundError
 from omnigraph.model.changeset import Registration
+from omnigraph.storage.ancestry import Bases, best_common
 from omnigraph.storage.ref_files import MAIN_BRANCH
 
 PERSON = "node:Person"
@@ -115,9 +116,7 @@ def test_the_base_of_two_branches_is_where_they_parted(graph):
     branch = graph.refs.create("b", actor_id=None)
     theirs = graph.advance(branch=branch).graph_commit_id
     ours = graph.advance().graph_commit_id
-    base = graph.history.merge_base(ours, theirs)
-    assert base is not None
-    assert base.graph_commit_id == fork
+    assert bases(graph, ours, theirs) == Bases(best=(fork,))
     assert graph.history.is_ancestor(fork, theirs)
     assert not graph.history.is_ancestor(ours, theirs)
 
@@ -127,21 +126,34 @@ def test_after_a_merge_the_base_is_what_was_merged(graph):
     first = graph.advance(branch=branch).graph_commit_id
     merged = graph.advance(lineage=graph.lineage(merged=first)).graph_commit_id
     second = graph.advance(branch=branch).graph_commit_id
-    base = graph.history.merge_base(merged, second)
-    assert base is not None
-    assert base.graph_commit_id == first
+    assert bases(graph, merged, second) == Bases(best=(first,))
 
 
-def test_a_base_that_went_with_its_branch_gives_way_to_an_older_one(graph):
-    fork = graph.head().graph_commit_id
+def test_a_base_outlives_its_branch(graph):
     gone = graph.refs.create("gone", actor_id=None)
     other = graph.refs.create("other", actor_id=None)
     shared = graph.advance(branch=gone).graph_commit_id
     ours = graph.advance(lineage=graph.lineage(merged=shared)).graph_commit_id
     theirs = graph.advance(branch=other, lineage=graph.lineage(merged=shared)).graph_commit_id
-    assert graph.history.merge_base(ours, theirs).graph_commit_id == shared
+    assert bases(graph, ours, theirs) == Bases(best=(shared,))
     graph.refs.delete("gone")
-    assert graph.history.merge_base(ours, theirs).graph_commit_id == fork
+    assert bases(graph, ours, theirs) == Bases(best=(shared,))
+    assert graph.manifests.at_commit(shared).graph_commit_id == shared
+
+
+def test_a_merged_commit_that_nobody_knows_makes_a_base_doubtful(graph):
+    fork = graph.head().graph_commit_id
+    other = graph.refs.create("other", actor_id=None)
+    ours = graph.advance(lineage=graph.lineage(merged="01LOST")).graph_commit_id
+    theirs = graph.advance(branch=other).graph_commit_id
+    assert bases(graph, ours, theirs) == Bases(best=(fork,), unknown=frozenset({"01LOST"}))
+    after = graph.refs.create("after", actor_id=None)
+    later = graph.advance(branch=after).graph_commit_id
+    assert bases(graph, ours, later) == Bases(best=(ours,)), "both contain what it may lead to"
+
+
+def bases(graph, ours, theirs):
+    return best_common([ours], [theirs], graph.history.descent().parents)
 
 
 def test_a_warm_handle_sees_every_commit_of_another(graph, local_root):

@@ -25,6 +25,7 @@ from manifest_world import FAST, Authority, update
 from omnigraph.compiler.schema import compile_schema
 from omnigraph.errors import CorruptGraphError, UpgradeRequiredError
 from omnigraph.model.graph import SchemaRecord
+from omnigraph.storage.ancestry import best_common
 from omnigraph.storage.migrations import migrate
 from omnigraph.storage.ref_files import MAIN_BRANCH
 
@@ -81,8 +82,9 @@ def check_story(graph, old):
     then = graph.manifests.at_commit(by_ann["graph_commit_id"])
     assert pins(then)["node:Person"] == (PERSON, None, 2, 1)
     assert then.head.graph_commit_id == by_ann["graph_commit_id"]
-    base = graph.history.merge_base(by_fay["graph_commit_id"], by_bob["graph_commit_id"])
-    assert base.graph_commit_id == by_ann["graph_commit_id"]
+    heads = [[by["graph_commit_id"]] for by in (by_fay, by_bob)]
+    bases = best_common(*heads, graph.history.descent().parents)
+    assert bases.best == (by_ann["graph_commit_id"],)
 
 
 def told(commit):

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from omnigraph.engine.core import Core
 from omnigraph.engine.difference import (
+    Blob,
     Places,
     Side,
     TableDifference,
@@ -29,7 +30,6 @@ from omnigraph.model import html
 from omnigraph.model.graph import Commit, Snapshot
 from omnigraph.model.limits import CHANGES_PER_PAGE_DEFAULT, CHANGES_PER_PAGE_MAX
 from omnigraph.model.schema import Catalog, EdgeType, EntityKind, NodeType
-from omnigraph.storage.blobs import StoredBlob
 
 Op = Literal["insert", "update", "delete"]
 KINDS: tuple[EntityKind, ...] = ("node", "edge")
@@ -279,7 +279,7 @@ def _images(side: Side, places: Places, entity: NodeType | EdgeType) -> Iterator
         yield entity_id, Image(properties=properties, endpoints=ends)
 
 
-def blob_image(blob: StoredBlob | None) -> dict[str, Any] | None:
+def blob_image(blob: Blob | None) -> dict[str, Any] | None:
     """What stands for a blob in an image."""
     if blob is None:
         return None

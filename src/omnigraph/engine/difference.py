@@ -31,18 +31,53 @@ ROW_ID = "_rowid"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HeldBlob:
+    """A blob of a row that is not stored."""
+
+    uri: str | None
+    data: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+    def read(self) -> bytes:
+        return self.data
+
+
+Blob = StoredBlob | HeldBlob
+
+
+def _held(cell: dict[str, Any] | None) -> HeldBlob | None:
+    return None if cell is None else HeldBlob(uri=cell["uri"], data=cell["data"] or b"")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """Rows of one version of a table: everything but blobs, which are read when asked for."""
+    """Rows of one version of a table: everything but blobs, which are read when asked for.
+
+    The last rows may be ones that are laid over the version: `laid` has them whole.
+    """
 
     table: Table
     rows: pa.Table  # id, (src, dst,) properties without blobs, _rowid
     stored_as: Mapping[str, str | None] = field(default_factory=dict)  # where names differ
+    laid: pa.Table | None = None
 
-    def blobs(self, name: str, places: Places) -> list[StoredBlob | None]:
+    def blobs(self, name: str, places: Places) -> list[Blob | None]:
+        from_table = self.rows.num_rows - (self.laid.num_rows if self.laid is not None else 0)
+        read = iter(self._stored_blobs(name, places[places < from_table]))
+        held = self.laid[name].to_pylist() if self.laid is not None else []
+        return [
+            next(read) if place < from_table else _held(held[place - from_table])
+            for place in places.tolist()
+        ]
+
+    def _stored_blobs(self, name: str, places: Places) -> list[StoredBlob | None]:
         stored = self.stored_as.get(name, name)
         if stored is None:
             return [None] * len(places)
-        row_ids = self.rows[ROW_ID].to_numpy()[places]
+        row_ids = self.rows[ROW_ID].take(pa.array(places, pa.int64())).to_numpy()
         return self.table.blobs(stored, [int(row_id) for row_id in row_ids])
 
     @property
@@ -76,7 +111,7 @@ def difference(
 ) -> TableDifference:
     """How the type's entities differ from one version of its table to another."""
     old, new = tables.open(before), tables.open(after)
-    columns = [name for name in batch_schema(entity).names if name not in blob_names(entity)]
+    columns = read_columns(entity)
     stored_as = _older_names(old, new, batch_schema(entity).names)
     new_rows, old_rows = new.differing_rows(
         old,
@@ -85,7 +120,7 @@ def difference(
         older_columns=[name for name in map(stored_as.get, columns) if name is not None],
     )
     lifted = _in_columns_of(new_rows.schema, old_rows, stored_as)
-    return _paired(
+    return paired(
         entity,
         Side(table=old, rows=lifted, stored_as=stored_as),
         Side(table=new, rows=new_rows),
@@ -129,6 +164,11 @@ def _cast(rows: pa.Table, name: str | None, to: pa.DataType) -> Any:
     return pa.array([None] * rows.num_rows, to)
 
 
+def read_columns(entity: NodeType | EdgeType) -> list[str]:
+    """What is read of a row to compare it: all but blobs."""
+    return [name for name in batch_schema(entity).names if name not in blob_names(entity)]
+
+
 def blob_names(entity: NodeType | EdgeType) -> list[str]:
     return [prop.name for prop in entity.properties if prop.type.scalar is Scalar.BLOB]
 
@@ -148,7 +188,7 @@ def whole_rows(side: Side, entity: NodeType | EdgeType, places: Places) -> pa.Ta
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _cell(blob: StoredBlob | None) -> BlobCell | None:
+def _cell(blob: Blob | None) -> BlobCell | None:
     if blob is None:
         return None
     return BlobCell(uri=blob.uri) if blob.uri else BlobCell(data=blob.read())
@@ -157,7 +197,8 @@ def _cell(blob: StoredBlob | None) -> BlobCell | None:
 # --- pairing and comparing -------------------------------------------------------------------
 
 
-def _paired(entity: NodeType | EdgeType, before: Side, after: Side) -> TableDifference:
+def paired(entity: NodeType | EdgeType, before: Side, after: Side) -> TableDifference:
+    """The difference of two sides, each of which has every row that may differ from the other's."""
     place: Any = pc.index_in(after.ids, value_set=before.ids)
     known = np.asarray(place.is_valid())
     both_after = np.flatnonzero(known)
@@ -221,7 +262,7 @@ def _same(left: Any, right: Any) -> bool:
     return bool(left == right or (both_nan and right != right))
 
 
-def _same_blob(left: StoredBlob | None, right: StoredBlob | None) -> bool:
+def _same_blob(left: Blob | None, right: Blob | None) -> bool:
     if left is None or right is None:
         return left is right
     if left.uri or right.uri:

@@ -20,6 +20,8 @@ class Step(StrEnum):
 
     BRANCH_MANIFEST_FORKED = "branch-create.manifest-forked"
     BRANCH_REF_WRITTEN = "branch-create.ref-written"
+    BRANCH_DESCENT_KEPT = "branch-delete.descent-kept"
+    BRANCH_RETIRED = "branch-delete.retired"
     BRANCH_REF_DELETED = "branch-delete.ref-deleted"
     BRANCH_MANIFEST_DROPPED = "branch-delete.manifest-dropped"
     BRANCH_TABLE_DROPPED = "branch-delete.table-dropped"
@@ -49,6 +51,8 @@ class Step(StrEnum):
     MIGRATION_STAMPED = "migration.stamped"
     MIGRATION_OLD_FILE_REMOVED = "migration.old-file-removed"
 
+    CLEANUP_DESCENT_KEPT = "cleanup.descent-kept"
+    CLEANUP_RETIRED_ENDED = "cleanup.retired-ended"
     CLEANUP_FORK_RECLAIMED = "cleanup.fork-reclaimed"
     CLEANUP_VERSIONS_COLLECTED = "cleanup.versions-collected"
     CLEANUP_MANIFEST_PRUNED = "cleanup.manifest-pruned"

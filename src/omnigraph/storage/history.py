@@ -1,13 +1,14 @@
-"""Walks through commits: one branch's line, ancestors, merge bases."""
+"""Walks through commits: one branch's line, ancestors, the bases of merges."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from omnigraph.model.graph import Branch, Commit
+from omnigraph.storage.ancestry import contained
+from omnigraph.storage.descent import Descent
 from omnigraph.storage.manifest import ManifestStore
-from omnigraph.storage.manifest_rows import CommitRow
 from omnigraph.storage.refs import Refs
 
 
@@ -40,57 +41,18 @@ class History:
 
     def is_ancestor(self, ancestor: str, descendant: str) -> bool:
         """Whether the first commit is the second or lies behind it, over both parents."""
-        return ancestor in _distances(descendant, self._log())
+        return ancestor in contained([descendant], self.descent().parents)
 
-    def merge_base(self, a: str, b: str) -> Commit | None:
-        """The nearest common ancestor of two commits, or None.
+    def descent(self, *, first: Sequence[Branch] = ()) -> Descent:
+        """Who descends from whom, read as far as it is asked for; the first branches' lines first.
 
-        Nearest by the sum of both distances; of equals the one with the highest manifest version.
-        A commit that went with its deleted branch cannot be a base.
+        A branch's own manifest knows every commit of its line, so that others have to be read only
+        for what was merged from them.
         """
-        log = self._log()
-        from_a, from_b = _distances(a, log), _distances(b, log)
-        common = [
-            (from_a[each] + from_b[each], -row.commit.graph_manifest_version, each)
-            for each in from_a.keys() & from_b.keys()
-            if (row := log.get(each)) is not None
-        ]
-        if not common:
-            return None
-        best = log.get(min(common)[2])
-        return best.commit if best is not None else None
+        return Descent(self._manifests, chain(first, self._others(first)))
 
-    def _log(self) -> _Log:
-        return _Log(self._manifests.every_chunk(self._refs.list()))
-
-
-class _Log:
-    """Commits by id over all live branches, each branch read backwards as far as needed."""
-
-    def __init__(self, chunks: Iterator[tuple[CommitRow, ...]]) -> None:
-        self._known: dict[str, CommitRow] = {}
-        self._chunks = chunks
-
-    def get(self, commit_id: str) -> CommitRow | None:
-        while commit_id not in self._known:
-            chunk = next(self._chunks, None)
-            if chunk is None:
-                return None
-            self._known.update((row.id, row) for row in chunk)
-        return self._known[commit_id]
-
-
-def _distances(start: str, log: _Log) -> dict[str, int]:
-    """How far each commit lies behind the start, over both parents."""
-    distances = {start: 0}
-    waiting = deque([start])
-    while waiting:
-        here = waiting.popleft()
-        row = log.get(here)
-        if row is None:
-            continue
-        for parent in (row.commit.parent_commit_id, row.commit.merged_parent_commit_id):
-            if parent is not None and parent not in distances:
-                distances[parent] = distances[here] + 1
-                waiting.append(parent)
-    return distances
+    def _others(self, first: Sequence[Branch]) -> Iterator[Branch]:
+        seen = {branch.id for branch in first}
+        yield from (branch for branch in self._refs.list() if branch.id not in seen)
+        # After the live ones: a branch that is deleted meanwhile is in one of the two listings.
+        yield from (one for one in self._manifests.retired.branches() if one.id not in seen)

@@ -9,6 +9,8 @@ from omnigraph.model.schema import EntityKind
 MANIFEST: Final = "__manifest"
 RECOVERY: Final = "__recovery"
 REFS: Final = "_refs/branches"
+RETIRED: Final = "_refs/retired"  # branches that are deleted but still needed as bases
+DESCENT: Final = "_refs/descent.json"  # parents of commits whose branch is gone
 LOCKS: Final = "__locks"
 OBJECTS_LOCK: Final = "objects.lock"
 PRESENCE_LOCK: Final = "present.lock"

@@ -10,6 +10,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Generic, TypeVar
 
 from omnigraph.errors import NotFoundError, UpgradeRequiredError
@@ -37,6 +38,7 @@ from omnigraph.storage.manifest_rows import (
 )
 from omnigraph.storage.objects import Root
 from omnigraph.storage.ref_files import RefFiles
+from omnigraph.storage.retired import RetiredFiles
 from omnigraph.storage.sidecar import Sidecar, Sidecars
 
 K = TypeVar("K")
@@ -110,6 +112,7 @@ class ManifestStore:
         self.datasets = ManifestDatasets(root, world, store)
         self.legacy = LegacyGraph(root, store)
         self.refs = RefFiles(store, self._inherited)
+        self.retired = RetiredFiles(store)
         self._sidecars = Sidecars(store)
         self._lock = threading.Lock()
         self._heads: dict[str | None, Known] = {}
@@ -171,7 +174,11 @@ class ManifestStore:
         """The graph right after that commit, whichever live branch knows it."""
         row = self.commit_row(commit_id)
         # A branch from before v4 has another id now, but still its name.
-        owner = self.refs.of_id(row.branch_id) or self.refs.find(row.commit.graph_branch)
+        owner = (
+            self.refs.of_id(row.branch_id)
+            or self.retired.of_id(row.branch_id)
+            or self.refs.find(row.commit.graph_branch)
+        )
         if owner is None:
             raise NotFoundError(
                 f"commit '{commit_id}' was made on branch '{row.commit.graph_branch}', "
@@ -197,8 +204,9 @@ class ManifestStore:
         return row.commit if row is not None else None
 
     def commit_row(self, commit_id: str) -> CommitRow:
-        """The commit of any live branch, main first; `NotFoundError` if none knows it."""
-        for known in self._heads_of(self.refs.all()):
+        """The commit of any live branch, main first, or of a deleted one that is still needed;
+        `NotFoundError` if none knows it."""
+        for known in self._heads_of(chain(self.refs.all(), self.retired.branches())):
             row = self.find_row(known, commit_id)
             if row is not None:
                 return row
@@ -227,11 +235,10 @@ class ManifestStore:
                         return
 
     def every_chunk(self, branches: Iterable[Branch]) -> Iterator[tuple[CommitRow, ...]]:
-        """The commits of the branches in chunks: first each tail, then what lies behind."""
-        heads = list(self._heads_of(branches))
-        yield from (known.tail.commits for known in heads)
+        """The commits of the branches in chunks, branch by branch; each is read when asked for."""
         read: set[str] = set()
-        for known in heads:
+        for known in self._heads_of(branches):
+            yield known.tail.commits
             for fragment in known.sealed:
                 path = fragment.metadata.files[0].path
                 if path not in read:  # branches share the history before their fork

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import unicodedata
+from collections.abc import Iterator
 from typing import Final, Protocol
 
 from omnigraph.errors import (
@@ -21,6 +22,7 @@ from omnigraph.model.graph import MAIN, Branch
 from omnigraph.model.limits import BRANCH_NAME_BYTES_MAX
 from omnigraph.model.ports import ObjectStore, World
 from omnigraph.model.steps import Step
+from omnigraph.storage.descent import Farewell, farewell
 from omnigraph.storage.manifest import ManifestStore
 from omnigraph.storage.ref_files import MAIN_BRANCH, encode_ref, ref_key
 
@@ -87,7 +89,8 @@ class Refs:
         """End the branch and drop what it alone used; gives back what it was.
 
         Refused for main, a missing branch, and one that another branch was made from. Once the
-        reference is gone the branch is; whatever fails after that leaves orphans for cleanup.
+        reference is gone the branch is; whatever fails after that leaves orphans for cleanup. What
+        the merges of other branches need of it is put aside before that.
         """
         if name == MAIN:
             raise InvalidNameError("cannot delete branch 'main'", kind="branch", name=name)
@@ -95,16 +98,48 @@ class Refs:
         self._check_childless(name)
         assert branch.id is not None, "only main has no id"
         forked = self._forked(branch)
+        retired = self._put_aside(branch)
         if not self._store.delete(ref_key(name)):
             self._files.get(name)
         self._restore_for_child(branch)
         self._world.steps.reach(Step.BRANCH_REF_DELETED)
+        if retired:
+            self._manifests.forget(branch.id)
+            return branch
         self._drop_manifest(branch.id)
         self._world.steps.reach(Step.BRANCH_MANIFEST_DROPPED)
         for location, line in forked:
             self._drop_fork(location, line)
             self._world.steps.reach(Step.BRANCH_TABLE_DROPPED)
         return branch
+
+    def _put_aside(self, branch: Branch) -> bool:
+        """Keep what merges of other branches need; True if that is the branch itself.
+
+        All of it is true while the branch still lives, so that a crash right after does no harm.
+        """
+        try:
+            self._manifests.fresh(branch.id)
+        except OmnigraphError:
+            return False  # what cannot be read now helps no merge later
+        try:
+            parting = farewell(self._manifests, branch, self._others(branch))
+            if parting.kept and not parting.needed:
+                self._manifests.retired.change_descent(lambda kept: {**kept, **parting.kept})
+                self._world.steps.reach(Step.BRANCH_DESCENT_KEPT)
+        except OmnigraphError as cause:
+            # Which commits others need cannot be told now: all stay, for cleanup to decide.
+            logger.warning(
+                "put a deleted branch aside", extra={"branch": branch.name, "why": str(cause)}
+            )
+            parting = Farewell(needed=True, kept={})
+        if parting.needed:
+            self._manifests.retired.retire(branch)
+            self._world.steps.reach(Step.BRANCH_RETIRED)
+        return parting.needed
+
+    def _others(self, branch: Branch) -> Iterator[Branch]:
+        return (each for each in self._files.all() if each.id != branch.id)
 
     def _forked(self, branch: Branch) -> tuple[tuple[str, str], ...]:
         """The tables that the branch has lines of its own of, and those lines: its id or, after an

@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import Any
 
 from omnigraph.engine.core import Core
-from omnigraph.engine.maintain.orphans import Reclaim, reclaim
+from omnigraph.engine.maintain.orphans import Reclaim, end_retired, reclaim
 from omnigraph.engine.maintain.retention import Policy, Survey, survey
 from omnigraph.errors import InputError, NotFoundError, OmnigraphError
 from omnigraph.model.limits import (
@@ -25,7 +25,7 @@ from omnigraph.model.limits import (
     STAGED_SAFE_AGE_MS,
 )
 from omnigraph.model.steps import Step
-from omnigraph.storage.layout import MANIFEST
+from omnigraph.storage.layout import DESCENT, MANIFEST
 from omnigraph.storage.presence import Presence
 from omnigraph.storage.retention import Collected
 
@@ -123,6 +123,8 @@ def cleanup(core: Core, presence: Presence, how: Cleanup) -> CleanupReport:
     )
     safe_us = now if alone else now - _safe_age_us(how)
     found = survey(core, policy)
+    if not how.preview:
+        end_retired(core, found)
     orphans = reclaim(core, found, Reclaim(before_us=safe_us, preview=how.preview))
     manifest = _prune_manifest(core, found, preview=how.preview)
     return CleanupReport(
@@ -133,9 +135,15 @@ def cleanup(core: Core, presence: Presence, how: Cleanup) -> CleanupReport:
         datasets=_collect_tables(core, found, how),
         manifest=manifest,
         reclaimed=orphans.reclaimed,
-        failures=(*((name, "cannot be read") for name in found.unreadable), *orphans.failures),
+        failures=(*_unread(found), *orphans.failures),
         warnings=tuple(_warnings(how)),
     )
+
+
+def _unread(found: Survey) -> Iterable[tuple[str, str]]:
+    yield from ((name, "cannot be read") for name in found.unreadable)
+    if found.retired.problem is not None:
+        yield DESCENT, found.retired.problem
 
 
 def _require_policy(how: Cleanup) -> None:

@@ -15,11 +15,15 @@ from dataclasses import dataclass
 from omnigraph.engine.core import Core
 from omnigraph.engine.maintain.retention import Survey
 from omnigraph.errors import NotFoundError, OmnigraphError
+from omnigraph.model.graph import Branch
 from omnigraph.model.limits import LEASE_WAIT_MS_MAX
 from omnigraph.model.steps import Step
+from omnigraph.storage.ancestry import contracted
+from omnigraph.storage.descent import Descent, parents_of
 from omnigraph.storage.forks import Line
 from omnigraph.storage.layout import MANIFEST, dropped_mark
 from omnigraph.storage.lease import Lease
+from omnigraph.storage.retired import Kept
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +64,44 @@ def reclaim(core: Core, found: Survey, how: Reclaim) -> Reclaimed:
     except OmnigraphError as cause:
         failures.append((MANIFEST, cause.message))
     return Reclaimed(reclaimed=tuple(done), failures=tuple(failures))
+
+
+def end_retired(core: Core, found: Survey) -> None:
+    """Let go of deleted branches that no merge needs any more: from here on they are orphans.
+
+    Who descends from whom outlasts them, so it is written down first, and no more of it than the
+    commits left refer to.
+    """
+    retired, files = found.retired, core.rooms.manifests.retired
+    if found.unreadable or retired.problem is not None:
+        return  # what an unreadable branch has merged is not known: next time
+    if not (retired.ended or retired.kept):
+        return
+    staying = (*core.rooms.refs.list(), *retired.needed)
+    left = _parents(core, staying)
+    going = {**retired.kept, **_parents(core, retired.ended)}
+    forgotten = {one: going[one] for one in going.keys() - left.keys()}
+    short = contracted(left, forgotten, bases=retired.bases)
+
+    def changed(now: Kept) -> Kept:
+        # What others wrote down since the survey is none of ours, and a commit that a branch has
+        # stays, because that branch may be on its way out.
+        return {
+            **{one: now[one] for one in now if one not in retired.kept or one in left},
+            **short,
+        }
+
+    files.change_descent(changed)
+    core.world.steps.reach(Step.CLEANUP_DESCENT_KEPT)
+    for branch in retired.ended:
+        assert branch.id is not None, "main is never retired"
+        files.end(branch.id)
+        core.world.steps.reach(Step.CLEANUP_RETIRED_ENDED)
+
+
+def _parents(core: Core, branches: Iterable[Branch]) -> dict[str, tuple[str, ...]]:
+    rows = Descent(core.rooms.manifests, branches).rows()
+    return {one: parents_of(row) for one, row in rows.items()}
 
 
 def _locations(core: Core, found: Survey) -> list[str]:
@@ -107,10 +149,11 @@ def _drop_line(core: Core, location: str, line: str, facts: Line, how: Reclaim) 
     owner_id = line.partition("__")[0]
 
     def is_needed() -> bool:
-        owner = core.rooms.manifests.refs.of_id(owner_id)
+        manifests = core.rooms.manifests
+        owner = manifests.refs.of_id(owner_id) or manifests.retired.of_id(owner_id)
         if owner is None:
             return False
-        entries = core.rooms.manifests.head(owner).datasets
+        entries = manifests.head(owner).datasets
         if any((entry.location, entry.branch) == (location, line) for entry in entries):
             return True
         # A writer makes its line, prepares without the lease, and comes back to use it.
@@ -157,7 +200,8 @@ def children_first(names: Iterable[str], lines: Mapping[str, Line]) -> list[str]
 def _reclaim_manifest(core: Core, how: Reclaim) -> list[str]:
     datasets = core.rooms.manifests.datasets
     lines = core.rooms.tables.lines(MANIFEST)
-    live = {branch.id for branch in core.rooms.refs.list() if branch.id is not None}
+    standing = (*core.rooms.refs.list(), *core.rooms.manifests.retired.branches())
+    live = {branch.id for branch in standing if branch.id is not None}
     needed = live | _ancestors(live, lines)
     gone: list[str] = []
     for line in children_first(lines.keys() - needed, lines):
@@ -165,7 +209,8 @@ def _reclaim_manifest(core: Core, how: Reclaim) -> list[str]:
         # A branch is forked first and gets its name then: a young one may be about to.
         if made_us is not None and made_us > how.before_us:
             continue
-        if core.rooms.manifests.refs.of_id(line) is not None:
+        # In this order: a branch that is being deleted is retired before it loses its name.
+        if core.rooms.manifests.refs.of_id(line) or core.rooms.manifests.retired.of_id(line):
             continue
         if not how.preview:
             datasets.drop(line)

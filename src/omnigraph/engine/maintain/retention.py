@@ -7,15 +7,16 @@ kept snapshot or an unfinished write pins is kept with it. The rest may go.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from itertools import combinations
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from omnigraph.engine.core import Core
-from omnigraph.errors import ConflictError, NotFoundError
-from omnigraph.model.graph import MAIN, Branch, Snapshot
-from omnigraph.model.limits import MERGE_BASES_KEPT_MAX
+from omnigraph.errors import ConflictError, CorruptGraphError, NotFoundError
+from omnigraph.model.graph import Branch, Snapshot
+from omnigraph.storage.ancestry import bases_of_all
+from omnigraph.storage.descent import Descent
 from omnigraph.storage.manifest_rows import CommitRow
+from omnigraph.storage.retired import Kept
 from omnigraph.storage.sidecar import Sidecar
 
 Line = tuple[str, str | None]  # a table's location, and the Lance branch of it
@@ -44,25 +45,35 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Retired:
+    """Deleted branches: those that a merge may still need, those that no merge needs any more, and
+    what was written down of commits that have no manifest. If that is damaged, `problem` says so
+    and nothing is ended."""
+
+    needed: tuple[Branch, ...] = ()
+    ended: tuple[Branch, ...] = ()
+    kept: Kept
+    bases: frozenset[str] = frozenset()  # where merges of live branches start from
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
     """What stays and what may go, as of one look at the graph."""
 
     branches: tuple[Branch, ...]
     unwanted: Mapping[str | None, tuple[int, ...]]  # manifest versions by branch id
-    pins: frozenset[Pin]
+    pins: Mapping[Line, frozenset[int]]
     table_keys: Mapping[str, str]  # location -> the name it goes by
     unreadable: tuple[str, ...]  # branches whose needs are unknown
+    retired: Retired
 
     def pinned(self, line: Line) -> frozenset[int]:
-        return frozenset(version for *where, version in self.pins if tuple(where) == line)
+        return self.pins.get(line, frozenset())
 
     @property
     def lines(self) -> frozenset[Line]:
-        return frozenset((location, branch) for location, branch, _ in self.pins)
-
-    @property
-    def live_ids(self) -> frozenset[str]:
-        return frozenset(branch.id for branch in self.branches if branch.id is not None)
+        return frozenset(self.pins)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +85,8 @@ class _Look:
 
 
 def survey(core: Core, policy: Policy) -> Survey:
-    """Look at every live branch and every unfinished write."""
+    """Look at every live branch, every deleted one that may be needed, and every unfinished
+    write."""
     looks: dict[Branch, _Look] = {}
     unreadable: list[str] = []
     for branch in core.rooms.refs.list():
@@ -83,8 +95,18 @@ def survey(core: Core, policy: Policy) -> Survey:
         except NotFoundError:
             if _is_live(core, branch):  # else it was deleted while we looked
                 unreadable.append(branch.name)
+    branches = tuple(looks)
     kept = {branch.id: _kept(look.versions, policy) for branch, look in looks.items()}
-    for row in _needed_commits(core, looks):
+    retired = _put_aside(core)
+    descent = Descent(core.rooms.manifests, (*looks, *retired.needed), kept=retired.kept)
+    # One look at the history answers for every pair of branches.
+    bases = bases_of_all((each.head.graph_commit_id for each in looks.values()), descent.parents)
+    needed = [row for one in bases | _forks(looks) if (row := descent.row(one)) is not None]
+    retired = _judged(core, replace(retired, bases=bases), {row.branch_id for row in needed})
+    for branch in retired.needed:
+        looks[branch] = _look(core, branch)
+        kept[branch.id] = {max(looks[branch].versions)}  # only what merges need: no policy
+    for row in needed:
         if row.branch_id in kept:
             kept[row.branch_id].add(row.commit.graph_manifest_version)
     heads = [look.head for look in looks.values()]
@@ -94,17 +116,57 @@ def survey(core: Core, policy: Policy) -> Survey:
         for entry in snapshot.datasets
     }
     return Survey(
-        branches=tuple(looks),
+        branches=branches,
         unwanted={
             branch.id: tuple(sorted(look.versions.keys() - kept[branch.id]))
             for branch, look in looks.items()
         },
-        pins=frozenset(pins | _sidecar_pins(core)),
+        pins=_by_line(pins | _sidecar_pins(core)),
         table_keys={
             entry.location: entry.table_key for head in heads[::-1] for entry in head.datasets
         },
         unreadable=tuple(unreadable),
+        retired=retired,
     )
+
+
+def _put_aside(core: Core) -> Retired:
+    """The deleted branches that were put aside, all taken for needed."""
+    files = core.rooms.manifests.retired
+    branches = tuple(files.branches())
+    try:
+        return Retired(needed=branches, kept=files.descent())
+    except CorruptGraphError as cause:  # space can be freed without it
+        return Retired(needed=branches, kept={}, problem=cause.message)
+
+
+def _judged(core: Core, retired: Retired, wanted: Collection[str | None]) -> Retired:
+    """The deleted branches by whether a base of a merge is theirs."""
+    if retired.problem is not None:
+        return replace(retired, needed=tuple(b for b in retired.needed if _is_whole(core, b)))
+    live = {branch.id for branch in core.rooms.refs.list()}
+    needed: list[Branch] = []
+    ended: list[Branch] = []
+    for branch in retired.needed:
+        # One that is live too was retired by a deletion that did not come to its end.
+        still = branch.id in wanted and branch.id not in live and _is_whole(core, branch)
+        (needed if still else ended).append(branch)
+    return replace(retired, needed=tuple(needed), ended=tuple(ended))
+
+
+def _is_whole(core: Core, branch: Branch) -> bool:
+    try:
+        core.rooms.manifests.fresh(branch.id)
+    except NotFoundError:
+        return False
+    return True
+
+
+def _by_line(pins: Collection[Pin]) -> dict[Line, frozenset[int]]:
+    found: dict[Line, set[int]] = {}
+    for location, branch, version in pins:
+        found.setdefault((location, branch), set()).add(version)
+    return {line: frozenset(versions) for line, versions in found.items()}
 
 
 def _is_live(core: Core, branch: Branch) -> bool:
@@ -150,35 +212,9 @@ def _kept(versions: Mapping[int, tuple[int, int | None]], policy: Policy) -> set
     }
 
 
-def _needed_commits(core: Core, looks: Mapping[Branch, _Look]) -> Iterator[CommitRow]:
-    """Where live branches were made, and where their merges will start from."""
-    manifests = core.rooms.manifests
-    wanted = {branch.fork_commit_id for branch in looks if branch.fork_commit_id is not None}
-    for ours, theirs in _pairs(list(looks)):
-        base = core.history.merge_base(
-            looks[ours].head.graph_commit_id, looks[theirs].head.graph_commit_id
-        )
-        if base is not None:
-            wanted.add(base.graph_commit_id)
-    for commit_id in sorted(wanted):
-        try:
-            yield manifests.commit_row(commit_id)
-        except NotFoundError:
-            continue  # it went with a branch that is gone
-
-
-def _pairs(branches: list[Branch]) -> Iterable[tuple[Branch, Branch]]:
-    """Every pair of branches; of very many only each one with its parent and with main."""
-    every = list(combinations(branches, 2))
-    if len(every) <= MERGE_BASES_KEPT_MAX:
-        return every
-    by_name = {branch.name: branch for branch in branches}
-    return [
-        (branch, by_name[name])
-        for branch in branches
-        for name in {branch.parent or MAIN, MAIN}
-        if name in by_name and name != branch.name
-    ]
+def _forks(looks: Iterable[Branch]) -> frozenset[str]:
+    """Where the branches were made."""
+    return frozenset(one.fork_commit_id for one in looks if one.fork_commit_id is not None)
 
 
 def _snapshots(

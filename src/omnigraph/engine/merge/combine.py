@@ -45,13 +45,21 @@ def adopt(theirs: TableDifference) -> Combined:
     return _combined(theirs, _deeds(theirs), (), pa.table({}))
 
 
-def combine(ours: TableDifference, theirs: TableDifference, *, strategy: Strategy) -> Combined:
+def combine(
+    ours: TableDifference,
+    theirs: TableDifference,
+    *,
+    strategy: Strategy,
+    disputed: frozenset[str] = frozenset(),
+) -> Combined:
     """Both sides changed the type: take what the target left alone, compare what both touched.
 
-    `ours` is the target's difference from the base, `theirs` the source's.
+    `ours` is the target's difference from the base, `theirs` the source's. What the base says of
+    the `disputed` entities proves nothing: each side counts as having touched them, so that only
+    sides that agree are no conflict.
     """
-    mine, wanted = _deeds(ours), _deeds(theirs)
-    meeting = _Meeting(ours=ours, theirs=theirs, strategy=strategy)
+    mine, wanted = _deeds(ours, disputed), _deeds(theirs, disputed)
+    meeting = _Meeting(ours=ours, theirs=theirs, strategy=strategy, disputed=disputed)
     conflicts: list[MergeConflict] = []
     merged: list[pa.Table] = []
     shared = [entity_id for entity_id in wanted if entity_id in mine]
@@ -61,23 +69,28 @@ def combine(ours: TableDifference, theirs: TableDifference, *, strategy: Strateg
             del wanted[entity_id]
         if verdict == "conflict":
             kind = "divergent_insert" if mine[entity_id][0] == "insert" else "divergent_update"
-            conflicts.append(_conflict(theirs, entity_id, kind))
+            conflicts.append(_conflict(theirs, entity_id, kind, disputed))
     for entity_id in set(shared) - set(both_wrote):
         if mine[entity_id][0] == wanted[entity_id][0] == "delete" or strategy == "ours":
             del wanted[entity_id]
         elif strategy != "theirs":
             del wanted[entity_id]
-            conflicts.append(_conflict(theirs, entity_id, "delete_vs_update"))
+            conflicts.append(_conflict(theirs, entity_id, "delete_vs_update", disputed))
     ordered = sorted(conflicts, key=lambda conflict: conflict.entity_id or "")
     extra = pa.concat_tables(merged) if merged else pa.table({})
     return _combined(theirs, wanted, tuple(ordered), extra)
 
 
-def _conflict(theirs: TableDifference, entity_id: str, kind: Any) -> MergeConflict:
-    return row_conflict(theirs.entity.kind, theirs.entity.name, entity_id, kind)
+def _conflict(
+    theirs: TableDifference, entity_id: str, kind: Any, disputed: frozenset[str]
+) -> MergeConflict:
+    entity = theirs.entity
+    return row_conflict(entity.kind, entity.name, entity_id, kind, sure=entity_id not in disputed)
 
 
-def _deeds(found: TableDifference) -> dict[str, tuple[Deed, int]]:
+def _deeds(
+    found: TableDifference, disputed: frozenset[str] = frozenset()
+) -> dict[str, tuple[Deed, int]]:
     """What was done to each entity, and the place of its row (the old one, if deleted)."""
     deeds: dict[str, tuple[Deed, int]] = {}
     for deed, side, places in (
@@ -87,6 +100,10 @@ def _deeds(found: TableDifference) -> dict[str, tuple[Deed, int]]:
     ):
         for entity_id, place in zip(ids_at(side, places), places.tolist(), strict=True):
             deeds[entity_id] = (deed, place)  # type: ignore[assignment]
+    left_alone = disputed - deeds.keys()
+    there = places_by_id(found.after) if left_alone else {}
+    for entity_id in sorted(left_alone):
+        deeds[entity_id] = ("update", there[entity_id]) if entity_id in there else ("delete", -1)
     return deeds
 
 
@@ -123,6 +140,7 @@ class _Meeting:
     ours: TableDifference
     theirs: TableDifference
     strategy: Strategy
+    disputed: frozenset[str]
 
     def judge_written(
         self,
@@ -141,8 +159,11 @@ class _Meeting:
         )
         settled = np.zeros(len(entity_ids), dtype=bool)
         if self.strategy == "property":
-            updates = np.array([mine[one][0] == "update" for one in entity_ids], dtype=bool)
-            settled = self._by_property(entity_ids, at_mine, at_wanted, differ & updates, merged)
+            based = np.array(
+                [mine[one][0] == "update" and one not in self.disputed for one in entity_ids],
+                dtype=bool,
+            )
+            settled = self._by_property(entity_ids, at_mine, at_wanted, differ & based, merged)
         for at, entity_id in enumerate(entity_ids):
             if not differ[at] or settled[at] or self.strategy == "ours":
                 yield entity_id, "leave"
@@ -162,7 +183,7 @@ class _Meeting:
         settled = np.zeros(len(entity_ids), dtype=bool)
         if not len(at):
             return settled
-        base_of = _places_by_id(self.theirs.before)
+        base_of = places_by_id(self.theirs.before)
         base = np.array([base_of[entity_ids[one]] for one in at], dtype=np.int64)
         entity = self.theirs.entity
         before = self.theirs.before
@@ -188,6 +209,7 @@ class _Meeting:
         return settled
 
 
-def _places_by_id(side: Side) -> dict[str, int]:
+def places_by_id(side: Side) -> dict[str, int]:
+    """Where the row of each entity is."""
     ids: list[str] = side.ids.to_pylist()
     return {entity_id: place for place, entity_id in enumerate(ids)}

@@ -61,15 +61,22 @@ class MergeConflict:
 
 
 def row_conflict(
-    entity_kind: EntityKind, type_name: str, entity_id: str, kind: ConflictKind
+    entity_kind: EntityKind,
+    type_name: str,
+    entity_id: str,
+    kind: ConflictKind,
+    *,
+    sure: bool = True,
 ) -> MergeConflict:
-    """Both sides did different things to one entity."""
+    """Both sides did different things to one entity; or, if that is not `sure`, they differ and
+    nobody can tell from what they share which of them changed it."""
     return MergeConflict(
         entity_kind=entity_kind,
         type_name=type_name,
         entity_id=entity_id,
         kind=kind,
-        message=f"{_WORDS[kind]} for id '{entity_id}'",
+        message=f"{_WORDS[kind]} for id '{entity_id}'"
+        + ("" if sure else ", and what the branches share does not tell which side changed it"),
     )
 
 
@@ -103,7 +110,7 @@ class MergePreview:
     source: str
     target: str
     outcome: Outcome
-    base_commit_id: str
+    base_commit_id: str | None  # the first of several; None = it cannot be read any more
     changes: Mapping[str, TypeCounts] = field(default_factory=dict)
     conflicts: tuple[MergeConflict, ...] = ()
 

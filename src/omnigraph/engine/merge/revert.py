@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from omnigraph.engine.core import Core
+from omnigraph.engine.merge.base import Base
 from omnigraph.engine.merge.conflicts import TypeCounts
 from omnigraph.engine.merge.run import Merge, prepared_changes, three_way
 from omnigraph.errors import (
@@ -64,7 +65,7 @@ def revert(core: Core, commit_id: str, branch: str, *, actor_id: str | None) -> 
                 hint="apply the earlier schema, or change the entities by hand",
                 commit_id=commit_id,
             )
-        worked = three_way(core, done, undone, context, strategy="fail")
+        worked = three_way(core, Base(snapshots=(done,)), undone, context, strategy="fail")
         if worked.conflicts:
             raise MergeConflictsError(
                 source=f"revert of {commit_id}", target=branch, conflicts=worked.conflicts

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from omnigraph.engine.core import Core
-from omnigraph.engine.difference import difference
+from omnigraph.engine.merge.base import Base, State, base_state, read_base, state_difference
 from omnigraph.engine.merge.combine import Combined, adopt, combine
 from omnigraph.engine.merge.conflicts import (
     MergeConflict,
@@ -39,6 +39,7 @@ from omnigraph.model.graph import Snapshot, TableEntry
 from omnigraph.model.limits import MERGE_CONFLICTS_LISTED_MAX
 from omnigraph.model.requests import KeyedRequest
 from omnigraph.model.schema import Catalog, NodeType
+from omnigraph.storage.ancestry import best_common
 from omnigraph.storage.applied import AppliedBeforeError
 from omnigraph.storage.writer import Intent, Prepared, WriteContext
 
@@ -51,7 +52,7 @@ class Merge:
 
     source: Snapshot
     target: Snapshot
-    base: Snapshot
+    base: Base
     outcome: Outcome
     combined: Mapping[str, Combined] = field(default_factory=dict)
     repoints: tuple[TableUpdate, ...] = ()
@@ -122,7 +123,7 @@ def preview(core: Core, source: str, target: str, *, strategy: Strategy = "fail"
         source=source,
         target=target,
         outcome=worked.outcome,
-        base_commit_id=worked.base.graph_commit_id,
+        base_commit_id=worked.base.commit_ids[0] if worked.base.commit_ids else None,
         changes=worked.counts,
         conflicts=worked.conflicts,
     )
@@ -166,22 +167,31 @@ def _with_merged_branch_deleted(core: Core, result: MergeResult) -> MergeResult:
 def work_out(core: Core, source: str, context: WriteContext, *, strategy: Strategy) -> Merge:
     """Compare both heads with their base and decide about every type."""
     theirs, ours = core.head(source), context.snapshot
-    base_commit = core.history.merge_base(theirs.graph_commit_id, ours.graph_commit_id)
-    if base_commit is None:
+    descent = core.history.descent(first=(theirs.branch, ours.branch))
+    heads = (ours.graph_commit_id, theirs.graph_commit_id)
+    found = best_common(heads[:1], heads[1:], descent.parents)
+    if theirs.graph_commit_id in found.best:
+        base = Base(snapshots=(theirs,))
+        return Merge(source=theirs, target=ours, base=base, outcome="already_up_to_date")
+    if ours.graph_commit_id in found.best:
+        return three_way(core, Base(snapshots=(ours,)), theirs, context, strategy=strategy)
+    if not (found.best or found.unknown):
         raise ConflictError("branches have no common ancestor")
-    if base_commit.graph_commit_id == theirs.graph_commit_id:
-        return Merge(source=theirs, target=ours, base=theirs, outcome="already_up_to_date")
-    base = core.rooms.manifests.at_commit(base_commit.graph_commit_id)
+    if found.unknown and descent.damage is not None:
+        raise descent.damage
+    # Behind a commit that nobody knows there may be a better ancestor than those found.
+    certain = () if found.unknown else found.best
+    base = read_base(core, certain, descent.parents)
     return three_way(core, base, theirs, context, strategy=strategy)
 
 
 def three_way(
-    core: Core, base: Snapshot, theirs: Snapshot, context: WriteContext, *, strategy: Strategy
+    core: Core, base: Base, theirs: Snapshot, context: WriteContext, *, strategy: Strategy
 ) -> Merge:
     """Bring what differs from `base` in `theirs` to the context's snapshot."""
     ours = context.snapshot
     _require_one_schema(base, ours, theirs)
-    fast = base.graph_commit_id == ours.graph_commit_id
+    fast = base.commit_ids == (ours.graph_commit_id,)
     merge = Merge(
         source=theirs, target=ours, base=base, outcome="fast_forward" if fast else "merged"
     )
@@ -193,8 +203,8 @@ def three_way(
     return replace(merge, conflicts=_broken_rules(changes, catalog, context))
 
 
-def _require_one_schema(base: Snapshot, ours: Snapshot, theirs: Snapshot) -> None:
-    if len({base.schema.hash, ours.schema.hash, theirs.schema.hash}) > 1:
+def _require_one_schema(base: Base, ours: Snapshot, theirs: Snapshot) -> None:
+    if len({one.schema.hash for one in (*base.snapshots, ours, theirs)}) > 1:
         raise ConflictError(
             f"branches '{theirs.graph_branch}' and '{ours.graph_branch}' have different schemas",
             hint="export the branch and load it into the new schema",
@@ -209,19 +219,20 @@ def _combine_all(
     repoints: list[TableUpdate] = []
     for entity in catalog.types():
         key = entity.table_key
-        base, ours, theirs = (
-            snapshot.entries[key] for snapshot in (merge.base, merge.target, merge.source)
-        )
-        if theirs in (base, ours):
+        ours, theirs = merge.target.entries[key], merge.source.entries[key]
+        if theirs == ours:
             continue
-        found = difference(tables, entity, base, theirs)
-        if ours == base:
+        base = base_state(core, merge.base, entity, (ours, theirs), strategy)
+        if base.is_stored and theirs == base.entry:
+            continue
+        found = state_difference(tables, entity, base, State(entry=theirs))
+        if base.is_stored and ours == base.entry:
             combined[key] = adopt(found)
             if _may_repoint(context, ours, theirs):
                 repoints.append(TableUpdate.pointing_to(theirs))
         else:
-            mine = difference(tables, entity, base, ours)
-            combined[key] = combine(mine, found, strategy=strategy)
+            mine = state_difference(tables, entity, base, State(entry=ours))
+            combined[key] = combine(mine, found, strategy=strategy, disputed=base.disputed)
     conflicts = [conflict for one in combined.values() for conflict in one.conflicts]
     return replace(merge, combined=combined, repoints=tuple(repoints), conflicts=tuple(conflicts))
 
