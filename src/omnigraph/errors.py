@@ -232,7 +232,7 @@ class ChangeFeedGapError(NotFoundError):
 
     def __init__(self, *, commit_id: str) -> None:
         super().__init__(
-            f"the changes of commit '{commit_id}' can no longer be told: cleanup took its versions",
+            f"the changes of commit '{commit_id}' can no longer be told: cleanup removed the data",
             kind="commit",
             name=commit_id,
             hint="start again from an export",
@@ -318,8 +318,7 @@ class ExpectedVersionMismatchError(ConflictError):
 
     def __init__(self, *, table_key: str, expected: int, actual: int) -> None:
         super().__init__(
-            f"stale view of '{table_key}': expected manifest table version {expected} "
-            f"but current is {actual}",
+            f"stale view of '{table_key}': another write has changed it meanwhile",
             hint="refresh and retry",
             table_key=table_key,
             expected=expected,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from omnigraph.cli.call import Call
-from omnigraph.cli.output import type_words
 from omnigraph.cli.verbs import CommandGroup, exclusive, once_option, verb
+from omnigraph.model.graph import type_words
 
 if TYPE_CHECKING:
     from omnigraph.engine.merge.conflicts import Strategy

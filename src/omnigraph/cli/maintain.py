@@ -10,11 +10,12 @@ import click
 
 from omnigraph.cli.bars import progress_bar
 from omnigraph.cli.call import Call
-from omnigraph.cli.output import TableStyle, table_lines, type_words
+from omnigraph.cli.output import TableStyle, table_lines
 from omnigraph.cli.scope import Capability
 from omnigraph.cli.spark import engine_options, spark_session
 from omnigraph.cli.verbs import verb
 from omnigraph.errors import InputError
+from omnigraph.model.graph import type_words
 from omnigraph.model.limits import MAINTENANCE_CONCURRENCY
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}

@@ -37,12 +37,6 @@ def json_line(payload: Any) -> str:
     return json.dumps(payload, ensure_ascii=False, separators=(",", ":"), default=str)
 
 
-def type_words(type_key: str) -> str:
-    """`node:Person` for people; `__manifest` stays what it is."""
-    kind, sign, name = type_key.partition(":")
-    return f"{kind} type '{name}'" if sign else type_key
-
-
 def cell(value: Any) -> str:
     """A value as text for people: strings as they are, null as nothing, the rest as JSON."""
     if value is None:

@@ -217,6 +217,8 @@ def resolve(core: Core, ref: str) -> Snapshot:
     try:
         return core.snapshot(at=ref)
     except NotFoundError as cause:
+        if "manifest_version" in cause.facts:
+            raise  # the commit is known, only its data is gone
         raise NotFoundError(
             f"'{ref}' is neither a branch nor a commit", kind="ref", name=ref
         ) from cause

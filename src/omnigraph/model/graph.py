@@ -186,3 +186,9 @@ class Snapshot:
             f"{self.graph_branch} at commit {self.graph_commit_id}",
             html.table(("kind", "type", "entities", "version", "dataset branch", "path"), rows),
         )
+
+
+def type_words(type_key: str) -> str:
+    """`node:Person` for people; `__manifest` stays what it is."""
+    kind, sign, name = type_key.partition(":")
+    return f"{kind} type '{name}'" if sign else type_key

@@ -14,7 +14,7 @@ from typing import Any
 import lance
 
 from omnigraph.errors import CorruptGraphError, NotFoundError, OmnigraphError
-from omnigraph.model.graph import TableEntry
+from omnigraph.model.graph import TableEntry, type_words
 from omnigraph.model.limits import (
     SESSION_INDEX_BYTES_MAX,
     SESSION_METADATA_BYTES_MAX,
@@ -166,11 +166,13 @@ class Handles:
 
     def pinned(self, entry: TableEntry) -> Pinned:
         """The dataset at the entry's version; NotFoundError if it was cleaned up or never was."""
-        return self._pinned(entry, self.at(entry.location, entry.branch, entry.version))
+        with _named(entry):
+            return self._pinned(entry, self.at(entry.location, entry.branch, entry.version))
 
     def pinned_alone(self, entry: TableEntry) -> Pinned:
         """The same through a handle of one's own: building an index locks the handle for others."""
-        return self._pinned(entry, self.unshared(entry.location, entry.branch, entry.version))
+        with _named(entry):
+            return self._pinned(entry, self.unshared(entry.location, entry.branch, entry.version))
 
     def _pinned(self, entry: TableEntry, dataset: Any) -> Pinned:
         return Pinned(
@@ -305,3 +307,20 @@ class Handles:
             version = torn[0] if torn else None
         part = folder if version is None else f"{folder}/{version_file(version)}"
         return corrupt(part, doing="open table", reason=reason)
+
+
+@contextmanager
+def _named(entry: TableEntry) -> Iterator[None]:
+    """Run the body; a version that is gone is told as people know it: by its type."""
+    try:
+        yield
+    except NotFoundError as cause:
+        raise NotFoundError(
+            f"the data that {type_words(entry.table_key)} had at that commit is not kept any more",
+            hint="cleanup removed it, or a schema change that drops data for good",
+            kind="data",
+            name=entry.table_key,
+            location=entry.location,
+            branch=entry.branch,
+            version=entry.version,
+        ) from cause

@@ -374,13 +374,25 @@ class ManifestStore:
             return held
         known = self._past.get((branch_id, version))
         if known is None:
-            opened = self.datasets.open_version(branch_id, version)
-            if check_stamp(opened) < INTERNAL_SCHEMA_VERSION:
-                known = self._read_past(opened, row)
-            else:
-                known = self._read(opened)
+            known = self._read_at(row, version)
             self._past.put((branch_id, version), known)
         return known
+
+    def _read_at(self, row: CommitRow, version: int) -> Known:
+        try:
+            opened = self.datasets.open_version(row.branch_id, version)
+            if check_stamp(opened) < INTERNAL_SCHEMA_VERSION:
+                return self._read_past(opened, row)
+            return self._read(opened)
+        except NotFoundError as cause:
+            commit_id = row.commit.graph_commit_id
+            raise NotFoundError(
+                f"the graph as it was at commit '{commit_id}' is not kept any more",
+                hint="cleanup removed it; --keep and --older-than say what it leaves",
+                kind="commit",
+                name=commit_id,
+                manifest_version=version,
+            ) from cause
 
     def _read(self, opened: Opened) -> Known:
         if check_stamp(opened) < INTERNAL_SCHEMA_VERSION:

@@ -17,7 +17,7 @@ from omnigraph.engine.core import Core, OpenMode
 from omnigraph.engine.maintain.indexes import cheap_specs, index_specs
 from omnigraph.errors import ConflictError, IntegrityError, OmnigraphError
 from omnigraph.model.changeset import WriterKind
-from omnigraph.model.graph import MAIN, Branch, Commit, Snapshot, TableEntry
+from omnigraph.model.graph import MAIN, Branch, Commit, Snapshot, TableEntry, type_words
 from omnigraph.model.limits import LEASE_WAIT_MS_MAX, MAINTENANCE_CONCURRENCY
 from omnigraph.model.schema import Catalog
 from omnigraph.storage.lease import Lease
@@ -260,8 +260,8 @@ def drifted_head(core: Core, branch: Branch, entry: TableEntry) -> int | None:
     fresh, head = found
     if head < fresh.version:
         raise IntegrityError(
-            f"'{entry.table_key}' is at version {head}, behind its published version "
-            f"{fresh.version}",
+            f"the newest data of {type_words(entry.table_key)} is missing: what is stored is "
+            "older than what was committed",
             table_key=entry.table_key,
             expected=fresh.version,
             actual=head,

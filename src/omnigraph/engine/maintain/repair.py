@@ -17,7 +17,7 @@ from omnigraph.engine.maintain.optimize import require_settled
 from omnigraph.engine.write.violations import Violation
 from omnigraph.errors import InputError, IntegrityError, OmnigraphError
 from omnigraph.model.changeset import TableUpdate, WriterKind
-from omnigraph.model.graph import MAIN, Branch, Snapshot, TableEntry
+from omnigraph.model.graph import MAIN, Branch, Snapshot, TableEntry, type_words
 from omnigraph.storage.landing import VersionTransaction
 from omnigraph.storage.staged import COMMIT_PROPERTY, StagedWrite
 from omnigraph.storage.writer import Intent, Prepared, WriteContext
@@ -207,8 +207,8 @@ def _explain(core: Core, entry: TableEntry, snapshot: Snapshot, orders: Orders) 
     head = core.rooms.tables.head_version(entry.location, entry.branch)
     if head < entry.version:
         raise IntegrityError(
-            f"'{entry.table_key}' is at version {head}, behind its published version "
-            f"{entry.version}",
+            f"the newest data of {type_words(entry.table_key)} is missing: what is stored is "
+            "older than what was committed",
             table_key=entry.table_key,
             expected=entry.version,
             actual=head,
