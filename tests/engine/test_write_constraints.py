@@ -1,10 +1,12 @@
 """The constraints as data, and the checks that need nothing but a batch of rows."""
 
+import json
 import math
 
 import pyarrow as pa
 import pytest
 
+from omnigraph import Graph
 from omnigraph.compiler.schema import compile_schema
 from omnigraph.engine.write.columns import batch_schema, column
 from omnigraph.engine.write.constraints import (
@@ -172,3 +174,50 @@ def test_a_violation_says_everything_in_json():
             "message": "line 3: too much",
         }
     ]
+
+
+# --- uniqueness of floats: equal as in a group ---
+
+SAME_FLOATS = [(1.5, 1.5), (0.0, -0.0), ("NaN", "NaN"), ("Infinity", "Infinity")]
+
+
+@pytest.mark.parametrize(("one", "other"), SAME_FLOATS)
+@pytest.mark.parametrize("kind", ["F32", "F64"])
+@pytest.mark.parametrize("way", ["one load", "two loads", "many small loads", "schema"])
+def test_no_two_entities_share_a_unique_float(tmp_path, one, other, kind, way):
+    plain, unique = (f"node T {{ k: String @key  x: {kind}?{word} }}" for word in ("", " @unique"))
+    graph = Graph.init(
+        str(tmp_path / "g.omni"), plain if way == "schema" else unique, durability="process"
+    )
+
+    def line(name, value):
+        return json.dumps({"type": "T", "data": {"k": name, "x": value}})
+
+    others = [line(f"m{number}", float(number + 2)) for number in range(12)]
+    if way == "two loads":
+        graph.load(line("a", one), mode="append")
+    if way == "many small loads":  # storage then remembers what each small piece holds
+        for text in [line("a", one), *others]:
+            graph.load(text, mode="append")
+    before = graph.snapshot().graph_commit_id
+    with pytest.raises(ConstraintViolationError, match=r"@unique violation on T\.x"):  # noqa: PT012
+        if way == "schema":
+            graph.load("\n".join([line("a", one), line("b", other)]), mode="append")
+            before = graph.snapshot().graph_commit_id
+            graph.apply_schema(unique)
+        elif way == "one load":
+            graph.load("\n".join([line("a", one), *others, line("b", other)]), mode="append")
+        else:
+            graph.load(line("b", other), mode="append")
+    assert graph.snapshot().graph_commit_id == before
+
+
+def test_many_pairs_of_equal_values_are_told_by_their_own_rows(tmp_path):
+    schema = "node T { k: String @key  x: F64?  y: String?  @unique(x, y) }"
+    graph = Graph.init(str(tmp_path / "g.omni"), schema, durability="process")
+    rows = [("a", 2.0, "p"), ("b", 1.0, "p"), ("c", 1.0, "p"), ("d", 2.0, "q"), ("e", 2.0, "p"),
+            ("f", None, "p"), ("g", None, "p")]  # fmt: skip
+    lines = [json.dumps({"type": "T", "data": {"k": k, "x": x, "y": y}}) for k, x, y in rows]
+    with pytest.raises(ConstraintViolationError) as caught:
+        graph.load("\n".join(lines), mode="append")
+    assert [sorted(one.ids) for one in caught.value.violations] == [["a", "e"], ["b", "c"]]

@@ -53,6 +53,8 @@ class Narrowing:
         """The fragments that may hold one of the values in the column; None means any may."""
         if len(dataset.fragment_ids()) < NARROW_FRAGMENTS_MIN:
             return None
+        if any(value != value for value in wanted):
+            return None
         parts = self._parts_of(dataset)
         if not parts:
             return None

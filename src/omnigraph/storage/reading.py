@@ -140,7 +140,10 @@ def locate(pinned: Pinned, ids: Sequence[str]) -> pa.Table:
 
 
 def lookup(pinned: Pinned, wanted: Mapping[str, Sequence[Any]], columns: Sequence[str]) -> pa.Table:
-    """The columns of the rows that hold one of the wanted values in every column named there."""
+    """The columns of the rows that hold one of the wanted values in every column named there.
+
+    Of floats, -0.0 is 0.0, and NaN is NaN whatever its bits.
+    """
     short = {name: values for name, values in wanted.items() if len(values) <= _VALUE_LIST_MAX}
     chosen = _narrowed(pinned, short)
     if chosen is not None and not chosen:
@@ -154,9 +157,18 @@ def lookup(pinned: Pinned, wanted: Mapping[str, Sequence[Any]], columns: Sequenc
     names = [*columns, *(name for name in wanted if name not in columns)]
     found = rows(pinned, Scan(columns=names, fragments=chosen))
     for name, values in wanted.items():
-        options = pa.array(values, found.schema.field(name).type)
-        found = found.filter(pc.is_in(found[name], value_set=options, skip_nulls=True))
+        held = _one_zero_one_nan(found[name])
+        options = _one_zero_one_nan(pa.array(values, held.type))
+        found = found.filter(pc.is_in(held, value_set=options, skip_nulls=True))
     return found.select(list(columns))
+
+
+def _one_zero_one_nan(values: Any) -> Any:
+    """Floats as Arrow looks them up, which is by their bits."""
+    if not pa.types.is_floating(values.type):
+        return values
+    values = pc.add(values, pa.scalar(0, values.type))
+    return pc.if_else(pc.is_nan(values), pa.scalar(float("nan"), values.type), values)
 
 
 def _narrowed(pinned: Pinned, wanted: Mapping[str, Sequence[Any]]) -> list[int] | None:

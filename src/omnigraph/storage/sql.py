@@ -41,9 +41,16 @@ def literal(value: Value) -> str:
 
 
 def in_list(name: str, values: Iterable[Value]) -> str:
-    """`name` is one of the values; no values match no row, a null among them matches nothing."""
-    listed = ", ".join(literal(value) for value in values if value is not None)
-    return f"{column(name)} IN ({listed})" if listed else "false"
+    """`name` is one of the values; no values match no row, a null among them matches nothing.
+
+    NaN matches every NaN, whatever its bits.
+    """
+    given = [value for value in values if value is not None]
+    numbers = [value for value in given if value == value]
+    listed = ", ".join(literal(value) for value in numbers)
+    texts = [f"{column(name)} IN ({listed})"] if listed else []
+    texts += [f"isnan({column(name)})"] if len(numbers) < len(given) else []
+    return f"({' OR '.join(texts)})" if len(texts) > 1 else "".join(texts) or "false"
 
 
 def all_of(*conditions: str | None) -> str | None:

@@ -7,6 +7,7 @@ element, the shorter one first where one begins the other.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,20 @@ def equal_codes(values: Array) -> Codes:
     coded = values.dictionary_encode()
     codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     return np.asarray(codes, dtype=np.int64)
+
+
+def row_keys(columns: Sequence[Codes]) -> Codes:
+    """One integer per row, equal exactly where the rows are equal."""
+    keys = columns[0]
+    for column in columns[1:]:
+        low = int(column.min(initial=0))
+        width = int(column.max(initial=0)) - low + 1
+        top = int(keys.max(initial=0)) + 1
+        if top * width >= 1 << 62:
+            _, inverse = np.unique(keys, return_inverse=True)
+            keys = np.asarray(inverse, dtype=np.int64)
+        keys = keys * width + (column - low)
+    return keys
 
 
 def ordered_codes(values: Array) -> Codes:

@@ -14,11 +14,11 @@ import numpy.typing as npt
 from omnigraph.compiler.query import ir
 from omnigraph.engine.arrow import Array, pa
 from omnigraph.engine.expr.evaluate import Constants, Scope, column_of, evaluate
-from omnigraph.engine.expr.order import equal_codes, ordered_codes
+from omnigraph.engine.expr.order import equal_codes, ordered_codes, row_keys
 from omnigraph.engine.read.column import Positions
 from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.counting import weighted_counts
-from omnigraph.engine.read.relation import Relation, distinct_positions, row_keys
+from omnigraph.engine.read.relation import Relation, distinct_positions
 from omnigraph.engine.read.scope import RowScope
 from omnigraph.errors import InputError
 from omnigraph.storage.arrow_schema import value_type

@@ -7,10 +7,11 @@ from typing import Final
 import numpy as np
 
 from omnigraph.compiler.query import ir
+from omnigraph.engine.expr.order import row_keys
 from omnigraph.engine.read.column import Mask, Positions
 from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.lookup import HOPS_MAX, IDS_MAX, Lookups, TooMany
-from omnigraph.engine.read.relation import Relation, row_keys
+from omnigraph.engine.read.relation import Relation
 from omnigraph.engine.read.topology import Direction, Topology
 from omnigraph.engine.read.walk import reach
 

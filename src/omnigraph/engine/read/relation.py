@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from omnigraph.engine.expr.order import row_keys
 from omnigraph.engine.read.column import Mask, Positions
 
 
@@ -79,20 +80,6 @@ class Relation:
         keys = row_keys([self.columns[var] for var in self.columns])
         _, first, back = np.unique(keys, return_index=True, return_inverse=True)
         return self.take(first), np.asarray(back, dtype=np.int64)
-
-
-def row_keys(columns: list[Positions]) -> Positions:
-    """One integer per row, equal exactly where the rows are equal."""
-    keys = columns[0]
-    for column in columns[1:]:
-        low = int(column.min(initial=0))
-        width = int(column.max(initial=0)) - low + 1
-        top = int(keys.max(initial=0)) + 1
-        if top * width >= 1 << 62:
-            _, inverse = np.unique(keys, return_inverse=True)
-            keys = np.asarray(inverse, dtype=np.int64)
-        keys = keys * width + (column - low)
-    return keys
 
 
 def joined_rows(left: Positions, right: Positions) -> tuple[Positions, Positions]:

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from omnigraph.compiler.query.ir import CompareOp
 from omnigraph.engine.expr.compare import compare, number_scalar
+from omnigraph.engine.expr.order import equal_codes, row_keys
 from omnigraph.engine.write.columns import CellProblem
 from omnigraph.engine.write.values import shown
 from omnigraph.engine.write.violations import Findings, Violation
@@ -418,20 +419,30 @@ def check_unique(
     """The rule inside one batch whose ids are all different."""
     if rows.num_rows < 2:
         return
-    columns = list(rule.columns)
-    keyed = rows.select(["id", *(c for c in columns if c != "id")]).append_column(
-        "#row", pa.array(np.arange(rows.num_rows))
-    )
-    whole = keyed.filter(_all_valid(keyed, columns))
-    groups: Any = whole.group_by(columns).aggregate([("#row", "count"), ("#row", "min")])
-    twice = groups.filter(pc.greater(groups["#row_count"], pa.scalar(1))).sort_by("#row_min")
+    there, keys = unique_keys([rows], rule.columns)
+    order = np.argsort(keys, kind="stable")
+    first = np.flatnonzero(np.diff(keys[order], prepend=-1))  # where another value begins
+    first = first[np.diff(first, append=len(order)) > 1]
+    twice = np.stack([there[order[first]], there[order[first + 1]]], axis=1)
     described = []
-    for group in twice.slice(0, found.room).to_pylist():
-        same: Any = whole.filter(_agree(whole, columns, group)).slice(0, 2)
-        ids, at = same["id"].to_pylist(), same["#row"].to_pylist()
-        value = tuple_text([group[name] for name in columns])
-        described.append(repeated(entity, columns, value, ids, place_of(at[1])))
-    found.add(described, total=twice.num_rows)
+    for one, other in twice[np.argsort(twice[:, 0])][: found.room].tolist():
+        value = tuple_text([rows[name][one].as_py() for name in rule.columns])
+        ids = [rows["id"][one].as_py(), rows["id"][other].as_py()]
+        described.append(repeated(entity, rule.columns, value, ids, place_of(other)))
+    found.add(described, total=len(twice))
+
+
+def unique_keys(
+    tables: Sequence[pa.Table], columns: Sequence[str]
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """The rows, counted through all tables, without a null among the columns; and a number for
+    each, equal exactly where the values are, as in a group: NaN equals NaN, -0.0 equals 0.0."""
+    codes = []
+    for name in columns:
+        chunks: list[Any] = [chunk for table in tables for chunk in table[name].chunks]
+        codes.append(equal_codes(pa.concat_arrays(chunks)))
+    there = np.flatnonzero(np.logical_and.reduce([column >= 0 for column in codes]))
+    return there, row_keys([column[there] for column in codes])
 
 
 def tuple_text(values: Sequence[Any]) -> str:
@@ -443,18 +454,3 @@ def _cell_text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
-
-
-def _all_valid(rows: pa.Table, columns: Sequence[str]) -> Any:
-    mask: Any = rows[columns[0]].is_valid()
-    for name in columns[1:]:
-        mask = pc.and_(mask, rows[name].is_valid())
-    return mask
-
-
-def _agree(rows: pa.Table, columns: Sequence[str], group: dict[str, Any]) -> Any:
-    mask: Any = None
-    for name in columns:
-        same: Any = pc.equal(rows[name], pa.scalar(group[name], type=rows.schema.field(name).type))
-        mask = same if mask is None else pc.and_(mask, same)
-    return mask

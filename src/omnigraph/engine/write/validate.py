@@ -26,6 +26,7 @@ from omnigraph.engine.write.constraints import (
     repeated,
     rules_of,
     tuple_text,
+    unique_keys,
 )
 from omnigraph.engine.write.stored import Stored
 from omnigraph.engine.write.violations import Findings
@@ -102,17 +103,10 @@ def _check_unique(change: TableChange, rule: Unique, stored: Stored, found: Find
     theirs = _same_values(change, columns, stored)
     if theirs.num_rows == 0:
         return
-    held: dict[tuple[Any, ...], str] = {}
-    for row in theirs.to_pylist():
-        held.setdefault(tuple(row[name] for name in columns), row["id"])
-    # Only rows whose first value is held are worth looking at one by one.
-    first: Any = pc.is_in(mine[columns[0]], value_set=pc.unique(_flat(theirs[columns[0]])))
-    suspects = np.flatnonzero(np.asarray(first))
     clashes = []
-    for at, row in zip(suspects, mine.take(pa.array(suspects)).to_pylist(), strict=True):
-        values = tuple(row[name] for name in columns)
-        if None not in values and values in held:
-            clashes.append((int(at), row["id"], held[values], values))
+    for at, holder in _held(mine, theirs, columns):
+        values = [mine[name][at].as_py() for name in columns]
+        clashes.append((at, mine["id"][at].as_py(), theirs["id"][holder].as_py(), values))
     found.add(
         [
             repeated(
@@ -122,6 +116,17 @@ def _check_unique(change: TableChange, rule: Unique, stored: Stored, found: Find
         ],
         total=len(clashes),
     )
+
+
+def _held(mine: pa.Table, theirs: pa.Table, columns: Sequence[str]) -> list[tuple[int, int]]:
+    """Rows of mine whose values a row of theirs has, each with the first that has them."""
+    there, keys = unique_keys([mine, theirs], columns)
+    split = int(np.searchsorted(there, mine.num_rows))
+    known, at = np.unique(keys[split:], return_index=True)
+    found = np.searchsorted(known, keys[:split]).clip(max=max(0, len(known) - 1))
+    same = np.flatnonzero(known[found] == keys[:split]) if len(known) else found[:0]
+    holders = there[split:][at[found[same]]] - mine.num_rows
+    return list(zip(there[:split][same].tolist(), holders.tolist(), strict=True))
 
 
 def _same_values(change: TableChange, columns: Sequence[str], stored: Stored) -> pa.Table:
