@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,7 +27,7 @@ ADDED_IDS_MAX: Final = 4096
 COLUMN_BYTES_MAX: Final = 512 * 1024 * 1024  # a bigger column is never kept whole
 SEARCHED_IDS_MAX: Final = 4  # so few ids are looked for one by one before there is a map
 
-_ID_RANKS: Final = "#ranks"  # beside the codes of columns; no column has such a name
+_ID_ORDER, _ID_RANKS = "#order", "#ranks"  # beside the codes of columns, whose names are others
 _lineages = itertools.count(1)
 
 
@@ -55,10 +55,12 @@ class Frame:
         lineage: int,
         ids: IdMap | None = None,
         change: Change | None = None,
+        part: bool = False,
     ) -> None:
         self.source = source
         self.lineage = lineage
         self.change = change
+        self.part = part
         self.alive = alive
         self.length = row_ids.length
         self.live = self.length if alive is None else int(np.count_nonzero(alive))
@@ -76,8 +78,8 @@ class Frame:
         return cls.of(source, source.read(columns))
 
     @classmethod
-    def of(cls, source: Source, table: ArrowTable) -> Frame:
-        """From rows that were read already; they may be a part of the table only."""
+    def of(cls, source: Source, table: ArrowTable, *, part: bool = False) -> Frame:
+        """From rows that were read already. Of a `part` of the table, no column is read whole."""
         row_ids = one_array(table[ROW_ID]).to_numpy(zero_copy_only=False)
         if len(row_ids) > 1 and not (row_ids[1:] > row_ids[:-1]).all():
             order = np.argsort(row_ids)
@@ -85,7 +87,7 @@ class Frame:
             table = table.take(pa.array(order))
         names = [name for name in table.column_names if name != ROW_ID]
         loaded = {name: Column.of(one_array(table[name])) for name in names}
-        return cls(source, Growable(row_ids), None, loaded, lineage=next(_lineages))
+        return cls(source, Growable(row_ids), None, loaded, lineage=next(_lineages), part=part)
 
     @classmethod
     def bare(cls, source: Source, row_ids: RowIds) -> Frame:
@@ -222,27 +224,32 @@ class Frame:
 
     def codes(self, name: str) -> Positions:
         """By position: equal values have equal numbers, null is -1."""
-        with self._lock:
-            known = self._codes.get(name)
-        if known is None:
-            known = equal_codes(self.column(name).whole())
-            with self._lock:
-                self._codes[name] = known
-        return known
+        return self._made(name, lambda: equal_codes(self.column(name).whole()))
+
+    def id_order(self) -> Positions:
+        """Every position, by the ids."""
+        return self._made(_ID_ORDER, self._sorted_ids)
 
     def id_ranks(self) -> Positions:
         """By position: the place of the id among all ids of the table."""
+        return self._made(_ID_RANKS, lambda: _inverse(self.id_order()))
+
+    def _sorted_ids(self) -> Positions:
+        order = pc.sort_indices(self.column("id").whole()).to_numpy()
+        return np.asarray(order, dtype=np.int64)
+
+    def _made(self, key: str, make: Callable[[], Positions]) -> Positions:
         with self._lock:
-            known = self._codes.get(_ID_RANKS)
+            known = self._codes.get(key)
         if known is None:
-            order = pc.sort_indices(self.column("id").whole()).to_numpy()
-            known = np.empty(len(order), dtype=np.int64)
-            known[order] = np.arange(len(order), dtype=np.int64)
+            known = make()
             with self._lock:
-                self._codes[_ID_RANKS] = known
+                self._codes[key] = known
         return known
 
     def _worth_keeping(self, name: str, wanted: int) -> bool:
+        if self.part:
+            return False
         asked = self.note_use(name)
         if self.length <= SMALL_TABLE_ROWS:
             return True
@@ -339,6 +346,12 @@ class Frame:
             alive[: self.length] = self.alive
         alive[deleted_at] = False
         return alive
+
+
+def _inverse(order: Positions) -> Positions:
+    ranks = np.empty(len(order), dtype=np.int64)
+    ranks[order] = np.arange(len(order), dtype=np.int64)
+    return ranks
 
 
 def _by_row_id(table: ArrowTable) -> ArrowTable:

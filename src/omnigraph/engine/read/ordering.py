@@ -122,15 +122,18 @@ def _near_enough(run: Run, expr: ir.Nearest, relation: Relation, wanted: int) ->
 
 def _by_id(run: Run, relation: Relation, tie_break: Sequence[ir.Expr]) -> Relation:
     """All rows, by the ids of their variables: the first of them are what a limit would show."""
-    keys = []
-    for one in tie_break:
-        assert isinstance(one, ir.IdRef), "rows that are not grouped are told apart by ids"
-        positions = relation[one.var]
-        # The last cell stands for -1, which is null and comes first.
-        ranks = np.append(run.frame_of(one.var).id_ranks(), -1)
-        keys.append(ranks[positions])
-    if relation.count < 2 or not keys or (len(keys) == 1 and (np.diff(keys[0]) > 0).all()):
+    names = [one.var for one in tie_break if isinstance(one, ir.IdRef)]
+    assert len(names) == len(tie_break), "rows that are not grouped are told apart by ids"
+    if relation.count < 2 or not names:
         return relation
+    if len(names) == 1:
+        frame = run.frame_of(names[0])
+        if relation.count == frame.length and (np.diff(relation[names[0]]) == 1).all():
+            return relation.take(frame.id_order())  # every entity, once
+    # The last cell stands for -1, which is null and comes first.
+    keys = [np.append(run.frame_of(var).id_ranks(), -1)[relation[var]] for var in names]
+    if len(keys) == 1:
+        return relation.take(np.argsort(keys[0], kind="stable"))
     return relation.take(np.lexsort(keys[::-1]))
 
 

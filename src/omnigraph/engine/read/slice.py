@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Final
 
 from omnigraph.compiler.query import ir
 from omnigraph.engine.expr.sql import push_down, sortable_by_storage
@@ -16,6 +17,8 @@ from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.frame import Frame
 from omnigraph.engine.read.ordering import Window
 from omnigraph.storage.reading import Order
+
+LATE_SHARE: Final = 8  # if fewer than this part of the rows is shown, their columns are read late
 
 
 def sliced(run: Run, plan: ir.ReadPlan, window: Window) -> ir.MatchBlock:
@@ -28,25 +31,34 @@ def sliced(run: Run, plan: ir.ReadPlan, window: Window) -> ir.MatchBlock:
     if any(_needs_everything(part) for expr in exprs for part in ir.walk(expr)):
         return block
     pushed = push_down(binding.conditions, run.constants)
-    columns = _columns(run, [*pushed.rest, *_expressions(plan)])
+    rows = run.entry_of(binding.var).row_count
     order = None
-    if window.wanted is not None and window.wanted < run.entry_of(binding.var).row_count:
+    needed = [*pushed.rest, *_expressions(plan)]
+    if window.wanted is not None and window.wanted < rows:
         order = _order(run, plan) if not pushed.rest else None
+        if order is None and window.wanted * LATE_SHARE < rows and not _uses_all_rows(plan):
+            needed = [*pushed.rest, *_order_keys(plan)]  # the others later, for the rows shown
     detail = f"${binding.var}: {binding.type_name}"
     with run.trace.step("read", f"{detail} (pushed down)") as step:
         source = run.caches.source(run.entry_of(binding.var))
-        frame = Frame.of(
-            source,
-            source.read(
-                columns,
-                where=pushed.where,
-                limit=window.wanted if order else None,
-                order_by=order or (),
-            ),
+        found = source.read(
+            _columns(run, needed),
+            where=pushed.where,
+            limit=window.wanted if order else None,
+            order_by=order or (),
         )
+        frame = Frame.of(source, found, part=True)
         step.rows = frame.length
     run.slices[binding.var] = frame
     return replace(block, bindings=(replace(binding, conditions=pushed.rest),))
+
+
+def _uses_all_rows(plan: ir.ReadPlan) -> bool:
+    return plan.grouping is not None or plan.distinct
+
+
+def _order_keys(plan: ir.ReadPlan) -> list[ir.Expr]:
+    return [*(one.expr for one in plan.orderings), *plan.tie_break]
 
 
 def _only_binding(block: ir.MatchBlock) -> ir.NodeBinding | None:
@@ -96,7 +108,7 @@ def _names(run: Run, exprs: Sequence[ir.Expr]) -> Iterator[str]:
 
 def _order(run: Run, plan: ir.ReadPlan) -> tuple[Order, ...] | None:
     """The order as storage columns; None when storage would sort otherwise than we do."""
-    if plan.grouping is not None or plan.distinct:
+    if _uses_all_rows(plan):
         return None
     keys = [(one.expr, one.descending) for one in plan.orderings]
     keys += [(expr, False) for expr in plan.tie_break]
