@@ -68,8 +68,8 @@ class Doubt:
         if branch is None:
             return False
         landed = self._rooms.manifests.find_commit(branch, sidecar.graph_commit_id) is not None
-        if verdict is None and not landed:
-            # Somebody else gave the write up while we were asleep; what we did since is not theirs.
+        if verdict is None:
+            # Somebody else settled the write while we were asleep; what we did since is not theirs.
             self._recovery.undo_late(sidecar, lease)
         return landed
 

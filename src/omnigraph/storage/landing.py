@@ -213,12 +213,18 @@ def _compact(handles: Handles, write: StagedWrite, rewrites: Rewrites) -> Any:
         ]
         Compaction.commit(own, results, {})
     except (OSError, ValueError) as cause:
-        if "conflict" in str(cause).lower():
+        if _is_conflict(cause):
             raise _moved(handles, write) from cause
         if is_refusal(cause):
             raise _refused(write, cause) from cause
         raise _unknown(handles, write, cause) from cause
     return handles.head(write.location, write.branch)
+
+
+def _is_conflict(cause: BaseException) -> bool:
+    """Whether the library says, in one of its ways, that somebody else was there before."""
+    text = str(cause).lower()
+    return "conflict" in text or "incompatible transaction" in text
 
 
 def _index_part(write: StagedWrite, transaction: Any) -> StagedWrite:

@@ -245,9 +245,13 @@ class Recovery:
 
     def _roll_forward(self, deed: _Deed, branch: Branch, updates: tuple[TableUpdate, ...]) -> None:
         sidecar, snapshot = deed.sidecar, self._rooms.manifests.head(branch)
-        # Maintenance goes forward with the tables that moved; the others are given up.
+        if deed.lease.can_lapse:
+            # Maintenance takes several versions of a table: one that has not come to the last may
+            # still be under way, so it is given up like those that have not moved.
+            promised = {effect.table_key: effect.version_to_be for effect in sidecar.effects}
+            updates = tuple(one for one in updates if one.version == promised[one.table_key])
         landed = {update.table_key for update in updates}
-        given_up = [e for e in sidecar.effects if e.table_key not in landed]
+        given_up = [effect for effect in sidecar.effects if effect.table_key not in landed]
         fences = self._fenced(deed, given_up, snapshot)
         changeset = sidecar.changeset(
             (*updates, *fences),
