@@ -217,6 +217,94 @@ UNRESOLVED = [
 ]
 
 
+ABC = "node A {} node B {} node C {}"
+EXCHANGED = {
+    "two types": (
+        ABC,
+        'node B @rename_from("A") {} node A @rename_from("B") {} node C {}',
+        'node type B declares @rename_from("A"), but both B and A',
+    ),
+    "three types in a ring": (
+        ABC,
+        'node A @rename_from("B") {} node B @rename_from("C") {} node C @rename_from("A") {}',
+        'node type A declares @rename_from("B"), but both A and B',
+    ),
+    "a name that another one still has": (
+        ABC,
+        'node A {} node B @rename_from("A") {} node C {}',
+        'node type B declares @rename_from("A"), but both B and A',
+    ),
+    "a name that is there, from one that goes": (
+        ABC,
+        'node B @rename_from("A") {} node C {}',
+        'node type B declares @rename_from("A"), but both B and A',
+    ),
+    "a chain": (
+        ABC,
+        'node D @rename_from("C") {} node C @rename_from("B") {} node A {}',
+        'node type C declares @rename_from("B"), but both C and B',
+    ),
+    "edge types": (
+        "node N {} edge E: N -> N edge F: N -> N",
+        'node N {} edge E: N -> N @rename_from("F") edge F: N -> N @rename_from("E")',
+        'edge type E declares @rename_from("F"), but both E and F',
+    ),
+    "two properties of one type": (
+        "node N { a: I32? b: I32? }",
+        'node N { a: I32? @rename_from("b") b: I32? @rename_from("a") }',
+        'property N.a declares @rename_from("b"), but both a and b',
+    ),
+    "two properties of different types": (
+        "node N { a: I32? b: String? }",
+        'node N { a: String? @rename_from("b") b: I32? @rename_from("a") }',
+        'property N.a declares @rename_from("b"), but both a and b',
+    ),
+    "properties of a type that is renamed": (
+        "node N { a: I32? b: I32? }",
+        'node M @rename_from("N") { a: I32? @rename_from("b") b: I32? }',
+        'property M.a declares @rename_from("b"), but both a and b',
+    ),
+    "properties of an edge": (
+        "node N {} edge E: N -> N { a: I32? b: I32? }",
+        'node N {} edge E: N -> N { a: I32? b: I32? @rename_from("a") }',
+        'property E.b declares @rename_from("a"), but both b and a',
+    ),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "message"), EXCHANGED.values(), ids=EXCHANGED.keys())
+def test_names_cannot_be_exchanged_in_one_apply(old, new, message):
+    with pytest.raises(SchemaError) as caught:
+        plan(old, new)
+    assert message in caught.value.message
+    assert "third name" in caught.value.hint
+
+
+def test_names_are_exchanged_by_way_of_a_third():
+    texts = [
+        "node A {} node B { z: I32? }",
+        'node T @rename_from("A") {} node B { z: I32? }',
+        'node T @rename_from("A") {} node A @rename_from("B") { z: I32? }',
+        'node B @rename_from("T") {} node A @rename_from("B") { z: I32? }',
+    ]
+    accepted = compile_schema(texts[0])
+    for text in texts[1:]:
+        found = plan_migration(accepted, compile_schema(text))
+        assert [step.kind for step in found.steps] == ["rename_type"]
+        accepted = found.catalog
+
+
+def test_a_hint_that_has_done_its_work_may_stay_when_its_name_lives_again():
+    first = plan("node A {}", 'node B @rename_from("A") {}').catalog
+    text = 'node B @rename_from("A") {} node A { x: I32? }'
+    second = plan_migration(first, compile_schema(text))
+    assert [step.kind for step in second.steps] == ["add_type"]
+    again = plan_migration(second.catalog, compile_schema(text))
+    assert again.steps == ()
+    without = plan_migration(again.catalog, compile_schema('node B @rename_from("A") {}'))
+    assert [step.kind for step in without.steps] == ["drop_type"]
+
+
 @pytest.mark.parametrize(("new", "message", "hint"), UNRESOLVED)
 def test_a_rename_hint_must_name_one_thing_that_is_there(new, message, hint):
     with pytest.raises(SchemaError) as caught:

@@ -112,6 +112,57 @@ def test_other_branches_are_named(graph):
     assert graph.apply_schema(schema("@index(team)", "")).applied
 
 
+def test_the_schema_that_is_there_is_never_refused(graph):
+    graph.create_branch("b")
+    for text in (OLD, f"// deployed again\n{OLD}"):
+        result = graph.apply_schema(text)
+        assert (result.applied, result.commit, result.steps) == (False, None, ())
+    assert len(graph.commits()) == len(graph.commits("b"))
+
+
+@pytest.mark.parametrize("late", ["main", "side"])
+def test_a_branch_made_during_an_apply_refuses_it(graph, meddled, late):
+    """It would be left with the old schema: never to be merged, and in the way of every apply."""
+    steps, other = meddled
+
+    def make():
+        graph.create_branch("side")
+        if late == "side":
+            graph.create_branch("late", "side")
+
+    steps.deed = make
+    text = schema("@index(team)", "")
+    with pytest.raises(ConflictError, match="found non-main branches: "):
+        other.apply_schema(text)
+    for name in graph.branches()[1:]:
+        graph.merge(name, delete_branch=True)
+    assert graph.apply_schema(text).applied
+
+
+def test_a_branch_waits_for_an_apply_that_is_landing(graph):
+    made = []
+
+    def make():
+        made.append(graph.create_branch("late"))
+
+    class Landing:
+        def reach(self, step):
+            if step is Step.WRITE_LEASED and not made:
+                thread = threading.Thread(target=make)
+                threads.append(thread)
+                thread.start()
+                thread.join(0.3)
+                made.append(None)
+
+    threads = []
+    with Graph.open(graph.uri, world=World(steps=Landing(), durability="process")) as applying:
+        assert applying.apply_schema(schema("@index(team)", "")).applied
+    threads[0].join(60)
+    assert made[0] is None, "the branch was made while the schema was landing"
+    assert graph.schema_source("late") == graph.schema_source()
+    assert graph.merge("late").outcome == "already_up_to_date"
+
+
 class Meddler:
     """Does something once, right before the lease is taken."""
 

@@ -117,6 +117,21 @@ class Core:
             return ()
         return self.writer.recovery.sweep(wait_ms=wait_ms)
 
+    def create_branch(self, name: str, from_branch: str, *, actor_id: str | None) -> Branch:
+        """Fork a branch at its parent's head.
+
+        Under the parent's lease and after its unfinished writes: a schema that is being applied,
+        or whose apply died half way, would leave the new branch behind with the old one.
+        """
+        self.require_writable()
+        parent = self.branch(from_branch)
+
+        def create(lease: Lease) -> Branch:
+            self.writer.recovery.sweep_branch(parent, lease)
+            return self.rooms.refs.create(name, from_branch, actor_id=actor_id)
+
+        return self.rooms.leases.holding(parent.id, create, wait_ms=LEASE_WAIT_MS_MAX)
+
     def delete_branch(self, name: str) -> None:
         """End a branch; a writer at work on it finishes first."""
         self.require_writable()
@@ -138,7 +153,7 @@ class Core:
             if from_branch is None:
                 raise
         try:
-            return self.rooms.refs.create(name, from_branch, actor_id=actor_id), True
+            return self.create_branch(name, from_branch, actor_id=actor_id), True
         except AlreadyExistsError:
             return self.branch(name), False  # another load has made it since we looked
 

@@ -160,7 +160,6 @@ class _Apply:
     def prepare(self, context: WriteContext) -> Prepared | None:
         self.base = context.snapshot
         if self._accepted_hash is None:
-            _require_only_main(self._core)
             self._accepted_hash = self.base.schema.hash
         elif self.base.schema.hash != self._accepted_hash:
             # Going on would undo what somebody else has just applied.
@@ -170,10 +169,9 @@ class _Apply:
         self.plan.require_supported()
         if not self.plan.steps:
             return None
+        _require_only_main(self._core)
         self.evolution = evolution_of(self.plan, accepted)
         self._validate(context)
-        # Only now, because whatever was asked before costs less than a table.
-        _require_only_main(self._core)
         return self._prepared(context)
 
     def _validate(self, context: WriteContext) -> None:
@@ -207,6 +205,8 @@ class _Apply:
             ),
             schema=_record(self.plan.catalog),
             rely_on_head=True,
+            # A branch is made under main's lease too: whatever is not there now comes after us.
+            last_look=lambda: _require_only_main(self._core),
         )
 
     def _moving(self) -> list[TableEvolution]:

@@ -368,9 +368,7 @@ class Graph(HistoryCalls, SchemaCalls, MaintenanceCalls):
 
     def create_branch(self, name: str, from_branch: str = MAIN, actor: str | None = None) -> Branch:
         """Fork the whole graph; no table is copied."""
-        core = self._opened()
-        core.require_writable()
-        return core.rooms.refs.create(name, from_branch, actor_id=actor)
+        return self._opened().create_branch(name, from_branch, actor_id=actor)
 
     def delete_branch(self, name: str, actor: str | None = None) -> None:  # noqa: ARG002
         """End a branch; what was merged stays, its own commits go."""

@@ -75,7 +75,8 @@ class Prepared:
 
     `relied_on` names the tables that were read for decisions beside those that are staged; the
     versions are those of the snapshot. `strict` refuses a moved table, otherwise the write is
-    prepared again. `rely_on_head` extends the reliance to the whole branch.
+    prepared again. `rely_on_head` extends the reliance to the whole branch. `last_look` is asked
+    under the lease, before anything is armed, and may raise.
     """
 
     staged: tuple[StagedWrite, ...] = ()
@@ -86,6 +87,7 @@ class Prepared:
     relied_on: frozenset[str] = frozenset()
     strict: bool = False
     rely_on_head: bool = False
+    last_look: Callable[[], None] | None = None
     merged_parent_commit_id: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
 
@@ -359,6 +361,8 @@ class Writer:
         _require_head(intent, fresh)
         self._require_unmoved(write.base, fresh, prepared)
         self._require_no_drift(fresh, prepared, stuck)
+        if prepared.last_look is not None:
+            prepared.last_look()
         stop_if_asked()  # for the last time: what is begun from here on is finished or undone
         return self._land(write, fresh, lease)
 

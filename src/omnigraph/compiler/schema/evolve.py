@@ -35,10 +35,8 @@ def plan_migration(
     """The steps from the accepted schema to the desired one.
 
     `SchemaError` when a `@rename_from` hint names nothing, or something that another declaration
-    claims. With `allow_data_loss`, drops are hard: the past goes too.
+    is or claims. With `allow_data_loss`, drops are hard: the past goes too.
     """
-    if accepted.hash == desired.hash:
-        return SchemaPlan(steps=(), catalog=desired)
     mode: DropMode = "hard" if allow_data_loss else "soft"
     nodes = _matched("node", accepted.nodes, desired.nodes)
     edges = _matched("edge", accepted.edges, desired.edges)
@@ -61,6 +59,9 @@ def plan_migration(
         steps += _edge(old, new, nodes, mode)
     steps += [_dropped("edge", name, mode) for name in edges.dropped]
     steps += [_dropped("node", name, mode) for name in nodes.dropped]
+    # Only now: hints are no part of the hash, and one that cannot be meant has to be told.
+    if accepted.hash == desired.hash:
+        return SchemaPlan(steps=(), catalog=desired)
     return SchemaPlan(steps=tuple(steps), catalog=with_key_order(desired, keys))
 
 
@@ -72,7 +73,7 @@ def _matched(
     return match_names(
         label=f"{kind} type ",
         unknown=_UNKNOWN_TYPE,
-        accepted=accepted,
+        accepted={name: made.rename_from for name, made in accepted.items()},
         hints={name: made.rename_from for name, made in desired.items()},
     )
 

@@ -70,7 +70,7 @@ class Pair:
         matching = match_names(
             label=f"property {new.name}.",
             unknown=_UNKNOWN_PROPERTY,
-            accepted=[prop.name for prop in old.properties],
+            accepted={prop.name: prop.rename_from for prop in old.properties},
             hints={prop.name: prop.rename_from for prop in new.properties},
         )
         return cls(kind=kind, old=old, new=new, properties=matching, mode=mode)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from omnigraph.compiler.diagnostics import did_you_mean
@@ -20,14 +20,19 @@ class Matching:
 
 
 def match_names(
-    *, label: str, unknown: str, accepted: Iterable[str], hints: Mapping[str, str | None]
+    *,
+    label: str,
+    unknown: str,
+    accepted: Mapping[str, str | None],
+    hints: Mapping[str, str | None],
 ) -> Matching:
     """Match by name first, so that a hint that has done its work is harmless; then by hint.
 
-    `hints` maps every desired name to its `@rename_from`. `label` stands before a name in errors;
-    `unknown` ends the one about a hint that names nothing.
+    `hints` maps every desired name to its `@rename_from`, `accepted` every accepted one. `label`
+    stands before a name in errors; `unknown` ends the one about a hint that names nothing.
     """
-    known = set(accepted)
+    known = accepted.keys()
+    _check_no_exchange(label, accepted, hints)
     found = {name: name for name in hints if name in known}
     taken = {name: name for name in found}
     for name, hint in hints.items():
@@ -53,3 +58,25 @@ def match_names(
         added=tuple(sorted(name for name in hints if name not in found)),
         dropped=tuple(sorted(known - taken.keys())),
     )
+
+
+def _check_no_exchange(
+    label: str, accepted: Mapping[str, str | None], hints: Mapping[str, str | None]
+) -> None:
+    """A thing that is there cannot also become another one that is there.
+
+    Matched by name, a swap would mean nothing, or take the values of one for those of the other.
+    Only a hint that the accepted declaration had already has done its work: what bears the old
+    name now came later.
+    """
+    for name, hint in hints.items():
+        if hint is None or hint == name or name not in accepted or hint not in accepted:
+            continue
+        if accepted[name] != hint:
+            raise SchemaError(
+                f'{label}{name} declares @rename_from("{hint}"), but both {name} and {hint} are '
+                "there already",
+                hint=f"to exchange names, rename {name} to a third name first, in an apply of its "
+                "own; if nothing is to be renamed, remove the hint",
+                entity=f"{label}{name}",
+            )
