@@ -173,9 +173,19 @@ class ConstraintViolationError(InputError):
 
 
 class RecordError(InputError):
-    """A record of a load that cannot be read; `line` (or `record`) says which."""
+    """A record of a load that cannot be read; `line` (or `record`) says which.
+
+    A load tells all that is wrong at once: `total` counts everything, `violations` lists what is
+    wrong with the records that could be read, `offenders` the first of both.
+    """
 
     code = "bad-record"
+
+    def to_json(self) -> dict[str, Any]:
+        body = super().to_json()
+        if "violations" in self.facts:
+            body["violations"] = [one.to_json() for one in self.facts["violations"]]
+        return body
 
 
 class LimitExceededError(InputError):
@@ -264,16 +274,24 @@ class KeyConflictError(ConflictError):
     code = "key-conflict"
 
     def __init__(
-        self, *, entity_kind: str, type_name: str, entity_id: str, place: str | None = None
+        self,
+        *,
+        entity_kind: str,
+        type_name: str,
+        entity_id: str,
+        place: str | None = None,
+        more: int = 0,
     ) -> None:
         where = f"{place}: " if place else ""
+        others = f" (and {more} more)" if more else ""
         super().__init__(
-            f"{where}{entity_kind} {type_name} '{entity_id}' already exists",
+            f"{where}{entity_kind} {type_name} '{entity_id}' already exists{others}",
             hint="load with mode merge to update existing entities",
             entity_kind=entity_kind,
             type_name=type_name,
             entity_id=entity_id,
             place=place,
+            total=more + 1,
         )
 
 

@@ -66,6 +66,80 @@ def test_the_rest_lands_and_every_reason_is_written(tmp_path):
     assert len(new) == 3
 
 
+# schema, records, the names that stay
+RIVALS = {
+    "a rival that goes as a repeated id": (
+        "node M { k: String @key  p: String? @unique }",
+        [node("M", k="a", p="1"), node("M", k="a", p="2"), node("M", k="b", p="2")],
+        ["a", "b"],
+    ),
+    "the first of an id goes for another reason": (
+        "node M { k: String @key  p: String? @unique }",
+        [node("M", k="z", p="1"), node("M", k="a", p="1"), node("M", k="a", p="2")],
+        ["a", "z"],
+    ),
+    "a rival in one rule that goes by another": (
+        "node M { k: String @key  p: String? @unique  q: String? @unique }",
+        [
+            node("M", k="a", p="1"),
+            node("M", k="b", p="1", q="1"),
+            node("M", k="c", q="1"),
+            node("M", k="d", q="1"),
+        ],
+        ["a", "c"],
+    ),
+    "a chain of rivals": (
+        "node M { k: String @key  p: String? @unique  q: String? @unique }",
+        [node("M", k=f"k{i:02}", p=f"p{(i + 1) // 2}", q=f"q{i // 2}") for i in range(40)],
+        [f"k{i:02}" for i in range(0, 40, 2)],
+    ),
+    "an edge whose rival has no end": (
+        "node N { k: String @key }\nedge R: N -> N { tag: String? @unique }",
+        [
+            node("N", k="a"),
+            edge("R", "a", "zz", id="gone", tag="t"),
+            edge("R", "a", "a", id="stays", tag="t"),
+        ],
+        ["a", "stays"],
+    ),
+    "an edge too many that has no end": (
+        "node N { k: String @key }\nedge R: N -> N @card(0..1)",
+        [
+            node("N", k="a"),
+            edge("R", "a", "zz", id="gone"),
+            edge("R", "a", "a", id="stays"),
+        ],
+        ["a", "stays"],
+    ),
+    "a bad value": (
+        "node M { k: String @key  p: String? @unique  n: I32?  @range(n, 0..9) }",
+        [node("M", k="a", p="1", n=99), node("M", k="b", p="1"), node("M", k="a", p="2")],
+        ["a", "b"],
+    ),
+}
+
+
+@pytest.mark.parametrize("ranges", [False, True])
+@pytest.mark.parametrize("case", RIVALS)
+def test_no_record_goes_because_of_one_that_goes_itself(tmp_path, monkeypatch, case, ranges):
+    if ranges:
+        monkeypatch.setattr("omnigraph.pipeline.checks.CHECK_RANGE_KEYS", 1)
+        monkeypatch.setattr("omnigraph.pipeline.checks.CHECK_LOOKUP_KEYS_MAX", 0)
+    schema, lines, stay = RIVALS[case]
+    twins = Twins(tmp_path, schema)
+    report = bulk_load(
+        twins.bulk_uri, str(twins.write(ndjson(lines))), mode="append", on_error="quarantine"
+    )
+    with Graph.open(twins.bulk_uri) as graph:
+        ids = sorted(json.loads(line)["data"]["id"] for line in graph.export())
+    assert ids == stay
+    assert report.rejected_total == len(lines) - len(stay)
+    put_aside = [
+        int(one["place"].rpartition(":")[2]) for one in quarantined(tmp_path / "bulk.quarantine")
+    ]
+    assert len(set(put_aside)) == len(put_aside) == report.rejected_total
+
+
 def test_a_clean_load_writes_no_quarantine(tmp_path):
     twins = Twins(tmp_path, SCHEMA)
     path = twins.write(ndjson(BASE))

@@ -86,6 +86,71 @@ CASES = {
             edge("WorksAt", "a", "X"),
         ],
     ),
+    "every kind at once, backwards": (
+        "append",
+        [
+            edge("WorksAt", "a", "Y"),
+            edge("Knows", "a", "b"),
+            edge("Knows", "d", "zz"),
+            node("Person", name="d", email="a@x"),
+            node("Person", name="e"),
+            node("Person", name="e"),
+            node("Person", name="b"),
+            node("Person", name="f", age=151, role="king", email="nobody"),
+            node("Person", name=7),
+            "{oops",
+            node("Persona", name="d"),
+        ],
+    ),
+    "one id three times": ("append", [node("Note", id="q", text=str(i)) for i in range(3)]),
+    "two ids twice, told at their second places": (
+        "append",
+        [node("Person", name=name) for name in ("x", "y", "y", "x")],
+    ),
+    "one value three times": (
+        "append",
+        [node("Person", name=name, email="q@x") for name in ("x", "y", "z")],
+    ),
+    "a doubled edge and a missing end": (
+        "append",
+        [
+            edge("Owns", "a", "X", id="q"),
+            edge("Owns", "zz", "X", id="q"),
+            edge("Knows", "a", "zz"),
+        ],
+    ),
+    "an existing key and a missing end": (
+        "append",
+        [edge("Knows", "zz", "a"), node("Person", name="a", email="b@x")],
+    ),
+    "several existing keys": ("append", [node("Person", name=name) for name in "cba"]),
+    "edges to records that were refused": (
+        "append",
+        [
+            edge("Knows", "old", "d"),
+            edge("Knows", "a", "foreign"),
+            edge("Knows", "a", "zz"),
+            node("Person", name="old", age=500),
+            node("Person", id="foreign", name="f"),
+            node("Person", name="d"),
+        ],
+    ),
+    "edges to a record that nobody could read": (
+        "append",
+        ['{"type":"Person","data":{"name":"x",}}', edge("Knows", "x", "a")],
+    ),
+    "too few edges because one was refused": (
+        "merge",
+        [edge("Owns", "a", "X", id="o1"), edge("Owns", "b", "zz", id="o9", size=1)],
+    ),
+    "overwritten by nothing but bad records": (
+        "overwrite",
+        [node("Person", name="a", age=999), node("Person", name="zz", age=999)],
+    ),
+    "a bad record does not win": (
+        "merge",
+        [node("Person", name="a", age=5), node("Person", name="a", age=500)],
+    ),
     "overwrite leaves others alone": ("overwrite", [node("Note", text="only one")]),
     "overwrite would strand stored edges": ("overwrite", [node("Person", name="c")]),
     "overwrite with its edges": (
@@ -159,6 +224,50 @@ def test_ranges_of_few_keys_change_no_verdict(tmp_path, monkeypatch, case, direc
     mine, theirs = twins.contents()
     assert theirs == mine
     assert not list((tmp_path / "bulk").glob("__staging/*"))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_dirty_loads_are_told_alike_to_the_last_word(tmp_path, monkeypatch, seed):
+    rng = random.Random(seed)
+    monkeypatch.setattr(
+        "omnigraph.pipeline.splits.plan_splits.__kwdefaults__", {"split_bytes": 1500}
+    )
+    if seed % 2:
+        monkeypatch.setattr("omnigraph.pipeline.checks.CHECK_RANGE_KEYS", 7)
+        monkeypatch.setattr("omnigraph.pipeline.checks.CHECK_LOOKUP_KEYS_MAX", 0)
+        monkeypatch.setattr("omnigraph.pipeline.stage.STAGE_FLUSH_BYTES", 500)
+    twins = Twins(tmp_path, SCHEMA)
+    twins.load(BASE, "overwrite")
+    for mode in ("append", "merge", "overwrite"):
+        lines = [dirty_record(rng) for _ in range(rng.choice([5, 40, 400]))]
+        in_process, on_spark = twins.load(lines, mode)
+        assert on_spark == in_process, (mode, lines)
+        assert in_process.error is not None
+    mine, theirs = twins.contents()
+    assert theirs == mine
+
+
+def dirty_record(rng: random.Random):
+    """Any record, also one with several things wrong with it."""
+    name = f"{rng.choice('abcdefgh')}{rng.choice(['', '1', '2', '3'])}"
+    match rng.randrange(9):
+        case 0:
+            return rng.choice(["{oops", "[1]", '{"type":"Person"}', '{"edge":"Knows","from":"a"}'])
+        case 1 | 2:
+            given = {"id": rng.choice([name, "x"])} if rng.random() < 0.2 else {}
+            return node(
+                "Person",
+                name=rng.choice([name, name, name, 7, None]),
+                age=rng.choice([None, 5, 151, "7"]),
+                email=rng.choice([None, f"{rng.choice('abc')}@x", "nobody"]),
+                role=rng.choice([None, "admin", "king"]),
+                **given,
+            )
+        case 3:
+            rank = rng.choice([None, 1, 2, "3"])
+            return node("Note", text=rng.choice(["a", None]), rank=rank, id=f"n{rng.randrange(20)}")
+        case _:
+            return random_record(rng)
 
 
 @pytest.mark.parametrize("seed", range(6))

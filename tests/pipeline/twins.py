@@ -9,12 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from omnigraph import Graph
-from omnigraph.errors import (
-    ConstraintViolationError,
-    KeyConflictError,
-    OmnigraphError,
-    RecordError,
-)
+from omnigraph.errors import OmnigraphError
 from omnigraph.model.ports import World
 from omnigraph.pipeline.loads import checked_order, run_load
 
@@ -24,34 +19,40 @@ class Verdict:
     """What became of a load, in a form that both engines share."""
 
     error: str | None
+    message: str = ""
+    hint: str | None = None
+    violations: tuple[Any, ...] = ()
     offenders: tuple[Any, ...] = ()
+    by_kind: tuple[Any, ...] = ()
     total: int = 0
 
 
-def verdict_of(error: OmnigraphError | None) -> Verdict:
-    """Class, offenders and count of an error; generated ids and places are left out."""
-    match error:
-        case None:
-            return Verdict(error=None)
-        case ConstraintViolationError():
-            offenders = sorted(
-                (v.kind, v.type_name, v.property, v.value or "", _told(v.text))
-                for v in error.violations
-            )
-            return Verdict(
-                error="ConstraintViolationError", offenders=tuple(offenders), total=error.total
-            )
-        case KeyConflictError():
-            return Verdict(error="KeyConflictError", offenders=(error.type_name, error.entity_id))
-        case RecordError():
-            return Verdict(error="RecordError")
-        case _:
-            return Verdict(error=type(error).__name__)
+def verdict_of(error: OmnigraphError | None, source: str = "") -> Verdict:
+    """Everything that an error of a load says, in its order. Only two things are made alike: the
+    name of the file `source`, and ids that each engine makes for itself."""
+    if error is None:
+        return Verdict(error=None)
 
+    def told(text: Any) -> str:
+        return _MADE.sub(
+            "<made>", str(text).replace(f"{source}:", "line ") if source else str(text)
+        )
 
-def _told(text: str) -> str:
-    """The text without places and without ids that each engine makes for itself."""
-    return _MADE.sub("<made>", text.partition(" appears in ")[0])
+    return Verdict(
+        error=type(error).__name__,
+        message=told(error.message),
+        hint=error.hint,
+        violations=tuple(
+            (told(one.place), one.kind, one.type_name, one.property, one.value, told(one.text))
+            for one in error.facts.get("violations", ())
+        ),
+        offenders=tuple(
+            tuple((name, told(value)) for name, value in one.items())
+            for one in error.facts.get("offenders", ())
+        ),
+        by_kind=tuple(error.facts.get("by_kind", {}).items()),
+        total=error.facts.get("total", 0),
+    )
 
 
 _MADE = re.compile(r"\b[0-9A-HJKMNP-TV-Z]{26}\b")
@@ -82,15 +83,17 @@ class Twins:
         path = self.write(text)
         return (
             self._verdict(lambda: self.local.load(text, mode=mode, **options)),
-            self._verdict(lambda: bulk_load(self.bulk_uri, str(path), mode=mode, **options)),
+            self._verdict(
+                lambda: bulk_load(self.bulk_uri, str(path), mode=mode, **options), str(path)
+            ),
         )
 
     @staticmethod
-    def _verdict(load: Any) -> Verdict:
+    def _verdict(load: Any, source: str = "") -> Verdict:
         try:
             load()
         except OmnigraphError as error:
-            return verdict_of(error)
+            return verdict_of(error, source)
         return verdict_of(None)
 
     def contents(self, branch: str = "main") -> tuple[list[Any], list[Any]]:

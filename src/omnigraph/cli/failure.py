@@ -88,6 +88,9 @@ def _listed(error: OmnigraphError) -> list[str]:
         items, total = list(error.violations), error.total
     elif isinstance(error, MergeConflictsError):
         items, total = list(error.conflicts), len(error.conflicts)
+    elif "offenders" in error.facts:
+        items = [f"{one['place']}: {one['message']}" for one in error.facts["offenders"]]
+        total = error.facts["total"]
     else:
         items = list(error.facts.get("errors") or ())
         total = len(items)

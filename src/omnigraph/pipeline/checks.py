@@ -6,7 +6,7 @@ spaces are cut into ranges of bounded size; no keys come to the driver, only wha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from omnigraph.pipeline.fanout import fan_out
 from omnigraph.pipeline.files import FileAccess
 from omnigraph.pipeline.idchecks import check_ids
 from omnigraph.pipeline.idtasks import Degree, End, IdAnswer, IdTask
-from omnigraph.pipeline.parts import GraphAccess, KeyRange, Part, ranges_of, spill_folder
+from omnigraph.pipeline.parts import GraphAccess, KeyRange, Part, ranges_of, scratch_folder
 from omnigraph.pipeline.progress import Listener
 from omnigraph.pipeline.sorting import with_sorted_keys
 from omnigraph.pipeline.uniquechecks import (
@@ -42,6 +42,8 @@ class Staged:
     mode: str
     parts: Mapping[str, tuple[Part, ...]]
     mentioned: frozenset[str]
+    ghosts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # ids of refused records
+    incomplete: frozenset[str] = frozenset()  # tables of which records were refused
 
     def of(self, table_key: str) -> tuple[Part, ...]:
         return self.parts.get(table_key, ())
@@ -80,6 +82,7 @@ class CheckAnswers:
     unique: tuple[tuple[str, Unique, UniqueAnswer], ...] = ()
     tasks: int = 0
     losers: Mapping[str, Mapping[int, Any]] = field(default_factory=dict)
+    refused: Mapping[str, Mapping[int, Any]] = field(default_factory=dict)
 
     def matched(self, table_key: str) -> int:
         """How many staged ids of the table are stored already."""
@@ -90,7 +93,7 @@ def run_checks(
     spark: SparkSession | None, plan: CheckPlan, listener: Listener | None = None
 ) -> CheckAnswers:
     """Check the staged rows against each other and against the stored ones."""
-    folder = spill_folder(plan.access.uri)
+    folder = scratch_folder(plan.access.uri)
     ids = with_sorted_keys(spark, list(_id_tasks(plan)), folder)
     unique = list(_unique_tasks(plan))
     tasks: list[Any] = [*ids, *(task for _, task in unique)]
@@ -109,7 +112,8 @@ def run_checks(
         ids=by_table,
         unique=_unshadowed(spark, plan, by_rule),
         tasks=len(tasks),
-        losers=_losers(by_table),
+        losers=_gathered((key, answer.losers) for key, answer in by_table),
+        refused=_gathered((key, answer.refused) for key, answer in by_table),
     )
 
 
@@ -117,15 +121,17 @@ def _checked(task: Any) -> Any:
     return check_ids(task) if isinstance(task, IdTask) else check_unique_range(task)
 
 
-def _losers(answers: Sequence[tuple[str, IdAnswer]]) -> dict[str, dict[int, Any]]:
-    """Rows that a later record of the same id overrules: table → part → ordinals."""
-    losers: dict[str, dict[int, Any]] = {}
-    for key, answer in answers:
-        for number, ordinals in answer.losers:
-            parts = losers.setdefault(key, {})
+def _gathered(
+    answers: Iterable[tuple[str, Sequence[tuple[int, Any]]]],
+) -> dict[str, dict[int, Any]]:
+    """Rows that have to go, of all ranges together: table → part → ordinals."""
+    gone: dict[str, dict[int, Any]] = {}
+    for key, some in answers:
+        for number, ordinals in some:
+            parts = gone.setdefault(key, {})
             known = parts.get(number)
             parts[number] = ordinals if known is None else np.concatenate([known, ordinals])
-    return losers
+    return gone
 
 
 # --- ids, ends and degrees --------------------------------------------------------------------
@@ -159,6 +165,7 @@ def _id_tasks(plan: CheckPlan) -> Iterator[IdTask]:
             degrees=degrees,
             list_all=plan.list_all,
             locate=plan.staged.mode == "merge" and stored is not None,
+            ghosts=plan.staged.ghosts.get(key, ()),
             lookup=incoming <= CHECK_LOOKUP_KEYS_MAX and not any(end.kept for end in ends),
         )
         held = sum(part.rows for part in parts)
@@ -192,7 +199,8 @@ def _degree_rules(plan: CheckPlan, node: NodeType) -> Iterator[Degree]:
                 parts=parts,
                 stored=plan.stored(edge.table_key),
                 shadowing=plan.staged.mode == "merge",
-                minimum=rule.minimum,
+                # Where records were refused, too few edges prove nothing.
+                minimum=0 if edge.table_key in plan.staged.incomplete else rule.minimum,
                 maximum=rule.maximum,
             )
 

@@ -39,7 +39,7 @@ from omnigraph.pipeline.framestage import stage_batches
 from omnigraph.pipeline.groups import FragmentGroup, fragment_groups
 from omnigraph.pipeline.intake import Intake, staged_intake
 from omnigraph.pipeline.loads import checked_order, run_load
-from omnigraph.pipeline.parts import GraphAccess, spill_folder
+from omnigraph.pipeline.parts import GraphAccess, scratch_folder
 from omnigraph.pipeline.sources import Mapped, type_named
 from omnigraph.pipeline.sparktypes import for_spark, spark_schema
 from omnigraph.pipeline.stage import StageAnswer, StageJob, discard
@@ -378,7 +378,8 @@ def _job(core: Core, catalog: Catalog, entry: TableEntry, *, rewrites: bool) -> 
         catalog=catalog,
         entries={entry.table_key: entry},
         keep_all=False,
-        spill=spill_folder(core.root.uri) if rewrites else None,
+        scratch=scratch_folder(core.root.uri),
+        keeps_blobs=rewrites,
     )
 
 

@@ -121,7 +121,8 @@ def _degree_offences(task: IdTask, rule: Degree, known: Column, at: Ints, counts
                 surplus=tuple(surplus) if task.list_all else (),
             )
         )
-    listed.sort(key=lambda offence: offence.order)
+    # Sources without a staged edge have no place: they come last.
+    listed.sort(key=lambda one: (one.part < 0, one.order, one.value))
     keep = len(listed) if task.list_all else VIOLATIONS_LISTED_MAX
     return Offences(
         kind="degree",

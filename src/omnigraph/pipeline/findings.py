@@ -1,33 +1,30 @@
-"""What the checks found, in the words and the order of the in-process evaluator, with places."""
+"""What staging and the checks found, with places, in the words of the in-process evaluator.
+
+The order and the number of what is told are decided in `engine.write.violations`, for both.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Literal
 
 from omnigraph.engine.write.constraints import (
     Endpoint,
     dangling,
     degree_broken,
+    existing,
     repeated,
     repeated_id,
     rules_of,
 )
-from omnigraph.engine.write.violations import Findings, Violation
-from omnigraph.errors import (
-    ConstraintViolationError,
-    EmbeddingError,
-    KeyConflictError,
-    OmnigraphError,
-    RecordError,
-)
-from omnigraph.model.limits import OFFENDERS_SHOWN_MAX, VIOLATIONS_LISTED_MAX
+from omnigraph.engine.write.violations import Findings, Offender, Place, Unreadable, Violation
+from omnigraph.errors import EmbeddingError
 from omnigraph.model.schema import Catalog, EdgeType, NodeType
 from omnigraph.pipeline.checks import CheckAnswers, CheckPlan
 from omnigraph.pipeline.idtasks import Offence, OffenceKind
 from omnigraph.pipeline.parts import Part
-from omnigraph.pipeline.shape import Problem
 from omnigraph.pipeline.stage import StageAnswer
 
 
@@ -51,31 +48,23 @@ class Places:
             seen[answer.address] = before[answer.number] + (answer.lines or 0)
         return before
 
-    def of(self, task: int, number: int) -> str:
+    def of(self, task: int, number: int) -> Place:
         """The place of a record by the task that read it and its number there."""
         answer = self._by_number[task]
-        if answer.word == "line":
-            return f"{answer.address}:{self._lines_before[task] + number + 1}"
-        return f"{answer.address} row {answer.first + number + 1}"
+        line = self.line(task, number)
+        if line is not None:
+            return Place(f"{answer.address}:{line}", (task, number))
+        return Place(f"{answer.address} row {answer.first + number + 1}", (task, number))
 
-    def of_row(self, part: Part, ordinal: int) -> str:
+    def line(self, task: int, number: int) -> int | None:
+        """Which line of its file the record was; None if it was none of a file of lines."""
+        if self._by_number[task].word != "line":
+            return None
+        return self._lines_before[task] + number + 1
+
+    def of_row(self, part: Part, ordinal: int) -> Place:
         """The place of a staged row."""
         return self.of(part.number, int(part.record_numbers()[ordinal]))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Offender:
-    """One bad record as reports show it."""
-
-    place: str
-    kind: str
-    message: str
-    hint: str | None = None
-    raw: str | None = None
-
-    def to_json(self) -> dict[str, str]:
-        facts = {"place": self.place, "kind": self.kind, "message": self.message}
-        return facts | ({"hint": self.hint} if self.hint else {})
 
 
 def offenders_of(answers: Sequence[StageAnswer], places: Places) -> list[Offender]:
@@ -89,7 +78,7 @@ def offenders_of(answers: Sequence[StageAnswer], places: Places) -> list[Offende
             raw=problem.raw,
         )
         for answer in answers
-        for problem in sorted(answer.problems, key=lambda one: one.number)
+        for problem in answer.problems
     ]
 
 
@@ -116,80 +105,41 @@ def refuse_failed_embedding(answers: Sequence[StageAnswer], places: Places) -> N
     ) from problem.error
 
 
-def refuse_bad_input(answers: Sequence[StageAnswer], places: Places) -> None:
-    """Raise for what reading and shaping found: unreadable records first, then bad values."""
-    by_kind: dict[str, int] = {}
+def staging_findings(answers: Sequence[StageAnswer], places: Places) -> Findings:
+    """What reading and shaping found: records that cannot be read, and values that are wrong."""
+    found = Findings()
     for answer in answers:
-        for kind, count in answer.by_kind.items():
-            by_kind[kind] = by_kind.get(kind, 0) + count
-    if not by_kind:
-        return
-    found = [
-        (answer, problem)
-        for answer in answers
-        for problem in sorted(answer.problems, key=lambda one: one.number)
-    ]
-    unreadable = [(a, p) for a, p in found if p.violation is None]
-    total = sum(by_kind.values())
-    offenders = offenders_of(answers, places)[:OFFENDERS_SHOWN_MAX]
-    if unreadable:
-        answer, problem = unreadable[0]
-        place = places.of(answer.number, problem.number)
-        error: OmnigraphError = RecordError(
-            f"{place}: {problem.text}{_more(total)}",
-            hint=problem.hint,
-            place=place,
-            line=int(place.rpartition(":")[2]) if answer.word == "line" else None,
-            total=total,
-        )
-    else:
-        violations = [_placed(problem, places, answer.number) for answer, problem in found]
-        error = ConstraintViolationError(
-            violations[0].message + _more(total),
-            violations=violations[:VIOLATIONS_LISTED_MAX],
-            total=total,
-        )
-    raise with_summary(error, by_kind, offenders)
-
-
-def with_summary(
-    error: OmnigraphError, by_kind: Mapping[str, int], offenders: Sequence[Offender]
-) -> OmnigraphError:
-    """The error with the counts by kind and the first offenders among its facts."""
-    facts = {
-        "by_kind": dict(sorted(by_kind.items())),
-        "offenders": [offender.to_json() for offender in offenders],
-    }
-    error.facts |= facts
-    for name, value in facts.items():
-        setattr(error, name, value)
-    return error
-
-
-def _more(total: int) -> str:
-    return f" (and {total - 1} more)" if total > 1 else ""
-
-
-def _placed(problem: Problem, places: Places, task: int) -> Violation:
-    violation = problem.violation
-    assert violation is not None, "only values violate rules"
-    return Violation(
-        kind=violation.kind,
-        entity_kind=violation.entity_kind,
-        type_name=violation.type_name,
-        property=violation.property,
-        value=violation.value,
-        ids=violation.ids,
-        text=violation.text,
-        place=places.of(task, problem.number),
-    )
+        uncounted = dict(answer.by_kind)
+        for problem in answer.problems:
+            place = places.of(answer.number, problem.number)
+            uncounted[problem.kind] -= 1
+            if problem.violation is not None:
+                found.add([replace(problem.violation, place=place)])
+                continue
+            line = places.line(answer.number, problem.number)
+            kind: Literal["file", "record"] = "file" if problem.kind == "file" else "record"
+            unreadable = Unreadable(
+                text=problem.text,
+                place=place,
+                hint=problem.hint,
+                kind=kind,
+                facts={} if line is None else {"line": line},
+            )
+            found.refuse([unreadable])
+        for kind_, more in uncounted.items():
+            if more:
+                found.count(kind_, more)
+    return found
 
 
 # --- across rows ------------------------------------------------------------------------------
 
 
 class Reader:
-    """Turns answers of the checks into violations. The parts give ids and places."""
+    """Turns answers of the checks into violations. The parts give ids and places.
+
+    Each rule describes as many as may be told at all, in the order of the input.
+    """
 
     def __init__(self, plan: CheckPlan, answers: CheckAnswers, places: Places) -> None:
         self._plan, self._answers, self._places = plan, answers, places
@@ -203,61 +153,39 @@ class Reader:
     def _catalog(self) -> Catalog:
         return self._plan.catalog
 
-    def raise_if_bad(self) -> None:
-        """Doubles first, then ids that exist, then everything else together."""
-        doubles = Findings()
-        self.add_doubles(doubles)
-        _raise(doubles)
-        self._raise_conflict()
-        found = Findings()
-        self.add_unique(found)
-        self.add_ends(found)
-        self.add_degrees(found)
-        _raise(found)
-
-    def add_doubles(self, found: Findings) -> None:
+    def add_identity(self, found: Findings) -> None:
+        """Ids that occur twice, and ids that exist already."""
         for entity in self._by_key():
             offences, total = self._offences("duplicate", entity.table_key)
-            once: dict[str, Offence] = {}
-            for offence in offences:
-                once.setdefault(offence.value, offence)
             described = [
                 repeated_id(
                     entity,
-                    offence.value,
+                    one.value,
                     [
-                        self._place(entity.table_key, *(offence.first or offence.order)),
-                        self._place(entity.table_key, *offence.order),
+                        self._place(entity.table_key, *(one.first or one.order)),
+                        self._place(entity.table_key, *one.order),
                     ],
                 )
-                for offence in list(once.values())[: found.room]
+                for one in offences[: found.room]
             ]
             found.add(described, total=total)
+        for entity in self._by_key():
+            offences, total = self._offences("conflict", entity.table_key)
+            described = [
+                existing(entity, one.value, self._place(entity.table_key, *one.order))
+                for one in offences[: found.room]
+            ]
+            found.add(described, total=total)
+
+    def add_rows(self, found: Findings) -> None:
+        """What is wrong across rows whose ids are sound."""
+        self.add_unique(found)
+        self.add_ends(found)
+        self.add_degrees(found)
 
     def _by_key(self) -> list[NodeType | EdgeType]:
         """The types in the order in which the in-process load goes through them."""
         return sorted(self._catalog.types(), key=lambda entity: entity.table_key)
-
-    def _raise_conflict(self) -> None:
-        for entity in self._by_key():
-            offences, total = self._offences("conflict", entity.table_key)
-            if total:
-                first = offences[0]
-                error = KeyConflictError(
-                    entity_kind=entity.kind,
-                    type_name=entity.name,
-                    entity_id=first.value,
-                    place=self._place(entity.table_key, *first.order),
-                )
-                shown = [
-                    Offender(
-                        place=self._place(entity.table_key, *one.order) or "input",
-                        kind="conflict",
-                        message=f"{entity.kind} {entity.name} '{one.value}' already exists",
-                    )
-                    for one in offences[:OFFENDERS_SHOWN_MAX]
-                ]
-                raise with_summary(error, {"conflict": total}, shown)
 
     def add_unique(self, found: Findings) -> None:
         for entity in self._catalog.types():
@@ -353,23 +281,11 @@ class Reader:
                 ):
                     listed += offences.listed
                     total += offences.total
-        return sorted(listed, key=lambda one: one.order), total
+        if kind == "kept":
+            return sorted(listed, key=lambda one: one.row_id), total
+        return sorted(listed, key=lambda one: (one.part < 0, one.order, one.value)), total
 
-    def _place(self, table_key: str, part: int, ordinal: int) -> str | None:
+    def _place(self, table_key: str, part: int, ordinal: int) -> Place | None:
         if part < 0:
             return None
         return self._places.of_row(self._parts[table_key, part], ordinal)
-
-
-def _raise(found: Findings) -> None:
-    try:
-        found.raise_if_any()
-    except ConstraintViolationError as error:
-        by_kind: dict[str, int] = {}
-        for violation in found.listed:
-            by_kind[violation.kind] = by_kind.get(violation.kind, 0) + 1
-        shown = [
-            Offender(place=one.place or "stored", kind=one.kind, message=one.text)
-            for one in found.listed[:OFFENDERS_SHOWN_MAX]
-        ]
-        raise with_summary(error, by_kind, shown) from None

@@ -66,7 +66,7 @@ def stage_line_batches(
 
     with unhurried_collector():
         shaped = shaped_chunks(chunks(), job.catalog, problems, count, filler)
-        parts = write_parts(job, partition, shaped, problems)
+        parts = write_parts(job, partition, shaped)
     return StageAnswer(
         number=partition,
         address=f"partition {partition}",
@@ -117,11 +117,11 @@ def stage_batches(
             seen += table.num_rows
             raw = raw_rows(entity, table, mapped, numbers=numbers, place=table_key)
             rows = shape(raw, problems, RowTexts(table, numbers), filler)
-            if rows.rows.num_rows:
+            if rows.rows.num_rows or rows.lost:
                 yield table_key, rows
 
     with unhurried_collector():
-        parts = write_parts(job, first + partition, shaped(), problems)
+        parts = write_parts(job, first + partition, shaped())
     return StageAnswer(
         number=first + partition,
         address=address,

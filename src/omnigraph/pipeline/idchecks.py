@@ -13,10 +13,12 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from omnigraph.engine.write.constraints import repeats
 from omnigraph.model.graph import TableEntry
 from omnigraph.model.limits import VIOLATIONS_LISTED_MAX
-from omnigraph.pipeline.arrow import Column, Ints, as_mask, flat, pc
+from omnigraph.pipeline.arrow import Column, Ints, Mask, as_mask, flat, pc
 from omnigraph.pipeline.degrees import broken_degrees
+from omnigraph.pipeline.files import FileAccess
 from omnigraph.pipeline.idtasks import (
     End,
     IdAnswer,
@@ -24,6 +26,7 @@ from omnigraph.pipeline.idtasks import (
     Match,
     Offence,
     Offences,
+    in_range,
     key_groups,
     ranged_keys,
 )
@@ -46,25 +49,26 @@ def check_ids(task: IdTask) -> IdAnswer:
     found = _stored_rows(task, held)
     stored = flat(found["id"])
     offences: list[Offences] = []
-    doubles, losers = _doubles(task, held)
-    if doubles is not None:
-        offences.append(doubles)
-    met = pc.is_in(held.ids, value_set=stored) if len(stored) else None
-    matched = 0
-    if met is not None:
-        flags = np.asarray(met)
-        matched = int(flags.sum())
-        if task.fresh_only and matched:
-            offences.append(_conflicts(task, held, flags))
+    repeated = _repeated(task, held)
+    refused = np.zeros(len(held.ids), dtype=bool)
+    if task.unique and repeated.any():
+        offences.append(_doubles(task, held, repeated))
+        refused |= repeated
+    met = as_mask(pc.is_in(held.ids, value_set=stored))
+    matched = int(met.sum())
+    if task.fresh_only and matched:
+        offences.append(_conflicts(task, held, met if task.list_all else met & ~refused))
+        refused |= met
     known = pa.concat_arrays([held.ids, stored]) if len(stored) else held.ids
-    offences += _dangling(task, known)
+    offences += _dangling(task, pa.concat_arrays([known, _ghosts(task)]))
     degrees = (broken_degrees(task, rule, known) for rule in task.degrees)
     offences += [broken for broken in degrees if broken is not None]
     return IdAnswer(
         staged=len(held.ids),
         matched=matched,
         offences=tuple(offences),
-        losers=losers,
+        losers=() if task.unique else _by_part(held, repeated),
+        refused=_by_part(held, refused),
         matches=tuple(_matches(held, found)) if task.locate and matched else (),
     )
 
@@ -126,32 +130,31 @@ def _matches(held: _Held, found: pa.Table) -> Iterator[Match]:
         )
 
 
-def _doubles(task: IdTask, held: _Held) -> tuple[Offences | None, tuple[tuple[int, Ints], ...]]:
-    """Ids that are staged twice: refused, or all but the last given up."""
+def _repeated(task: IdTask, held: _Held) -> Mask:
+    """The rows that are not the one that counts among those of their id: the first one, or the
+    last one where a later record overrules."""
+    none = np.zeros(len(held.ids), dtype=bool)
     if all(part.fresh_ids for part in task.parts):
-        return None, ()
+        return none
     if pc.count_distinct(held.ids).as_py() == len(held.ids):
-        return None, ()
+        return none
     codes = np.asarray(held.ids.dictionary_encode().indices)
     if task.unique:
-        return _repeated(task, held, codes), ()
+        return as_mask(pa.array(repeats(codes)[0] != np.arange(len(codes))))
     last = np.full(int(codes.max()) + 1, -1, dtype=np.int64)
     last[codes] = np.arange(len(codes))  # later assignments win, and rows are in input order
-    loses = last[codes] != np.arange(len(codes))
-    parts, ordinals = held.parts[loses], held.ordinals[loses]
-    return None, tuple((int(number), ordinals[parts == number]) for number in np.unique(parts))
+    return as_mask(pa.array(last[codes] != np.arange(len(codes))))
 
 
-def _repeated(task: IdTask, held: _Held, codes: Ints) -> Offences:
-    order = np.argsort(codes, kind="stable")
-    sorted_codes = codes[order]
-    is_first = np.concatenate([[True], sorted_codes[1:] != sorted_codes[:-1]])
-    first_of = order[np.maximum.accumulate(np.where(is_first, np.arange(len(order)), 0))]
-    later = ~is_first
-    rows, firsts = order[later], first_of[later]
-    by_place = np.argsort(rows, kind="stable")
-    rows, firsts = rows[by_place], firsts[by_place]
-    total = len(np.unique(codes[rows]))
+def _by_part(held: _Held, rows: Mask) -> tuple[tuple[int, Ints], ...]:
+    parts, ordinals = held.parts[rows], held.ordinals[rows]
+    return tuple((int(number), ordinals[parts == number]) for number in np.unique(parts))
+
+
+def _doubles(task: IdTask, held: _Held, repeated: Mask) -> Offences:
+    """Ids that are staged twice: told once each, at their second row, or at every later row."""
+    first, second = repeats(held.ids.dictionary_encode().indices)
+    rows = np.flatnonzero(repeated if task.list_all else second)
     keep = len(rows) if task.list_all else VIOLATIONS_LISTED_MAX
     listed = tuple(
         Offence(
@@ -159,13 +162,27 @@ def _repeated(task: IdTask, held: _Held, codes: Ints) -> Offences:
             ordinal=int(held.ordinals[row]),
             value=str(held.ids[int(row)].as_py()),
             row_id=str(held.ids[int(row)].as_py()),
-            first=(int(held.parts[first]), int(held.ordinals[first])),
+            first=(int(held.parts[first[row]]), int(held.ordinals[first[row]])),
         )
-        for row, first in zip(rows[:keep], firsts[:keep], strict=True)
+        for row in rows[:keep]
     )
     return Offences(
-        kind="duplicate", table_key=task.table_key, column="id", listed=listed, total=total
+        kind="duplicate",
+        table_key=task.table_key,
+        column="id",
+        listed=listed,
+        total=int(second.sum()),
     )
+
+
+def _ghosts(task: IdTask) -> Column:
+    """The ids of the range that belong to records which were refused."""
+    files = FileAccess(environ=task.access.environ)
+    found = [_NO_KEYS]
+    for address in task.ghosts:
+        with files.open(address) as file, pa.ipc.open_file(file) as reader:
+            found.append(in_range(flat(reader.read_all()["id"]), task.within)[0])
+    return pa.concat_arrays(found)
 
 
 def _conflicts(task: IdTask, held: _Held, met: np.ndarray[Any, Any]) -> Offences:
@@ -234,8 +251,9 @@ def _kept(task: IdTask, end: End, entry: TableEntry, known: Column) -> Offences 
                 value=str(batch[end.column][int(row)].as_py()),
                 row_id=str(batch["id"][int(row)].as_py()),
             )
-            for row in lost[: max(0, VIOLATIONS_LISTED_MAX - len(listed))]
+            for row in lost
         ]
+        listed = sorted(listed, key=lambda one: one.row_id)[:VIOLATIONS_LISTED_MAX]
     if not total:
         return None
     return Offences(

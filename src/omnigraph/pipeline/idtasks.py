@@ -49,8 +49,9 @@ class IdTask:
     """What is known about one range of the ids of one table.
 
     `stored` holds rows that stay beside the staged ones (None: there are none, or all are being
-    replaced). `unique` refuses doubles among the staged ids; otherwise the last one wins and the
-    others are named as losers. `fresh_only` refuses ids that are stored already.
+    replaced). `unique` refuses doubles among the staged ids: the first one stays; otherwise the
+    last one wins and the others are named as losers. `fresh_only` refuses ids that are stored
+    already.
     """
 
     access: GraphAccess
@@ -65,6 +66,7 @@ class IdTask:
     list_all: bool = False
     lookup: bool = False  # few keys come in: ask the stored table for those instead of for all
     locate: bool = False  # say where the stored rows of staged ids are
+    ghosts: tuple[str, ...] = ()  # files with ids of refused records: edges may name them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +115,7 @@ class IdAnswer:
     matched: int  # staged ids that are stored too
     offences: tuple[Offences, ...] = ()
     losers: tuple[tuple[int, Ints], ...] = ()  # part number, ordinals of overruled rows
+    refused: tuple[tuple[int, Ints], ...] = ()  # the same of rows that no other check may see
     matches: tuple[Match, ...] = ()
 
 

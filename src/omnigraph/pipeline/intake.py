@@ -16,7 +16,7 @@ from omnigraph.pipeline.fanout import fan_out
 from omnigraph.pipeline.files import FileAccess
 from omnigraph.pipeline.framestage import stage_frame, stage_text_frame
 from omnigraph.pipeline.mapping import plan_columns
-from omnigraph.pipeline.parts import GraphAccess, Part, spill_folder
+from omnigraph.pipeline.parts import GraphAccess, Part, scratch_folder
 from omnigraph.pipeline.progress import Listener
 from omnigraph.pipeline.sources import Inputs, TypedSource, resolve
 from omnigraph.pipeline.splits import plan_splits
@@ -35,7 +35,7 @@ class Intake:
     mentioned: frozenset[str]
     files: int
     bytes_read: int
-    spill: str
+    scratch: str
     access: FileAccess
 
     @property
@@ -57,8 +57,7 @@ class Intake:
 
     def clear(self) -> None:
         """Remove files that were only needed while the load ran."""
-        if any(part.spills for answer in self.answers for part in answer.parts):
-            self.access.remove_folder(self.spill)
+        self.access.remove_folder(self.scratch)
 
 
 def take_in(
@@ -78,7 +77,7 @@ def take_in(
     inputs = resolve(sources, catalog, files)
     if embed is not None:
         inputs = _filling(inputs)
-    spill = spill_folder(access.uri)
+    scratch = scratch_folder(access.uri)
     found = [file for address in inputs.graph_files for file in files.found(address)]
     frames, pieces = _typed(inputs, catalog, files)
     _check_frames(spark, frames, catalog)
@@ -88,7 +87,8 @@ def take_in(
         catalog=catalog,
         entries=_entries(inputs, catalog, context),
         keep_all=keep_all,
-        spill=spill if rewrites else None,
+        scratch=scratch,
+        keeps_blobs=rewrites,
         embed=embed,
     )
     units = [*plan_splits(found), *pieces]
@@ -110,7 +110,7 @@ def take_in(
         mentioned=frozenset(named | {one.table_key for one in inputs.typed}),
         files=len({answer.address for answer in answers}),
         bytes_read=sum(file.size for file in found) + _sizes(inputs, files),
-        spill=spill,
+        scratch=scratch,
         access=files,
     )
 
@@ -126,14 +126,15 @@ def take_in_lines(
 ) -> Intake:
     """Stage a DataFrame of one text column that holds lines of graph NDJSON."""
     files = FileAccess(environ=access.environ)
-    spill = spill_folder(access.uri)
+    scratch = scratch_folder(access.uri)
     job = StageJob(
         graph=access,
         files=files,
         catalog=catalog,
         entries=_entries(Inputs(graph_files=("lines",)), catalog, context),
         keep_all=keep_all,
-        spill=spill if keep_all or mode == "merge" else None,
+        scratch=scratch,
+        keeps_blobs=keep_all or mode == "merge",
     )
     return staged_intake(job, stage_text_frame(frame, job), context.snapshot.schema.hash)
 
@@ -152,7 +153,7 @@ def staged_intake(
         mentioned=mentioned | named,
         files=0,
         bytes_read=0,
-        spill=job.spill or "",
+        scratch=job.scratch,
         access=job.files,
     )
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from omnigraph.engine.write.batch import gather
 from omnigraph.engine.write.records import Record, records
+from omnigraph.engine.write.violations import Findings
 from omnigraph.errors import LimitExceededError, RecordError
 from omnigraph.model.schema import Catalog
 from omnigraph.pipeline.arrow import picked
@@ -108,7 +109,7 @@ def _shaped_chunk(
         if not raws:
             continue
         shaped = _in_order([shape(raw, problems, texts, filler) for raw in raws])
-        if shaped.rows.num_rows:
+        if shaped.rows.num_rows or shaped.lost:
             yield key, shaped
 
 
@@ -158,7 +159,7 @@ def _one_by_one(
     waiting = [good] if good else []
     while waiting:
         some = waiting.pop()
-        batch = gather(some, catalog, strict=True)
+        batch = gather(some, catalog, strict=True, found=Findings())
         if batch.found.total > len(batch.found.listed) and len(some) > 1:
             # More is wrong than would be described, and every bad row must be known: halve it.
             middle = len(some) // 2
@@ -171,6 +172,7 @@ def _one_by_one(
                 numbers=table.places.numbers.astype(np.int64),
                 absent=table.absent,
                 misfits=table.misfits,
+                foreign=table.foreign,
                 violations=tuple(
                     violation
                     for violation in batch.found.listed
@@ -191,4 +193,6 @@ def _in_order(shaped: Sequence[ShapedRows]) -> ShapedRows:
         rows=picked(rows, order),
         numbers=numbers[order],
         fresh_ids=all(one.fresh_ids for one in shaped),
+        lost=sum(one.lost for one in shaped),
+        refused=tuple(entity_id for one in shaped for entity_id in one.refused),
     )

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from omnigraph.engine.core import Core, OpenMode, open_core
 from omnigraph.engine.embed import EmbedConfig, environment_config
+from omnigraph.engine.write.violations import Findings
 from omnigraph.errors import ConflictError, InputError
 from omnigraph.model.changeset import WriterKind
 from omnigraph.model.graph import MAIN, Branch, Commit, Snapshot
@@ -29,13 +30,13 @@ from omnigraph.pipeline.files import FileAccess
 from omnigraph.pipeline.findings import (
     Places,
     Reader,
-    refuse_bad_input,
     refuse_failed_embedding,
+    staging_findings,
 )
 from omnigraph.pipeline.intake import Intake, take_in
 from omnigraph.pipeline.parts import GraphAccess, Part, staging_folder
 from omnigraph.pipeline.progress import Listener, RichListener
-from omnigraph.pipeline.quarantine import Quarantine, bad_rows
+from omnigraph.pipeline.quarantine import Quarantine, bad_rows, ordinals_of
 from omnigraph.pipeline.report import PipelineReport
 from omnigraph.pipeline.restage import replacing, without_rows
 from omnigraph.pipeline.sources import declared
@@ -204,6 +205,8 @@ class _LoadRun:
         self._parts: dict[str, tuple[Part, ...]] = {}
         self._replaced: list[Part] = []  # superseded by a rewrite: deleted when all is over
         self._temporary: list[Part] = []  # made for one preparation only
+        self._found = Findings()  # by staging; more makes the load fail in the end
+        self._incomplete: set[str] = set()  # tables of which records were refused
         self._quarantine = Quarantine(order.quarantine, self._access) if order.quarantine else None
         self._updated: dict[str, int] = {}
         self._handed_over = False
@@ -292,7 +295,10 @@ class _LoadRun:
         places = Places(answers=self._intake.answers)
         refuse_failed_embedding(self._intake.answers, places)
         if self._quarantine is None:
-            refuse_bad_input(self._intake.answers, places)
+            self._found = staging_findings(self._intake.answers, places)
+            self._incomplete = {p.table_key for p in self._all_parts() if p.lost}
+            if self._found.any_unreadable:
+                self._incomplete = {entity.table_key for entity in catalog.types()}
         else:
             self._quarantine.take_problems(self._intake.answers, places)
 
@@ -310,9 +316,14 @@ class _LoadRun:
         )
 
     def _checked(self, snapshot: Snapshot, catalog: Catalog) -> tuple[CheckPlan, CheckAnswers]:
-        """Checks until nothing has to be taken out any more; raises if something may not be."""
+        """Checks until nothing has to be taken out any more; raises if something may not be.
+
+        What is wrong is told all at once, so a load that must fail goes on to the end: rows whose
+        ids are not sound are told, and taken out before the others are judged.
+        """
         assert self._intake is not None, "staging comes first"
         places = Places(answers=self._intake.answers)
+        found = self._found.copy()
         for _ in range(CHECK_ROUNDS_MAX):
             plan = self._plan(snapshot, catalog)
             with self._watch.step("check") as step:
@@ -320,10 +331,16 @@ class _LoadRun:
                 step.tasks = answers.tasks
             dropped = answers.losers
             if not dropped and self._quarantine is not None:
-                dropped = bad_rows(answers)
-                self._quarantine.take_rows(plan, answers, dropped, places)
+                reasons = bad_rows(catalog, answers)
+                self._quarantine.take_rows(plan, reasons, places)
+                dropped = ordinals_of(reasons)
+            elif not dropped and answers.refused:
+                Reader(plan, answers, places).add_identity(found)
+                self._incomplete |= answers.refused.keys()
+                dropped = answers.refused
             if not dropped:
-                Reader(plan, answers, places).raise_if_bad()
+                Reader(plan, answers, places).add_rows(found)
+                found.raise_if_any()
                 return plan, answers
             with self._watch.step("rewrite"):
                 self._without(catalog, dropped)
@@ -342,6 +359,11 @@ class _LoadRun:
                 mode=self._order.mode,
                 parts={key: some for key, some in parts.items() if some},
                 mentioned=self._intake.mentioned,
+                ghosts={
+                    key: tuple(ghost for part in some for ghost in part.ghosts)
+                    for key, some in self._parts.items()
+                },
+                incomplete=frozenset(self._incomplete),
             ),
             parallelism=_parallelism(self._spark),
             list_all=self._quarantine is not None,

@@ -80,6 +80,8 @@ class Part:
     numbers: tuple[bytes, ...] = ()  # which record each row was, packed
     samples: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # keys by rule label
     spills: tuple[str, ...] = ()  # files with the rows, where the fragments cannot be read back
+    lost: int = 0  # records of the table that were refused
+    ghosts: tuple[str, ...] = ()  # files with the ids of those, for edges that name them
     sorted_keys: Mapping[str, str] = field(default_factory=dict)  # column → file, a batch a range
 
     def record_numbers(self) -> Ints:
@@ -115,7 +117,7 @@ def staging_folder(uri: str) -> str:
     return f"{uri}/{STAGING_FOLDER}"
 
 
-def spill_folder(uri: str) -> str:
+def scratch_folder(uri: str) -> str:
     """A folder of its own below the graph for files that live only as long as a load."""
     return f"{staging_folder(uri)}/{uuid.uuid4().hex}"
 

@@ -7,21 +7,25 @@ record itself, as it was written or as it was understood.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import orjson
 
+from omnigraph.engine.write.violations import Offender, Place
 from omnigraph.model.limits import OFFENDERS_SHOWN_MAX
-from omnigraph.model.schema import EdgeType
+from omnigraph.model.schema import Catalog, EdgeType
 from omnigraph.pipeline.arrow import Ints
 from omnigraph.pipeline.checks import CheckAnswers, CheckPlan
 from omnigraph.pipeline.files import FileAccess
-from omnigraph.pipeline.findings import Offender, Places, offenders_of
+from omnigraph.pipeline.findings import Places, offenders_of
+from omnigraph.pipeline.idtasks import Offences
 from omnigraph.pipeline.parts import GraphAccess, Part
 from omnigraph.pipeline.stage import StageAnswer
 
-Rows = dict[str, dict[int, set[int]]]
+_ID: Final = "id"  # the label of claims to an id; no rule is called that
 
 
 class Quarantine:
@@ -50,29 +54,22 @@ class Quarantine:
             fresh.append(offender)
         self._write(fresh)
 
-    def take_rows(
-        self,
-        plan: CheckPlan,
-        answers: CheckAnswers,
-        dropped: Mapping[str, Mapping[int, Ints]],
-        places: Places,
-    ) -> None:
+    def take_rows(self, plan: CheckPlan, reasons: Reasons, places: Places) -> None:
         """Staged rows that the checks refuse."""
-        if not dropped:
-            return
-        reasons = _reasons(answers)
         parts = {
             (part.table_key, part.number): part
             for some in plan.staged.parts.values()
             for part in some
         }
-        fresh: list[Offender] = []
-        for key, by_part in dropped.items():
-            for number, ordinals in by_part.items():
-                fresh += _offenders(plan, parts[key, number], ordinals, reasons, places)
-        for offender in fresh:
+        fresh: list[tuple[Place, Offender]] = []
+        for key, by_row in reasons.items():
+            for number in sorted({part for part, _ in by_row}):
+                told = {at: why for (part, at), why in sorted(by_row.items()) if part == number}
+                fresh += _offenders(plan, parts[key, number], told, places)
+        offenders = [one for _, one in sorted(fresh, key=lambda pair: pair[0].at)]
+        for offender in offenders:
             self.by_kind[offender.kind] = self.by_kind.get(offender.kind, 0) + 1
-        self._write(fresh)
+        self._write(offenders)
 
     def _write(self, offenders: Sequence[Offender]) -> None:
         if not offenders:
@@ -102,99 +99,163 @@ class Quarantine:
         self._written = 0
 
 
-def bad_rows(answers: CheckAnswers) -> dict[str, dict[int, Ints]]:
-    """Staged rows that must go: table → part → ordinals.
+Row = tuple[int, int]  # part and ordinal, which order rows as the input does
+Reason = tuple[str, str]  # kind and text
+Reasons = dict[str, dict[Row, Reason]]  # by table
 
-    Of rows that collide the first one stays; an edge without its nodes goes; of too many edges the
-    last ones go, of too few all. What cannot be helped by leaving out staged rows stays, to fail.
-    """
-    rows: Rows = {}
 
-    def drop(key: str, part: int, ordinal: int) -> None:
-        if part >= 0:
-            rows.setdefault(key, {}).setdefault(part, set()).add(ordinal)
-
-    for _, answer in answers.ids:
-        for offences in answer.offences:
-            for offence in offences.listed:
-                if offences.kind == "degree":
-                    for part, ordinal in offence.surplus:
-                        drop(offences.table_key, part, ordinal)
-                elif offences.kind != "kept":
-                    drop(offences.table_key, *offence.order)
-    for key, _, unique in answers.unique:
-        for clash in (*unique.staged, *unique.stored):
-            drop(key, *clash.order)
+def ordinals_of(reasons: Reasons) -> dict[str, dict[int, Ints]]:
+    """The rows that have reasons: table → part → ordinals."""
+    rows: dict[str, dict[int, list[int]]] = {}
+    for key, by_row in sorted(reasons.items()):
+        for part, ordinal in sorted(by_row):
+            rows.setdefault(key, {}).setdefault(part, []).append(ordinal)
     return {
-        key: {
-            part: np.array(sorted(ordinals), dtype=np.int64)
-            for part, ordinals in sorted(by_part.items())
-        }
-        for key, by_part in sorted(rows.items())
+        key: {part: np.array(some, dtype=np.int64) for part, some in by_part.items()}
+        for key, by_part in rows.items()
     }
 
 
-Reasons = dict[tuple[str, int, int], tuple[str, str]]
+def bad_rows(catalog: Catalog, answers: CheckAnswers) -> Reasons:
+    """The next staged rows that must go, and why; none if the rest is clean or cannot be helped.
+
+    Rows are put aside step by step, and everything is checked again after each step, so that no
+    record goes because of another one that goes itself: first nodes that collide, then edges
+    without their nodes, then edges that collide, then edges that are too many (the last ones) or
+    too few (all of them).
+    """
+    nodes = _colliding(answers, [node.table_key for node in catalog.nodes.values()])
+    if nodes:
+        return nodes
+    edges = [edge.table_key for edge in catalog.edges.values()]
+    return _without_ends(answers) or _colliding(answers, edges) or _miscounted(answers)
 
 
-def _reasons(answers: CheckAnswers) -> Reasons:
-    """Why each staged row has to go: the first reason found for it."""
+def _without_ends(answers: CheckAnswers) -> Reasons:
     reasons: Reasons = {}
-
-    def because(key: str, part: int, ordinal: int, kind: str, text: str) -> None:
-        reasons.setdefault((key, part, ordinal), (kind, text))
-
-    for _, answer in answers.ids:
-        for offences in answer.offences:
-            key, name = offences.table_key, offences.table_key.partition(":")[2]
-            for one in offences.listed:
-                match offences.kind:
-                    case "duplicate":
-                        because(
-                            key, *one.order, "unique", f"{name}: id '{one.value}' appears twice"
-                        )
-                    case "conflict":
-                        because(key, *one.order, "conflict", f"{name} '{one.value}' already exists")
-                    case "dangling":
-                        text = f"edge {name}: {offences.column} '{one.value}' not found"
-                        because(key, *one.order, "endpoint", text)
-                    case "degree":
-                        text = (
-                            f"@card violation on edge {name}: source '{one.value}' "
-                            f"has {one.count} edges"
-                        )
-                        for row in one.surplus:
-                            because(key, *row, "cardinality", text)
-                    case "kept":
-                        continue
-    for key, rule, unique in answers.unique:
-        for clash in (*unique.staged, *unique.stored):
-            text = (
-                f"@unique violation on {key.partition(':')[2]}.{rule.label}: value "
-                f"'{clash.value}' held by '{clash.holder_id}' and '{clash.row_id}'"
-            )
-            because(key, *clash.order, "unique", text)
+    for offences in _offences(answers, "dangling"):
+        name = offences.table_key.partition(":")[2]
+        for one in offences.listed:
+            text = f"edge {name}: {offences.column} '{one.value}' not found"
+            reasons.setdefault(offences.table_key, {}).setdefault(one.order, ("endpoint", text))
     return reasons
 
 
+def _miscounted(answers: CheckAnswers) -> Reasons:
+    reasons: Reasons = {}
+    for offences in _offences(answers, "degree"):
+        name = offences.table_key.partition(":")[2]
+        for one in offences.listed:
+            text = f"@card violation on edge {name}: source '{one.value}' has {one.count} edges"
+            for row in one.surplus:
+                reasons.setdefault(offences.table_key, {})[row] = ("cardinality", text)
+    return reasons
+
+
+def _offences(answers: CheckAnswers, kind: str) -> Iterator[Offences]:
+    for _, answer in answers.ids:
+        yield from (one for one in answer.offences if one.kind == kind)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Claim:
+    """A row's claim to be the only one with an id or with the values of a rule. Rows that claim
+    the same thing name the same first row; `taken` is the reason if a stored row has it."""
+
+    label: str
+    first: Row
+    value: str
+    row_id: str
+    taken: Reason | None = None
+
+
+def _colliding(answers: CheckAnswers, keys: Sequence[str]) -> Reasons:
+    reasons: Reasons = {}
+    for key in keys:
+        refused = _refused(key.partition(":")[2], _claims(answers, key))
+        if refused:
+            reasons[key] = refused
+    return reasons
+
+
+def _refused(type_name: str, claims: Mapping[Row, Sequence[_Claim]]) -> dict[Row, Reason]:
+    """Taken in the order of the input, a row stays unless something that it claims is taken by a
+    stored row or by one that stays."""
+    holders: dict[tuple[str, Row], str] = {}
+    refused: dict[Row, Reason] = {}
+    for row, wanted in sorted(claims.items()):
+        reason = next((one.taken for one in wanted if one.taken), None)
+        for one in wanted if reason is None else ():
+            holder = holders.get((one.label, one.first))
+            if holder is not None:
+                reason = ("unique", _collision(type_name, one, holder))
+                break
+        if reason is not None:
+            refused[row] = reason
+            continue
+        for one in wanted:
+            holders[one.label, one.first] = one.row_id
+    return refused
+
+
+def _collision(type_name: str, claim: _Claim, holder: str) -> str:
+    if claim.label == _ID:
+        return f"{type_name}: id '{claim.value}' appears twice"
+    return _unique_text(type_name, claim.label, claim.value, holder, claim.row_id)
+
+
+def _unique_text(type_name: str, label: str, value: str, holder: str, row_id: str) -> str:
+    return (
+        f"@unique violation on {type_name}.{label}: value '{value}' held by '{holder}' "
+        f"and '{row_id}'"
+    )
+
+
+def _claims(answers: CheckAnswers, key: str) -> dict[Row, list[_Claim]]:
+    """Every claim of the table's rows that is not theirs alone, by row; ids come first."""
+    claims: dict[Row, list[_Claim]] = {}
+    name = key.partition(":")[2]
+
+    def claim(row: Row, label: str, first: Row, value: str, row_id: str) -> None:
+        one = _Claim(label=label, first=first, value=value, row_id=row_id)
+        if one not in claims.setdefault(row, []):
+            claims[row].append(one)
+
+    def lose(row: Row, reason: Reason) -> None:
+        taken = _Claim(label="", first=row, value="", row_id="", taken=reason)
+        claims.setdefault(row, []).append(taken)
+
+    for offences in (*_offences(answers, "conflict"), *_offences(answers, "duplicate")):
+        for one in offences.listed if offences.table_key == key else ():
+            if offences.kind == "conflict":
+                lose(one.order, ("conflict", f"{name} '{one.value}' already exists"))
+                continue
+            assert one.first is not None, "a repeated id has a first row"
+            for row in (one.first, one.order):
+                claim(row, _ID, one.first, one.value, one.value)
+    for table, rule, unique in answers.unique:
+        for clash in (*unique.stored, *unique.staged) if table == key else ():
+            if clash.holder is None:
+                text = _unique_text(name, rule.label, clash.value, clash.holder_id, clash.row_id)
+                lose(clash.order, ("unique", text))
+                continue
+            claim(clash.holder, rule.label, clash.holder, clash.value, clash.holder_id)
+            claim(clash.order, rule.label, clash.holder, clash.value, clash.row_id)
+    return claims
+
+
 def _offenders(
-    plan: CheckPlan, part: Part, ordinals: Ints, reasons: Reasons, places: Places
-) -> list[Offender]:
+    plan: CheckPlan, part: Part, reasons: Mapping[int, Reason], places: Places
+) -> list[tuple[Place, Offender]]:
     entity = plan.catalog.type_of(part.table_key)
     names = ["id", *(["src", "dst"] if isinstance(entity, EdgeType) else [])]
     names += [
         prop.name for prop in entity.properties if prop.type.scalar.value not in ("Blob", "Vector")
     ]
-    rows = part.columns(plan.access, names).take(ordinals.tolist())
-    found: list[Offender] = []
-    for ordinal, row in zip(ordinals.tolist(), rows.to_pylist(), strict=True):
-        kind, text = reasons[part.table_key, part.number, ordinal]
-        found.append(
-            Offender(
-                place=places.of_row(part, ordinal),
-                kind=kind,
-                message=text,
-                raw=orjson.dumps(row, default=str).decode(),
-            )
-        )
+    rows = part.columns(plan.access, names).take(list(reasons))
+    found: list[tuple[Place, Offender]] = []
+    for (ordinal, (kind, text)), row in zip(reasons.items(), rows.to_pylist(), strict=True):
+        place = places.of_row(part, ordinal)
+        raw = orjson.dumps(row, default=str).decode()
+        found.append((place, Offender(place=str(place), kind=kind, message=text, raw=raw)))
     return found

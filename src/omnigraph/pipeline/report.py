@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from omnigraph.engine.write.violations import Offender
 from omnigraph.model.graph import Commit
-from omnigraph.pipeline.findings import Offender
 
 _STYLE = (
     "body{font:15px sans-serif;margin:2em}"

@@ -6,20 +6,19 @@ raising would make Spark run the task again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.write.constraints import Cells, Entity, check_values, foreign_id
 from omnigraph.engine.write.keys import canonical_ids
-from omnigraph.engine.write.violations import Findings, Violation
+from omnigraph.engine.write.violations import Findings, Place, Violation, kind_rank
 from omnigraph.errors import OmnigraphError
 from omnigraph.model.limits import VIOLATIONS_LISTED_MAX
 from omnigraph.model.schema import NodeType
-from omnigraph.pipeline.arrow import Ints, as_mask, flat, pc
+from omnigraph.pipeline.arrow import Ints, Mask, as_mask, flat, pc
 from omnigraph.pipeline.ulids import fresh_ids
 from omnigraph.pipeline.vectors import FillError, Gap, VectorFiller, gaps_of
 
@@ -46,43 +45,55 @@ class Problem:
     error: OmnigraphError | None = None
 
 
-@dataclass(slots=True)
 class Problems:
-    """The first problems of a task and the count of all, by kind; or all of them if wanted."""
+    """The first problems of a task and the count of all, by kind; or all of them if wanted.
 
-    keep_all: bool = False
-    listed: list[Problem] = field(default_factory=list)
-    by_kind: dict[str, int] = field(default_factory=dict)
+    Records that cannot be read, values that are wrong and vectors that could not be made have a
+    list each, because the first of each decides what a load says.
+    """
+
+    def __init__(self, *, keep_all: bool = False) -> None:
+        self.keep_all = keep_all
+        self.by_kind: dict[str, int] = {}
+        self._lists: tuple[list[Problem], list[Problem], list[Problem]] = ([], [], [])
 
     @property
     def total(self) -> int:
         return sum(self.by_kind.values())
 
-    def add(self, problems: Sequence[Problem]) -> None:
+    @property
+    def listed(self) -> list[Problem]:
+        """In the order of their records."""
+        return sorted((one for some in self._lists for one in self._first(some)), key=_rank)
+
+    def add(self, problems: Iterable[Problem]) -> None:
         for problem in problems:
-            self.by_kind[problem.kind] = self.by_kind.get(problem.kind, 0) + 1
-        room = len(problems) if self.keep_all else VIOLATIONS_LISTED_MAX - len(self.listed)
-        self.listed += problems[: max(0, room)]
+            self.count(problem.kind, 1)
+            unreadable, values, failed = self._lists
+            some = failed if problem.error else unreadable if problem.violation is None else values
+            some.append(problem)
+            if len(some) > 8 * VIOLATIONS_LISTED_MAX:
+                some[:] = self._first(some)
 
     def count(self, kind: str, more: int) -> None:
         """Problems that are counted but not described."""
         if more > 0:
             self.by_kind[kind] = self.by_kind.get(kind, 0) + more
 
+    def _first(self, some: list[Problem]) -> list[Problem]:
+        return some if self.keep_all else sorted(some, key=_rank)[:VIOLATIONS_LISTED_MAX]
 
-class AllFindings(Findings):
-    """Findings without a limit, for callers that must know every bad row."""
 
-    @property
-    def room(self) -> int:
-        return 1 << 62
+def _rank(problem: Problem) -> tuple[int, int]:
+    return problem.number, kind_rank(problem.kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawRows:
     """Rows of one type in the columns of `batch_schema`; ids may still be null.
 
-    `numbers` says which record of the split each row was. `violations` were found while reading.
+    `numbers` says which record of the split each row was. `violations` were found while reading:
+    all of them, because their rows go no further. `foreign` are ids that rows cannot have.
     """
 
     entity: Entity
@@ -90,16 +101,22 @@ class RawRows:
     numbers: Ints
     absent: Cells = _NO_CELLS
     misfits: Cells = _NO_CELLS
-    violations: tuple[Violation, ...] = ()  # their place is `line <number>`
+    violations: tuple[Violation, ...] = ()  # their place is that of `place_of`
+    foreign: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapedRows:
-    """Good rows with ids, in order, and the numbers of their records."""
+    """Good rows with ids, in order, and the numbers of their records.
+
+    `lost` counts the rows that went, `refused` are the ids by which others may refer to them.
+    """
 
     rows: pa.Table
     numbers: Ints
     fresh_ids: bool
+    lost: int = 0
+    refused: tuple[str, ...] = ()
 
 
 def shape(
@@ -114,39 +131,57 @@ def shape(
     that rows lack are made from their text, for good rows only.
     """
     rows, made = _with_ids(raw)
-    found = AllFindings() if problems.keep_all else Findings()
+    found = Findings(listed_max=1 << 62) if problems.keep_all else Findings()
     numbers = raw.numbers
 
-    def place_of(row: int) -> str:
-        return f"line {numbers[row]}"
+    def place(row: int) -> Place:
+        return place_of(int(numbers[row]))
 
     gaps = gaps_of(raw.entity, rows, raw.misfits) if filler is not None else []
     # A cell that will be filled is no missing value, as a misfit is none.
     misfits = raw.misfits.union(*({(int(r), gap.prop.name) for r in gap.rows} for gap in gaps))
-    check_values(raw.entity, rows, found, place_of=place_of, absent=raw.absent, misfits=misfits)
-    found.add(_foreign_ids(raw, rows, place_of))
-    bad = [*raw.violations, *found.listed]
-    problems.add([problem_of(violation, raw.entity.table_key, lines) for violation in bad])
-    problems.count("value", found.total - len(found.listed))
-    if bad:
-        refused = np.isin(numbers, np.array([number_of(violation) for violation in bad]))
-        rows, numbers = rows.filter(pa.array(~refused)), numbers[~refused]
-        gaps = gaps_of(raw.entity, rows, _NO_CELLS) if gaps else []
+    bad = check_values(raw.entity, rows, found, place_of=place, absent=raw.absent, misfits=misfits)
+    foreign, wrong = _foreign_ids(raw, rows, place)
+    found.add(foreign)
+    known = [*raw.violations, *found.listed]
+    problems.add(problem_of(violation, raw.entity.table_key, lines) for violation in known)
+    for kind, count in found.by_kind.items():
+        problems.count(kind, count - sum(one.kind == kind for one in found.listed))
+    bad |= wrong | np.isin(numbers, [number_of(violation) for violation in raw.violations])
+    shaped = _without(raw, rows, bad, made=made)
+    if bad.any():
+        gaps = gaps_of(raw.entity, shaped.rows, _NO_CELLS) if gaps else []
     if gaps and filler is not None:
-        rows, numbers = _filled(raw.entity, rows, numbers, gaps, filler, problems)
-    return ShapedRows(rows=rows, numbers=numbers, fresh_ids=made)
+        shaped = _filled(raw.entity, shaped, gaps, filler, problems)
+    return shaped
+
+
+def _without(raw: RawRows, rows: pa.Table, bad: Mask, *, made: bool) -> ShapedRows:
+    if not bad.any():
+        return ShapedRows(rows=rows, numbers=raw.numbers, fresh_ids=made)
+    refused: set[str] = set()
+    if isinstance(raw.entity, NodeType):
+        for ids in (rows["id"], raw.rows["id"]):
+            refused.update(flat(ids).filter(pa.array(bad)).drop_null().to_pylist())
+    return ShapedRows(
+        rows=rows.filter(pa.array(~bad)),
+        numbers=raw.numbers[~bad],
+        fresh_ids=made,
+        lost=int(bad.sum()),
+        refused=tuple(sorted(refused | raw.foreign)),
+    )
 
 
 def _filled(
     entity: Entity,
-    rows: pa.Table,
-    numbers: Ints,
+    shaped: ShapedRows,
     gaps: Sequence[Gap],
     filler: VectorFiller,
     problems: Problems,
-) -> tuple[pa.Table, Ints]:
+) -> ShapedRows:
     """The rows with their vectors. Nothing is embedded for a load that has failed already: then
     no row is left, because none of them will be written."""
+    rows, numbers = shaped.rows, shaped.numbers
     hopeless = problems.total and (not problems.keep_all or EMBEDDING in problems.by_kind)
     if not hopeless:
         try:
@@ -164,7 +199,16 @@ def _filled(
                 error=stopped.error,
             )
             problems.add([problem])
-    return (rows.slice(0, 0), numbers[:0]) if hopeless else (rows, numbers)
+    if not hopeless:
+        return replace(shaped, rows=rows)
+    ids = flat(shaped.rows["id"]).to_pylist() if isinstance(entity, NodeType) else []
+    return replace(
+        shaped,
+        rows=rows.slice(0, 0),
+        numbers=numbers[:0],
+        lost=shaped.lost + rows.num_rows,
+        refused=(*shaped.refused, *ids),
+    )
 
 
 def problem_of(
@@ -182,9 +226,14 @@ def problem_of(
     )
 
 
+def place_of(number: int) -> Place:
+    """The place of a record within its task, until the driver knows where that was."""
+    return Place(f"line {number}", (0, number))
+
+
 def number_of(violation: Violation) -> int:
-    assert violation.place is not None, "rows of a load have places"
-    return int(violation.place.rpartition(" ")[2])
+    assert isinstance(violation.place, Place), "rows of a load have places"
+    return violation.place.at[1]
 
 
 def _with_ids(raw: RawRows) -> tuple[pa.Table, bool]:
@@ -199,17 +248,20 @@ def _with_ids(raw: RawRows) -> tuple[pa.Table, bool]:
     return raw.rows.set_column(0, "id", ids), given.null_count == len(given)
 
 
-def _foreign_ids(raw: RawRows, rows: pa.Table, place_of: Any) -> list[Violation]:
-    """Explicit ids of keyed nodes that are not what their key gives."""
+def _foreign_ids(
+    raw: RawRows, rows: pa.Table, place: Callable[[int], Place]
+) -> tuple[list[Violation], Mask]:
+    """Explicit ids of keyed nodes that are not what their key gives, and whose rows those are."""
     node = raw.entity
     given = flat(raw.rows["id"])
     if not isinstance(node, NodeType) or not node.key or given.null_count == len(given):
-        return []
+        return [], np.zeros(len(given), dtype=bool)
     derived = flat(rows["id"])
     differs = as_mask(pc.not_equal(given, derived))
-    return [
+    violations = [
         foreign_id(
-            node, given[int(row)].as_py(), derived[int(row)].as_py(), place_of(row), strict=True
+            node, given[int(row)].as_py(), derived[int(row)].as_py(), place(int(row)), strict=True
         )
         for row in np.flatnonzero(differs)
     ]
+    return violations, differs

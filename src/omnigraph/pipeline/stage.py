@@ -6,7 +6,7 @@ receipts of the attempt that Spark kept are ever used.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -42,7 +42,8 @@ class StageJob:
     catalog: Catalog
     entries: Mapping[str, TableEntry]  # by table key, on the lines that will be written
     keep_all: bool  # every problem with its text, for a quarantine
-    spill: str | None = None  # folder for rows with blobs, which cannot be read back from fragments
+    scratch: str  # a folder for files that are only needed while the load runs
+    keeps_blobs: bool = False  # keep rows with blobs there: they cannot be read back from fragments
     embed: EmbedPlan | None = None  # None: vectors that the input lacks stay null
 
     def filler(self) -> VectorFiller | None:
@@ -88,7 +89,7 @@ def run_stage(job: StageJob, task: StageTask) -> StageAnswer:
             shaped = shaped_lines(task.source, job.files, job.catalog, problems, count, filler)
         else:
             shaped = shaped_pieces(task.source, job.files, job.catalog, problems, count, filler)
-        parts = write_parts(job, task.number, shaped, problems)
+        parts = write_parts(job, task.number, shaped)
     by_line = isinstance(task.source, Split) or task.source.by_line
     return StageAnswer(
         number=task.number,
@@ -105,13 +106,16 @@ def run_stage(job: StageJob, task: StageTask) -> StageAnswer:
 
 
 def write_parts(
-    job: StageJob, number: int, shaped: Iterable[tuple[str, ShapedRows]], problems: Problems
+    job: StageJob, number: int, shaped: Iterable[tuple[str, ShapedRows]]
 ) -> tuple[Part, ...]:
-    """Write the rows by table; a load that has failed already is read on but not written."""
+    """Write the rows by table. They are written also if the load has failed already, because the
+    checks across rows will want to see them."""
     parts: dict[str, Part] = {}
-    waiting: dict[str, list[pa.Table]] = {}
+    waiting: dict[str, list[ShapedRows]] = {}
     size = 0
     for key, rows in shaped:
+        if job.keep_all and not rows.rows.num_rows:
+            continue  # a type whose records are all put aside is not part of the load
         part = parts.get(key)
         if part is None:
             part = Part(
@@ -127,17 +131,14 @@ def write_parts(
             fresh_ids=part.fresh_ids and rows.fresh_ids,
             numbers=(*part.numbers, packed(rows.numbers)),
             samples=_sampled(job.catalog.type_of(key), part.samples, rows.rows),
+            lost=part.lost + rows.lost,
         )
-        if problems.total and not job.keep_all:
-            waiting.clear()
-            continue
-        waiting.setdefault(key, []).append(rows.rows)
-        size += rows.rows.nbytes
+        waiting.setdefault(key, []).append(rows)
+        size += rows.rows.nbytes + sum(map(len, rows.refused))
         if size >= STAGE_FLUSH_BYTES:
             parts.update(_flushed(job, parts, waiting))
             waiting, size = {}, 0
-    if not problems.total or job.keep_all:
-        parts.update(_flushed(job, parts, waiting))
+    parts.update(_flushed(job, parts, waiting))
     return tuple(part for _, part in sorted(parts.items()))
 
 
@@ -145,6 +146,8 @@ def _sampled(
     entity: NodeType | EdgeType, known: Mapping[str, tuple[str, ...]], rows: pa.Table
 ) -> dict[str, tuple[str, ...]]:
     """Some keys of every key space that the rows belong to, from which ranges are cut."""
+    if not rows.num_rows:
+        return dict(known)
     at = pa.array(np.unique(np.linspace(0, rows.num_rows - 1, SAMPLES_PER_CHUNK).astype(int)))
     some = rows.take(at)
     keys = {"id": flat(some["id"])}
@@ -157,10 +160,14 @@ def _sampled(
 
 
 def _flushed(
-    job: StageJob, parts: Mapping[str, Part], waiting: Mapping[str, list[pa.Table]]
+    job: StageJob, parts: Mapping[str, Part], waiting: Mapping[str, list[ShapedRows]]
 ) -> Iterator[tuple[str, Part]]:
-    for key, tables in waiting.items():
-        part = parts[key]
+    for key, some in waiting.items():
+        part = _with_ghosts(job, parts[key], some)
+        tables = [one.rows for one in some if one.rows.num_rows]
+        if not tables:
+            yield key, part
+            continue
         schema = arrow_schema(job.catalog.type_of(key))
         rows = seal(pa.concat_tables(tables), schema)
         spill = _spilled(job, key, tables)
@@ -176,12 +183,22 @@ def _flushed(
         )
 
 
+def _with_ghosts(job: StageJob, part: Part, some: Sequence[ShapedRows]) -> Part:
+    """The part with a file of the ids that were refused. A quarantine wants none: there an edge
+    goes with its node."""
+    refused = [entity_id for one in some for entity_id in one.refused]
+    if not refused or job.keep_all:
+        return part
+    ids = pa.table({"id": pa.array(refused, pa.string())})
+    return replace(part, ghosts=(*part.ghosts, write_spill(job.files, job.scratch, ids)))
+
+
 def _spilled(job: StageJob, key: str, tables: list[pa.Table]) -> list[str]:
     entity = job.catalog.type_of(key)
     blobs = any(prop.type.scalar is Scalar.BLOB for prop in entity.properties)
-    if job.spill is None or not blobs:
+    if not job.keeps_blobs or not blobs:
         return []
-    return [write_spill(job.files, job.spill, pa.concat_tables(tables))]
+    return [write_spill(job.files, job.scratch, pa.concat_tables(tables))]
 
 
 def discard(graph: GraphAccess, parts: Iterable[Part]) -> int:

@@ -22,7 +22,14 @@ from omnigraph.pipeline.csvrows import CsvRows, csv_rows
 from omnigraph.pipeline.files import FileAccess, InputFile, Partitions
 from omnigraph.pipeline.linestage import LineCount
 from omnigraph.pipeline.mapping import homes_of, plan_columns
-from omnigraph.pipeline.shape import Problem, Problems, RawRows, ShapedRows, shape
+from omnigraph.pipeline.shape import (
+    Problem,
+    Problems,
+    RawRows,
+    ShapedRows,
+    place_of,
+    shape,
+)
 from omnigraph.pipeline.sources import Mapped, Source
 from omnigraph.pipeline.splits import BrokenInputError, Split, plan_splits, read_chunks
 from omnigraph.pipeline.tabular import fitted_column, identity_column
@@ -136,7 +143,7 @@ def shaped_pieces(
             table = _with_folder_columns(read.table, piece)
             raw = raw_rows(entity, table, piece.mapped, numbers=read.numbers, place=piece.address)
             shaped = shape(raw, problems, RowTexts(table, read.numbers), filler)
-            if shaped.rows.num_rows:
+            if shaped.rows.num_rows or shaped.lost:
                 yield piece.table_key, shaped
     except (pa.ArrowInvalid, BrokenInputError, OSError, UnicodeError) as cause:
         text = f"cannot read on: {str(cause).splitlines()[0]}"
@@ -228,7 +235,8 @@ def raw_rows(
         columns[target], problems = _fitted(entity, target, table.column(name), cast)
         misfits |= {(problem.row, target) for problem in problems}
         violations += [
-            misfit(entity, target, problem, f"line {numbers[problem.row]}") for problem in problems
+            misfit(entity, target, problem, place_of(int(numbers[problem.row])))
+            for problem in problems
         ]
     violations += _open_ends(entity, columns, misfits, numbers)
     return RawRows(
@@ -256,7 +264,7 @@ def _open_ends(
 ) -> list[Violation]:
     """Edges that do not say where they start or end."""
     return [
-        missing(entity, word, f"line {numbers[row]}", absent=False)
+        missing(entity, word, place_of(int(numbers[row])), absent=False)
         for target, word in (("src", "from"), ("dst", "to"))
         if target in columns and columns[target].null_count
         for row in np.flatnonzero(np.asarray(pc.is_null(columns[target])))
@@ -311,7 +319,7 @@ def _shaped_json(
             at = np.array(numbers[start : start + _JSON_ROWS], dtype=np.int64)
             raw = _json_rows(entity, some, piece, numbers=at)
             shaped = shape(raw, problems, _ObjectTexts(at, some), filler)
-            if shaped.rows.num_rows:
+            if shaped.rows.num_rows or shaped.lost:
                 yield piece.table_key, shaped
 
 
@@ -365,7 +373,8 @@ def _json_rows(
             columns[target], problems = _json_cells(entity, target, values, cast)
         misfits |= {(problem.row, target) for problem in problems}
         violations += [
-            misfit(entity, target, problem, f"line {numbers[problem.row]}") for problem in problems
+            misfit(entity, target, problem, place_of(int(numbers[problem.row])))
+            for problem in problems
         ]
     violations += _open_ends(entity, columns, misfits, numbers)
     return RawRows(

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.engine.write.constraints import tuple_text
+from omnigraph.engine.write.constraints import repeats, tuple_text
 from omnigraph.model.graph import TableEntry
 from omnigraph.model.limits import VIOLATIONS_LISTED_MAX
 from omnigraph.pipeline.arrow import Column, Ints, as_mask, flat, pc, picked
@@ -47,7 +47,7 @@ class Clash:
     row_id: str
     holder_id: str
     value: str
-    holder_is_stored: bool
+    holder: tuple[int, int] | None  # the first staged row with these values; None if stored
 
     @property
     def order(self) -> tuple[int, int]:
@@ -138,29 +138,22 @@ def _positions(keys: Column, within: KeyRange) -> Ints:
 def _among_staged(task: UniqueTask, staged: _Staged) -> tuple[tuple[Clash, ...], int]:
     if pc.count_distinct(staged.keys).as_py() == len(staged.keys):
         return (), 0
-    codes = np.asarray(staged.keys.dictionary_encode().indices)
-    order = np.argsort(codes, kind="stable")
-    first = np.concatenate([[True], codes[order][1:] != codes[order][:-1]])
-    holders = order[np.maximum.accumulate(np.where(first, np.arange(len(order)), 0))]
-    rows, holders = order[~first], holders[~first]
-    by_holder = np.lexsort((rows, holders))
-    rows, holders = rows[by_holder], holders[by_holder]
-    total = len(np.unique(holders))
-    if not task.list_all:
-        # One clash a value: the second row that has it.
-        second = np.concatenate([[True], holders[1:] != holders[:-1]])
-        rows, holders = rows[second][:VIOLATIONS_LISTED_MAX], holders[second]
+    first, second = repeats(staged.keys.dictionary_encode().indices)
+    rows = np.flatnonzero(second)
+    total = len(rows)
+    if task.list_all:
+        rows = np.flatnonzero(first != np.arange(len(first)))
     ids = staged.rows["id"]
     return tuple(
         Clash(
             part=int(staged.parts[row]),
             ordinal=int(staged.ordinals[row]),
             row_id=str(ids[int(row)].as_py()),
-            holder_id=str(ids[int(holder)].as_py()),
+            holder_id=str(ids[int(first[row])].as_py()),
             value=_shown(staged.rows, task.columns, int(row)),
-            holder_is_stored=False,
+            holder=(int(staged.parts[first[row]]), int(staged.ordinals[first[row]])),
         )
-        for row, holder in zip(rows, holders[: len(rows)], strict=True)
+        for row in rows[: len(rows) if task.list_all else VIOLATIONS_LISTED_MAX]
     ), total
 
 
@@ -183,7 +176,7 @@ def _with_stored(task: UniqueTask, staged: _Staged) -> tuple[Clash, ...]:
                 row_id=mine,
                 holder_id=holder,
                 value=_shown(staged.rows, task.columns, int(row)),
-                holder_is_stored=True,
+                holder=None,
             )
         )
     return tuple(clashes)

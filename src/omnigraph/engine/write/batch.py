@@ -18,7 +18,7 @@ from omnigraph.engine.write.columns import batch_schema, column
 from omnigraph.engine.write.constraints import Cells, Entity, foreign_id, misfit
 from omnigraph.engine.write.keys import canonical_ids, key_text, respelled_id, respelled_ids
 from omnigraph.engine.write.records import Record
-from omnigraph.engine.write.violations import Findings
+from omnigraph.engine.write.violations import Findings, Place
 from omnigraph.model.limits import LOAD_CHUNK_ROWS
 from omnigraph.model.schema import Catalog, EdgeType, NodeType
 
@@ -39,6 +39,7 @@ class LoadedTable:
     places: Places
     absent: Cells
     misfits: Cells
+    foreign: frozenset[str]  # ids that keyed nodes were given and cannot have
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,9 +51,10 @@ class LoadBatch:
     strict: bool
 
 
-def gather(records: Iterable[Record], catalog: Catalog, *, strict: bool) -> LoadBatch:
+def gather(
+    records: Iterable[Record], catalog: Catalog, *, strict: bool, found: Findings
+) -> LoadBatch:
     """Read all records. Values that do not fit become findings, not errors."""
-    found = Findings()
     gathering: dict[str, _Gathering] = {}
     for record in records:
         key = record.entity.table_key
@@ -80,6 +82,7 @@ class _Gathering:
     _absent: set[tuple[int, str]] = field(default_factory=set)
     _misfits: set[tuple[int, str]] = field(default_factory=set)
     _aliases: dict[str, str] = field(default_factory=dict)
+    _foreign: set[str] = field(default_factory=set)
     _done: int = 0
     _waiting: list[Record] = field(default_factory=list)
 
@@ -106,6 +109,7 @@ class _Gathering:
             ),
             absent=frozenset(self._absent),
             misfits=frozenset(self._misfits),
+            foreign=frozenset(self._foreign),
         )
 
     def _flush(self) -> None:
@@ -166,11 +170,17 @@ class _Gathering:
             self._aliases[written] = canonical
             return
         place = self._place(row)
+        self._misfits.add((self._done + row, "id"))
+        self._foreign.add(written)
         self.found.add([foreign_id(node, written, canonical, place, strict=self.strict)])
 
-    def _place(self, row: int) -> str:
-        word = "line" if self.strict else "record"
-        return f"{word} {self._numbers[self._done + row]}"
+    def _place(self, row: int) -> Place:
+        return place_of(self._numbers[self._done + row], strict=self.strict)
+
+
+def place_of(number: int, *, strict: bool) -> Place:
+    """Where the record of that number was."""
+    return Place(f"{'line' if strict else 'record'} {number}", (0, number))
 
 
 def _spellings(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from omnigraph.engine.write.constraints import Cells, Entity
 from omnigraph.engine.write.stored import Stored
+from omnigraph.engine.write.violations import Place
 from omnigraph.storage.blobs import seal
 from omnigraph.storage.staged import StagedWrite
 from omnigraph.storage.writer import WriteContext
@@ -25,8 +26,9 @@ class Places:
     word: str
     numbers: np.ndarray[Any, Any]
 
-    def of(self, row: int) -> str | None:
-        return f"{self.word} {self.numbers[row]}"
+    def of(self, row: int) -> Place:
+        number = int(self.numbers[row])
+        return Place(f"{self.word} {number}", (0, number))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +39,9 @@ class TableChange:
     them can be stored already; otherwise stored rows with the same id are replaced. `replaces_all`
     makes the rows the whole table. `touched` names the columns that differ from what is stored
     (None: any may), so that rules about others need no second look. `absent` and `misfits` are for
-    `constraints.check_values`.
+    `constraints.check_values`. `refused` are ids of records that were left out because of
+    something else: what refers to them is not wrong for that. `incomplete` says that any record
+    was left out, so that too few edges prove nothing.
     """
 
     entity: Entity
@@ -49,6 +53,8 @@ class TableChange:
     places: Places | None = None
     absent: Cells = frozenset()
     misfits: Cells = frozenset()
+    refused: frozenset[str] = _NO_IDS
+    incomplete: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -56,6 +62,22 @@ class TableChange:
 
     def place_of(self, row: int) -> str | None:
         return self.places.of(row) if self.places else None
+
+    def without(self, bad: np.ndarray[Any, np.dtype[np.bool_]]) -> TableChange:
+        """The change without these rows, of which is known what is wrong."""
+        if not bad.any():
+            return self
+        ids: Any = self.rows["id"].filter(pa.array(bad)).drop_null()
+        places = self.places
+        return replace(
+            self,
+            rows=self.rows.filter(pa.array(~bad)),
+            places=places and Places(word=places.word, numbers=places.numbers[~bad]),
+            absent=frozenset(),
+            misfits=frozenset(),
+            refused=self.refused.union(ids.to_pylist()),
+            incomplete=True,
+        )
 
     def touches(self, columns: Iterable[str]) -> bool:
         """Whether a rule about these columns has to be checked."""

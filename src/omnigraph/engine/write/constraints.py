@@ -246,7 +246,7 @@ def repeated_id(entity: Entity, entity_id: str, places: Sequence[str | None]) ->
     """One id given to several rows of one batch."""
     key = entity.key if isinstance(entity, NodeType) else ()
     columns = key or ("id",)
-    where = " and ".join(place for place in places[:2] if place)
+    where = " and ".join(str(place) for place in places[:2] if place)
     return Violation(
         kind="unique",
         entity_kind=entity.kind,
@@ -256,7 +256,22 @@ def repeated_id(entity: Entity, entity_id: str, places: Sequence[str | None]) ->
         ids=(entity_id,),
         text=f"@unique violation on {entity.name}.{label_of(columns)}: "
         f"value '{entity_id}' appears in {where or 'several rows'}",
-        place=None,
+        place=places[1] if len(places) > 1 else None,
+    )
+
+
+def existing(entity: Entity, entity_id: str, place: str | None) -> Violation:
+    """A record of a strict insert whose id is stored already."""
+    key = entity.key if isinstance(entity, NodeType) else ()
+    return Violation(
+        kind="conflict",
+        entity_kind=entity.kind,
+        type_name=entity.name,
+        property=label_of(key or ("id",)),
+        value=entity_id,
+        ids=(entity_id,),
+        text=f"{entity.kind} {entity.name} '{entity_id}' already exists",
+        place=place,
     )
 
 
@@ -309,9 +324,10 @@ def check_values(
     place_of: PlaceOf,
     absent: Cells = frozenset(),
     misfits: Cells = frozenset(),
-) -> None:
-    """Every value rule over the rows. `absent` cells were left out by the input; `misfits` are null
-    because their value did not fit, which has been reported already."""
+) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Every value rule over the rows; which rows break one. `absent` cells were left out by the
+    input; `misfits` are null because their value did not fit, which has been reported already."""
+    bad = np.zeros(rows.num_rows, dtype=bool)
     for rule in rules_of(entity).values:
         values = rows.column(rule.property)
         broken = _broken(rule, values)
@@ -319,12 +335,14 @@ def check_values(
             continue
         at = np.flatnonzero(broken)
         if misfits:
-            at = np.array([row for row in at if (int(row), rule.property) not in misfits])
+            at = np.array([r for r in at if (int(r), rule.property) not in misfits], dtype=int)
         violations = [
             _value_violation(entity, rule, rows, int(row), place_of(int(row)), absent)
             for row in at[: found.room]
         ]
         found.add(violations, total=len(at))
+        bad[at] = True
+    return bad
 
 
 def _broken(rule: ValueRule, values: pa.ChunkedArray[Any]) -> np.ndarray[Any, Any] | None:
@@ -420,16 +438,15 @@ def check_unique(
     if rows.num_rows < 2:
         return
     there, keys = unique_keys([rows], rule.columns)
-    order = np.argsort(keys, kind="stable")
-    first = np.flatnonzero(np.diff(keys[order], prepend=-1))  # where another value begins
-    first = first[np.diff(first, append=len(order)) > 1]
-    twice = np.stack([there[order[first]], there[order[first + 1]]], axis=1)
+    first, second = repeats(keys)
+    told = np.flatnonzero(second)
     described = []
-    for one, other in twice[np.argsort(twice[:, 0])][: found.room].tolist():
-        value = tuple_text([rows[name][one].as_py() for name in rule.columns])
-        ids = [rows["id"][one].as_py(), rows["id"][other].as_py()]
-        described.append(repeated(entity, rule.columns, value, ids, place_of(other)))
-    found.add(described, total=len(twice))
+    for at in told[: found.room]:
+        holder, row = int(there[first[at]]), int(there[at])
+        value = tuple_text([rows[name][row].as_py() for name in rule.columns])
+        ids = [rows["id"][holder].as_py(), rows["id"][row].as_py()]
+        described.append(repeated(entity, rule.columns, value, ids, place_of(row)))
+    found.add(described, total=len(told))
 
 
 def unique_keys(
@@ -443,6 +460,20 @@ def unique_keys(
         codes.append(equal_codes(pa.concat_arrays(chunks)))
     there = np.flatnonzero(np.logical_and.reduce([column >= 0 for column in codes]))
     return there, row_keys([column[there] for column in codes])
+
+
+def repeats(codes: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, np.dtype[np.bool_]]]:
+    """Of rows that are the same thing if their codes are equal: the first row of each row's kind,
+    and which rows are the second of theirs, the ones at which a repetition is told."""
+    numbers = np.asarray(codes)
+    order = np.argsort(numbers, kind="stable")
+    starts = np.concatenate([[True], numbers[order][1:] != numbers[order][:-1]])
+    heads = np.maximum.accumulate(np.where(starts, np.arange(len(order)), 0))
+    first = np.empty(len(order), dtype=np.int64)
+    first[order] = order[heads]
+    second = np.zeros(len(order), dtype=bool)
+    second[order] = np.arange(len(order)) == heads + 1
+    return first, second
 
 
 def tuple_text(values: Sequence[Any]) -> str:

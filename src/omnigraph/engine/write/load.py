@@ -14,14 +14,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.engine.write.batch import LoadBatch, LoadedTable, gather
+from omnigraph.engine.write.batch import LoadBatch, LoadedTable, gather, place_of
 from omnigraph.engine.write.change import Changes, Places, TableChange, stage
-from omnigraph.engine.write.constraints import repeated_id
+from omnigraph.engine.write.constraints import existing, repeated_id, repeats
 from omnigraph.engine.write.records import Data, records
 from omnigraph.engine.write.stored import Stored
-from omnigraph.engine.write.validate import validate_rows, validate_values
-from omnigraph.engine.write.violations import Findings
-from omnigraph.errors import KeyConflictError
+from omnigraph.engine.write.validate import validate_rows, with_good_values
+from omnigraph.engine.write.violations import Findings, Unreadable
+from omnigraph.errors import RecordError
 from omnigraph.model.ports import World
 from omnigraph.model.schema import Catalog, EntityKind, NodeType
 from omnigraph.storage.writer import Prepared, WriteContext
@@ -38,7 +38,18 @@ class LoadOutcome:
 
 def read_load(data: Data, *, catalog: Catalog, strict: bool) -> LoadBatch:
     """Read a request once; it can then be prepared as often as the writer needs."""
-    return gather(records(data, catalog, strict=strict), catalog, strict=strict)
+    found = Findings()
+
+    def refuse(error: RecordError) -> None:
+        word = "line" if strict else "record"
+        number = int(error.facts[word])
+        place = place_of(number, strict=strict)
+        text = error.message.removeprefix(f"{place}: ")
+        facts = {word: number}
+        found.refuse([Unreadable(text=text, place=place, hint=error.hint, facts=facts)])
+
+    read = records(data, catalog, strict=strict, refuse=refuse)
+    return gather(read, catalog, strict=strict, found=found)
 
 
 def prepare_load(
@@ -49,19 +60,25 @@ def prepare_load(
     context: WriteContext,
     world: World,
 ) -> LoadOutcome:
-    """Check the batch against the context's snapshot and stage it; raises before any staging."""
+    """Check the batch against the context's snapshot and stage it; raises before any staging.
+
+    A record that is refused takes no part in the checks that follow, so that everything that is
+    wrong is told once and nothing that only follows from it.
+    """
     stored = Stored(context)
-    found = Findings()
-    found.add(batch.found.listed, total=batch.found.total)
-    changes: Changes = {key: _as_change(table, mode, world) for key, table in batch.tables.items()}
-    validate_values(changes, catalog, found)
+    found = batch.found.copy()
+    lost = found.any_unreadable
+    changes: Changes = {
+        key: replace(_as_change(table, mode, world), incomplete=lost)
+        for key, table in batch.tables.items()
+    }
+    changes = with_good_values(changes, found)
     changes = {
         key: _each_id_once(change, mode, found, strict=batch.strict)
         for key, change in changes.items()
     }
-    found.raise_if_any()
     if mode == "append":
-        changes = {key: _not_stored(change, stored) for key, change in changes.items()}
+        changes = {key: _not_stored(change, stored, found) for key, change in changes.items()}
     validate_rows(changes, catalog, stored, found)
     prepared = Prepared(
         staged=stage(changes, context, stored),
@@ -98,6 +115,7 @@ def _as_change(table: LoadedTable, mode: str, world: World) -> TableChange:
         places=table.places,
         absent=table.absent,
         misfits=table.misfits,
+        refused=table.foreign,
     )
 
 
@@ -110,16 +128,20 @@ def _each_id_once(change: TableChange, mode: str, found: Findings, *, strict: bo
     keyed = isinstance(change.entity, NodeType) and bool(change.entity.key)
     if mode == "merge" and (strict or not keyed):
         return _last_of_each(change, ids)
-    rows = pa.table({"id": ids, "row": pa.array(np.arange(len(ids)))})
-    groups: Any = rows.group_by("id").aggregate([("row", "min"), ("row", "count")])
-    twice = groups.filter(pc.greater(groups["row_count"], pa.scalar(1))).sort_by("row_min")
-    described = []
-    for repeated in twice["id"].slice(0, found.room).to_pylist():
-        at = np.flatnonzero(np.asarray(pc.equal(ids, pa.scalar(repeated))))[:2]
-        places = [change.place_of(int(row)) for row in at]
-        described.append(repeated_id(change.entity, repeated, places))
-    found.add(described, total=twice.num_rows)
-    return change
+    first, second = repeats(ids.dictionary_encode().indices)
+    told = np.flatnonzero(second)
+    found.add(
+        [
+            repeated_id(
+                change.entity,
+                ids[int(row)].as_py(),
+                [change.place_of(int(first[row])), change.place_of(int(row))],
+            )
+            for row in told[: found.room]
+        ],
+        total=len(told),
+    )
+    return change.without(first != np.arange(len(ids)))
 
 
 def _last_of_each(change: TableChange, ids: Any) -> TableChange:
@@ -137,18 +159,19 @@ def _last_of_each(change: TableChange, ids: Any) -> TableChange:
     )
 
 
-def _not_stored(change: TableChange, stored: Stored) -> TableChange:
-    """The change as a strict insert: `KeyConflictError` for the first id that is there."""
+def _not_stored(change: TableChange, stored: Stored, found: Findings) -> TableChange:
+    """The change as a strict insert, without the records whose ids are there already."""
     if change.fresh:
         return change
     ids: Any = change.rows["id"].combine_chunks()
     taken = stored.present(change.entity.table_key, ids)
-    if len(taken):
-        at = int(np.flatnonzero(np.asarray(pc.is_in(ids, value_set=taken)))[0])
-        raise KeyConflictError(
-            entity_kind=change.entity.kind,
-            type_name=change.entity.name,
-            entity_id=ids[at].as_py(),
-            place=change.place_of(at),
-        )
-    return replace(change, fresh=True)
+    there = np.asarray(pc.is_in(ids, value_set=taken))
+    at = np.flatnonzero(there)
+    found.add(
+        [
+            existing(change.entity, ids[int(row)].as_py(), change.place_of(int(row)))
+            for row in at[: found.room]
+        ],
+        total=len(at),
+    )
+    return replace(change.without(there), fresh=True)

@@ -10,7 +10,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -53,13 +53,28 @@ class Record:
     dst: str | None = None
 
 
-def records(data: Data, catalog: Catalog, *, strict: bool) -> Iterator[Record]:
-    """Every record of the request, or `RecordError` at the first one that cannot be read."""
+Refuse = Callable[[RecordError], None]
+
+
+def refuse_first(error: RecordError) -> None:
+    """Stop at the first record that cannot be read."""
+    raise error
+
+
+def records(
+    data: Data, catalog: Catalog, *, strict: bool, refuse: Refuse = refuse_first
+) -> Iterator[Record]:
+    """Every record of the request that can be read; `refuse` is told of the others."""
     read = _strict_values if strict else _permissive_values
     shape = _Strict(catalog) if strict else _Permissive(catalog)
     with _lines(data) as lines:
-        for number, value in read(lines):
-            yield shape.record(number, value)
+        for number, value in read(lines, refuse):
+            try:
+                record = shape.record(number, value)
+            except RecordError as error:
+                refuse(error)
+                continue
+            yield record
 
 
 def held_lines(data: Data) -> list[bytes]:
@@ -125,24 +140,31 @@ def _require_size(size: int) -> None:
 # --- JSON values ------------------------------------------------------------------------------
 
 
-def _strict_values(lines: Iterator[bytes]) -> Iterator[tuple[int, Any]]:
+def _strict_values(lines: Iterator[bytes], refuse: Refuse) -> Iterator[tuple[int, Any]]:
     for number, line in enumerate(lines, start=1):
         text = line.strip(b" \t\r\n")
         if not text:
             continue
         try:
-            value = orjson.loads(text)
-        except orjson.JSONDecodeError as cause:
-            raise RecordError(
-                f"line {number}: invalid strict JSON: {cause}", line=number
-            ) from cause
-        try:
-            # Each member has its own `":`; more of them than parsed ones may mean a duplicate.
-            if len(_MEMBER.findall(text)) != _members(value, text):
-                _refuse_duplicates(text, number)
-        except RecursionError as cause:
-            raise RecordError(f"line {number}: nested too deeply", line=number) from cause
+            value = _strict_value(number, text)
+        except RecordError as error:
+            refuse(error)
+            continue
         yield number, value
+
+
+def _strict_value(number: int, text: bytes) -> Any:
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError as cause:
+        raise RecordError(f"line {number}: invalid strict JSON: {cause}", line=number) from cause
+    try:
+        # Each member has its own `":`; more of them than parsed ones may mean a duplicate.
+        if len(_MEMBER.findall(text)) != _members(value, text):
+            _refuse_duplicates(text, number)
+    except RecursionError as cause:
+        raise RecordError(f"line {number}: nested too deeply", line=number) from cause
+    return value
 
 
 def _members(value: Any, text: bytes) -> int:
@@ -169,7 +191,7 @@ def _refuse_duplicates(text: bytes, number: int) -> None:
     json.loads(text, object_pairs_hook=pairs)
 
 
-def _permissive_values(lines: Iterator[bytes]) -> Iterator[tuple[int, Any]]:
+def _permissive_values(lines: Iterator[bytes], refuse: Refuse) -> Iterator[tuple[int, Any]]:
     number = 0
     for line in lines:
         text = line.strip(b" \t\r\n")
@@ -179,7 +201,10 @@ def _permissive_values(lines: Iterator[bytes]) -> Iterator[tuple[int, Any]]:
             value = orjson.loads(text)
         except orjson.JSONDecodeError:
             # A value that goes on over several lines, or several on one: read the rest as one text.
-            yield from _value_stream(b"".join([line, *lines]), number)
+            try:
+                yield from _value_stream(b"".join([line, *lines]), number)
+            except RecordError as error:
+                refuse(error)  # nobody knows where the next value would begin
             return
         number += 1
         yield number, value

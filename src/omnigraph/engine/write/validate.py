@@ -1,13 +1,15 @@
 """The in-process evaluator: a whole change against the graph that it would make.
 
-Values first, alone: rows that are not what they should be make no sense to the rest. Then
-uniqueness, endpoints and cardinality, all findings together. Stored rows count unless the change
-shadows them: replaces, deletes or overwrites them.
+Values first: rows that are not what they should be make no sense to the rest, so a load leaves them
+out of the other checks and a mutation stops there. Then uniqueness, endpoints and cardinality, all
+findings together. Stored rows count unless the change shadows them: replaces, deletes or overwrites
+them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -65,6 +67,24 @@ def validate_values(changes: Changes, catalog: Catalog, found: Findings) -> None
             misfits=change.misfits,
         )
     found.raise_if_any()
+
+
+def with_good_values(changes: Changes, found: Findings) -> Changes:
+    """The changes without the rows whose values are wrong, which are told to `found`."""
+    return {key: _with_good_values(change, found) for key, change in changes.items()}
+
+
+def _with_good_values(change: TableChange, found: Findings) -> TableChange:
+    bad = check_values(
+        change.entity,
+        change.rows,
+        found,
+        place_of=change.place_of,
+        absent=change.absent,
+        misfits=change.misfits,
+    )
+    bad[[row for row, _ in change.misfits]] = True
+    return change.without(bad)
 
 
 def validate_rows(changes: Changes, catalog: Catalog, stored: Stored, found: Findings) -> None:
@@ -207,7 +227,7 @@ def _nodes_after(ids: Any, node_type: str, changes: Changes, stored: Stored) -> 
     change = changes.get(table_key)
     if change is None:
         return stored.present(table_key, ids)
-    pending: Any = _flat(change.rows["id"])
+    pending: Any = _known_nodes(change)
     if change.replaces_all:
         return pending
     asked = ids.filter(pc.invert(pc.is_in(ids, value_set=pending)))
@@ -218,12 +238,19 @@ def _nodes_after(ids: Any, node_type: str, changes: Changes, stored: Stored) -> 
     return pa.concat_arrays([pending, present])
 
 
+def _known_nodes(change: TableChange) -> Any:
+    """The ids that the change holds, also of records that were refused: that their edges have no
+    end only follows from that."""
+    refused = pa.array(sorted(change.refused), pa.string())
+    return pa.concat_arrays([_flat(change.rows["id"]), refused])
+
+
 def _check_kept_edges(
     change: TableChange, changes: Changes, catalog: Catalog, stored: Stored, found: Findings
 ) -> None:
     """Edges that stay although the nodes of a type were replaced as a whole."""
     assert isinstance(change.entity, NodeType), "only nodes have edges"
-    nodes = _flat(change.rows["id"])
+    nodes = _known_nodes(change)
     for edge in catalog.edges_touching(change.entity.name):
         other = changes.get(edge.table_key)
         if other is not None and other.replaces_all:
@@ -234,7 +261,7 @@ def _check_kept_edges(
             kept = stored.rows(edge.table_key, ["id", rule.column])
             kept = kept if other is None else _unshadowed(kept, other)
             lost: Any = pc.invert(pc.is_in(kept[rule.column], value_set=nodes))
-            orphans = kept.filter(lost)
+            orphans = kept.filter(lost).sort_by("id")
             found.add(
                 [
                     dangling(edge, rule, row[rule.column], row["id"], None)
@@ -255,6 +282,8 @@ def _check_out_degree(
     stored: Stored,
     found: Findings,
 ) -> None:
+    if change.incomplete:
+        rule = replace(rule, minimum=0)
     pending: Any = _flat(change.rows["src"])
     sources = pc.unique(pending)
     kept: Any = pa.array([], pa.string())
@@ -265,11 +294,14 @@ def _check_out_degree(
         kept = _flat(_unshadowed(rows, change)["src"])
     counted = pa.concat_arrays([pending, kept]).value_counts()
     counts = dict(zip(counted.field(0).to_pylist(), counted.field(1).to_pylist(), strict=True))
-    broken = []
-    for source in sources.to_pylist():
-        violation = degree_broken(edge, rule, source, counts.get(source, 0), None)
-        if violation is not None:
-            broken.append(source)
+    fresh = set(pc.unique(pending).to_pylist())
+    told = [*(s for s in sources.to_pylist() if s in fresh)]
+    told += sorted(s for s in sources.to_pylist() if s not in fresh)
+    broken = [
+        source
+        for source in told
+        if degree_broken(edge, rule, source, counts.get(source, 0), None) is not None
+    ]
     found.add(
         [
             violation
