@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from same_key_child import SCHEMA, submit
 
 from omnigraph import Graph
 
-ROUNDS = int(os.environ.get("OMNIGRAPH_SAME_KEY_ROUNDS", "4"))
+ROUNDS = int(os.environ.get("OMNIGRAPH_SAME_KEY_ROUNDS", "3"))
 WRITES = ("insert", "update", "load", "merge")
 
 
@@ -34,6 +35,23 @@ def prepared(graph, write, number):
         graph.create_branch(f"b{number}")
         line = f'{{"type":"N","data":{{"text":"{write}-{number}"}}}}'
         graph.load(line, mode="append", branch=f"b{number}")
+
+
+def at_once(act, *handles):
+    """The answers of all handles to the same call at the same time."""
+    start, answers = threading.Barrier(len(handles)), []
+
+    def go(handle):
+        start.wait()
+        answers.append(act(handle))
+
+    threads = [threading.Thread(target=go, args=(handle,)) for handle in handles]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(answers) == len(handles), "a submission failed"
+    return answers
 
 
 def check(graph, *writes):
@@ -52,22 +70,20 @@ def test_two_threads(graph, write, shared):
     other = graph if shared else Graph.open(graph.uri, durability="process")
     for number in range(ROUNDS):
         prepared(graph, write, number)
-        start = threading.Barrier(2)
-        answers = []
-
-        def go(handle, number=number, start=start, answers=answers):
-            start.wait()
-            answers.append(submit(handle, write, number))
-
-        threads = [threading.Thread(target=go, args=(handle,)) for handle in (graph, other)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(answers) == 2, "a submission failed"
+        answers = at_once(partial(submit, write=write, number=number), graph, other)
         assert answers[0] == answers[1]
         assert sorted(one.already_applied for one in answers) == [False, True]
     check(graph, write)
+
+
+def test_two_threads_on_an_object_store(s3_root):
+    with Graph.init(s3_root.uri, SCHEMA) as graph, Graph.open(s3_root.uri) as other:
+        for write in ("insert", "load"):
+            for number in range(ROUNDS):
+                answers = at_once(partial(submit, write=write, number=number), graph, other)
+                assert answers[0] == answers[1]
+                assert sorted(one.already_applied for one in answers) == [False, True]
+        check(graph, "insert", "load")
 
 
 def test_two_processes(graph):

@@ -286,7 +286,7 @@ def test_keys_are_remembered_among_the_newest_commits_only(graph, monkeypatch):
 
 
 def test_a_new_key_reads_no_old_commit_twice(graph, monkeypatch):
-    for number in range(300):
+    for number in range(160):
         graph.mutate(ADD, params={"text": str(number)}, idempotency_key=f"k{number}")
     reads, parsed = [], []
     datasets = manifest.ManifestDatasets

@@ -56,6 +56,12 @@ def test_a_job_file_names_graph_sources_and_rules(job):
     assert load_job(None, job).status == "already_loaded"
 
 
+@pytest.mark.parametrize("key", ["4711", "2026-11-15"])
+def test_a_key_may_look_like_a_number_or_a_day(job, key):
+    job.write_text(job.read_text().replace("nightly-1", key))
+    assert load_job(None, job).commit.properties["idempotency_key"] == key
+
+
 def test_what_the_caller_says_wins_over_the_file(job, tmp_path):
     other = str(tmp_path / "other")
     Graph.init(other, SCHEMA, durability="process").close()
@@ -72,6 +78,7 @@ BAD_JOBS = {
     "graph: g\nmode: append\nsources: [{type: T, json: a, options: {x: y}}]\n": "only csv",
     "graph: g\nmode: append\nshources: [a]\n": "unknown key 'shources'",
     "graph: g\nmode: append\nembed: openai\nsources: [a]\n": "true or false",
+    "graph: g\nmode: append\nsources: [a]\nidempotency_key: [a]\n": "must be text, got list",
     "graph: [\n": "is not YAML",
     "just text": "must be a mapping",
 }

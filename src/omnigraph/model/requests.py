@@ -69,21 +69,22 @@ def result_property(facts: Mapping[str, Any]) -> dict[str, str]:
     return {RESULT_PROPERTY: json.dumps(facts, separators=(",", ":"), sort_keys=True)}
 
 
-def checked_key(key: str) -> str:
+def checked_key(key: Any) -> str:
     """The key, or `InvalidNameError` if it cannot be one."""
-    if not key.strip():
+    problem = None
+    if not isinstance(key, str):
+        problem = f"must be text, got {type(key).__name__}"
+    elif not key.strip():
+        problem = "must not be empty"
+    elif any("\ud800" <= char <= "\udfff" for char in key):
+        problem = "is no text that can be stored: it holds half of a surrogate pair"
+    elif (size := len(key.encode())) > IDEMPOTENCY_KEY_BYTES_MAX:
+        problem = f"has at most {IDEMPOTENCY_KEY_BYTES_MAX} bytes, this one has {size}"
+    if problem is not None:
         raise InvalidNameError(
-            "an idempotency key must not be empty", kind="idempotency key", name=key
+            f"an idempotency key {problem}", kind="idempotency key", name=str(key)
         )
-    size = len(key.encode())
-    if size > IDEMPOTENCY_KEY_BYTES_MAX:
-        raise InvalidNameError(
-            f"an idempotency key has at most {IDEMPOTENCY_KEY_BYTES_MAX} bytes, this one has "
-            f"{size}",
-            kind="idempotency key",
-            name=key,
-        )
-    return key
+    return str(key)
 
 
 def digest(what: str, facts: Mapping[str, Any]) -> str:

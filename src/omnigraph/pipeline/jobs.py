@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from datetime import date
 from pathlib import Path
 from typing import Any, Literal
 
@@ -63,7 +64,7 @@ def load_job(
         "actor": actor or facts.get("actor"),
         "on_error": facts.get("on_error", "quarantine" if facts.get("quarantine") else "fail"),
         "quarantine": facts.get("quarantine") and _located(str(facts["quarantine"]), base),
-        "idempotency_key": facts.get("idempotency_key"),
+        "idempotency_key": _key(facts.get("idempotency_key")),
         "message": facts.get("message"),
         "embed": _embed(facts.get("embed")),
         **{name: value for name, value in overrides.items() if value is not None},
@@ -71,6 +72,12 @@ def load_job(
     if given["mode"] is None:
         raise InputError("the job has no mode", hint="add `mode: append`, `merge` or `overwrite`")
     return load(spark, str(graph), job_sources(facts, base), progress=progress, **given)
+
+
+def _key(given: Any) -> str | None:
+    """A key is often a number or a day, and YAML makes them what they look like."""
+    plain = isinstance(given, int | date) and not isinstance(given, bool)
+    return str(given) if plain else given
 
 
 def _embed(given: Any) -> bool | None:
