@@ -65,7 +65,7 @@ class Authority:
         authority.manifests.create(
             schema=SCHEMA,
             entries=[
-                TableEntry(table_key=key, location=f"tables/{number}", version=1)
+                TableEntry(table_key=key, location=f"nodes/{number:016x}", version=1)
                 for number, key in enumerate(tables)
             ],
             genesis=authority.lineage(),

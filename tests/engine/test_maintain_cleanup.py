@@ -12,7 +12,7 @@ import pytest
 from maintain_world import WRITES, add, age, make, names, reopened, stats
 
 from omnigraph import Graph, OpenMode
-from omnigraph.errors import ConflictError, InputError, NotFoundError, StorageUnavailableError
+from omnigraph.errors import InputError, NotFoundError, StorageUnavailableError
 from omnigraph.model.ports import World
 from omnigraph.model.steps import Step
 
@@ -287,11 +287,13 @@ def test_what_an_unfinished_write_would_go_back_to_is_kept(graph):
     assert table_versions(graph) == (head, head + 1)
 
 
-def test_an_unreadable_sidecar_refuses_it(graph):
+def test_an_unreadable_sidecar_does_not_stop_it(graph):
+    before = graph.snapshot()
     graph._core.store.put("__recovery/01ARZ3NDEKTSV4RRFFQ69G5FAV.json", b"not json")
-    with pytest.raises(ConflictError):
-        graph.cleanup(keep_versions=1)
-    assert readable(graph) == 7
+    report = graph.cleanup(keep_versions=1)
+    assert report.old_versions_removed
+    assert readable(graph) == 1
+    assert graph.snapshot() == before
 
 
 def test_one_table_that_fails_does_not_stop_the_others(graph, monkeypatch):

@@ -111,7 +111,7 @@ def change(kind, key, amount, model):
             return Changeset(tombstones=(Tombstone(table_key=key, version=version),))
         case "register":
             return Changeset(
-                registrations=(Registration(table_key=key, location=f"at/{amount}"),),
+                registrations=(Registration(table_key=key, location=f"nodes/{amount:x}"),),
                 updates=(TableUpdate(table_key=key, version=amount, branch=None, row_count=0),),
             )
         case "hand over":
@@ -146,7 +146,7 @@ def test_an_expectation_holds_for_exactly_one_pin(version, branch, expected):
     entries = {}
     if version:
         entries["node:A"] = TableEntry(
-            table_key="node:A", location="a", version=version, branch=branch
+            table_key="node:A", location="nodes/a", version=version, branch=branch
         )
     tail = replace(empty(), entries=entries)
     holds = expected == version and (version == 0 or branch is None)

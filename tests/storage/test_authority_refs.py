@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import threading
@@ -262,18 +263,67 @@ def test_a_parent_deleted_meanwhile_undoes_its_child(graph, local_root):
     assert graph.refs.list() == [MAIN_BRANCH]
 
 
-def test_an_unreadable_reference_is_named(graph):
-    graph.store.put(ref_key("b"), b"{")
+REF = {
+    "format_version": 1,
+    "name": "b",
+    "id": "01B",
+    "parent": "main",
+    "fork_commit_id": "x",
+    "created_by": None,
+    "created_at": 1,
+}
+UNREADABLE = {
+    "empty": b"",
+    "half": json.dumps(REF).encode()[:40],
+    "no text": b"\xff\xfe",
+    "a list": b"[]",
+    "another format": json.dumps({**REF, "format_version": 2}).encode(),
+    "an id that climbs": json.dumps({**REF, "id": "../../../x"}).encode(),
+    "an id with a slash": json.dumps({**REF, "id": "/etc"}).encode(),
+    "no id": json.dumps({**REF, "id": None}).encode(),
+    "an id that is no text": json.dumps({**REF, "id": {"a": 1}}).encode(),
+    "another name": json.dumps({**REF, "name": "c"}).encode(),
+    "its own parent": json.dumps({**REF, "parent": "b"}).encode(),
+    "a parent that is no name": json.dumps({**REF, "parent": ["main"]}).encode(),
+}
+
+
+@pytest.mark.parametrize("body", UNREADABLE.values(), ids=UNREADABLE.keys())
+def test_an_unreadable_reference_is_named_stops_no_other_and_can_be_removed(graph, body):
+    graph.refs.create("other", actor_id=None)
+    graph.store.put(ref_key("b"), body)
     with pytest.raises(CorruptGraphError) as caught:
         graph.refs.get("b")
     assert caught.value.part == ref_key("b")
+    assert "--force" in caught.value.hint
+    assert [branch.name for branch in graph.refs.list()] == ["main", "other"]
+    assert [ref.name for ref in graph.refs.unreadable()] == ["b"]
+    graph.advance(branch=graph.refs.get("other"))
+    graph.refs.create("third", "other", actor_id=None)
+    assert not graph.refs.delete_unreadable("other")
+    assert graph.refs.delete_unreadable("b")
+    assert not graph.refs.unreadable()
+    assert graph.refs.create("b", actor_id=None).name == "b"
+
+
+def test_the_files_of_a_deleted_branch_stay_while_a_reference_is_unreadable(graph, local_root):
+    parent = graph.refs.create("parent", actor_id=None)
+    graph.advance(branch=parent)
+    child = graph.refs.create("child", "parent", actor_id=None)
+    whole = graph.store.read(ref_key("child")).body
+    graph.store.put(ref_key("child"), whole[:20])
+    graph.refs.delete("parent")
+    assert "parent" not in [branch.name for branch in graph.refs.list()]
+    graph.store.put(ref_key("child"), whole)
+    cold = Authority.over(local_root)
+    assert cold.head(child).branch == child
 
 
 def test_a_branch_whose_manifest_is_gone_can_be_deleted(graph, local_root):
     branch = graph.refs.create("b", actor_id=None)
     shutil.rmtree(f"{local_root.uri}/__manifest/tree/{branch.id}")
     fresh = Authority.over(local_root)
-    with pytest.raises(NotFoundError):
+    with pytest.raises(CorruptGraphError):
         fresh.head(branch)
     fresh.refs.delete("b")
     assert fresh.refs.list() == [MAIN_BRANCH]

@@ -41,17 +41,23 @@ def list_branches(call: Call) -> None:
     """List the branches by name."""
     with call.graph() as graph:
         names = sorted(graph.branches())
-    call.emit({"branches": names}, human=names)
+        damaged = [one.to_json() for one in graph.unreadable_branches()]
+    payload: dict[str, Any] = {"branches": names}
+    if damaged:
+        payload["unreadable"] = damaged
+    lines = [f"{one['name']}  (unreadable: {one['problem']})" for one in damaged]
+    call.emit(payload, human=[*names, *lines])
 
 
 @verb("branch delete", writes=True)
 @click.argument("name")
-def delete(call: Call, name: str) -> None:
+@click.option("--force", is_flag=True, help="also if its reference is damaged and cannot be read")
+def delete(call: Call, name: str, *, force: bool) -> None:
     """Delete branch NAME; its own commits leave the history with it."""
     call.consent()
     call.announce()
     with call.graph(write=True) as graph:
-        graph.delete_branch(name, actor=call.actor)
+        graph.delete_branch(name, actor=call.actor, force=force)
     payload = {"uri": call.target.uri, "name": name}
     call.emit(call.with_actor(payload), human=f"deleted branch {name}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -146,11 +147,27 @@ def write_lines(path: str | None, lines: Iterable[str]) -> int:
     """Write lines to a file, or to stdout when no file is named; how many there were."""
     if path is None:
         return _copy(lines, sys.stdout)
+    target = Path(path).resolve()
     try:
-        with Path(path).open("w", encoding="utf-8", newline="\n") as out:
-            return _copy(lines, out)
+        if target.exists() and not target.is_file():  # a pipe or a device takes what comes
+            with target.open("w", encoding="utf-8", newline="\n") as out:
+                return _copy(lines, out)
+        return _written_whole(target, lines)
     except OSError as cause:
         raise InputError(f"cannot write '{path}': {cause.strerror or cause}") from cause
+
+
+def _written_whole(target: Path, lines: Iterable[str]) -> int:
+    """Write beside the target and put it there at the end: half an export looks like a whole one,
+    and an earlier one is not given up for it."""
+    draft = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        with draft.open("w", encoding="utf-8", newline="\n") as out:
+            count = _copy(lines, out)
+        draft.replace(target)
+    finally:
+        draft.unlink(missing_ok=True)
+    return count
 
 
 def _copy(lines: Iterable[str], out: TextIO) -> int:

@@ -10,6 +10,7 @@ import click
 from omnigraph.errors import (
     ConstraintViolationError,
     ExpectedVersionMismatchError,
+    IntegrityError,
     MergeConflictsError,
     OmnigraphError,
     PreconditionFailedError,
@@ -109,8 +110,19 @@ def _item_line(item: Any) -> str:
     return f"{text} (line {line}, column {column})" if line and column else text
 
 
-def report_defect(problem: Exception, *, as_json: bool) -> int:
+def is_panic(problem: BaseException) -> bool:
+    """Whether the storage library gave up; its class is no `Exception` and cannot be imported."""
+    return type(problem).__name__ == "PanicException"
+
+
+def report_defect(problem: BaseException, *, as_json: bool) -> int:
     """Print an error nobody expected: ours to mend, but still one line and a way to say more."""
+    if is_panic(problem):
+        damage = IntegrityError(
+            f"the storage library gave up: {str(problem).splitlines()[0] if str(problem) else '?'}",
+            hint="`omnigraph health` looks for damaged files",
+        )
+        return report(damage, as_json=as_json)
     reason = f"{type(problem).__name__}: {problem}"
     hint = "this is a defect; run again with OMNIGRAPH_TRACEBACK=1 and report what it prints"
     if as_json:

@@ -169,7 +169,9 @@ def _run(words: list[str], *, own_process: bool) -> int:
         return failure.report(error, as_json=as_json)
     except BrokenPipeError:
         raise
-    except Exception as problem:
+    except BaseException as problem:
+        if not isinstance(problem, Exception) and not failure.is_panic(problem):
+            raise
         # The last door: no traceback reaches a user who did not ask for one.
         if os.environ.get("OMNIGRAPH_TRACEBACK"):
             raise

@@ -24,9 +24,13 @@ def list_recoveries(call: Call) -> None:
     with call.graph() as graph:
         pending = [one.to_json() for one in graph.pending_recoveries()]
         done = [one.to_json() for one in graph.recoveries()]
+        problems = graph.recovery_log_problems()
     lines = [f"pending   {_line(one)}" for one in pending]
     lines += [f"recovered {_line(one)}" for one in done]
-    payload = {"pending": pending, "recoveries": done}
+    lines += [f"unreadable {problem}" for problem in problems]
+    payload: dict[str, Any] = {"pending": pending, "recoveries": done}
+    if problems:
+        payload["unreadable"] = problems
     call.emit(payload, human=lines or ["no unfinished writes and no recoveries"])
 
 
@@ -73,5 +77,15 @@ def resolve(call: Call, operation_id: str, *, roll_back: bool, discard: bool) ->
     call.emit(record, human=_block(record))
 
 
-for _command in (list_recoveries, show, resolve):
+@verb("recovery clear-log", capability=Capability.DIRECT, writes=True)
+def clear_log(call: Call) -> None:
+    """Remove a damaged record of recoveries; the graph is not touched and a new one is begun."""
+    call.consent()
+    call.announce()
+    with call.graph(write=True) as graph:
+        graph.clear_recovery_log()
+    call.emit({"uri": call.target.uri, "cleared": True}, human="removed the record of recoveries")
+
+
+for _command in (list_recoveries, show, resolve, clear_log):
     recovery.add_command(_command)

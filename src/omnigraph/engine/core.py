@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import takewhile
 
 from omnigraph.compiler.schema import catalog_from_ir
-from omnigraph.errors import AlreadyExistsError, InputError, NotFoundError
+from omnigraph.errors import AlreadyExistsError, CorruptGraphError, InputError, NotFoundError
 from omnigraph.model.graph import MAIN, Branch, SchemaRecord, Snapshot
 from omnigraph.model.limits import LEASE_WAIT_MS_MAX
 from omnigraph.model.ports import ObjectStore, World
@@ -132,9 +132,12 @@ class Core:
 
         return self.rooms.leases.holding(parent.id, create, wait_ms=LEASE_WAIT_MS_MAX)
 
-    def delete_branch(self, name: str) -> None:
-        """End a branch; a writer at work on it finishes first."""
+    def delete_branch(self, name: str, *, force: bool = False) -> None:
+        """End a branch; a writer at work on it finishes first. `force` also ends one whose
+        reference cannot be read, and nothing else that would be refused."""
         self.require_writable()
+        if force and self.rooms.refs.delete_unreadable(name):
+            return
         branch = self.branch(name)
         if branch.id is None:
             self.rooms.refs.delete(name)  # refuses main
@@ -212,7 +215,7 @@ def assemble(root: Root, world: World, mode: OpenMode, *, store: ObjectStore | N
         refs=refs,
         leases=Leases(root, store, world),
         sidecars=Sidecars(store),
-        audit=Audit(tables),
+        audit=Audit(tables, store),
     )
     return Core(
         root=root,
@@ -243,7 +246,16 @@ def open_core(
             hint="make one with `omnigraph init`",
         )
     if mode is OpenMode.READ_WRITE:
-        if not core.rooms.manifests.last_known(None).current:
+        if _is_old(core):
             migrate(root, core.world, core.store)
         core.recover()
     return core
+
+
+def _is_old(core: Core) -> bool:
+    """Whether the graph must be migrated. One whose main branch is damaged is opened as it is:
+    its other branches can still be used, and reading main says what is wrong."""
+    try:
+        return not core.rooms.manifests.last_known(None).current
+    except CorruptGraphError:
+        return False

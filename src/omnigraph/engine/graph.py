@@ -48,6 +48,7 @@ from omnigraph.storage.audit import RecoveryRecord
 from omnigraph.storage.outcome import tell_last_commit
 from omnigraph.storage.presence import Presence
 from omnigraph.storage.recovery import Resolution
+from omnigraph.storage.ref_files import UnreadableRef
 from omnigraph.storage.sidecar import Sidecar, UnreadableSidecar
 from omnigraph.storage.writer import Intent, Prepared, WriteContext
 
@@ -366,13 +367,23 @@ class Graph(HistoryCalls, SchemaCalls, MaintenanceCalls):
         """`main` first, then the others by name."""
         return [branch.name for branch in self._opened().rooms.refs.list()]
 
+    def unreadable_branches(self) -> list[UnreadableRef]:
+        """The branches whose reference is damaged: they are in no list and stop nobody else."""
+        return list(self._opened().rooms.refs.unreadable())
+
     def create_branch(self, name: str, from_branch: str = MAIN, actor: str | None = None) -> Branch:
         """Fork the whole graph; no table is copied."""
         return self._opened().create_branch(name, from_branch, actor_id=actor)
 
-    def delete_branch(self, name: str, actor: str | None = None) -> None:  # noqa: ARG002
-        """End a branch; what was merged stays, its own commits go."""
-        self._opened().delete_branch(name)
+    def delete_branch(
+        self,
+        name: str,
+        actor: str | None = None,  # noqa: ARG002
+        force: bool = False,  # noqa: FBT001, FBT002 - the API fixes it
+    ) -> None:
+        """End a branch; what was merged stays, its own commits go. `force` also ends a branch
+        whose reference cannot be read."""
+        self._opened().delete_branch(name, force=force)
 
     def merge(
         self,
@@ -425,8 +436,18 @@ class Graph(HistoryCalls, SchemaCalls, MaintenanceCalls):
     # --- recovery ----------------------------------------------------------------------------
 
     def recoveries(self) -> list[RecoveryRecord]:
-        """Every recovery action so far, oldest first."""
+        """Every recovery action so far that can be read, oldest first."""
         return self._opened().rooms.audit.records()
+
+    def recovery_log_problems(self) -> list[str]:
+        """What of the record of recoveries cannot be read, in words; nothing hangs on it."""
+        return self._opened().rooms.audit.problems()
+
+    def clear_recovery_log(self) -> None:
+        """Take the record of recoveries away, for one that is damaged; a new one is begun."""
+        core = self._opened()
+        core.require_writable()
+        core.rooms.audit.remove()
 
     def pending_recoveries(self) -> list[Sidecar | UnreadableSidecar]:
         """Unfinished writes that are still waiting."""

@@ -115,7 +115,7 @@ class Branch:
         if self.id is None or not self.owns(table_branch):
             return 0
         number = (table_branch or "").removeprefix(self.id).removeprefix("__")
-        return int(number) if number else 1
+        return int(number) if number.isdecimal() else 1
 
     def owns(self, table_branch: str | None) -> bool:
         """Whether a table's Lance branch is this branch's own, so that it may be written."""

@@ -1,8 +1,13 @@
-"""The audit table: one row for every recovery action, written once per operation id."""
+"""The audit table: one row for every recovery action, written once per operation id.
+
+It is a record and nothing hangs on it: when it cannot be written, the row is kept as a small file
+of its own, and when not even that is possible, in memory. Recovery goes on in any case.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -10,12 +15,21 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from omnigraph.errors import AlreadyExistsError, ConflictError
+from omnigraph.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    CorruptGraphError,
+    OmnigraphError,
+)
 from omnigraph.model.graph import TableEntry
 from omnigraph.model.limits import PUBLISHER_RETRY_BUDGET
+from omnigraph.model.ports import ObjectStore
 from omnigraph.storage import sql
-from omnigraph.storage.layout import AUDIT
+from omnigraph.storage.faults import is_foreign
+from omnigraph.storage.layout import AUDIT, AUDIT_RECORDS, is_id
 from omnigraph.storage.table import Table, Tables
+
+logger = logging.getLogger(__name__)
 
 _FIELDS: list[Any] = [
     pa.field("graph_commit_id", pa.utf8()),
@@ -73,11 +87,26 @@ class RecoveryRecord:
 class Audit:
     """Append-only. Several branches may recover at once, so an append tries again when it loses."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: Tables, store: ObjectStore) -> None:
         self._tables = tables
+        self._store = store
+        self._unstored: dict[str, RecoveryRecord] = {}
 
     def record(self, record: RecoveryRecord) -> None:
-        """Write the row, unless one of the same operation id is there already."""
+        """Write the row, unless one of the same operation id is there already; never raises for
+        a store that fails or a table that is damaged."""
+        try:
+            self._append(record)
+        except BaseException as cause:
+            if not _is_fault(cause):
+                raise
+            logger.warning(
+                "a recovery is not in the audit table",
+                extra={"operation": record.operation_id, "why": str(cause)},
+            )
+            self._keep_beside(record)
+
+    def _append(self, record: RecoveryRecord) -> None:
         for attempt in range(PUBLISHER_RETRY_BUDGET):
             table = self._open_or_create()
             if table.count(f"operation_id = {sql.literal(record.operation_id)}"):
@@ -92,12 +121,62 @@ class Audit:
             else:
                 return
 
+    def _keep_beside(self, record: RecoveryRecord) -> None:
+        try:
+            if not is_id(record.operation_id):
+                # Junk in the recovery folder may be called anything, and this becomes a path.
+                raise ValueError(f"{record.operation_id!r} is no operation id")  # noqa: TRY301
+            body = orjson.dumps(record.to_json(), option=orjson.OPT_INDENT_2)
+            self._store.put_if_absent(f"{AUDIT_RECORDS}/{record.operation_id}.json", body)
+        except BaseException as cause:
+            if not _is_fault(cause):
+                raise
+            logger.warning("a recovery is not recorded", extra=record.to_json())
+            self._unstored[record.operation_id] = record
+
     def records(self) -> list[RecoveryRecord]:
-        """Every recovery action, oldest first."""
+        """Every recovery action that can be read, oldest first; `problems` tells of the rest."""
+        return self._read()[0]
+
+    def problems(self) -> list[str]:
+        """What of the record cannot be read, in words."""
+        return self._read()[1]
+
+    def remove(self) -> None:
+        """Take the table away, so that a new one is begun; what can be read of it is kept."""
+        for record in self.records():
+            self._keep_beside(record)
+        self._tables.forget(AUDIT)
+        if not self._store.delete_prefix(AUDIT):
+            self._store.delete(AUDIT)  # something else than a table stood in its place
+
+    def _read(self) -> tuple[list[RecoveryRecord], list[str]]:
+        found, problems = dict(self._unstored), []
+        for key in self._store.list_keys(AUDIT_RECORDS):
+            stored = self._store.read(key)
+            try:
+                record = _from_json(stored.body) if stored is not None else None
+            except (KeyError, TypeError, ValueError) as cause:
+                problems.append(f"'{key}' cannot be read: {cause}")
+            else:
+                found.update({} if record is None else {record.operation_id: record})
+        try:
+            found.update((record.operation_id, record) for record in self._rows())
+        except BaseException as cause:
+            if not _is_fault(cause):
+                raise
+            problems.append(f"the table '{AUDIT}' cannot be read: {cause}")
+        for problem in problems:
+            logger.warning("recoveries that cannot be read", extra={"why": problem})
+        return sorted(found.values(), key=lambda record: record.operation_id), problems
+
+    def _rows(self) -> Iterator[RecoveryRecord]:
         if not self._tables.exists(AUDIT):
-            return []
-        rows = self._open().read(columns=_SCHEMA.names).to_pylist()
-        return sorted((_from_row(row) for row in rows), key=lambda record: record.operation_id)
+            if self._store.read(AUDIT) is not None:
+                raise CorruptGraphError("a file stands in its place", part=AUDIT)
+        else:
+            for row in self._open().read(columns=_SCHEMA.names).to_pylist():
+                yield _from_row(row)
 
     def _open_or_create(self) -> Table:
         if not self._tables.exists(AUDIT):
@@ -151,3 +230,22 @@ def _from_row(row: Mapping[str, Any]) -> RecoveryRecord:
         ),
         created_at=round(created_at.timestamp() * 1_000_000),
     )
+
+
+def _from_json(body: bytes) -> RecoveryRecord:
+    facts: dict[str, Any] = orjson.loads(body)
+    return RecoveryRecord(
+        operation_id=facts["operation_id"],
+        recovery_kind=facts["recovery_kind"],
+        graph_commit_id=facts["graph_commit_id"],
+        recovery_for_actor=facts["recovery_for_actor"],
+        writer_kind=facts["sidecar_writer_kind"],
+        graph_branch=facts["graph_branch"],
+        outcomes=tuple(TableOutcome(**outcome) for outcome in facts["per_table_outcomes"]),
+        created_at=int(facts["created_at"]),
+    )
+
+
+def _is_fault(cause: BaseException) -> bool:
+    """Whether the store or the table failed us; a killed process or a defect is none."""
+    return isinstance(cause, OmnigraphError) or is_foreign(cause)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from omnigraph.model.schema import EntityKind
@@ -16,6 +17,12 @@ OBJECTS_LOCK: Final = "objects.lock"
 PRESENCE_LOCK: Final = "present.lock"
 INIT_CLAIM: Final = "__init_claim.json"
 AUDIT: Final = "_graph_commit_recoveries.lance"
+AUDIT_RECORDS: Final = "_graph_commit_recoveries"  # rows that the table could not take
+
+# Names that come from files are untrusted: each is looked at before it becomes a path.
+_ID: Final = re.compile(r"[0-9A-Za-z_-]+")
+_LOCATION: Final = re.compile(r"(nodes|edges)/[0-9a-f]+(-\d+)?")
+_LINE_PART: Final = re.compile(r"[0-9A-Za-z_.-]*[0-9A-Za-z_-][0-9A-Za-z_.-]*")  # not only dots
 
 _FOLDERS: Final = {"node": "nodes", "edge": "edges"}
 _FNV_OFFSET: Final = 0xCBF29CE484222325
@@ -46,3 +53,24 @@ def dropped_mark(location: str) -> str:
 def branch_folder(location: str, branch: str | None) -> str:
     """Where Lance keeps a branch of the dataset at `location`; None is its main line."""
     return location if branch is None else f"{location}/tree/{branch}"
+
+
+def is_id(text: object) -> bool:
+    """Whether it can be the id of a branch or of an operation."""
+    return isinstance(text, str) and _ID.fullmatch(text) is not None
+
+
+def is_location(text: object) -> bool:
+    """Whether it can be the place of a type's table."""
+    return isinstance(text, str) and _LOCATION.fullmatch(text) is not None
+
+
+def is_line(text: object) -> bool:
+    """Whether it can be the Lance branch of a table or of the manifest; None is the main line.
+
+    Ours carry ids; those from before v4 carry names, which nest (`a/b`).
+    """
+    if text is None:
+        return True
+    parts = text.split("/") if isinstance(text, str) else ()
+    return bool(parts) and all(_LINE_PART.fullmatch(part) for part in parts)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Generic, TypeVar
 
-from omnigraph.errors import NotFoundError, UpgradeRequiredError
+from omnigraph.errors import CorruptGraphError, NotFoundError, UpgradeRequiredError
 from omnigraph.model.changeset import Lineage
 from omnigraph.model.graph import MAIN, Branch, Commit, SchemaRecord, Snapshot, TableEntry
 from omnigraph.model.limits import (
@@ -40,6 +41,8 @@ from omnigraph.storage.objects import Root
 from omnigraph.storage.ref_files import RefFiles
 from omnigraph.storage.retired import RetiredFiles
 from omnigraph.storage.sidecar import Sidecar, Sidecars
+
+logger = logging.getLogger(__name__)
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -123,11 +126,13 @@ class ManifestStore:
     # --- making ------------------------------------------------------------------------------
 
     def exists(self) -> bool:
-        """Whether there is a graph."""
+        """Whether there is a graph, whole or damaged."""
         try:
             self.fresh(None)
         except NotFoundError:
             return False
+        except CorruptGraphError:
+            return True
         return True
 
     def create(
@@ -206,10 +211,13 @@ class ManifestStore:
     def commit_row(self, commit_id: str) -> CommitRow:
         """The commit of any live branch, main first, or of a deleted one that is still needed;
         `NotFoundError` if none knows it."""
-        for known in self._heads_of(chain(self.refs.all(), self.retired.branches())):
+        damaged: list[CorruptGraphError] = []
+        for known in self._heads_of(chain(self.refs.all(), self.retired.branches()), damaged):
             row = self.find_row(known, commit_id)
             if row is not None:
                 return row
+        if damaged:
+            raise damaged[0]  # it may be there
         raise NotFoundError(
             f"commit '{commit_id}' is not in the history of any branch",
             kind="commit",
@@ -237,7 +245,7 @@ class ManifestStore:
     def every_chunk(self, branches: Iterable[Branch]) -> Iterator[tuple[CommitRow, ...]]:
         """The commits of the branches in chunks, branch by branch; each is read when asked for."""
         read: set[str] = set()
-        for known in self._heads_of(branches):
+        for known in self._heads_of(branches, []):
             yield known.tail.commits
             for fragment in known.sealed:
                 path = fragment.metadata.files[0].path
@@ -245,10 +253,18 @@ class ManifestStore:
                     read.add(path)
                     yield self.chunk(known, fragment)
 
-    def _heads_of(self, branches: Iterable[Branch]) -> Iterator[Known]:
+    def _heads_of(
+        self, branches: Iterable[Branch], damaged: list[CorruptGraphError]
+    ) -> Iterator[Known]:
+        """What can be read of the branches; a damaged one is told and stops none of the others."""
         for branch in branches:
             try:
                 yield self.fresh(branch.id)
+            except CorruptGraphError as cause:
+                logger.warning(
+                    "skipped a damaged branch", extra={"branch": branch.name, "why": cause.message}
+                )
+                damaged.append(cause)
             except NotFoundError:
                 if branch.id is None:
                     raise
@@ -331,6 +347,16 @@ class ManifestStore:
         if again.version > opened.version and not again.torn:
             return self._read(again)  # recovery was at work between our two looks
         raise self.datasets.damaged(opened.branch_id, opened.torn[0], reason="it is not whole")
+
+    def forget_attempt(self, sidecar: Sidecar) -> None:
+        """Take away what is left of a publish that did not land, under its branch's lease and while
+        its sidecar is there; what follows another version than it would have is not its own."""
+        try:
+            known = self._read(self.datasets.open_latest(sidecar.branch_id))
+        except (NotFoundError, CorruptGraphError):
+            return  # nothing can be told apart here, so nothing is taken away
+        if known.tail.head.id == sidecar.parent_commit_id:
+            self.datasets.forget_attempts(known.opened)
 
     def _explained(self, known: Known) -> bool:
         """Whether an unfinished write follows this very version."""

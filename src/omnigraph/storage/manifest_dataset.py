@@ -135,12 +135,12 @@ class ManifestDatasets:
         """
         return bool(self._attempts(opened))
 
-    def forget_attempts(self, branch_id: str | None) -> None:
+    def forget_attempts(self, opened: Opened) -> None:
         """Take away what is left of a publish that did not land, while its sidecar explains it."""
-        folder = self._versions_folder(branch_id)
-        if folder is not None:
+        folder = self._versions_folder(opened.branch_id)
+        if folder is not None and opened.torn:
             remove_torn(folder)
-        for key in self._attempts(self.open_latest(branch_id)):
+        for key in self._attempts(opened):
             self._store.delete(key)
 
     def _attempts(self, opened: Opened) -> list[str]:

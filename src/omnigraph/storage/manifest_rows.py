@@ -19,6 +19,7 @@ from omnigraph.errors import CorruptGraphError
 from omnigraph.model.graph import Commit, SchemaRecord, TableEntry
 from omnigraph.model.limits import INTERNAL_SCHEMA_VERSION
 from omnigraph.model.requests import FORMER_KEY_PROPERTY, KEY_PROPERTY, key_of
+from omnigraph.storage.layout import is_line, is_location
 
 STAMP_KEY: Final = "omnigraph:internal_schema_version"
 MIGRATED_KEY: Final = "omnigraph:migrated_at"  # the first manifest version of format v4
@@ -235,7 +236,7 @@ def read_tail(rows: pa.Table) -> Tail:
 
 def read_entries(by_kind: Mapping[str, Sequence[Row]]) -> dict[str, TableEntry]:
     """The live tables: highest version per key, minus those with a tombstone at or above it."""
-    locations = {row["table_key"]: _need(row, "location") for row in by_kind.get("table", ())}
+    locations = {row["table_key"]: _location(row) for row in by_kind.get("table", ())}
     tombstones = read_tombstones(by_kind)
     newest: dict[str, Row] = {}
     for row in by_kind.get("table_version", ()):
@@ -253,7 +254,7 @@ def read_entries(by_kind: Mapping[str, Sequence[Row]]) -> dict[str, TableEntry]:
             table_key=key,
             location=locations[key],
             version=row["table_version"],
-            branch=row["table_branch"],
+            branch=_line(row),
             row_count=row["row_count"] or 0,
         )
     return entries
@@ -274,7 +275,7 @@ def read_commit(row: Row) -> CommitRow:
                 created_at=int(facts["created_at"]),
                 properties=dict(facts.get("properties") or {}),
             ),
-            branch_id=row["table_branch"],
+            branch_id=_line(row),
             publish_id=facts.get("publish_id"),
         )
     except (KeyError, TypeError, ValueError) as cause:
@@ -296,6 +297,20 @@ def read_keys(rows: pa.Table) -> frozenset[str]:
     properties = (orjson.loads(text).get("properties") for text in told.filter(marked).to_pylist())
     keys = (key_of(one) for one in properties if one)
     return frozenset(key for key in keys if key is not None)
+
+
+def _location(row: Row) -> str:
+    location = _need(row, "location")
+    if not is_location(location):
+        raise corrupt(row["object_id"], f"'{location}' is no place of a table")
+    return str(location)
+
+
+def _line(row: Row) -> str | None:
+    line: str | None = row["table_branch"]
+    if not is_line(line):
+        raise corrupt(row["object_id"], f"'{line}' is no branch of a table")
+    return line
 
 
 def _by_kind(rows: pa.Table) -> dict[str, list[Row]]:

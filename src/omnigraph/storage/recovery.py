@@ -18,7 +18,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, assert_never
 
-from omnigraph.errors import LeaseUnavailableError, NotFoundError, OmnigraphError
+from omnigraph.errors import (
+    CorruptGraphError,
+    LeaseUnavailableError,
+    NotFoundError,
+    OmnigraphError,
+)
 from omnigraph.model.changeset import Changeset, HeadIs, Lineage, TableUpdate
 from omnigraph.model.graph import Branch, Snapshot, TableEntry
 from omnigraph.model.ports import World
@@ -102,7 +107,7 @@ class Recovery:
                 continue
             try:
                 verdict = self._rooms.leases.holding(
-                    sidecar.branch_id, partial(self.settle, operation_id), wait_ms=wait_ms
+                    sidecar.branch_id, partial(self._settled, sidecar), wait_ms=wait_ms
                 )
             except LeaseUnavailableError:
                 continue  # its writer is alive, or another recovery is at work
@@ -118,10 +123,24 @@ class Recovery:
             if isinstance(sidecar, UnreadableSidecar):
                 stuck.append(_unreadable(sidecar))
             elif sidecar is not None and sidecar.branch_id == branch.id:
-                verdict = self.settle(operation_id, lease)
+                verdict = self._settled(sidecar, lease)
                 if isinstance(verdict, Abort):
                     stuck.append(_stuck(sidecar, verdict))
         return tuple(stuck)
+
+    def _settled(self, sidecar: Sidecar, lease: Lease) -> Verdict | None:
+        """Settle, or say why that failed: a damaged table, a full disk or a store that is away
+        keeps its sidecar and its tables, and nothing else."""
+        try:
+            return self.settle(sidecar.operation_id, lease)
+        except LeaseUnavailableError:
+            raise  # ours lapsed, or it is not ours: the caller must not go on
+        except (OmnigraphError, OSError) as cause:
+            logger.warning(
+                "recovery is due", extra={"operation": sidecar.operation_id, "why": str(cause)}
+            )
+            tables = tuple(effect.table_key for effect in sidecar.effects)
+            return Abort(reason=str(cause), tables=tables)
 
     def settle(
         self, operation_id: str, lease: Lease, *, how: Resolution = "auto"
@@ -136,8 +155,15 @@ class Recovery:
             return None
         if isinstance(sidecar, UnreadableSidecar):
             return self._settle_unreadable(sidecar, how=how)
-        branch = self.branch_of(sidecar)
-        verdict = self._verdict(sidecar, branch)
+        try:
+            branch = self.branch_of(sidecar)
+            verdict = self._verdict(sidecar, branch)
+        except CorruptGraphError:
+            if how != "discard":
+                raise
+            # What is damaged must not keep a person from letting go of it.
+            self._close(sidecar, kind="Discarded", commit_id=None, outcomes=())
+            return Discard()
         if how == "discard" and not isinstance(verdict, Finish):
             verdict = Discard()
         elif how == "roll-back" and isinstance(verdict, RollForward | Abort):
@@ -376,7 +402,7 @@ class Recovery:
     ) -> None:
         if commit_id is None and kind != "OrphanedBranchDiscarded":
             # Nothing was published in its place, and without its sidecar it would look like a loss.
-            self._rooms.manifests.datasets.forget_attempts(sidecar.branch_id)
+            self._rooms.manifests.forget_attempt(sidecar)
         self._record(
             sidecar.operation_id,
             kind=kind,

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import orjson
 
 from omnigraph.errors import CorruptGraphError, NotFoundError
 from omnigraph.model.graph import MAIN, Branch
 from omnigraph.model.ports import ObjectStore
-from omnigraph.storage.layout import REFS
+from omnigraph.storage.layout import REFS, is_id
+
+logger = logging.getLogger(__name__)
 
 REF_FORMAT: Final = 1
 MAIN_BRANCH: Final = Branch(
@@ -58,22 +62,57 @@ def decode_ref(key: str, body: bytes) -> Branch:
     """The branch that a reference names; `CorruptGraphError` if it makes no sense."""
     try:
         facts: dict[str, Any] = orjson.loads(body)
-        if facts["format_version"] != REF_FORMAT:
-            raise CorruptGraphError(
-                f"branch reference '{key}' has unknown format {facts['format_version']}", part=key
-            )
-        return Branch(
+        branch = Branch(
             name=str(facts["name"]),
-            id=str(facts["id"]),
+            id=facts["id"],
             parent=facts["parent"],
             fork_commit_id=facts["fork_commit_id"],
             created_by=facts["created_by"],
             created_at=int(facts["created_at"]),
         )
-    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as cause:
+        _check(key, branch, form=facts["format_version"])
+    except (KeyError, TypeError, ValueError, UnicodeError) as cause:
+        name = name_of(key)
         raise CorruptGraphError(
-            f"branch reference '{key}' is unreadable: {cause!r}", part=key
+            f"the reference of branch '{name}' cannot be read: {cause}",
+            hint=f"put '{key}' back from a copy, or `omnigraph branch delete {name} --force`",
+            part=key,
+            branch=name,
+            reason=str(cause),
         ) from cause
+    return branch
+
+
+def _check(key: str, branch: Branch, *, form: object) -> None:
+    """Raise ValueError for a reference that must not be followed."""
+    if form != REF_FORMAT:
+        raise ValueError(f"unknown format {form!r}")
+    # The id becomes a path, and the name must lead back to this very file.
+    if not is_id(branch.id):
+        raise ValueError(f"{branch.id!r} is no id of a branch")
+    if key.startswith(f"{REFS}/") and ref_key(branch.name) != key:
+        raise ValueError(f"it names another branch, {branch.name!r}")
+    if branch.parent is not None and not isinstance(branch.parent, str):
+        raise ValueError(f"{branch.parent!r} is no name of a branch")
+    if branch.parent == branch.name:
+        raise ValueError("it names itself as its parent")
+
+
+def name_of(key: str) -> str:
+    """The name of the branch as its file is called: all that an unreadable reference tells."""
+    return unquote(key.rsplit("/", 1)[-1].removesuffix(".json"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadableRef:
+    """A reference that cannot be understood. The branch is there, but its id is not known."""
+
+    name: str
+    key: str
+    problem: str
+
+    def to_json(self) -> dict[str, str]:
+        return {"name": self.name, "part": self.key, "problem": self.problem}
 
 
 class RefFiles:
@@ -109,14 +148,42 @@ class RefFiles:
         yield from self.others()
 
     def others(self) -> Iterator[Branch]:
-        """Every branch but main, in no order that means anything."""
-        inherited = dict(self._inherited())
-        for key in self._store.list_keys(REFS):
-            found = self._store.read(key) if key.endswith(".json") else None
+        """Every branch but main that can be read, in no order that means anything.
+
+        An unreadable reference never hides the others; `unreadable` tells which there are.
+        """
+        yield from (ref for ref in self._stored() if isinstance(ref, Branch))
+
+    def unreadable(self) -> list[UnreadableRef]:
+        """The references that make no sense, by name."""
+        found = [ref for ref in self._stored() if isinstance(ref, UnreadableRef)]
+        return sorted(found, key=lambda ref: ref.name)
+
+    def remove_unreadable(self, name: str) -> bool:
+        """Delete the reference of that name if it cannot be read; False if it can, or is gone."""
+        if not name or name == MAIN or not _encodable(name):
+            return False
+        key = ref_key(name)
+        found = self._store.read(key)
+        if found is None or isinstance(_decoded(key, found.body), Branch):
+            return False
+        return self._store.delete(key)
+
+    def _stored(self) -> Iterator[Branch | UnreadableRef]:
+        keys = [key for key in self._store.list_keys(REFS) if key.endswith(".json")]
+        try:
+            inherited = dict(self._inherited())
+        except CorruptGraphError:
+            # Main cannot be read. A graph that has references has no other branches than those.
+            if not keys:
+                raise
+            inherited = {}
+        for key in keys:
+            found = self._store.read(key)
             if found is not None:  # it may have been deleted since the listing
-                branch = decode_ref(key, found.body)
-                inherited.pop(branch.name, None)
-                yield branch
+                ref = _decoded(key, found.body)
+                inherited.pop(ref.name, None)
+                yield ref
         yield from inherited.values()
 
     def of_id(self, branch_id: str | None) -> Branch | None:
@@ -124,3 +191,11 @@ class RefFiles:
         if branch_id is None:
             return MAIN_BRANCH
         return next((branch for branch in self.others() if branch.id == branch_id), None)
+
+
+def _decoded(key: str, body: bytes) -> Branch | UnreadableRef:
+    try:
+        return decode_ref(key, body)
+    except CorruptGraphError as cause:
+        logger.warning("unreadable branch reference", extra={"key": key, "why": cause.message})
+        return UnreadableRef(name=name_of(key), key=key, problem=cause.facts["reason"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
 
 from omnigraph.errors import (
@@ -24,7 +24,7 @@ from omnigraph.model.ports import ObjectStore, World
 from omnigraph.model.steps import Step
 from omnigraph.storage.descent import Farewell, farewell
 from omnigraph.storage.manifest import ManifestStore
-from omnigraph.storage.ref_files import MAIN_BRANCH, encode_ref, ref_key
+from omnigraph.storage.ref_files import MAIN_BRANCH, UnreadableRef, encode_ref, ref_key
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +53,10 @@ class Refs:
     def list(self) -> list[Branch]:
         """Main first, then all others by name."""
         return [MAIN_BRANCH, *sorted(self._files.others(), key=lambda branch: branch.name)]
+
+    def unreadable(self) -> Sequence[UnreadableRef]:
+        """The references that make no sense; their branches are in no list."""
+        return self._files.unreadable()
 
     def get(self, name: str) -> Branch:
         """The branch of that name; `NotFoundError` if there is none."""
@@ -96,6 +100,9 @@ class Refs:
             raise InvalidNameError("cannot delete branch 'main'", kind="branch", name=name)
         branch = self._files.get(name)
         self._check_childless(name)
+        # A branch whose reference cannot be read may have been made from this one: then the files
+        # of this one stay for it, and cleanup collects them once all references can be read.
+        kept = bool(self._files.unreadable())
         assert branch.id is not None, "only main has no id"
         forked = self._forked(branch)
         retired = self._put_aside(branch)
@@ -103,7 +110,8 @@ class Refs:
             self._files.get(name)
         self._restore_for_child(branch)
         self._world.steps.reach(Step.BRANCH_REF_DELETED)
-        if retired:
+        if retired or kept:
+            # Its files stay: for merges that need them, or for a child that cannot be read.
             self._manifests.forget(branch.id)
             return branch
         self._drop_manifest(branch.id)
@@ -140,6 +148,11 @@ class Refs:
 
     def _others(self, branch: Branch) -> Iterator[Branch]:
         return (each for each in self._files.all() if each.id != branch.id)
+
+    def delete_unreadable(self, name: str) -> bool:
+        """Remove a reference that makes no sense, and with it the branch; its id is not known, so
+        its files are left to cleanup. False if there is no such reference."""
+        return self._files.remove_unreadable(name)
 
     def _forked(self, branch: Branch) -> tuple[tuple[str, str], ...]:
         """The tables that the branch has lines of its own of, and those lines: its id or, after an

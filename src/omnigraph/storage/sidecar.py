@@ -23,7 +23,7 @@ from omnigraph.model.changeset import (
 )
 from omnigraph.model.graph import SchemaRecord
 from omnigraph.model.ports import ObjectStore
-from omnigraph.storage.layout import RECOVERY
+from omnigraph.storage.layout import RECOVERY, is_id, is_line, is_location
 
 SIDECAR_VERSION = 10
 
@@ -160,7 +160,7 @@ def decode(operation_id: str, body: bytes) -> Sidecar | UnreadableSidecar:
             problem = f"unknown sidecar schema_version {version!r}"
             return UnreadableSidecar(operation_id=operation_id, problem=problem, body=body)
         sidecar = _from_json(data)
-    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as cause:
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as cause:
         problem = f"not a sidecar: {type(cause).__name__}: {cause}"
         return UnreadableSidecar(operation_id=operation_id, problem=problem, body=body)
     if sidecar.operation_id != operation_id:
@@ -172,11 +172,11 @@ def decode(operation_id: str, body: bytes) -> Sidecar | UnreadableSidecar:
 def _from_json(data: Mapping[str, Any]) -> Sidecar:
     schema = data["schema"]
     return Sidecar(
-        operation_id=_text(data["operation_id"]),
+        operation_id=_operation_id(data["operation_id"]),
         writer_kind=WriterKind(data["writer_kind"]),
         actor_id=data["actor_id"],
         graph_branch=_text(data["branch"]),
-        branch_id=data["branch_id"],
+        branch_id=_branch_id(data["branch_id"]),
         graph_commit_id=_text(data["graph_commit_id"]),
         rollback_commit_id=_text(data["rollback_commit_id"]),
         parent_commit_id=_text(data["parent_commit_id"]),
@@ -184,7 +184,7 @@ def _from_json(data: Mapping[str, Any]) -> Sidecar:
         effects=tuple(_effect(item) for item in data["tables"]),
         repoints=tuple(_update(item) for item in data["repoints"]),
         registrations=tuple(
-            Registration(table_key=item["table_key"], location=item["table_path"])
+            Registration(table_key=_text(item["table_key"]), location=_location(item["table_path"]))
             for item in data["additional_registrations"]
         ),
         tombstones=tuple(
@@ -205,11 +205,38 @@ def _text(value: Any) -> str:
     return value
 
 
+# What a sidecar names becomes a path: a lock, a dataset to restore. It is checked, not trusted.
+
+
+def _operation_id(value: Any) -> str:
+    if not is_id(value):
+        raise ValueError(f"{value!r} is no operation id")
+    return str(value)
+
+
+def _branch_id(value: Any) -> str | None:
+    if value is not None and not is_id(value):
+        raise ValueError(f"{value!r} is no id of a branch")
+    return None if value is None else str(value)
+
+
+def _location(value: Any) -> str:
+    if not is_location(value):
+        raise ValueError(f"{value!r} is no place of a table")
+    return str(value)
+
+
+def _line(value: Any) -> str | None:
+    if not is_line(value):
+        raise ValueError(f"{value!r} is no branch of a table")
+    return None if value is None else str(value)
+
+
 def _effect(item: Mapping[str, Any]) -> Effect:
     return Effect(
         table_key=_text(item["table_key"]),
-        location=_text(item["table_path"]),
-        branch=item["table_branch"],
+        location=_location(item["table_path"]),
+        branch=_line(item["table_branch"]),
         expected_version=int(item["expected_version"]),
         version_to_be=int(item["post_commit_pin"]),
         transaction_uuid=str(item["transaction_uuid"]),
@@ -221,7 +248,7 @@ def _update(item: Mapping[str, Any]) -> TableUpdate:
     return TableUpdate(
         table_key=_text(item["table_key"]),
         version=int(item["version"]),
-        branch=item["branch"],
+        branch=_line(item["branch"]),
         row_count=int(item["row_count"]),
     )
 

@@ -32,6 +32,7 @@ from omnigraph.storage.retention import Collected
 logger = logging.getLogger(__name__)
 
 Age = timedelta | int | float
+_UNREADABLE = "cannot be read: what it may need was kept"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +124,9 @@ def cleanup(core: Core, presence: Presence, how: Cleanup) -> CleanupReport:
     )
     safe_us = now if alone else now - _safe_age_us(how)
     found = survey(core, policy)
+    if found.blind:
+        # Whatever might go could be what a branch that cannot be read stands on.
+        found = replace(found, unwanted={}, table_keys={})
     if not how.preview:
         end_retired(core, found)
     orphans = reclaim(core, found, Reclaim(before_us=safe_us, preview=how.preview))
@@ -141,7 +145,7 @@ def cleanup(core: Core, presence: Presence, how: Cleanup) -> CleanupReport:
 
 
 def _unread(found: Survey) -> Iterable[tuple[str, str]]:
-    yield from ((name, "cannot be read") for name in found.unreadable)
+    yield from ((name, _UNREADABLE) for name in found.unreadable)
     if found.retired.problem is not None:
         yield DESCENT, found.retired.problem
 

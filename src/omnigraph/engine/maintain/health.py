@@ -9,7 +9,7 @@ from typing import Any
 from omnigraph.engine.core import Core
 from omnigraph.engine.maintain.indexes import index_specs
 from omnigraph.engine.maintain.retention import Policy, Survey, survey
-from omnigraph.errors import OmnigraphError
+from omnigraph.errors import CorruptGraphError, NotFoundError, OmnigraphError
 from omnigraph.model.graph import MAIN, TableEntry
 from omnigraph.model.limits import AUTO_FRAGMENTS_MAX
 from omnigraph.storage.indexes import IndexInfo, IndexSpec
@@ -84,6 +84,7 @@ class HealthReport:
     manifest_versions: int
     pending_recoveries: tuple[str, ...]
     advice: tuple[str, ...]
+    damage: tuple[str, ...] = ()  # what cannot be read, in words
 
     @property
     def healthy(self) -> bool:
@@ -97,6 +98,7 @@ class HealthReport:
             "datasets": [one.to_json() for one in self.datasets],
             "manifest_versions": self.manifest_versions,
             "pending_recoveries": list(self.pending_recoveries),
+            "damage": list(self.damage),
             "advice": list(self.advice),
         }
 
@@ -107,18 +109,33 @@ def health(core: Core, branch: str = MAIN) -> HealthReport:
     catalog = core.catalog(snapshot)
     pending = core.rooms.sidecars.operation_ids()
     found = _needs(core)
-    datasets = tuple(
-        _table(core, entry, index_specs(catalog.type_of(key)), found)
-        for key, entry in snapshot.entries.items()
-    )
+    datasets: list[TableHealth] = []
+    damage = [f"branch '{ref.name}': {ref.problem}" for ref in core.rooms.refs.unreadable()]
+    damage += [*_damaged_branches(core), *core.rooms.audit.problems()]
+    for key, entry in snapshot.entries.items():
+        try:
+            datasets.append(_table(core, entry, index_specs(catalog.type_of(key)), found))
+        except CorruptGraphError as cause:
+            damage.append(f"{key}: {cause.message}")
     return HealthReport(
         uri=core.root.uri,
         branch=branch,
-        datasets=datasets,
+        datasets=tuple(datasets),
         manifest_versions=len(core.rooms.manifests.datasets.versions(snapshot.branch.id)),
         pending_recoveries=pending,
-        advice=tuple(_advice(datasets, pending)),
+        advice=(*(f"damaged: {one}" for one in damage), *_advice(datasets, pending)),
+        damage=tuple(damage),
     )
+
+
+def _damaged_branches(core: Core) -> Iterator[str]:
+    for branch in core.rooms.refs.list():
+        try:
+            core.rooms.manifests.head(branch)
+        except CorruptGraphError as cause:
+            yield f"branch '{branch.name}': {cause.message}"
+        except NotFoundError:
+            continue  # deleted since it was listed
 
 
 def _needs(core: Core) -> Survey | None:

@@ -11,10 +11,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from omnigraph.engine.core import Core
-from omnigraph.errors import ConflictError, CorruptGraphError, NotFoundError
+from omnigraph.errors import CorruptGraphError, NotFoundError
 from omnigraph.model.graph import Branch, Snapshot
 from omnigraph.storage.ancestry import bases_of_all
 from omnigraph.storage.descent import Descent
+from omnigraph.storage.layout import MANIFEST
 from omnigraph.storage.manifest_rows import CommitRow
 from omnigraph.storage.retired import Kept
 from omnigraph.storage.sidecar import Sidecar
@@ -65,7 +66,8 @@ class Survey:
     unwanted: Mapping[str | None, tuple[int, ...]]  # manifest versions by branch id
     pins: Mapping[Line, frozenset[int]]
     table_keys: Mapping[str, str]  # location -> the name it goes by
-    unreadable: tuple[str, ...]  # branches whose needs are unknown
+    unreadable: tuple[str, ...]  # branches whose reference or history cannot be read
+    blind: bool  # whether what some branch needs is not known, so that nothing may go
     retired: Retired
 
     def pinned(self, line: Line) -> frozenset[int]:
@@ -88,13 +90,16 @@ def survey(core: Core, policy: Policy) -> Survey:
     """Look at every live branch, every deleted one that may be needed, and every unfinished
     write."""
     looks: dict[Branch, _Look] = {}
-    unreadable: list[str] = []
-    for branch in core.rooms.refs.list():
+    damaged: list[str] = []
+    named = core.rooms.refs.list()
+    lost = [ref.name for ref in core.rooms.refs.unreadable()]
+    nameless = _nameless(core, named) if lost else []
+    for branch in (*named, *nameless):
         try:
             looks[branch] = _look(core, branch)
-        except NotFoundError:
-            if _is_live(core, branch):  # else it was deleted while we looked
-                unreadable.append(branch.name)
+        except (NotFoundError, CorruptGraphError):
+            if branch in nameless or _is_live(core, branch):  # else it was just deleted
+                damaged.append(branch.name)
     branches = tuple(looks)
     kept = {branch.id: _kept(look.versions, policy) for branch, look in looks.items()}
     retired = _put_aside(core)
@@ -112,7 +117,7 @@ def survey(core: Core, policy: Policy) -> Survey:
     heads = [look.head for look in looks.values()]
     pins = {
         (entry.location, entry.branch, entry.version)
-        for snapshot in (*_snapshots(core, looks, kept), *heads)
+        for snapshot in (*_snapshots(core, looks, kept, damaged), *heads)
         for entry in snapshot.datasets
     }
     return Survey(
@@ -120,14 +125,35 @@ def survey(core: Core, policy: Policy) -> Survey:
         unwanted={
             branch.id: tuple(sorted(look.versions.keys() - kept[branch.id]))
             for branch, look in looks.items()
+            if branch not in nameless
         },
         pins=_by_line(pins | _sidecar_pins(core)),
         table_keys={
             entry.location: entry.table_key for head in heads[::-1] for entry in head.datasets
         },
-        unreadable=tuple(unreadable),
+        unreadable=(*lost, *damaged),
+        blind=bool(damaged),
         retired=retired,
     )
+
+
+def _nameless(core: Core, named: Iterable[Branch]) -> list[Branch]:
+    """Every manifest line that no readable reference names: what an unreadable one needs is among
+    what these need."""
+    manifests = core.rooms.manifests
+    known = {branch.id for branch in (*named, *manifests.retired.branches())}
+    return [
+        Branch(
+            name=f"the branch with id {line}",
+            id=line,
+            parent=None,
+            fork_commit_id=None,
+            created_by=None,
+            created_at=0,
+        )
+        for line in core.rooms.tables.lines(MANIFEST)
+        if line not in known
+    ]
 
 
 def _put_aside(core: Core) -> Retired:
@@ -157,7 +183,7 @@ def _judged(core: Core, retired: Retired, wanted: Collection[str | None]) -> Ret
 def _is_whole(core: Core, branch: Branch) -> bool:
     try:
         core.rooms.manifests.fresh(branch.id)
-    except NotFoundError:
+    except (NotFoundError, CorruptGraphError):
         return False
     return True
 
@@ -218,7 +244,10 @@ def _forks(looks: Iterable[Branch]) -> frozenset[str]:
 
 
 def _snapshots(
-    core: Core, looks: Mapping[Branch, _Look], kept: Mapping[str | None, set[int]]
+    core: Core,
+    looks: Mapping[Branch, _Look],
+    kept: Mapping[str | None, set[int]],
+    damaged: list[str],
 ) -> Iterator[Snapshot]:
     for branch in looks:
         for version in kept[branch.id]:
@@ -226,18 +255,16 @@ def _snapshots(
                 yield core.rooms.manifests.at_version(branch, version)
             except NotFoundError:
                 continue  # an earlier cleanup, or one that died, took it
+            except CorruptGraphError:
+                damaged.append(branch.name)
 
 
 def _sidecar_pins(core: Core) -> set[Pin]:
     pins: set[Pin] = set()
     for sidecar in core.rooms.sidecars.pending():
-        if not isinstance(sidecar, Sidecar):
-            raise ConflictError(
-                f"cleanup cannot tell what the unfinished write {sidecar.operation_id} needs: "
-                f"{sidecar.problem}",
-                hint="see `omnigraph recovery list`",
-                operation_id=sidecar.operation_id,
-            )
-        for effect in sidecar.effects:
+        # An unreadable one can only be discarded, which needs nothing; whoever may still be at
+        # work with it stands on heads, and what lies above every pin is never collected.
+        effects = sidecar.effects if isinstance(sidecar, Sidecar) else ()
+        for effect in effects:
             pins.add((effect.location, effect.branch, effect.expected_version))
     return pins
