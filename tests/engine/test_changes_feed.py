@@ -304,6 +304,66 @@ def test_an_entity_tells_its_versions_newest_first(graph):
         graph.entity_history("thing", "P", "a")
 
 
+def blamed(graph, key, branch="main"):
+    versions = graph.entity_history("node", "P", key, branch=branch)
+    return [(one.op, one.commit.actor_id) for one in versions]
+
+
+def test_a_value_that_is_no_number_is_the_same_in_every_commit(tmp_path):
+    text = "node P { k: String @key  f: F64?  e: [F64]? }"
+    with Graph.init(tmp_path / "g", text, durability="process") as graph:
+        load(graph, p("a", f="NaN", e=["NaN", 1.0]), actor="ada")
+        for key in "bcd":
+            load(graph, p(key), actor="bob")
+        load(graph, p("a", f="NaN", e=["NaN", 2.0]), actor="cyd")
+        assert blamed(graph, "a") == [("update", "cyd"), ("insert", "ada")]
+
+
+def test_blame_names_the_author_and_not_who_merged(graph):
+    load(graph, p("old", v=1), actor="ada")
+    load(graph, p("gone", v=1), actor="ada")
+    graph.create_branch("side")
+    load(graph, p("new", v=5), branch="side", actor="carol")
+    load(graph, p("new", v=6), branch="side", actor="dave")
+    load(graph, p("old", v=2), branch="side", actor="eve")
+    graph.mutate('query q() { delete P where k = "gone" }', branch="side", actor="eve")
+    load(graph, p("own", v=1), actor="bob")
+    graph.create_branch("top", "side")
+    graph.merge("top", actor="boss")
+    assert blamed(graph, "new") == [("update", "dave"), ("insert", "carol")]
+    assert blamed(graph, "old") == [("update", "eve"), ("insert", "ada")]
+    assert blamed(graph, "gone") == [("delete", "eve"), ("insert", "ada")]
+    assert blamed(graph, "own") == [("insert", "bob")]
+    graph.merge("main", into="side", actor="boss")
+    assert blamed(graph, "own", "side") == [("insert", "bob")]
+    assert blamed(graph, "new", "side") == [("update", "dave"), ("insert", "carol")]
+
+
+def test_blame_names_who_merged_if_the_merge_made_the_version(graph):
+    load(graph, p("a", v=0, s="old"), actor="ada")
+    graph.create_branch("side")
+    load(graph, p("a", v=1, s="old"), branch="side", actor="carol")
+    load(graph, p("a", v=0, s="new"), actor="bob")
+    graph.merge("side", strategy="property", actor="boss")
+    assert blamed(graph, "a") == [("update", "boss"), ("update", "bob"), ("insert", "ada")]
+
+
+def test_blame_names_who_merged_if_the_author_is_not_kept(graph):
+    load(graph, p("a", v=0), actor="ada")
+    graph.create_branch("side")
+    load(graph, p("a", v=1), branch="side", actor="carol")
+    load(graph, p("b"), actor="bob")
+    graph.merge("side", actor="boss", delete_branch=True)
+    assert blamed(graph, "a") == [("update", "boss"), ("insert", "ada")]
+
+
+def test_blame_ends_where_a_hard_drop_took_the_past(graph):
+    load(graph, p("a", v=1), actor="ada")
+    graph.apply_schema(SCHEMA.replace("  v: I32?", ""), allow_data_loss=True, actor="boss")
+    load(graph, p("a", s="x"), actor="cyd")
+    assert blamed(graph, "a") == [("update", "cyd")]
+
+
 def test_blame_goes_on_through_a_rename(graph):
     load(graph, p("a", v=1), actor="act-1")
     graph.apply_schema(

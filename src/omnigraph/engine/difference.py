@@ -246,7 +246,7 @@ def unequal_columns(
 def _unequal(left: Any, right: Any) -> Mask:
     if pa.types.is_nested(left.type):
         pairs = zip(left.to_pylist(), right.to_pylist(), strict=True)
-        return np.array([not _same(a, b) for a, b in pairs], dtype=bool)
+        return np.array([not same(a, b) for a, b in pairs], dtype=bool)
     differ: Any = pc.not_equal(left, right)
     if pa.types.is_floating(left.type):
         differ = pc.and_(differ, pc.invert(pc.and_(pc.is_nan(left), pc.is_nan(right))))
@@ -255,9 +255,10 @@ def _unequal(left: Any, right: Any) -> Mask:
     return found
 
 
-def _same(left: Any, right: Any) -> bool:
+def same(left: Any, right: Any) -> bool:
+    """Whether two values of one property are the same; NaN is, to NaN."""
     if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(_same, left, right))
+        return len(left) == len(right) and all(map(same, left, right))
     both_nan = isinstance(left, float) and isinstance(right, float) and left != left != right
     return bool(left == right or (both_nan and right != right))
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from omnigraph.engine.changes import Image, Op, blob_image
 from omnigraph.engine.core import Core
-from omnigraph.engine.difference import blob_names
+from omnigraph.engine.difference import blob_names, same
 from omnigraph.engine.write.columns import batch_schema
 from omnigraph.errors import InputError, NotFoundError
 from omnigraph.model.graph import Commit, Snapshot, TableEntry
@@ -48,24 +47,92 @@ def entity_history(
     return found
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """A commit on the way back, and what the type was called there."""
+
+    snapshot: Snapshot
+    table_key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Trail:
+    """A merge that brought a version from its source, and the way on if the source does not tell
+    who made it."""
+
+    version: EntityVersion
+    before: _Place
+
+
 def _versions(core: Core, table_key: str, entity_id: str, branch: str) -> Iterator[EntityVersion]:
-    steps = pairwise(core.history.commits(core.branch(branch)))
-    for commit, parent in steps:
+    """Walk back over first parents; where a merge took the entity as its source had it, go on
+    there, because its author is."""
+    here = _Place(snapshot=core.head(branch), table_key=table_key)
+    trail: _Trail | None = None
+    while True:
+        before = _earlier(core, here, here.snapshot.head.parent_commit_id)
+        version = None
         try:
-            after = core.rooms.manifests.at_commit(commit.graph_commit_id)
-            before = core.rooms.manifests.at_commit(parent.graph_commit_id)
-            earlier_key = _earlier_key(before, after.entries.get(table_key), table_key)
-            if _pin(after.entries.get(table_key)) == _pin(before.entries.get(earlier_key)):
-                table_key = earlier_key
-                continue
-            new = _image(core, after, table_key, entity_id)
-            old = _image(core, before, earlier_key, entity_id)
+            version = _version(core, here, before, entity_id) if before is not None else None
         except NotFoundError:
-            return  # cleanup took what lies further back
-        table_key = earlier_key
-        if new != old:
-            op: Op = "insert" if old is None else "delete" if new is None else "update"
-            yield EntityVersion(commit=commit, op=op, image=new)
+            before = None  # the snapshot is there, but a hard drop took the type's past
+        if before is None:
+            if trail is None:
+                return
+            # Cleanup took what the source would tell: the merge is the best that is known.
+            yield trail.version
+            here, trail = trail.before, None
+        elif version is None:
+            here = before
+        elif (source := _source_of(core, here, version, entity_id)) is not None:
+            here, trail = source, _Trail(version=version, before=before)
+        else:
+            yield version
+            here, trail = before, None
+
+
+def _earlier(core: Core, here: _Place, commit_id: str | None) -> _Place | None:
+    """The place of an earlier commit; None if there is none or its snapshot is not kept."""
+    if commit_id is None:
+        return None
+    try:
+        snapshot = core.rooms.manifests.at_commit(commit_id)
+    except NotFoundError:
+        return None
+    entry = here.snapshot.entries.get(here.table_key)
+    return _Place(snapshot=snapshot, table_key=_earlier_key(snapshot, entry, here.table_key))
+
+
+def _version(core: Core, here: _Place, before: _Place, entity_id: str) -> EntityVersion | None:
+    """What the commit made of the entity; None if it left it as it was."""
+    if _pin(here) == _pin(before):
+        return None
+    new, old = (_image(core, one, entity_id) for one in (here, before))
+    if _same_image(new, old):
+        return None
+    op: Op = "insert" if old is None else "delete" if new is None else "update"
+    return EntityVersion(commit=here.snapshot.head, op=op, image=new)
+
+
+def _source_of(core: Core, here: _Place, version: EntityVersion, entity_id: str) -> _Place | None:
+    """The merged commit, if it had the entity as the merge left it."""
+    source = _earlier(core, here, here.snapshot.head.merged_parent_commit_id)
+    try:
+        if source is None or not _same_image(_image(core, source, entity_id), version.image):
+            return None
+    except NotFoundError:
+        return None
+    return source
+
+
+def _same_image(one: Image | None, other: Image | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return (
+        one.endpoints == other.endpoints
+        and one.properties.keys() == other.properties.keys()
+        and all(same(value, other.properties[name]) for name, value in one.properties.items())
+    )
 
 
 def _earlier_key(before: Snapshot, entry: TableEntry | None, table_key: str) -> str:
@@ -77,11 +144,13 @@ def _earlier_key(before: Snapshot, entry: TableEntry | None, table_key: str) -> 
     return table_key
 
 
-def _pin(entry: TableEntry | None) -> tuple[str, str | None, int] | None:
+def _pin(place: _Place) -> tuple[str, str | None, int] | None:
+    entry = place.snapshot.entries.get(place.table_key)
     return None if entry is None else (entry.location, entry.branch, entry.version)
 
 
-def _image(core: Core, snapshot: Snapshot, table_key: str, entity_id: str) -> Image | None:
+def _image(core: Core, place: _Place, entity_id: str) -> Image | None:
+    snapshot, table_key = place.snapshot, place.table_key
     if table_key not in snapshot.entries:
         return None
     entity = core.catalog(snapshot).type_of(table_key)
