@@ -13,6 +13,7 @@ import lance
 import pyarrow as pa
 
 from measure import Measure, side_by_side
+from omnigraph.compiler.schema import OldSchemas
 from omnigraph.model.changeset import Changeset, Lineage, TableUpdate
 from omnigraph.model.graph import SchemaRecord, TableEntry
 from omnigraph.model.ports import World
@@ -35,7 +36,7 @@ def graph(folder: Path, tables: int, commits: int) -> Refs:
     world = World(durability="process")
     root = Root.parse(str(folder), {})
     store = open_store(root, world)
-    manifests = ManifestStore(root, world, store)
+    manifests = ManifestStore(root, world, store, old_schemas=OldSchemas())
     keys = [f"node:T{number:03}" for number in range(tables)]
 
     def lineage() -> Lineage:

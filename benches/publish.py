@@ -14,6 +14,7 @@ from lance.dataset import LanceDataset, LanceOperation
 from lance.fragment import write_fragments
 
 from measure import Measure, side_by_side
+from omnigraph.compiler.schema import OldSchemas
 from omnigraph.model.changeset import Changeset, Lineage, TableUpdate
 from omnigraph.model.graph import SchemaRecord, TableEntry
 from omnigraph.model.ports import Durability, World
@@ -33,7 +34,12 @@ class Bench:
     def __init__(self, folder: Path, durability: Durability) -> None:
         self.world = World(durability=durability)
         root = Root.parse(str(folder), {})
-        self.manifests = ManifestStore(root, self.world, open_store(root, self.world))
+        self.manifests = ManifestStore(
+            root,
+            self.world,
+            open_store(root, self.world),
+            old_schemas=OldSchemas(),
+        )
         self.publisher = Publisher(self.manifests, self.world)
         self.keys = [f"node:T{number:02}" for number in range(TABLES_IN_GRAPH)]
         self.manifests.create(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from omnigraph.compiler.schema import OldSchemas
 from omnigraph.model.changeset import Changeset, Lineage, TableUpdate
 from omnigraph.model.graph import SchemaRecord, TableEntry
 from omnigraph.model.ports import World
@@ -45,7 +46,7 @@ class Authority:
     def over(cls, place, world=FAST):
         root = Root.parse(place.uri, place.environ)
         store = open_store(root, world)
-        manifests = ManifestStore(root, world, store)
+        manifests = ManifestStore(root, world, store, old_schemas=OldSchemas())
         forks = DroppedForks()
         refs = Refs(manifests, forks, store, world)
         return cls(

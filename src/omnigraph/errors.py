@@ -510,7 +510,7 @@ class CorruptGraphError(IntegrityError):
 
 
 class UpgradeRequiredError(IntegrityError):
-    """The graph was written by a newer OmniGraph than this one."""
+    """The graph was written by a release that this OmniGraph does not read."""
 
     code = "upgrade-required"
 

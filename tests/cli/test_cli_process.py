@@ -47,7 +47,7 @@ def test_the_script_and_the_module_are_the_same_command():
     script, module = (
         run(*way, "version") for way in ((SCRIPT,), (sys.executable, "-m", "omnigraph"))
     )
-    assert script.stdout == module.stdout == b"omnigraph 0.10.0\ninternal-schema 4\n"
+    assert script.stdout == module.stdout == b"omnigraph 0.10.0\ninternal-schema 100\n"
 
 
 def test_exit_codes_reach_the_shell():

@@ -41,7 +41,7 @@ EXCEPTIONS: dict[str, str] = {
     "grammar_count_star": "count(*) is in the language (issue 3)",
     # --- schema_parse.jsonl ---
     "identity_allocation_is_canonical": (
-        "format v4 finds a table by its manifest row, so IR v1 needs no counted identities"
+        "our format finds a table by its manifest row, so IR v1 needs no counted identities"
     ),
     # --- schema_plan.jsonl ---
     "code_add_property_level_unique": "@unique can be added, checked against all data (issue 3)",
@@ -50,7 +50,7 @@ EXCEPTIONS: dict[str, str] = {
     "code_remove_range": "constraints other than @key can be removed (issue 3)",
     "code_change_range_bounds": "a range can be removed and added, so it can be changed (issue 3)",
     # --- cli.jsonl ---
-    "init_ok": "the schema lives in __manifest since format v4; there is no _schema.pg to look for",
+    "init_ok": "the schema lives in __manifest in our format; there is no _schema.pg to look for",
     "schema_plan_unsupported_exits_0": "I32 to I64 loses nothing, so we support it (issue 3)",
     "schema_apply_unsupported": "I32 to I64 loses nothing, so we support it (issue 3)",
     "cluster_validate_ok": "needs the cluster control plane, a later issue",

@@ -134,6 +134,7 @@ class OldGraph:
 
     def register(self, table_key, location):
         """A table that a schema change added, without a commit."""
+        lance.write_dataset(_NODES.empty_table(), self._at(location), enable_stable_row_ids=True)
         rows = [row(table_key, "table", table_key, location=location)]
         rows.append(version_row(table_key, 1, None, 0))
         manifest = self._dataset("__manifest")

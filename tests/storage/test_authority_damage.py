@@ -39,7 +39,7 @@ def test_an_empty_folder_holds_no_graph(tmp_path):
     with pytest.raises(NotFoundError, match="there is no graph"):
         nothing.head()
     with pytest.raises(NotFoundError):
-        migrate(nothing.root, nothing.world, nothing.store)
+        migrate(nothing.manifests, nothing.world)
     assert os.listdir(folder) == []
 
 

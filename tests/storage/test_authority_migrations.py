@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 import threading
@@ -22,6 +23,7 @@ from old_graphs import (
 )
 
 from manifest_world import FAST, Authority, update
+from omnigraph import Graph, OpenMode
 from omnigraph.compiler.schema import compile_schema
 from omnigraph.errors import CorruptGraphError, UpgradeRequiredError
 from omnigraph.model.graph import SchemaRecord
@@ -46,7 +48,7 @@ def old(request, local_root):
 
 def migrated(place, world=FAST):
     graph = Authority.over(place, world)
-    migrate(graph.root, graph.world, graph.store)
+    migrate(graph.manifests, graph.world)
     return Authority.over(place, world)
 
 
@@ -124,7 +126,7 @@ def check_layout(place):
     assert not any("/" in branch_id for branch_id in branches)
     lines = [lance.dataset(f"{place.uri}/__manifest/tree/{each}") for each in branches]
     for dataset in (manifest, *lines):
-        assert dataset.schema.metadata[STAMP] == b"4"
+        assert dataset.schema.metadata[STAMP] == b"100"
         key = dataset.schema.field("object_id")
         assert key.metadata[b"lance-schema:unenforced-primary-key"] == b"true"
         assert dataset.has_stable_row_ids
@@ -228,6 +230,16 @@ class CrashAfter:
             raise Crash
 
 
+# All three take the same way; the newest of them stands for it every day.
+long_ones = pytest.mark.parametrize(
+    "old",
+    [pytest.param(stamp, id=f"v{stamp}", marks=pytest.mark.slow) for stamp in (1, 2)]
+    + [pytest.param(3, id="v3")],
+    indirect=True,
+)
+
+
+@long_ones
 def test_a_migration_that_dies_anywhere_is_finished_by_the_next(old, local_root, tmp_path):
     template = tmp_path / "template"
     shutil.copytree(local_root.uri, template)
@@ -246,6 +258,7 @@ def test_a_migration_that_dies_anywhere_is_finished_by_the_next(old, local_root,
         check_layout(local_root)
 
 
+@long_ones
 def test_several_migrations_at_once_do_it_once(old, local_root, tmp_path):
     template = tmp_path / "template"
     shutil.copytree(local_root.uri, template)
@@ -262,7 +275,7 @@ def test_several_migrations_at_once_do_it_once(old, local_root, tmp_path):
             for graph in pool.map(run, range(4)):
                 check_story(graph, old)
         check_layout(local_root)
-        assert Authority.over(local_root).head().manifest_version == 3 + (4 - old.stamp)
+        assert Authority.over(local_root).head().manifest_version == 4
 
 
 def test_a_graph_without_commit_tables_gets_a_genesis_that_its_branches_share(local_root):
@@ -288,13 +301,22 @@ def test_a_commit_that_v3_lost_is_found(local_root):
     assert graph.manifests.at_commit(before.graph_commit_id).entries["node:Person"].row_count == 2
 
 
-@pytest.mark.parametrize("stamp", ["5", "12"])
-def test_a_newer_stamp_is_refused_and_nothing_is_touched(local_root, stamp):
+@pytest.mark.parametrize(
+    ("stamp", "told"),
+    [
+        ("5", r"0\.9 to 0\.10"),
+        ("6", r"0\.9 to 0\.10"),
+        ("12", "later release"),
+        ("101", "upgrade omnigraph first"),
+    ],
+)
+def test_a_stamp_that_we_cannot_follow_is_refused_and_nothing_is_touched(local_root, stamp, told):
     graph = Authority.created(local_root)
     lance.dataset(f"{local_root.uri}/__manifest").update_schema_metadata({STAMP.decode(): stamp})
     before = everything(local_root.uri)
-    with pytest.raises(UpgradeRequiredError, match="upgrade omnigraph before opening"):
+    with pytest.raises(UpgradeRequiredError, match=told) as refused:
         migrated(local_root)
+    assert ("export" in (refused.value.hint or "")) == (stamp != "101")
     with pytest.raises(UpgradeRequiredError):
         Authority.over(local_root).head()
     with pytest.raises(UpgradeRequiredError):
@@ -353,3 +375,57 @@ def test_a_schema_lock_that_nobody_holds_any_more_goes(local_root):
     graph = migrated(local_root)
     assert [branch.name for branch in graph.refs.list()] == ["main", "feature", "feature/deep"]
     assert "__schema_apply_lock__" not in graph.manifests.datasets.branch_ids()
+
+
+# --- graphs of our own first release, which had the stamp of another layout --------------------
+
+OURS = "node Person {\n  name: String @key\n}\n"
+
+
+def first_landing(place):
+    """A graph as our first release left it: our layout under the stamp 4."""
+    with Graph.init(place.uri, OURS) as graph:
+        graph.mutate('query a() { insert Person { name: "ann" } }')
+        graph.create_branch("feature")
+        graph.mutate('query a() { insert Person { name: "bob" } }', branch="feature")
+    lines = [f"{place.uri}/__manifest", *glob.glob(f"{place.uri}/__manifest/tree/*")]
+    for line in lines:
+        lance.dataset(line).update_schema_metadata({STAMP.decode(): "4"})
+    return lines
+
+
+def stamps(lines):
+    return {lance.dataset(line).schema.metadata[STAMP] for line in lines}
+
+
+def test_a_graph_of_our_first_release_is_read_without_writing(local_root):
+    lines = first_landing(local_root)
+    before = everything(local_root.uri)
+    with Graph.open(local_root.uri, mode=OpenMode.READ_ONLY) as graph:
+        assert [len(list(graph.export(branch=name))) for name in ("main", "feature")] == [1, 2]
+        assert len(graph.commits("feature")) == 3
+    assert everything(local_root.uri) == before
+    assert stamps(lines) == {b"4"}
+
+
+def test_a_graph_of_our_first_release_gets_our_stamp_at_a_read_write_open(local_root):
+    lines = first_landing(local_root)
+    with Graph.open(local_root.uri) as graph:
+        assert stamps(lines) == {b"100"}
+        assert [len(list(graph.export(branch=name))) for name in ("main", "feature")] == [1, 2]
+        first = graph.commits("feature")[-1].graph_commit_id
+        assert list(graph.export(snapshot=first)) == []
+        for branch in ("main", "feature"):
+            graph.mutate('query a() { insert Person { name: "zoe" } }', branch=branch)
+    assert stamps(lines) == {b"100"}
+    before = everything(local_root.uri)
+    Graph.open(local_root.uri).close()
+    assert everything(local_root.uri) == before
+
+
+def test_a_publish_on_a_branch_that_kept_the_old_stamp_sets_ours(local_root):
+    lines = first_landing(local_root)
+    lance.dataset(lines[0]).update_schema_metadata({STAMP.decode(): "100"})
+    with Graph.open(local_root.uri) as graph:
+        graph.mutate('query a() { insert Person { name: "zoe" } }', branch="feature")
+    assert stamps(lines) == {b"100"}

@@ -10,8 +10,8 @@ from enum import Enum
 from functools import lru_cache
 from itertools import takewhile
 
-from omnigraph.compiler.schema import catalog_from_ir
-from omnigraph.errors import AlreadyExistsError, CorruptGraphError, InputError, NotFoundError
+from omnigraph.compiler.schema import OldSchemas, catalog_from_ir
+from omnigraph.errors import AlreadyExistsError, InputError, NotFoundError
 from omnigraph.model.graph import MAIN, Branch, SchemaRecord, Snapshot
 from omnigraph.model.limits import LEASE_WAIT_MS_MAX
 from omnigraph.model.ports import ObjectStore, World
@@ -21,7 +21,7 @@ from omnigraph.storage.history import History
 from omnigraph.storage.layout import INIT_CLAIM
 from omnigraph.storage.lease import Lease, Leases
 from omnigraph.storage.manifest import ManifestStore
-from omnigraph.storage.migrations import migrate
+from omnigraph.storage.migrations import is_due, migrate
 from omnigraph.storage.objects import Root, aws_environment, open_store
 from omnigraph.storage.publisher import Publisher
 from omnigraph.storage.recovery import Rooms, Stuck
@@ -205,7 +205,7 @@ def assemble(root: Root, world: World, mode: OpenMode, *, store: ObjectStore | N
     """Put the parts together; a `store` of one's own is how tests make control objects fail."""
     store = store or open_store(root, world)
     tables = Tables(root, world)
-    manifests = ManifestStore(root, world, store)
+    manifests = ManifestStore(root, world, store, old_schemas=OldSchemas())
     refs = Refs(manifests, tables, store, world)
     rooms = Rooms(
         world=world,
@@ -245,17 +245,9 @@ def open_core(
             name=uri,
             hint="make one with `omnigraph init`",
         )
+    due = is_due(core.rooms.manifests)
     if mode is OpenMode.READ_WRITE:
-        if _is_old(core):
-            migrate(root, core.world, core.store)
+        if due:
+            migrate(core.rooms.manifests, core.world)
         core.recover()
     return core
-
-
-def _is_old(core: Core) -> bool:
-    """Whether the graph must be migrated. One whose main branch is damaged is opened as it is:
-    its other branches can still be used, and reading main says what is wrong."""
-    try:
-        return not core.rooms.manifests.last_known(None).current
-    except CorruptGraphError:
-        return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 # Storage and the commit protocol.
-INTERNAL_SCHEMA_VERSION: Final = 4
+INTERNAL_SCHEMA_VERSION: Final = 100  # 1 to 6 are layouts of the reference system
 PUBLISHER_RETRY_BUDGET: Final = 5
 REPREPARES_MAX: Final = 32
 REPREPARES_BEFORE_LEASED: Final = 3  # then prepare under the lease, so that a writer cannot starve

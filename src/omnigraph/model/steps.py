@@ -45,10 +45,13 @@ class Step(StrEnum):
     RECOVERY_AUDITED = "recovery.audited"
     RECOVERY_SIDECAR_DELETED = "recovery.sidecar-deleted"
 
-    MIGRATION_ANNOTATED = "migration.annotated"
-    MIGRATION_RUN_BRANCH_SWEPT = "migration.run-branch-swept"
+    MIGRATION_LEFTOVER_REMOVED = "migration.leftover-removed"
+    MIGRATION_FORKED = "migration.forked"
     MIGRATION_FOLDED = "migration.folded"
+    MIGRATION_COMPARED = "migration.compared"
+    MIGRATION_REF_WRITTEN = "migration.ref-written"
     MIGRATION_STAMPED = "migration.stamped"
+    MIGRATION_LINE_DROPPED = "migration.line-dropped"
     MIGRATION_OLD_FILE_REMOVED = "migration.old-file-removed"
 
     CLEANUP_DESCENT_KEPT = "cleanup.descent-kept"

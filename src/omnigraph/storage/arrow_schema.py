@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import lance
 import pyarrow as pa
+from lance.blob import BlobType
 
 from omnigraph.model.schema import EdgeType, NodeType, Property, PropertyType, Scalar
 
@@ -43,6 +44,23 @@ def property_field(prop: Property) -> pa.Field[Any]:
         field: pa.Field[Any] = lance.blob_field(prop.name, nullable=prop.type.nullable)
         return field
     return pa.field(prop.name, value_type(prop.type), nullable=prop.type.nullable)
+
+
+def property_type(column: pa.Field[Any]) -> PropertyType | None:
+    """The type of a property with such a column; None if there is none. An enum is a text here."""
+    kind, is_list = column.type, False
+    if pa.types.is_fixed_size_list(kind) and kind.value_type == pa.float32():
+        return PropertyType(
+            scalar=Scalar.VECTOR, nullable=column.nullable, dimension=kind.list_size
+        )
+    if pa.types.is_list(kind):
+        kind, is_list = kind.value_type, True
+    scalar = next((each for each, stored in _SCALARS.items() if stored == kind), None)
+    if scalar is None and isinstance(kind, BlobType):
+        scalar = Scalar.BLOB
+    if scalar is None:
+        return None
+    return PropertyType(scalar=scalar, nullable=column.nullable, is_list=is_list)
 
 
 def value_type(kind: PropertyType) -> pa.DataType:

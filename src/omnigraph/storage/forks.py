@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+from urllib.parse import quote, unquote
 
 from omnigraph.errors import AlreadyExistsError, CorruptGraphError, NotFoundError
 from omnigraph.model.graph import TableEntry
 from omnigraph.storage.faults import steadily, translated
 from omnigraph.storage.handles import Handles
 from omnigraph.storage.layout import branch_folder
+
+_PARTS: Final = ("_versions", "_transactions", "_deletions", "_indices", "data")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,20 +86,20 @@ class Forks:
         trunk = self._handles.whole_head(location, None)
         with translated(self._handles.uri(location, None), doing="list branches of table"):
             known = set(steadily(trunk.branches.list))
-        prefix = f"{location}/tree/"
-        stored = self._store.list_keys(prefix.rstrip("/"))
-        return sorted(known | {key.removeprefix(prefix).split("/")[0] for key in stored})
+        return sorted(known | self._stored(location))
 
     def lines(self, location: str) -> dict[str, Line]:
         """Every branch that has a ref or files, with what its ref says."""
-        prefix = f"{location}/tree/"
-        stored = {
-            key.removeprefix(prefix).split("/")[0]
-            for key in self._store.list_keys(prefix.rstrip("/"))
-        }
         refs = self._store.list_keys(f"{location}/_refs/branches")
-        named = {key.rsplit("/", 1)[-1].removesuffix(".json") for key in refs}
-        return {name: self._line(location, name) for name in sorted(stored | named)}
+        named = {unquote(key.rsplit("/", 1)[-1].removesuffix(".json")) for key in refs}
+        every = sorted(self._stored(location) | named)
+        return {name: self._line(location, name) for name in every}
+
+    def _stored(self, location: str) -> set[str]:
+        """Every branch that has files."""
+        prefix = f"{location}/tree/"
+        keys = self._store.list_keys(prefix.rstrip("/"))
+        return {_owner(key.removeprefix(prefix)) for key in keys}
 
     def _line(self, location: str, branch_id: str) -> Line:
         found = self._reference(location, branch_id)
@@ -135,7 +138,7 @@ class Forks:
         return None if found is None else (found["parentBranch"], int(found["parentVersion"]))
 
     def _reference(self, location: str, branch_id: str) -> dict[str, Any] | None:
-        key = f"{location}/_refs/branches/{branch_id}.json"
+        key = _reference_key(location, branch_id)
         found = self._store.read(key)
         if found is None:
             return None
@@ -150,10 +153,26 @@ class Forks:
     def _sweep_orphan(self, location: str, branch_id: str) -> bool:
         """Delete the files of a branch without a ref; Lance can neither list nor delete them."""
         self._handles.forget(location, branch_id)
-        return self._store.delete_prefix(branch_folder(location, branch_id)) > 0
+        folder = branch_folder(location, branch_id)
+        if any(name.startswith(f"{branch_id}/") for name in self._stored(location)):
+            # Lines of migrated graphs nest: the folder of `a` holds the folder of `a/b`.
+            return sum(self._store.delete_prefix(f"{folder}/{part}") for part in _PARTS) > 0
+        return self._store.delete_prefix(folder) > 0
 
     def _flush(self, location: str, branch_id: str) -> None:
         flusher = self._handles.flusher
         if flusher.active:
             flusher.flush_tree(self._handles.uri(location, branch_id))
-            flusher.flush([f"{self._handles.uri(location, None)}/_refs/branches/{branch_id}.json"])
+            flusher.flush([self._handles.root.child(_reference_key(location, branch_id))])
+
+
+def _reference_key(location: str, branch_id: str) -> str:
+    return f"{location}/_refs/branches/{quote(branch_id, safe='')}.json"
+
+
+def _owner(path: str) -> str:
+    """The branch that a file below `tree/` belongs to. Ids of ours are one word; the branches of a
+    migrated graph have the names that users gave them, `a` and `a/b` at once."""
+    parts = path.split("/")
+    end = next((at for at, part in enumerate(parts) if at and part in _PARTS), 1)
+    return "/".join(parts[:end])

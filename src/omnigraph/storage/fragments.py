@@ -18,6 +18,7 @@ from lance.fragment import write_fragments as lance_write_fragments
 
 from omnigraph.model.ports import World
 from omnigraph.storage import compaction, upkeep
+from omnigraph.storage.column_types import as_stored_batches, standard
 from omnigraph.storage.durable import Flusher
 from omnigraph.storage.faults import translated
 from omnigraph.storage.objects import Root, store_at
@@ -45,7 +46,7 @@ def write_fragments(
     with translated(uri, doing="write rows to"):
         dataset = lance.dataset(uri, storage_options=options)
         fragments: list[FragmentMetadata] = lance_write_fragments(
-            _reader(batches, schema),
+            as_stored_batches(_reader(batches, schema), dataset.schema),
             dataset,
             max_rows_per_file=fragment_rows,
             storage_options=options,
@@ -69,7 +70,7 @@ def read_columns(
             reader = LanceFileReader(
                 f"{uri}/data/{file.path}", storage_options=options, columns=list(columns)
             )
-            parts.append(reader.read_all(batch_size=64 * 1024).to_table())
+            parts.append(standard(reader.read_all(batch_size=64 * 1024).to_table()))
     return parts[0] if len(parts) == 1 else pa.concat_tables(parts)
 
 
@@ -105,7 +106,7 @@ def decode_receipt(receipt: str) -> FragmentMetadata:
     return FragmentMetadata.from_json(receipt)
 
 
-def _reader(batches: Batches, schema: pa.Schema) -> Any:
+def _reader(batches: Batches, schema: pa.Schema) -> pa.RecordBatchReader:
     if isinstance(batches, pa.RecordBatchReader):
         return batches
     if isinstance(batches, pa.Table):

@@ -1,28 +1,44 @@
-"""Graphs of the formats v1 to v3, read as if they were v4. Nothing here writes.
+"""Graphs that the reference system wrote, releases up to 0.8, read as if they were ours.
 
-Those kept lineage in two datasets of its own and the schema in files beside the manifest; a graph
-branch was a Lance branch that carried the user's name for it. Migration writes what this module
-reads, and read-only opens of old graphs live on it directly.
+Up to 0.7 (stamps 1 to 3) lineage was in two datasets of its own; 0.8 (stamp 4) put it into the
+manifest. The schema was in files beside it, one for the whole graph, and a graph branch was a Lance
+branch that carried the user's name for it. Nothing here writes: migration writes what this module
+reads, and read-only opens of old graphs live on it directly. What is missing or makes no sense is
+`CorruptGraphError`, never an empty answer.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
+from urllib.parse import quote
 
 import lance
 import orjson
 import pyarrow as pa
 
-from omnigraph.errors import CorruptGraphError
+from omnigraph.errors import CorruptGraphError, OmnigraphError
 from omnigraph.model.graph import MAIN, Branch, Commit, SchemaRecord, TableEntry
 from omnigraph.model.ports import ObjectStore
-from omnigraph.storage.faults import as_ours, is_missing
-from omnigraph.storage.layout import branch_folder
-from omnigraph.storage.manifest_rows import CommitRow, Row, Tail, read_entries, read_tombstones
+from omnigraph.model.schema import Catalog, PropertyType
+from omnigraph.storage.arrow_schema import property_type
+from omnigraph.storage.column_types import standard_schema
+from omnigraph.storage.faults import as_ours, is_damage, is_missing, reason_of
+from omnigraph.storage.layout import MANIFEST, branch_folder
+from omnigraph.storage.manifest_dataset import ManifestDatasets, Opened
+from omnigraph.storage.manifest_rows import (
+    CommitRow,
+    Row,
+    Tail,
+    corrupt,
+    read_commit,
+    read_entries,
+    read_facts,
+    read_tombstones,
+)
 from omnigraph.storage.objects import Root
 
 COMMITS: Final = "_graph_commits.lance"
@@ -35,7 +51,25 @@ STAGING: Final = ".staging"
 SCHEMA_FILES: Final = (SOURCE_FILE, IR_FILE, STATE_FILE)
 SCHEMA_LOCK_BRANCH: Final = "__schema_apply_lock__"
 RUN_PREFIX: Final = "__run__"
+LINEAGE_STAMP: Final = 4  # from here on commits are rows of the manifest
+_COMMIT_TABLES_STAMP: Final = 3  # from here on the two commit datasets are always there
+_STATE_FIELDS: Final = frozenset({"format_version", "schema_ir_hash", "schema_identity_version"})
+_KINDS: Final = frozenset(
+    {"table", "table_version", "table_tombstone", "graph_commit", "graph_head"}
+)
 _ADOPTED: Final = re.compile(r"v4-[0-9A-HJKMNP-TV-Z]{26}")
+
+
+class OldSchemas(Protocol):
+    """What the compiler says of the schemas of old graphs."""
+
+    def read(self, ir: str, source: str) -> Catalog:
+        """What an IR and its source mean together; `CorruptGraphError` if they do not agree."""
+        ...
+
+    def recall(self, newest: Catalog, tables: Mapping[str, Mapping[str, PropertyType]]) -> Catalog:
+        """The schema that tables with such columns were written under."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +83,13 @@ class OldBranch:
 
 
 def adopted_id(ulid: str) -> str:
-    """The id of the branch that goes on from an old one; no old branch was named like this."""
+    """The id of a line that migration makes beside an old one; no old branch was named so."""
     return f"v4-{ulid}"
+
+
+def is_adopted(line: str) -> bool:
+    """Whether a migration made the Lance branch."""
+    return _ADOPTED.fullmatch(line) is not None
 
 
 def old_branches(listed: Mapping[str, Mapping[str, Any]], *, stamp: int) -> list[OldBranch]:
@@ -65,24 +104,31 @@ def old_branches(listed: Mapping[str, Mapping[str, Any]], *, stamp: int) -> list
         )
         for name, facts in sorted(listed.items())
         if name != SCHEMA_LOCK_BRANCH
-        and not _ADOPTED.fullmatch(name)
+        and not is_adopted(name)
         and (stamp >= 3 or not name.startswith(RUN_PREFIX))
     ]
 
 
 class LegacyGraph:
-    """Reads the parts that the old formats kept outside the manifest."""
+    """Reads a graph of an old format, from its manifest and what was kept beside it."""
 
-    def __init__(self, root: Root, store: ObjectStore) -> None:
+    def __init__(
+        self, root: Root, store: ObjectStore, datasets: ManifestDatasets, schemas: OldSchemas
+    ) -> None:
         self._root = root
         self._store = store
+        self._datasets = datasets
+        self._schemas = schemas
 
-    def tail(self, rows: pa.Table, *, branch_id: str | None, version: int) -> Tail:
-        """What a v4 tail would say of this version of an old manifest."""
+    def tail(self, opened: Opened) -> Tail:
+        """What a tail of ours would say of the newest version of an old line."""
+        rows = self._datasets.all_rows(opened)
         kinds = _by_kind(rows)
         entries = read_entries(kinds)
         schema = self.schema(frozenset(entries))
-        commits = [row for row in self.commits(branch_id) if _version(row) <= version]
+        commits = self._commits(opened, kinds)
+        self._check_newest(opened, commits)
+        commits = [row for row in commits if _version(row) <= opened.version]
         return Tail(
             schema=schema,
             entries=entries,
@@ -92,9 +138,14 @@ class LegacyGraph:
             commits=tuple(commits) or (_missing_genesis(schema),),
         )
 
+    def branches(self, main: Opened) -> list[OldBranch]:
+        """The user's branches, by name."""
+        return old_branches(self._datasets.branch_ids(), stamp=main.stamp)
+
     def branch(self, old: OldBranch) -> Branch:
-        """The v4 branch that an old one becomes: its Lance name is its id."""
-        line = self.commits(old.parent)
+        """The branch of ours that an old one is: its Lance name is its id."""
+        parent = self._datasets.open_latest(old.parent)
+        line = self._commits(parent, _by_kind(self._datasets.all_rows(parent)))
         before = [row for row in line if _version(row) <= old.parent_version]
         return Branch(
             name=old.name,
@@ -105,80 +156,172 @@ class LegacyGraph:
             created_at=old.created_at,
         )
 
+    def entries(self, opened: Opened) -> dict[str, TableEntry]:
+        """The tables that a version of an old format is made of."""
+        return read_entries(_by_kind(self._datasets.all_rows(opened)))
+
     # --- lineage -----------------------------------------------------------------------------
 
-    def commits(self, branch_id: str | None) -> list[CommitRow]:
-        """The branch's commits and those before its fork, oldest first."""
+    def _commits(self, opened: Opened, kinds: Mapping[str, list[Row]]) -> list[CommitRow]:
+        """The line's commits and those before its fork, oldest first."""
+        if opened.stamp >= LINEAGE_STAMP:
+            found = _inline_commits(opened.branch_id, kinds)
+        else:
+            found = self._commit_table(opened.branch_id, opened.stamp)
+        return sorted(found, key=lambda row: (_version(row), row.commit.created_at, row.id))
+
+    def _commit_table(self, branch_id: str | None, stamp: int) -> list[CommitRow]:
         rows = self._rows(COMMITS, branch_id)
         if rows is None and branch_id is not None:
             # The commit branch is made after the manifest's: a crash between leaves it out.
-            rows = self._rows(COMMITS, None)
-        actors = self._actors(branch_id)
-        found = [_commit(row, actors) for row in rows or ()]
-        return sorted(found, key=lambda row: (_version(row), row.commit.created_at, row.id))
+            old = self._old_branch(branch_id, stamp)
+            before = self._commit_table(old.parent, stamp)
+            return [row for row in before if _version(row) <= old.parent_version]
+        actors = self._rows(ACTORS, None)
+        if (rows is None or actors is None) and (
+            stamp >= _COMMIT_TABLES_STAMP or rows is not actors
+        ):
+            gone = COMMITS if rows is None else ACTORS
+            raise CorruptGraphError(f"'{gone}' is missing", part=gone)
+        names = {row["graph_commit_id"]: row["actor_id"] for row in actors or ()}
+        return [_commit(row, names) for row in rows or ()]
 
-    def _actors(self, branch_id: str | None) -> dict[str, str]:
-        actors: dict[str, str] = {}
-        for line in (None, branch_id) if branch_id is not None else (None,):
-            for row in self._rows(ACTORS, line) or ():
-                actors[row["graph_commit_id"]] = row["actor_id"]
-        return actors
+    def _old_branch(self, name: str, stamp: int) -> OldBranch:
+        listed = old_branches(self._datasets.branch_ids(), stamp=stamp)
+        found = next((old for old in listed if old.name == name), None)
+        if found is None:
+            raise CorruptGraphError(f"branch '{name}' has no Lance reference", part=MANIFEST)
+        return found
+
+    def _check_newest(self, opened: Opened, commits: Sequence[CommitRow]) -> None:
+        """A commit of a manifest version that is not there was acknowledged: its file is lost."""
+        last = max((_version(row) for row in commits), default=0)
+        # A writer of that release may have gone on since we opened the line.
+        if last > opened.version and last > self._datasets.newest(opened).version:
+            part = branch_folder(MANIFEST, opened.branch_id)
+            raise CorruptGraphError(
+                f"there is a commit at version {last} of '{part}', but the newest version is "
+                f"{opened.version}: a file is missing",
+                part=part,
+            )
 
     def _rows(self, location: str, branch_id: str | None) -> list[dict[str, Any]] | None:
-        uri = self._root.child(branch_folder(location, branch_id))
+        """All rows of a line; None if the line was never made."""
+        folder = branch_folder(location, branch_id)
+        if not self._store.list_keys(f"{folder}/_versions"):
+            reference = f"{location}/_refs/branches/{quote(branch_id or '', safe='')}.json"
+            if branch_id is not None and self._store.read(reference) is not None:
+                raise CorruptGraphError(f"'{folder}' has no versions", part=folder)
+            return None
+        uri = self._root.child(folder)
         try:
             dataset = lance.dataset(uri, storage_options=self._root.storage_options)
             rows: list[dict[str, Any]] = dataset.to_table().to_pylist()
-        except (OSError, ValueError, pa.ArrowException) as cause:
-            if is_missing(cause):
-                return None
-            raise as_ours(cause, uri=uri, doing="read") from cause
+        except (OSError, ValueError, RuntimeError, pa.ArrowException) as cause:
+            raise _fault(cause, folder=folder, uri=uri) from cause
         return rows
 
     # --- schema ------------------------------------------------------------------------------
 
     def schema(self, table_keys: frozenset[str]) -> SchemaRecord:
-        """The accepted schema. `table_keys` decide whether an unfinished change had happened."""
+        """The accepted schema, as we would store it. `table_keys` decide whether an unfinished
+        change had happened."""
         live = self._schema_files("")
         staged = self._schema_files(STAGING)
-        if live is None and staged is None:
-            raise CorruptGraphError(
-                f"'{SOURCE_FILE}' is missing: without it the graph has no schema", part=SOURCE_FILE
-            )
-        chosen = _choose(live, staged, table_keys)
+        chosen = live if staged is None else _choose(live, staged, table_keys)
         if chosen is None:
             raise CorruptGraphError(
                 "a schema change was cut short and it cannot be told whether it happened",
                 hint="finish it with the OmniGraph release that began it",
                 part=SOURCE_FILE + STAGING,
             )
-        return chosen
+        catalog = self._schemas.read(chosen.ir, chosen.source)
+        if chosen.hash != _hash(chosen.ir):
+            raise CorruptGraphError(
+                f"'{STATE_FILE}' names another schema than '{IR_FILE}' holds",
+                part=STATE_FILE,
+                expected=chosen.hash,
+                actual=_hash(chosen.ir),
+            )
+        return SchemaRecord(source=chosen.source, ir=catalog.ir, hash=catalog.hash)
+
+    def schema_of_past(
+        self, newest: SchemaRecord, entries: Mapping[str, TableEntry]
+    ) -> SchemaRecord:
+        """The schema of a version of the past. One was kept for the whole graph, the newest; what
+        there was before it was changed is told by the columns of the tables."""
+        catalog = self._schemas.read(newest.ir, newest.source)
+        tables = {entry.table_key: self._columns(entry) for entry in entries.values()}
+        then = self._schemas.recall(catalog, tables)
+        return (
+            newest
+            if then is catalog
+            else SchemaRecord(source=then.source, ir=then.ir, hash=then.hash)
+        )
+
+    def _columns(self, entry: TableEntry) -> dict[str, PropertyType]:
+        folder = branch_folder(entry.location, entry.branch)
+        try:
+            dataset = lance.dataset(
+                self._root.child(folder),
+                version=entry.version,
+                storage_options=self._root.storage_options,
+            )
+        except (OSError, ValueError, RuntimeError, pa.ArrowException) as cause:
+            if is_missing(cause):
+                return {}  # cleaned up: nobody can read it whatever its columns were
+            raise _fault(cause, folder=folder, uri=self._root.child(folder)) from cause
+        hidden = {"id", "src", "dst"} if entry.table_key.startswith("edge:") else {"id"}
+        found = ((one.name, property_type(one)) for one in standard_schema(dataset.schema))
+        return {name: kind for name, kind in found if kind is not None and name not in hidden}
 
     def _schema_files(self, suffix: str) -> SchemaRecord | None:
-        source, ir, state = (self._text(name + suffix) for name in SCHEMA_FILES)
+        """What the three files say; None for twins that are not there."""
+        texts = [self._text(name + suffix) for name in SCHEMA_FILES]
         if suffix:  # a twin that was renamed already is read under its final name
-            source, ir, state = (
-                text if text is not None else self._text(name)
-                for text, name in zip((source, ir, state), SCHEMA_FILES, strict=True)
-            )
-            if all(self._store.read(name + suffix) is None for name in SCHEMA_FILES):
+            if all(text is None for text in texts):
                 return None
-        if source is None or ir is None:
-            return None
-        compact = _compact(ir)
-        return SchemaRecord(source=source, ir=compact, hash=_hash(compact, state))
+            texts = [
+                text if text is not None else self._text(name)
+                for text, name in zip(texts, SCHEMA_FILES, strict=True)
+            ]
+        elif self._twins() and None in texts:
+            return None  # in the middle of the renames: the twins have it all
+        for text, name in zip(texts, SCHEMA_FILES, strict=True):
+            if text is None:
+                raise CorruptGraphError(
+                    f"'{name}' is missing: without it the graph has no schema", part=name
+                )
+        source, ir, state = (text or "" for text in texts)
+        return SchemaRecord(source=source, ir=_compact(ir), hash=_state_hash(state))
+
+    def _twins(self) -> bool:
+        return any(self._store.read(name + STAGING) is not None for name in SCHEMA_FILES)
 
     def _text(self, key: str) -> str | None:
         found = self._store.read(key)
-        return found.body.decode() if found is not None else None
+        try:
+            return found.body.decode() if found is not None else None
+        except UnicodeDecodeError as cause:
+            raise CorruptGraphError(f"'{key}' is no text: {cause}", part=key) from cause
+
+
+def _fault(cause: BaseException, *, folder: str, uri: str) -> OmnigraphError:
+    """What is wrong with a dataset of which files are there."""
+    if not is_missing(cause) and not is_damage(cause):
+        return as_ours(cause, uri=uri, doing="read")
+    reason = reason_of(cause)
+    return CorruptGraphError(
+        f"a file of '{folder}' is missing or damaged: {reason}", part=folder, reason=reason
+    )
 
 
 def _choose(
-    live: SchemaRecord | None, staged: SchemaRecord | None, table_keys: frozenset[str]
+    live: SchemaRecord | None, staged: SchemaRecord, table_keys: frozenset[str]
 ) -> SchemaRecord | None:
     """The schema that the manifest was written under, or None if both would do."""
-    if live is None or staged is None:
-        return live or staged
+    if live is None:
+        return staged
     if live.hash == staged.hash:
         return live
     old, new = _table_keys(live), _table_keys(staged)
@@ -190,23 +333,35 @@ def _choose(
 
 
 def _table_keys(schema: SchemaRecord) -> frozenset[str]:
-    body = orjson.loads(schema.ir)
-    nodes = (f"node:{each['name']}" for each in body.get("nodes", ()))
-    edges = (f"edge:{each['name']}" for each in body.get("edges", ()))
+    try:
+        body = orjson.loads(schema.ir)
+        nodes = [f"node:{each['name']}" for each in body["nodes"]]
+        edges = [f"edge:{each['name']}" for each in body["edges"]]
+    except (KeyError, TypeError) as cause:
+        raise CorruptGraphError(f"'{IR_FILE}' is no schema: {cause!r}", part=IR_FILE) from cause
     return frozenset((*nodes, *edges))
 
 
-def _hash(compact: str, state: str | None) -> str:
-    if state is None:
-        return f"sha256:{hashlib.sha256(compact.encode()).hexdigest()}"
+def _hash(compact: str) -> str:
+    return f"sha256:{hashlib.sha256(compact.encode()).hexdigest()}"
+
+
+def _state_hash(state: str) -> str:
     try:
-        return str(orjson.loads(state)["schema_ir_hash"])
-    except (orjson.JSONDecodeError, KeyError, TypeError) as cause:
+        body = orjson.loads(state)
+        unknown = sorted(body.keys() - _STATE_FIELDS)
+        versions = (body["format_version"], body["schema_identity_version"])
+        found = str(body["schema_ir_hash"])
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as cause:
         raise CorruptGraphError(f"'{STATE_FILE}' is damaged: {cause!r}", part=STATE_FILE) from cause
+    if unknown or versions != (1, 1):
+        told = f"the field '{unknown[0]}'" if unknown else f"the versions {versions}"
+        raise CorruptGraphError(f"'{STATE_FILE}' has {told}, not known here", part=STATE_FILE)
+    return found
 
 
 def _compact(ir: str) -> str:
-    """The IR as we keep it: the old file had white space for people."""
+    """The IR as it is hashed: the file has white space for people."""
     try:
         return orjson.dumps(orjson.loads(ir)).decode()
     except orjson.JSONDecodeError as cause:
@@ -215,6 +370,27 @@ def _compact(ir: str) -> str:
 
 def _version(row: CommitRow) -> int:
     return row.commit.graph_manifest_version
+
+
+def _inline_commits(branch_id: str | None, kinds: Mapping[str, list[Row]]) -> list[CommitRow]:
+    """The commits that 0.8 keeps in the manifest; the line's head row must name the newest."""
+    found = [
+        read_commit(row, branch=row["table_branch"] or MAIN)
+        for row in kinds.get("graph_commit", ())
+    ]
+    name = branch_id or MAIN
+    own = [row for row in found if row.branch_id == branch_id]
+    heads = {row["object_id"]: read_facts(row) for row in kinds.get("graph_head", ())}
+    head = heads.get(f"graph_head:{name}")
+    if head is None and (own or branch_id is None):
+        raise corrupt(f"graph_head:{name}", "the row is missing")
+    if head is not None:
+        newest = max(own, key=_version, default=None)
+        if newest is None or newest.id != head.get("head_commit_id"):
+            raise corrupt(
+                f"graph_head:{name}", f"the head commit '{head.get('head_commit_id')}' has no row"
+            )
+    return found
 
 
 def _commit(row: Mapping[str, Any], actors: Mapping[str, str]) -> CommitRow:
@@ -257,14 +433,11 @@ def _missing_genesis(schema: SchemaRecord) -> CommitRow:
     )
 
 
-def old_entries(rows: pa.Table) -> dict[str, TableEntry]:
-    """The tables that an old manifest's rows make up."""
-    return read_entries(_by_kind(rows))
-
-
 def _by_kind(rows: pa.Table) -> dict[str, list[Row]]:
     # Before v2 nothing kept a row from being written twice; equal rows do no harm.
     by_kind: dict[str, list[Row]] = {}
     for row in rows.to_pylist():
+        if row["object_type"] not in _KINDS:
+            raise corrupt(row["object_id"], f"unknown kind '{row['object_type']}'")
         by_kind.setdefault(row["object_type"], []).append(row)
     return by_kind

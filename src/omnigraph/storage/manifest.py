@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from omnigraph.errors import CorruptGraphError, NotFoundError, UpgradeRequiredError
 from omnigraph.model.changeset import Lineage
@@ -26,8 +26,8 @@ from omnigraph.model.limits import (
 from omnigraph.model.ports import ObjectStore, World
 from omnigraph.storage.faults import corrupt
 from omnigraph.storage.layout import MANIFEST, branch_folder
-from omnigraph.storage.legacy import LegacyGraph, old_branches, old_entries
-from omnigraph.storage.manifest_dataset import ManifestDatasets, Opened
+from omnigraph.storage.legacy import LegacyGraph, OldSchemas
+from omnigraph.storage.manifest_dataset import FIRST_STAMP, ManifestDatasets, Opened
 from omnigraph.storage.manifest_rows import (
     MIGRATED_KEY,
     CommitRow,
@@ -43,6 +43,8 @@ from omnigraph.storage.retired import RetiredFiles
 from omnigraph.storage.sidecar import Sidecar, Sidecars
 
 logger = logging.getLogger(__name__)
+
+_RELEASES: Final = {5: "0.9 to 0.10", 6: "0.9 to 0.10"}
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -109,11 +111,14 @@ class Known:
 class ManifestStore:
     """Snapshots and commits of every branch, read from `__manifest`. Safe to share by threads."""
 
-    def __init__(self, root: Root, world: World, store: ObjectStore) -> None:
+    def __init__(
+        self, root: Root, world: World, store: ObjectStore, *, old_schemas: OldSchemas
+    ) -> None:
         self.root = root
         self.store = store
+        self.old_schemas = old_schemas
         self.datasets = ManifestDatasets(root, world, store)
-        self.legacy = LegacyGraph(root, store)
+        self.legacy = LegacyGraph(root, store, self.datasets, old_schemas)
         self.refs = RefFiles(store, self._inherited)
         self.retired = RetiredFiles(store)
         self._sidecars = Sidecars(store)
@@ -178,7 +183,7 @@ class ManifestStore:
     def at_commit(self, commit_id: str) -> Snapshot:
         """The graph right after that commit, whichever live branch knows it."""
         row = self.commit_row(commit_id)
-        # A branch from before v4 has another id now, but still its name.
+        # A branch from before a migration has another id now, but still its name.
         owner = (
             self.refs.of_id(row.branch_id)
             or self.retired.of_id(row.branch_id)
@@ -328,7 +333,10 @@ class ManifestStore:
             folder = f"{branch_folder(MANIFEST, branch_id)}/_versions"
             raise corrupt(folder, doing="open the branch", reason=str(cause)) from cause
         known = self._read_sound(opened)
-        if not known.current or not self.datasets.is_followed(opened) or self._explained(known):
+        stamped = (
+            opened.stamp == INTERNAL_SCHEMA_VERSION
+        )  # nothing explains a stamp that was cut short
+        if not stamped or not self.datasets.is_followed(opened) or self._explained(known):
             return known
         # The sidecar goes after the version has come, so the order of these looks matters.
         again = self.datasets.open_latest(branch_id)
@@ -406,10 +414,7 @@ class ManifestStore:
 
     def _read_at(self, row: CommitRow, version: int) -> Known:
         try:
-            opened = self.datasets.open_version(row.branch_id, version)
-            if check_stamp(opened) < INTERNAL_SCHEMA_VERSION:
-                return self._read_past(opened, row)
-            return self._read(opened)
+            return self._read_past(self.datasets.open_version(row.branch_id, version), row)
         except NotFoundError as cause:
             commit_id = row.commit.graph_commit_id
             raise NotFoundError(
@@ -421,20 +426,32 @@ class ManifestStore:
             ) from cause
 
     def _read(self, opened: Opened) -> Known:
-        if check_stamp(opened) < INTERNAL_SCHEMA_VERSION:
-            rows = self.datasets.all_rows(opened)
-            tail = self.legacy.tail(rows, branch_id=opened.branch_id, version=opened.version)
-            return Known(opened=opened, tail=tail, tail_fragment=None)
-        rows, fragment = self.datasets.tail(opened)
+        return self.read_ours(opened) or Known(
+            opened=opened, tail=self.legacy.tail(opened), tail_fragment=None
+        )
+
+    def read_ours(self, opened: Opened) -> Known | None:
+        """What a version of our own layout says; None for one of an older layout."""
+        check_stamp(opened)
+        found = self.datasets.tail(opened)
+        if found is None:
+            return None
+        rows, fragment = found
         return Known(opened=opened, tail=read_tail(rows), tail_fragment=fragment)
 
     # --- old formats -------------------------------------------------------------------------
 
     def _read_past(self, opened: Opened, row: CommitRow) -> Known:
-        """A version of an old format, of a graph that may have been migrated since."""
+        """A version of the past, which may be older than a migration."""
+        known = self.read_ours(opened)
+        if known is not None:
+            return known
+        newest = self._schema_holder().tail
+        entries = self.legacy.entries(opened)
         tail = replace(
-            self._schema_holder().tail,
-            entries=old_entries(self.datasets.all_rows(opened)),
+            newest,
+            schema=self.legacy.schema_of_past(newest.schema, entries),
+            entries=entries,
             tombstones={},
             commits=(row,),
             sealed_through=None,
@@ -452,26 +469,32 @@ class ManifestStore:
         except NotFoundError:  # cleaned up: the schema of now is the best that is left
             return main
 
-    def _inherited(self) -> Mapping[str, Branch]:
-        """The branches of a graph that has not been migrated yet."""
-        main = self.last_known(None)
+    def _inherited(self) -> Mapping[str, Branch] | None:
+        """The branches of a graph that has not been migrated yet; None if it has been."""
+        if self.last_known(None).current:
+            return None
+        main = self.fresh(None)  # somebody may have migrated it since we looked
         if main.current:
-            return {}
-        listed = old_branches(self.datasets.branch_ids(), stamp=main.opened.stamp)
-        return {old.name: self.legacy.branch(old) for old in listed}
+            return None
+        return {old.name: self.legacy.branch(old) for old in self.legacy.branches(main.opened)}
 
 
 def check_stamp(opened: Opened) -> int:
-    """The stamp, or `UpgradeRequiredError` if a newer OmniGraph wrote it."""
+    """The stamp, or `UpgradeRequiredError` if a release wrote it that we cannot read after."""
     stamp = opened.stamp
+    if stamp == INTERNAL_SCHEMA_VERSION or 1 <= stamp <= FIRST_STAMP:
+        return stamp
+    if stamp == 0:
+        raise CorruptGraphError("there never was an internal schema version 0", part=MANIFEST)
+    told = f"the graph has internal schema version {stamp}"
+    hint = None
     if stamp > INTERNAL_SCHEMA_VERSION:
-        raise UpgradeRequiredError(
-            f"the graph has internal schema version {stamp}, this OmniGraph knows up to "
-            f"{INTERNAL_SCHEMA_VERSION}: upgrade omnigraph before opening this graph for writes",
-            found=stamp,
-            known=INTERNAL_SCHEMA_VERSION,
-        )
-    return stamp
+        told += f", this OmniGraph knows up to {INTERNAL_SCHEMA_VERSION}: upgrade omnigraph first"
+    else:
+        release = _RELEASES.get(stamp, "a later release than 0.10")
+        told += f", which the reference system writes ({release}) and this OmniGraph cannot read"
+        hint = "export the graph with that release and load the file into a new graph here"
+    raise UpgradeRequiredError(told, hint=hint, found=stamp, known=INTERNAL_SCHEMA_VERSION)
 
 
 def _by_key(entry: TableEntry) -> str:

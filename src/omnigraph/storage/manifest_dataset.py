@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import lance
 import pyarrow as pa
@@ -29,6 +29,7 @@ from omnigraph.errors import (
     OmnigraphError,
     StorageUnavailableError,
 )
+from omnigraph.model.limits import INTERNAL_SCHEMA_VERSION
 from omnigraph.model.ports import ObjectStore, World
 from omnigraph.model.steps import Step
 from omnigraph.storage.damage import damaged_file
@@ -42,11 +43,13 @@ from omnigraph.storage.faults import (
     steadily,
 )
 from omnigraph.storage.layout import INIT_CLAIM, MANIFEST, branch_folder
-from omnigraph.storage.manifest_rows import PRIMARY_KEY, STAMP_KEY, holds_head
+from omnigraph.storage.manifest_rows import STAMP_KEY, holds_head, holds_schema
 from omnigraph.storage.objects import Root
 from omnigraph.storage.torn import is_whole, newest_whole, remove_torn, version_file
 
 logger = logging.getLogger(__name__)
+
+FIRST_STAMP: Final = 4  # what our first landing wrote; the reference's 0.8 has it too
 
 
 class LostRaceError(Exception):
@@ -156,15 +159,20 @@ class ManifestDatasets:
 
     # --- reading -----------------------------------------------------------------------------
 
-    def tail(self, opened: Opened) -> tuple[pa.Table, Any]:
-        """The rows of the tail and its fragment."""
-        fragments = opened.fragments
+    def tail(self, opened: Opened) -> tuple[pa.Table, Any] | None:
+        """The rows of the tail and its fragment; None if the version is not of our layout."""
+        ours = opened.stamp == INTERNAL_SCHEMA_VERSION
+        if not ours and opened.stamp != FIRST_STAMP:
+            return None
         with self._reading(opened):
-            for fragment in reversed(fragments):
+            for fragment in reversed(opened.fragments):
                 rows = fragment.to_table()
                 if holds_head(rows):
                     return rows, fragment
-        raise CorruptGraphError("the manifest has no head row", part=MANIFEST)
+                ours = ours or holds_schema(rows)
+        if ours:
+            raise CorruptGraphError("the manifest has no head row", part=MANIFEST)
+        return None
 
     def all_rows(self, opened: Opened) -> pa.Table:
         """Every row, for formats without a tail."""
@@ -229,7 +237,7 @@ class ManifestDatasets:
         # Lance moves an append, an update or a delete on top of what came in between if it can.
         # An overwrite it never moves, so that exactly the version we have read is followed.
         fragments = [*(one.metadata for one in kept), *new]
-        operation = LanceOperation.Overwrite(opened.dataset.schema, fragments)
+        operation = LanceOperation.Overwrite(_stamped(opened.dataset.schema), fragments)
         return self._commit(opened, operation, new)
 
     def overwrite(self, opened: Opened, rows: pa.Table) -> Opened:
@@ -238,14 +246,11 @@ class ManifestDatasets:
         self._world.steps.reach(Step.PUBLISH_STAGED)
         return self._commit(opened, LanceOperation.Overwrite(rows.schema, fragments), fragments)
 
-    def annotate(self, opened: Opened, *, stamp: int, primary_key: int | None = None) -> Opened:
-        """Commit the next version with another stamp, and a field marked as the primary key."""
-        marks = {} if primary_key is None else {primary_key: _update({PRIMARY_KEY: "true"})}
-        operation = LanceOperation.UpdateConfig(
-            schema_metadata_updates=_update({STAMP_KEY: str(stamp)}),
-            field_metadata_updates=marks,
-        )
-        return self._commit(opened, operation)
+    def restamp(self, opened: Opened) -> Opened:
+        """Commit the next version: the same rows under our stamp."""
+        fragments = [one.metadata for one in opened.fragments]
+        schema = _stamped(opened.dataset.schema)
+        return self._commit(opened, LanceOperation.Overwrite(schema, fragments))
 
     def _write(self, opened: Opened, rows: pa.Table, mode: str = "append") -> list[Any]:
         with self._writing(opened.branch_id):
@@ -538,8 +543,10 @@ class ManifestDatasets:
             )
 
 
-def _update(values: dict[str, str | None]) -> Any:
-    return LanceOperation.UpdateMap(values)
+def _stamped(schema: pa.Schema) -> pa.Schema:
+    metadata: dict[bytes, bytes] = dict(schema.metadata or {})
+    metadata[STAMP_KEY.encode()] = str(INTERNAL_SCHEMA_VERSION).encode()
+    return schema.with_metadata(metadata)
 
 
 def _delete_listed(main: Any, branch_id: str) -> set[str]:

@@ -22,7 +22,7 @@ from omnigraph.model.requests import FORMER_KEY_PROPERTY, KEY_PROPERTY, key_of
 from omnigraph.storage.layout import is_line, is_location
 
 STAMP_KEY: Final = "omnigraph:internal_schema_version"
-MIGRATED_KEY: Final = "omnigraph:migrated_at"  # the first manifest version of format v4
+MIGRATED_KEY: Final = "omnigraph:migrated_at"  # the first manifest version of our format
 PRIMARY_KEY: Final = "lance-schema:unenforced-primary-key"
 HEAD_ID: Final = "graph_head"
 SCHEMA_ID: Final = "schema"
@@ -211,6 +211,11 @@ def holds_head(rows: pa.Table) -> bool:
     return HEAD_ID in rows.column("object_id").to_pylist()
 
 
+def holds_schema(rows: pa.Table) -> bool:
+    """Whether the rows are of our layout: no other keeps the schema in a row."""
+    return SCHEMA_ID in rows.column("object_id").to_pylist()
+
+
 def read_tail(rows: pa.Table) -> Tail:
     """The meaning of a tail's rows; `CorruptGraphError` names the row that makes no sense."""
     by_kind = _by_kind(rows)
@@ -222,7 +227,7 @@ def read_tail(rows: pa.Table) -> Tail:
             key=lambda row: row.commit.graph_manifest_version,
         )
     )
-    facts = _facts(head)
+    facts = read_facts(head)
     if not commits or commits[-1].id != facts.get("head_commit_id"):
         raise corrupt(HEAD_ID, f"the head commit '{facts.get('head_commit_id')}' has no row")
     return Tail(
@@ -260,9 +265,11 @@ def read_entries(by_kind: Mapping[str, Sequence[Row]]) -> dict[str, TableEntry]:
     return entries
 
 
-def read_commit(row: Row) -> CommitRow:
-    """The commit that a `graph_commit` row holds."""
-    facts = _facts(row)
+def read_commit(row: Row, *, branch: str | None = None) -> CommitRow:
+    """The commit that a `graph_commit` row holds; `branch` names it where the row does not."""
+    facts = read_facts(row)
+    if branch is not None:
+        facts = {"graph_branch": branch, **facts}
     try:
         return CommitRow(
             commit=Commit(
@@ -352,14 +359,15 @@ def read_tombstones(by_kind: Mapping[str, Sequence[Row]]) -> dict[str, int]:
 
 
 def _read_schema(row: Row) -> SchemaRecord:
-    facts = _facts(row)
+    facts = read_facts(row)
     try:
         return SchemaRecord(source=facts["source"], ir=facts["ir"], hash=facts["hash"])
     except KeyError as cause:
         raise corrupt(row["object_id"], f"no {cause}") from cause
 
 
-def _facts(row: Row) -> dict[str, Any]:
+def read_facts(row: Row) -> dict[str, Any]:
+    """The JSON object in the row's metadata."""
     try:
         facts = orjson.loads(row["metadata"] or "")
     except orjson.JSONDecodeError as cause:

@@ -1,22 +1,38 @@
-"""The one place that brings old graphs to the format we write.
+"""The one place that brings old graphs to the format we write. Look before you leap.
 
-v1 → v2 annotates `object_id` as the primary key, v2 → v3 sweeps `__run__*` branches, v3 → v4 folds
-the commit datasets and the schema files into the manifest. Each step commits strictly on what it
-read and is decided by the stamp alone, so several processes may run them at once and any of them
-may die anywhere: the next run goes on from there.
+Everything is read and checked first: a graph that is refused was not touched. Then the new form of
+every line is built beside the old one, as Lance branches that nobody looks at, read back and
+compared; then one commit on main sets our stamp, which is what makes the graph ours; only after
+that, and after another look, the old files go. A crash before the stamp leaves the old graph, with
+leftovers that the next run clears away; a crash after it leaves ours, and the next run removes the
+rest. One process at a time does it; the strict commit on main decides should that ever fail.
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
-from omnigraph.errors import CorruptGraphError, NotFoundError, OmnigraphError, UnavailableError
-from omnigraph.model.graph import MAIN, Commit
-from omnigraph.model.limits import INTERNAL_SCHEMA_VERSION, MIGRATION_ROUNDS_MAX
-from omnigraph.model.ports import ObjectStore, World
+from omnigraph.errors import (
+    CorruptGraphError,
+    IntegrityError,
+    NotFoundError,
+    OmnigraphError,
+    RecoveryRequiredError,
+    UnavailableError,
+)
+from omnigraph.model.graph import MAIN, Branch, Commit
+from omnigraph.model.limits import (
+    INTERNAL_SCHEMA_VERSION,
+    LEASE_WAIT_MS_MAX,
+    MIGRATION_ROUNDS_MAX,
+)
+from omnigraph.model.ports import World
 from omnigraph.model.steps import Step
+from omnigraph.storage.layout import RECOVERY, REFS
+from omnigraph.storage.lease import Lease, Leases
 from omnigraph.storage.legacy import (
     ACTORS,
     COMMITS,
@@ -28,41 +44,72 @@ from omnigraph.storage.legacy import (
     SOURCE_FILE,
     STAGING,
     STATE_FILE,
-    LegacyGraph,
-    OldBranch,
     adopted_id,
-    old_branches,
-    old_entries,
+    is_adopted,
 )
-from omnigraph.storage.manifest import check_stamp
-from omnigraph.storage.manifest_dataset import LostRaceError, ManifestDatasets, Opened
+from omnigraph.storage.legacy_tables import OldTables
+from omnigraph.storage.manifest import Known, ManifestStore, check_stamp
+from omnigraph.storage.manifest_dataset import LostRaceError, Opened
 from omnigraph.storage.manifest_rows import MIGRATED_KEY, PRIMARY_KEY, CommitRow, Tail, tail_table
-from omnigraph.storage.objects import Root
-from omnigraph.storage.ref_files import RefFiles, encode_ref, ref_key
+from omnigraph.storage.ref_files import encode_ref, ref_key
 
 logger = logging.getLogger(__name__)
 
 MIGRATION_ACTOR: Final = "omnigraph:recovery"
+_LEASE: Final = "migration"
 _OLD_DATASETS: Final = (COMMITS, ACTORS, RUNS)
-# The source goes last: as long as it is there, something may be left to remove.
-_OLD_FILES: Final = (*(name + STAGING for name in SCHEMA_FILES), IR_FILE, STATE_FILE, SOURCE_FILE)
+# The IR goes first: once it is gone all was compared. The source goes last: as long as it is there,
+# something may be left to remove.
+_FIRST_FILES: Final = (IR_FILE, STATE_FILE, *(name + STAGING for name in SCHEMA_FILES))
 
 
-def migrate(root: Root, world: World, store: ObjectStore) -> int:
+def is_due(manifests: ManifestStore) -> bool:
+    """Whether a migration is to be made or finished; a graph that never had one costs nothing.
+
+    A graph of ours whose main branch is damaged is opened as it is: its other branches can still be
+    used, and reading main says what is wrong. An old one is refused: `CorruptGraphError`.
+    """
+    try:
+        main = manifests.last_known(None)
+    except CorruptGraphError:
+        if any(manifests.store.read(name) is not None for name in SCHEMA_FILES):
+            raise
+        return False
+    if not main.current or main.opened.stamp != INTERNAL_SCHEMA_VERSION:
+        return True
+    return _migrated_at(main.opened) is not None and manifests.store.read(SOURCE_FILE) is not None
+
+
+def migrate(manifests: ManifestStore, world: World) -> int:
     """Bring the graph to the current format; gives the stamp it had. A current one costs a look.
 
-    `UpgradeRequiredError` if a newer OmniGraph wrote it.
+    `UpgradeRequiredError` if a release wrote it that we cannot read after, `CorruptGraphError` if
+    a part is damaged or not understood; then nothing was changed.
     """
-    return _Migration(root, world, store).run()
+    return _Migration(manifests, world).run()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Line:
+    """An old line and what it will be: main, or a branch under an id of ours.
+
+    Ids must be ours because names may hold what paths must not: `a` and `a/b` would share a folder.
+    """
+
+    opened: Opened
+    tail: Tail
+    id: str  # of the Lance branch that is built beside it; main's is a draft
+    branch: Branch | None  # None = main
 
 
 class _Migration:
-    def __init__(self, root: Root, world: World, store: ObjectStore) -> None:
-        self._datasets = ManifestDatasets(root, world, store)
-        self._legacy = LegacyGraph(root, store)
-        self._refs = RefFiles(store, dict)
+    def __init__(self, manifests: ManifestStore, world: World) -> None:
+        self._manifests = manifests
+        self._datasets = manifests.datasets
+        self._legacy = manifests.legacy
+        self._store = manifests.store
+        self._leases = Leases(manifests.root, manifests.store, world)
         self._world = world
-        self._store = store
 
     def run(self) -> int:
         found: int | None = None
@@ -70,11 +117,9 @@ class _Migration:
             main = self._datasets.open_latest(None)
             stamp = check_stamp(main)
             found = stamp if found is None else found
-            if stamp == INTERNAL_SCHEMA_VERSION:
-                self._remove_old_files(main)
-                return found
             try:
-                self._step(main, stamp)
+                if self._round(main):
+                    return found
             except LostRaceError:
                 continue  # another process does the same: see how far it came
             except OmnigraphError:
@@ -83,94 +128,62 @@ class _Migration:
                     raise
         raise UnavailableError("other processes keep changing the graph that is to be migrated")
 
-    def _step(self, main: Opened, stamp: int) -> None:
-        match stamp:
-            case 1:
-                self._annotate(main)
-            case 2:
-                self._sweep(main)
-            case 3:
-                self._fold_all(main)
-            case _:
-                raise CorruptGraphError(
-                    f"there never was an internal schema version {stamp}", part="__manifest"
-                )
-        logger.info("migrated", extra={"from": stamp, "to": stamp + 1})
+    def _round(self, main: Opened) -> bool:
+        """Take the graph one step further; True if nothing is left to do."""
+        if self._manifests.read_ours(main) is None:
+            plan = self._planned(main)
+            OldTables(self._manifests).check([line.opened for line in plan])
+            self._alone(lambda lease: self._leap(plan, lease))
+            return False
+        if main.stamp != INTERNAL_SCHEMA_VERSION:
+            self._alone(lambda _: self._restamp(main))
+            return False
+        if _migrated_at(main) is not None and self._store.read(SOURCE_FILE) is not None:
+            self._alone(lambda _: self._finish(main))
+        return True
 
-    # --- v1 to v2 ----------------------------------------------------------------------------
+    def _alone(self, work: Callable[[Lease], None]) -> None:
+        self._leases.holding(_LEASE, work, wait_ms=LEASE_WAIT_MS_MAX)
 
-    def _annotate(self, main: Opened) -> None:
-        marked = [
-            field.name
-            for field in main.dataset.schema
-            if (field.metadata or {}).get(PRIMARY_KEY.encode()) == b"true"
-        ]
-        if marked not in ([], ["object_id"]):
-            raise CorruptGraphError(
-                f"the manifest has another primary key already: {', '.join(marked)}",
-                part="__manifest",
+    # --- looking -----------------------------------------------------------------------------
+
+    def _planned(self, main: Opened) -> list[_Line]:
+        """Every line as it will be, main last; raises if anything is not understood."""
+        self._check_settled()
+        _check_key(main)
+        lines: list[_Line] = []
+        for old in self._legacy.branches(main):
+            branch = replace(self._legacy.branch(old), id=adopted_id(self._world.ids.ulid()))
+            assert branch.id is not None, "only main has no id"
+            opened = self._datasets.open_latest(old.name)
+            tail = self._whole(opened, line_id=branch.id)
+            lines.append(_Line(opened=opened, tail=tail, id=branch.id, branch=branch))
+        draft = adopted_id(self._world.ids.ulid())
+        tail = self._settled(self._whole(main, line_id=None))
+        return [*lines, _Line(opened=main, tail=tail, id=draft, branch=None)]
+
+    def _check_settled(self) -> None:
+        """A write that its release has not finished can be finished by that release only."""
+        pending = [key for key in self._store.list_keys(RECOVERY) if key.endswith(".json")]
+        if pending:
+            operation = pending[0].rpartition("/")[2].removesuffix(".json")
+            raise RecoveryRequiredError(
+                f"the release that wrote this graph left a write unfinished ('{pending[0]}'): "
+                "open the graph for writing with that release once, then open it here",
+                operation_id=operation,
             )
-        key = _field_id(main) if not marked else None
-        self._datasets.annotate(main, stamp=2, primary_key=key)
-        self._world.steps.reach(Step.MIGRATION_ANNOTATED)
-        self._world.steps.reach(Step.MIGRATION_STAMPED)
 
-    # --- v2 to v3 ----------------------------------------------------------------------------
+    def _whole(self, opened: Opened, *, line_id: str | None) -> Tail:
+        """The line's tail, with a commit for a publish that v3 had lost."""
+        tail = self._legacy.tail(opened)
+        if not self._lost_a_commit(opened, tail):
+            return tail
+        found = self._found_commit(opened, tail, line_id=line_id)
+        return replace(tail, commits=(*tail.commits, found))
 
-    def _sweep(self, main: Opened) -> None:
-        for name in sorted(self._datasets.branch_ids()):
-            if name.startswith(RUN_PREFIX):
-                self._datasets.drop(name)
-                self._world.steps.reach(Step.MIGRATION_RUN_BRANCH_SWEPT)
-        self._datasets.annotate(main, stamp=3)
-        self._world.steps.reach(Step.MIGRATION_STAMPED)
-
-    # --- v3 to v4 ----------------------------------------------------------------------------
-
-    def _fold_all(self, main: Opened) -> None:
-        """Every branch first; folding main is what makes the graph v4."""
-        listed = self._datasets.branch_ids()
-        if SCHEMA_LOCK_BRANCH in listed:  # the writer that held it is gone, and so is its format
-            self._datasets.drop(SCHEMA_LOCK_BRANCH)
-        known = {branch.name for branch in self._refs.others()}
-        for old in old_branches(listed, stamp=main.stamp):
-            if old.name not in known:
-                self._fold_branch(old, main)
-        self._fold(main, main)
-        self._world.steps.reach(Step.MIGRATION_STAMPED)
-
-    def _fold_branch(self, old: OldBranch, main: Opened) -> None:
-        """Go on from the old branch under an id of ours; the old one keeps the past.
-
-        Ids must be ours because names may hold what paths must not: `a` and `a/b` would share a
-        folder. Of several processes that do this the first reference wins.
-        """
-        opened = self._datasets.open_latest(old.name)
-        if check_stamp(opened) == INTERNAL_SCHEMA_VERSION:
-            return  # made by a v4 writer: another process has migrated the graph meanwhile
-        branch = replace(self._legacy.branch(old), id=adopted_id(self._world.ids.ulid()))
-        assert branch.id is not None, "only main has no id"
-        self._datasets.fork(opened, branch.id)
-        self._world.steps.reach(Step.BRANCH_MANIFEST_FORKED)
-        self._fold(self._datasets.open_latest(branch.id), opened)
-        outrun = self._datasets.newest(main).version != main.version
-        if outrun or not self._store.put_if_absent(ref_key(branch.name), encode_ref(branch)):
-            self._datasets.drop(branch.id)
-        if outrun:  # whoever migrated it may have deleted the branch by now
-            raise LostRaceError("another process has migrated the graph")
-        self._world.steps.reach(Step.BRANCH_REF_WRITTEN)
-
-    def _fold(self, opened: Opened, old: Opened) -> None:
-        """Replace the rows of the opened version by what the old one says in v4's words."""
-        rows = self._datasets.all_rows(old)
-        tail = self._legacy.tail(rows, branch_id=old.branch_id, version=old.version)
-        if self._lost_a_commit(old, tail):
-            tail = replace(tail, commits=(*tail.commits, self._found_commit(opened, old, tail)))
-        table = tail_table(tail)
-        metadata: dict[bytes, bytes] = dict(table.schema.metadata or {})
-        metadata[MIGRATED_KEY.encode()] = str(opened.version + 1).encode()
-        self._datasets.overwrite(opened, table.cast(table.schema.with_metadata(metadata)))
-        self._world.steps.reach(Step.MIGRATION_FOLDED)
+    def _settled(self, tail: Tail) -> Tail:
+        """Main goes on writing its tables' own lines; a branch makes lines of its own."""
+        return replace(tail, entries=OldTables(self._manifests).settled(tail.entries))
 
     def _lost_a_commit(self, old: Opened, tail: Tail) -> bool:
         """Whether tables moved past the last commit: v3 could die between its two writes."""
@@ -179,42 +192,178 @@ class _Migration:
         if at >= old.version or last.branch_id != old.branch_id:
             return False
         try:
-            then = self._datasets.all_rows(self._datasets.open_version(old.branch_id, at))
+            then = self._datasets.open_version(old.branch_id, at)
         except NotFoundError:
             return False  # cleaned up: nothing to compare with
-        return old_entries(then) != tail.entries
+        return self._legacy.entries(then) != tail.entries
 
-    def _found_commit(self, opened: Opened, old: Opened, tail: Tail) -> CommitRow:
+    def _found_commit(self, old: Opened, tail: Tail, *, line_id: str | None) -> CommitRow:
         return CommitRow(
             commit=Commit(
                 graph_commit_id=self._world.ids.ulid(),
                 parent_commit_id=tail.head.id,
                 merged_parent_commit_id=None,
                 graph_branch=old.branch_id or MAIN,
-                graph_manifest_version=opened.version + 1,
+                graph_manifest_version=old.version + 1,
                 actor_id=MIGRATION_ACTOR,
                 created_at=self._world.clock.now_us(),
                 properties={"message": "a publish whose commit format v3 had lost"},
             ),
-            branch_id=opened.branch_id,
+            branch_id=line_id,
         )
 
-    def _remove_old_files(self, main: Opened) -> None:
-        if MIGRATED_KEY.encode() not in (main.dataset.schema.metadata or {}):
-            return
+    # --- leaping -----------------------------------------------------------------------------
+
+    def _leap(self, plan: Sequence[_Line], lease: Lease) -> None:
+        main = plan[-1]
+        self._check_unmoved(plan)
+        self._clear_leftovers()
+        try:
+            for line in plan:
+                self._datasets.fork(line.opened, line.id)
+                self._world.steps.reach(Step.MIGRATION_FORKED)
+                self._fold(self._datasets.open_latest(line.id), line.tail)
+                self._world.steps.reach(Step.MIGRATION_FOLDED)
+            self._compare(plan)
+            for line in plan[:-1]:
+                self._name(line)
+            self._check_unmoved(plan)
+            lease.check()
+        except Exception:
+            self._clear_leftovers()
+            raise
+        self._stamp(main)
+        stamped = self._datasets.open_version(None, main.opened.version + 1)
+        self._world.steps.reach(Step.MIGRATION_STAMPED)
+        logger.info("migrated", extra={"from": main.opened.stamp, "to": stamped.stamp})
+
+    def _fold(self, opened: Opened, tail: Tail) -> None:
+        """Replace the rows of the opened version by the tail, under our stamp."""
+        table = tail_table(tail)
+        metadata: dict[bytes, bytes] = dict(table.schema.metadata or {})
+        metadata[MIGRATED_KEY.encode()] = str(opened.version + 1).encode()
+        self._datasets.overwrite(opened, table.cast(table.schema.with_metadata(metadata)))
+
+    def _compare(self, plan: Sequence[_Line]) -> None:
+        """Read everything back from the disk, as whoever opens the graph next would."""
+        cold = self._cold()
+        for line in plan:
+            _must_equal(cold.read_ours(cold.datasets.open_latest(line.id)), line.tail, line)
+        self._world.steps.reach(Step.MIGRATION_COMPARED)
+
+    def _name(self, line: _Line) -> None:
+        assert line.branch is not None, "main needs no reference"
+        if not self._store.put_if_absent(ref_key(line.branch.name), encode_ref(line.branch)):
+            raise LostRaceError("another process migrates the graph")
+        self._world.steps.reach(Step.MIGRATION_REF_WRITTEN)
+
+    def _stamp(self, main: _Line) -> None:
+        """The leap itself. If the store does not say whether it landed, a look at it does; if even
+        that fails nothing is cleared away, because the graph may be ours already."""
+        try:
+            self._fold(main.opened, main.tail)
+        except Exception:
+            if self._datasets.open_latest(None).version != main.opened.version:
+                raise LostRaceError("somebody else followed the version we read") from None
+            self._clear_leftovers()
+            raise
+
+    def _check_unmoved(self, plan: Iterable[_Line]) -> None:
+        """A writer of the old release may be at work: what was read must still be the newest."""
+        for line in plan:
+            if self._datasets.newest(line.opened).version != line.opened.version:
+                raise LostRaceError("a writer of another release is at work")
+
+    def _clear_leftovers(self) -> None:
+        """Remove what a migration before the stamp has made: the old format knows none of it."""
+        for key in self._store.list_keys(REFS):
+            self._store.delete(key)
+        for line in sorted(self._datasets.branch_ids()):
+            if is_adopted(line):
+                self._datasets.drop(line)
+                self._world.steps.reach(Step.MIGRATION_LEFTOVER_REMOVED)
+
+    def _cold(self) -> ManifestStore:
+        """A store that knows nothing yet, so that what it says comes from the disk."""
+        known = self._manifests
+        return ManifestStore(known.root, self._world, known.store, old_schemas=known.old_schemas)
+
+    # --- after the stamp ---------------------------------------------------------------------
+
+    def _finish(self, main: Opened) -> None:
+        """Compare once more, with the old version of main that is still there; then tidy up."""
         if self._store.read(SOURCE_FILE) is None:
-            return
+            return  # another process was faster
+        self._compare_stamped(main)
+        named = {branch.id for branch in self._cold().refs.others()}
+        for line in sorted(self._datasets.branch_ids()):
+            run = line.startswith(RUN_PREFIX) and self._stamp_before(main) < 3
+            if line == SCHEMA_LOCK_BRANCH or run or (is_adopted(line) and line not in named):
+                self._datasets.drop(line)
+                self._world.steps.reach(Step.MIGRATION_LINE_DROPPED)
+        for key in _FIRST_FILES:
+            if self._store.delete(key):
+                self._world.steps.reach(Step.MIGRATION_OLD_FILE_REMOVED)
         for location in _OLD_DATASETS:
             if self._store.delete_prefix(location):
                 self._world.steps.reach(Step.MIGRATION_OLD_FILE_REMOVED)
-        for key in _OLD_FILES:
-            if self._store.delete(key):
-                self._world.steps.reach(Step.MIGRATION_OLD_FILE_REMOVED)
+        self._store.delete(SOURCE_FILE)
+        self._world.steps.reach(Step.MIGRATION_OLD_FILE_REMOVED)
+
+    def _stamp_before(self, main: Opened) -> int:
+        return self._datasets.open_version(None, (_migrated_at(main) or 0) - 1).stamp
+
+    def _compare_stamped(self, main: Opened) -> None:
+        at = _migrated_at(main)
+        assert at is not None, "a stamp by migration says where it was set"
+        if self._store.read(IR_FILE) is None:
+            return  # an earlier run compared, and died while it was removing
+        cold = self._cold()
+        ours = cold.read_ours(cold.datasets.open_version(None, at))
+        old = self._settled(self._legacy.tail(self._datasets.open_version(None, at - 1)))
+        if ours is not None and len(ours.tail.commits) == len(old.commits) + 1:
+            old = replace(old, commits=(*old.commits, ours.tail.head))  # the one that v3 had lost
+        _must_equal(ours, old, None)
+
+    def _restamp(self, main: Opened) -> None:
+        """Our first landing stamped its graphs 4, as the reference's 0.8 does. Main comes last, so
+        that whoever finds our stamp there finds it everywhere."""
+        for branch in self._cold().refs.others():
+            try:
+                opened = self._datasets.open_latest(branch.id)
+                if opened.stamp != INTERNAL_SCHEMA_VERSION:
+                    self._datasets.restamp(opened)
+            except OmnigraphError as cause:  # the next publish on it sets the stamp as well
+                logger.warning("not stamped", extra={"branch": branch.name, "why": str(cause)})
+        self._datasets.restamp(main)
+        self._world.steps.reach(Step.MIGRATION_STAMPED)
 
 
-def _field_id(main: Opened) -> int | None:
-    """The id of `object_id`; None if it may hold nulls, which Lance takes for no key."""
-    if main.dataset.schema.field("object_id").nullable:
-        return None
-    fields = main.dataset.lance_schema.fields()
-    return next(int(field.id()) for field in fields if field.name() == "object_id")
+def _must_equal(built: Known | None, wanted: Tail, line: _Line | None) -> None:
+    """Danger: whatever differs here is lost once the old files are gone."""
+    if built is not None and built.tail == wanted:
+        return
+    name = MAIN if line is None or line.branch is None else line.branch.name
+    raise IntegrityError(
+        f"branch '{name}' reads back differently than it was before the migration",
+        hint="the graph was left as it was; please report this",
+        branch=name,
+    )
+
+
+def _migrated_at(main: Opened) -> int | None:
+    found = (main.dataset.schema.metadata or {}).get(MIGRATED_KEY.encode())
+    return None if found is None else int(found)
+
+
+def _check_key(main: Opened) -> None:
+    marked = [
+        field.name
+        for field in main.dataset.schema
+        if (field.metadata or {}).get(PRIMARY_KEY.encode()) == b"true"
+    ]
+    if marked not in ([], ["object_id"]):
+        raise CorruptGraphError(
+            f"the manifest has another primary key already: {', '.join(marked)}",
+            part="__manifest",
+        )

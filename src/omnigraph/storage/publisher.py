@@ -68,7 +68,8 @@ class Publisher:
         # outdated head is refused, and so is every later one.
         known = self._manifests.last_known(branch.id)
         if not known.current:
-            migrate(self._manifests.root, self._world, self._manifests.store)
+            migrate(self._manifests, self._world)
+            branch = self._manifests.refs.get(branch.name)  # it goes on under an id of ours
             known = self._manifests.fresh(branch.id)
         for _ in range(PUBLISHER_RETRY_BUDGET):
             known, tail = self._admitted(known, branch, changeset, lineage, publish_id)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from omnigraph.model.graph import TableEntry
 from omnigraph.storage import delta, indexes, reading
 from omnigraph.storage.blobs import StoredBlob, open_blobs
+from omnigraph.storage.column_types import standard_schema
 from omnigraph.storage.handles import Pinned
 from omnigraph.storage.indexes import IndexInfo
 from omnigraph.storage.reading import ROW_ID, BlobForm, FullText, Nearest, Order, Scan
@@ -46,8 +47,7 @@ class TableReader:
 
     @property
     def schema(self) -> pa.Schema:
-        schema: pa.Schema = self._pinned.dataset.schema
-        return schema
+        return standard_schema(self._pinned.dataset.schema)
 
     @property
     def column_numbers(self) -> dict[str, int]:

@@ -16,6 +16,7 @@ from lance.dataset import ColumnOrdering
 from lance.query import FullTextOperator, MatchQuery, PhraseQuery
 
 from omnigraph.storage import sql
+from omnigraph.storage.column_types import standard, standard_batches, standard_schema
 from omnigraph.storage.faults import is_foreign, reason_of
 from omnigraph.storage.handles import Pinned
 
@@ -69,12 +70,12 @@ def rows(pinned: Pinned, scan: Scan) -> pa.Table:
             raise
         _warn(pinned, cause)
         found = scanner(pinned, scan, use_indexes=False).to_table()
-    return found
+    return standard(found)
 
 
 def batches(pinned: Pinned, scan: Scan) -> pa.RecordBatchReader:
     """The same, batch by batch."""
-    reader: pa.RecordBatchReader = scanner(pinned, scan).to_reader()
+    reader: pa.RecordBatchReader = standard_batches(scanner(pinned, scan).to_reader())
     if scan.where is None:
         return reader
     try:
@@ -84,8 +85,7 @@ def batches(pinned: Pinned, scan: Scan) -> pa.RecordBatchReader:
         if not is_foreign(cause):
             raise
         _warn(pinned, cause)
-        plain: pa.RecordBatchReader = scanner(pinned, scan, use_indexes=False).to_reader()
-        return plain
+        return standard_batches(scanner(pinned, scan, use_indexes=False).to_reader())
     begun = [] if first is None else [first]
     return pa.RecordBatchReader.from_batches(reader.schema, chain(begun, reader))
 
@@ -189,7 +189,7 @@ def _rows(pinned: Pinned, fragments: Sequence[int] | None) -> int:
 
 
 def _nothing(pinned: Pinned, columns: Sequence[str]) -> pa.Table:
-    stored, located = pinned.dataset.schema, _LOCATED
+    stored, located = standard_schema(pinned.dataset.schema), _LOCATED
     fields = [
         located.field(name) if name in (ROW_ID, ROW_ADDRESS) else stored.field(name)
         for name in columns
@@ -201,8 +201,7 @@ def take(pinned: Pinned, row_ids: Any, columns: Sequence[str] | None) -> pa.Tabl
     """The rows with these row ids, in this order; ids that are gone are left out."""
     wanted = row_ids if isinstance(row_ids, pa.Array) else pa.array(row_ids, pa.uint64())
     names = list(pinned.dataset.schema.names) if columns is None else list(columns)
-    taken: pa.Table = pinned.dataset._take_rows(wanted, names)  # noqa: SLF001
-    return taken
+    return standard(pinned.dataset._take_rows(wanted, names))  # noqa: SLF001
 
 
 def rows_at(pinned: Pinned, addresses: npt.NDArray[np.uint64], columns: Sequence[str]) -> pa.Table:
@@ -258,7 +257,7 @@ def nearest(pinned: Pinned, request: Nearest, columns: Sequence[str]) -> pa.Tabl
         with_row_id=True,
         scan_stats_callback=pinned.meter.add,
     ).to_table()
-    return found
+    return standard(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,7 +289,7 @@ def full_text(pinned: Pinned, request: FullText, columns: Sequence[str]) -> pa.T
         scan_stats_callback=pinned.meter.add,
     ).to_table()
     # Without an index Lance does not sort.
-    return found.sort_by([("_score", "descending"), (ROW_ID, "ascending")])
+    return standard(found).sort_by([("_score", "descending"), (ROW_ID, "ascending")])
 
 
 def _text_query(request: FullText) -> PhraseQuery | MatchQuery:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote, unquote
@@ -118,10 +118,13 @@ class UnreadableRef:
 class RefFiles:
     """The references below a graph root.
 
-    `inherited` gives the branches of a graph so old that it has no references yet.
+    `inherited` gives the branches of a graph of an older format, and None for one of ours. What
+    references an old one has belong to a migration that did not come to its end: they do not count.
     """
 
-    def __init__(self, store: ObjectStore, inherited: Callable[[], Mapping[str, Branch]]) -> None:
+    def __init__(
+        self, store: ObjectStore, inherited: Callable[[], Mapping[str, Branch] | None]
+    ) -> None:
         self._store = store
         self._inherited = inherited
 
@@ -139,8 +142,11 @@ class RefFiles:
         if not name or not _encodable(name):
             return None
         key = ref_key(name)
+        inherited = self._of_old_graph([key])
+        if inherited is not None:
+            return inherited.get(name)
         found = self._store.read(key)
-        return decode_ref(key, found.body) if found is not None else self._inherited().get(name)
+        return decode_ref(key, found.body) if found is not None else None
 
     def all(self) -> Iterator[Branch]:
         """Main, then every other branch."""
@@ -171,20 +177,24 @@ class RefFiles:
 
     def _stored(self) -> Iterator[Branch | UnreadableRef]:
         keys = [key for key in self._store.list_keys(REFS) if key.endswith(".json")]
+        inherited = self._of_old_graph(keys)
+        if inherited is not None:
+            yield from inherited.values()
+            return
+        for key in keys:
+            found = self._store.read(key)
+            if found is not None:  # it may have been deleted since the listing
+                yield _decoded(key, found.body)
+
+    def _of_old_graph(self, keys: Sequence[str]) -> Mapping[str, Branch] | None:
+        """The branches of a graph of an older format; None for one of ours."""
         try:
-            inherited = dict(self._inherited())
+            return self._inherited()
         except CorruptGraphError:
             # Main cannot be read. A graph that has references has no other branches than those.
             if not keys:
                 raise
-            inherited = {}
-        for key in keys:
-            found = self._store.read(key)
-            if found is not None:  # it may have been deleted since the listing
-                ref = _decoded(key, found.body)
-                inherited.pop(ref.name, None)
-                yield ref
-        yield from inherited.values()
+            return None
 
     def of_id(self, branch_id: str | None) -> Branch | None:
         """The live branch that carries the id, or None."""

@@ -21,6 +21,7 @@ from lance import LanceOperation as Op
 from lance.dataset import Transaction
 from lance.fragment import FragmentMetadata, RowIdSequence, write_fragments
 
+from omnigraph.storage.column_types import as_stored, as_stored_batches
 from omnigraph.storage.faults import translated
 from omnigraph.storage.handles import Pinned
 from omnigraph.storage.reading import ROW_ADDRESS, ROW_ID
@@ -133,6 +134,10 @@ def written(pinned: Pinned, rows: Rows) -> list[FragmentMetadata]:
         rows = pa.Table.from_batches([rows])
     if isinstance(rows, pa.Table) and rows.num_rows == 0:
         return []
+    if isinstance(rows, pa.Table):
+        rows = as_stored(rows, pinned.dataset.schema)
+    else:
+        rows = as_stored_batches(rows, pinned.dataset.schema)
     with translated(pinned.folder, doing="write rows to"):
         fragments: list[FragmentMetadata] = write_fragments(
             rows, pinned.dataset, allow_external_blob_outside_bases=True

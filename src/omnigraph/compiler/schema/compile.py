@@ -6,10 +6,12 @@ from dataclasses import replace
 from functools import lru_cache
 
 from omnigraph.compiler.diagnostics import SourceText
+from omnigraph.compiler.schema.ast import ConstraintDecl, NodeDecl, Word
 from omnigraph.compiler.schema.catalog import Types, build_types
 from omnigraph.compiler.schema.ir import DecodedTypes, decode, encode, hash_of, stable_id
 from omnigraph.compiler.schema.parse import parse_schema
 from omnigraph.compiler.schema.problems import Problems
+from omnigraph.compiler.schema.reference_ir import differences
 from omnigraph.errors import CorruptGraphError, InputError
 from omnigraph.model.limits import COMPILED_SCHEMAS_CACHED_MAX
 from omnigraph.model.schema import Catalog, NodeType
@@ -87,6 +89,41 @@ def catalog_from_ir(ir: str, source: str) -> Catalog:
             actual=restored.hash,
         )
     return restored
+
+
+def catalog_from_reference(ir: str, source: str) -> Catalog:
+    """The catalog of a graph that the reference system wrote, from its IR and source text.
+
+    The source decides, and the IR must mean the same, else `CorruptGraphError`: an IR that is not
+    understood to the last field is no ground to change a graph on.
+    """
+    try:
+        compiled = compile_schema(source)
+    except InputError as cause:
+        raise CorruptGraphError(
+            f"the stored schema source does not compile: {cause.message}",
+            hint="export the graph with the OmniGraph release that wrote it and load it here",
+            part="_schema.pg",
+        ) from cause
+    found = differences(compiled.ir, ir)
+    if found:
+        raise CorruptGraphError(
+            f"the stored schema source does not compile to the stored schema: {found[0]}",
+            part="_schema.pg",
+            differences=tuple(found),
+        )
+    return with_key_order(compiled, _declared_keys(source))
+
+
+def _declared_keys(source: str) -> dict[str, tuple[str, ...]]:
+    """Key columns as declared: the order in which the reference writes them into ids."""
+    return {
+        decl.name: tuple(arg.text for arg in member.args if isinstance(arg, Word))
+        for decl in parse_schema(SourceText(source, "schema")).declarations
+        if isinstance(decl, NodeDecl)
+        for member in decl.members
+        if isinstance(member, ConstraintDecl) and member.name == "key"
+    }
 
 
 def _check_ids(types: Types, problems: Problems) -> None:

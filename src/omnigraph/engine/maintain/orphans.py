@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from omnigraph.engine.core import Core
 from omnigraph.engine.maintain.retention import Survey
@@ -168,7 +169,9 @@ def _drop_line(core: Core, location: str, line: str, facts: Line, how: Reclaim) 
 
     if how.preview:
         return not is_needed()
-    return core.rooms.leases.holding(owner_id, drop, wait_ms=LEASE_WAIT_MS_MAX)
+    # A line of a migrated graph has the name of its branch, and names may hold what paths must not.
+    name = quote(owner_id, safe="")
+    return core.rooms.leases.holding(name, drop, wait_ms=LEASE_WAIT_MS_MAX)
 
 
 def _ancestors(needed: Iterable[str], lines: Mapping[str, Line]) -> set[str]:
