@@ -219,8 +219,7 @@ class Cases:
             one = rng.choice(list(LISTS))
             return f"$p.{one} contains {self._constant({'tags': 's', 'reals': 'd'}.get(one, 'l'))}"
         if kind == "sum":
-            one, sign = rng.choice(NUMBERS), rng.choice("+-*/%")
-            return f"$p.{one} {sign} {self._number()} {rng.choice(OPERATORS)} {self._number()}"
+            return self._sum()
         one = rng.choice(SCALARS)
         if one == "b" and rng.random() < 0.5:
             return "$p.b"
@@ -228,6 +227,10 @@ class Cases:
         if rng.random() < 0.3:
             sides.reverse()
         return f"{sides[0]} {rng.choice(OPERATORS)} {sides[1]}"
+
+    def _sum(self) -> str:
+        one, sign = self.rng.choice(NUMBERS), self.rng.choice("+-*/%")
+        return f"$p.{one} {sign} {self._number()} {self.rng.choice(OPERATORS)} {self._number()}"
 
     def _options(self, name: str) -> str:
         rng = self.rng
