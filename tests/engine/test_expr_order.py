@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from omnigraph.engine.expr import order
 from omnigraph.engine.expr.order import equal_codes, ordered_codes, sortable
 from omnigraph.engine.read import sort
 from omnigraph.engine.read.sort import Key, first_rows, order_rows
@@ -24,7 +25,8 @@ LADDERS = {
     "unsigned": (pa.uint64(), [[None], [0], [2**63 - 1], [2**63], [2**64 - 1]]),
     "truth": (pa.bool_(), [[None], [False], [True]]),
     "text": (pa.string(), [[None], [""], ["A"], ["a"], ["a\x00"], ["aa"], ["é"], ["日"], ["🙂"]]),
-    "texts": (pa.list_(pa.string()), [[None], [[]], [[""]], [["a"]], [["a", "a"]], [["b"]]]),
+    "texts": (pa.list_(pa.string()), [[None], [[]], [[""]], [["a"]], [["a", "a"]], [["b"]],
+                                      [["b"] * 300]]),
     "reals": (pa.list_(pa.float64()), [[None], [[]], [[-math.inf]], [[0.0], [-0.0]],
                                        [[0.0, 1.0], [-0.0, 1.0]], [[2.0]],
                                        [[math.nan], [OTHER_NAN]], [[math.nan, 0.0]]]),
@@ -46,7 +48,9 @@ def rungs(request):
     return pa.array([value for _, value in mixed], kind), np.array([rung for rung, _ in mixed])
 
 
-def test_equal_values_have_equal_codes_and_null_none(rungs):
+@pytest.mark.parametrize("padded_max", [order._PADDED_MAX, -1])
+def test_equal_values_have_equal_codes_and_null_none(rungs, padded_max, monkeypatch):
+    monkeypatch.setattr(order, "_PADDED_MAX", padded_max)
     values, places = rungs
     codes = equal_codes(values)
     for one, place in zip(codes, places, strict=True):
@@ -54,7 +58,9 @@ def test_equal_values_have_equal_codes_and_null_none(rungs):
     assert ((codes == -1) == values.is_null().to_numpy(zero_copy_only=False)).all()
 
 
-def test_codes_and_sort_keys_follow_the_order(rungs):
+@pytest.mark.parametrize("padded_max", [order._PADDED_MAX, -1])
+def test_codes_and_sort_keys_follow_the_order(rungs, padded_max, monkeypatch):
+    monkeypatch.setattr(order, "_PADDED_MAX", padded_max)
     values, places = rungs
     codes = ordered_codes(values)
     _, ranks = np.unique(codes, return_inverse=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import math
 import random
 from dataclasses import dataclass, field
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 NAN, INF = math.nan, math.inf
 
@@ -299,16 +301,16 @@ def _order(keys: list[str]) -> str:
     return f" order {{ {', '.join(keys)} }}" if keys else ""
 
 
-def comparable(value: Any) -> Any:
-    """A value of an answer that equals another exactly where both mean the same."""
-    match value:
-        case dict():
-            return {name: comparable(item) for name, item in value.items()}
-        case list() | tuple():
-            return [comparable(item) for item in value]
-        case float():
-            return "NaN" if math.isnan(value) else value
-        case dt.datetime() | dt.date():
-            return str(value)
-        case _:
-            return value
+def comparable(table: pa.Table) -> pa.Table:
+    """An answer that equals another exactly where both mean the same: Arrow's NaN equals none."""
+    return pa.table({name: _without_nan(table[name]) for name in table.column_names})
+
+
+def _without_nan(column: Any) -> Any:
+    values = column.combine_chunks()
+    if pa.types.is_list(values.type) and pa.types.is_floating(values.type.value_type):
+        return pa.chunked_array([pa.array([repr(one) for one in values.to_pylist()], pa.string())])
+    if pa.types.is_floating(values.type):
+        shown = pa.scalar(math.pi, values.type)
+        return pa.chunked_array([pc.if_else(pc.is_nan(values), shown, values)])
+    return pa.chunked_array([values])

@@ -8,7 +8,7 @@ element, the shorter one first where one begins the other.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +17,13 @@ from omnigraph.engine.arrow import Array, DataType, pa, pc
 
 Codes = npt.NDArray[np.int64]
 
+_PADDED_MAX: Final = 1 << 24  # elements; lists of very different lengths are compared one by one
+
 
 def equal_codes(values: Array) -> Codes:
     """Equal values have equal numbers; null is -1."""
     if pa.types.is_nested(values.type):
-        return _list_codes(values)
+        return _list_ranks(values)
     if pa.types.is_floating(values.type):
         values = _plain_floats(values)
     coded = values.dictionary_encode()
@@ -54,7 +56,7 @@ def ordered_codes(values: Array) -> Codes:
             codes[values.is_null().to_numpy(zero_copy_only=False)] = 0
         return codes
     if pa.types.is_nested(values.type):
-        return _ranked_lists(values)
+        return _list_ranks(values) + 1
     coded = comparable(values).dictionary_encode()
     order = pc.sort_indices(coded.dictionary).to_numpy()
     ranks = np.empty(len(order) + 1, dtype=np.int64)
@@ -98,29 +100,32 @@ def _plain_floats(values: Array) -> Array:
     return pc.if_else(pc.is_nan(values), pa.scalar(float("nan"), values.type), values)
 
 
-def _list_codes(values: Array) -> Codes:
-    seen: dict[bytes, int] = {}
-    codes = np.full(len(values), -1, dtype=np.int64)
-    for row, items in _items(values, equal_codes(pc.list_flatten(values))):
-        codes[row] = seen.setdefault(items.tobytes(), len(seen))
-    return codes
-
-
-def _ranked_lists(values: Array) -> Codes:
-    found = {
-        row: tuple(items.tolist())
-        for row, items in _items(values, ordered_codes(pc.list_flatten(values)))
-    }
-    ranks = {items: rank for rank, items in enumerate(sorted(set(found.values())), start=1)}
-    codes = np.zeros(len(values), dtype=np.int64)
-    for row, items in found.items():
-        codes[row] = ranks[items]
-    return codes
-
-
-def _items(values: Array, codes: Codes) -> list[tuple[int, Codes]]:
-    """For every list that is there, its row and the codes of its elements."""
-    lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
-    ends = np.cumsum(lengths, dtype=np.int64)
+def _list_ranks(values: Array) -> Codes:
+    """Lists by their first different element, the shorter first if there is none; null is -1."""
     there = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
-    return [(int(row), codes[ends[row] - lengths[row] : ends[row]]) for row in there]
+    lengths = pc.list_value_length(values).drop_null().to_numpy(zero_copy_only=False)
+    items = ordered_codes(pc.list_flatten(values)) + 1  # 0 is left for the place after the last
+    ranks = np.full(len(values), -1, dtype=np.int64)
+    width = int(lengths.max(initial=0))
+    if len(there) * width <= _PADDED_MAX:
+        ranks[there] = _ranked(items, lengths, width)
+        return ranks
+    ends = np.cumsum(lengths, dtype=np.int64)
+    lists = [
+        tuple(items[end - length : end].tolist()) for end, length in zip(ends, lengths, strict=True)
+    ]
+    places = {one: rank for rank, one in enumerate(sorted(set(lists)))}
+    ranks[there] = [places[one] for one in lists]
+    return ranks
+
+
+def _ranked(items: Codes, lengths: npt.NDArray[Any], width: int) -> Codes:
+    """The same by sorting bytes: big-endian numbers side by side, zeros behind the last."""
+    if not width:
+        return np.zeros(len(lengths), dtype=np.int64)
+    ends = np.cumsum(lengths, dtype=np.int64)
+    rows = np.repeat(np.arange(len(lengths)), lengths)
+    padded = np.zeros((len(lengths), width), dtype=">u8")
+    padded[rows, np.arange(len(items)) - np.repeat(ends - lengths, lengths)] = items
+    _, ranks = np.unique(padded.view(f"V{8 * width}").reshape(-1), return_inverse=True)
+    return np.asarray(ranks, dtype=np.int64)
