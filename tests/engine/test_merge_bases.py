@@ -410,6 +410,25 @@ def test_a_damaged_record_of_deleted_branches_is_named_and_stops_nothing_else(wo
     assert world.xs()["a"] == 2
 
 
+def test_a_branch_deleted_while_a_reference_is_unreadable_stays_for_it(world):
+    graph = world.graph
+    graph.create_branch("feat")
+    graph.create_branch("other")
+    world.put("feat", a=1)
+    graph.merge("feat", into="other")
+    graph.merge("feat")
+    reference = world.uri / "_refs/branches/other.json"
+    body = reference.read_bytes()
+    reference.write_bytes(b"{")
+    graph.delete_branch("feat")
+    world.cleanup()
+    reference.write_bytes(body)
+    world.cleanup()
+    world.put("other", a=0)
+    graph.merge("other")
+    assert world.xs()["a"] == 0
+
+
 def test_an_unreadable_reference_of_a_retired_branch_changes_nothing(world):
     shared_and_deleted(world, a=1)
     next((world.uri / "_refs/retired").iterdir()).write_bytes(b"{")

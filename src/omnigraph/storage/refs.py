@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import unicodedata
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final, Protocol
 
 from omnigraph.errors import (
@@ -100,17 +101,17 @@ class Refs:
             raise InvalidNameError("cannot delete branch 'main'", kind="branch", name=name)
         branch = self._files.get(name)
         self._check_childless(name)
-        # A branch whose reference cannot be read may have been made from this one: then the files
-        # of this one stay for it, and cleanup collects them once all references can be read.
-        kept = bool(self._files.unreadable())
+        # A branch whose reference cannot be read may have been made from this one, or have merged
+        # it: then this one stays for it, and cleanup decides once all references can be read.
+        blind = bool(self._files.unreadable())
         assert branch.id is not None, "only main has no id"
         forked = self._forked(branch)
-        retired = self._put_aside(branch)
+        retired = self._put_aside(branch, blind=blind)
         if not self._store.delete(ref_key(name)):
             self._files.get(name)
         self._restore_for_child(branch)
         self._world.steps.reach(Step.BRANCH_REF_DELETED)
-        if retired or kept:
+        if retired or blind:
             # Its files stay: for merges that need them, or for a child that cannot be read.
             self._manifests.forget(branch.id)
             return branch
@@ -121,7 +122,7 @@ class Refs:
             self._world.steps.reach(Step.BRANCH_TABLE_DROPPED)
         return branch
 
-    def _put_aside(self, branch: Branch) -> bool:
+    def _put_aside(self, branch: Branch, *, blind: bool) -> bool:
         """Keep what merges of other branches need; True if that is the branch itself.
 
         All of it is true while the branch still lives, so that a crash right after does no harm.
@@ -132,7 +133,9 @@ class Refs:
             return False  # what cannot be read now helps no merge later
         try:
             parting = farewell(self._manifests, branch, self._others(branch))
-            if parting.kept and not parting.needed:
+            if blind:
+                parting = replace(parting, needed=True)
+            elif parting.kept and not parting.needed:
                 self._manifests.retired.change_descent(lambda kept: {**kept, **parting.kept})
                 self._world.steps.reach(Step.BRANCH_DESCENT_KEPT)
         except OmnigraphError as cause:
