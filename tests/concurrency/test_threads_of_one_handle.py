@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from omnigraph import Graph
+from omnigraph.errors import InputError
 
 SCHEMA = "node Counter { name: String @key  n: I32 }"
 QUERIES = """
@@ -33,3 +38,46 @@ def test_updates_and_inserts_of_many_threads_all_land(tmp_path):
         ["c0", "c1", "c2", "c3"], 5
     )
     assert len(rows) == 4 + 20
+
+
+PAIR_SCHEMA = SCHEMA + " node Other { name: String @key }"
+BOTH = "\n".join(
+    [
+        '{"type":"Counter","data":{"name":"%s","n":1}}',
+        '{"type":"Other","data":{"name":"%s"}}',
+    ]
+)
+
+
+def test_closed_handles_keep_no_threads(tmp_path):
+    uri, kept, counts = tmp_path / "g.omni", [], []
+    Graph.init(uri, PAIR_SCHEMA, durability="process").close()
+    for number in range(8):
+        graph = Graph.open(uri, durability="process")
+        graph.load(BOTH % (number, number), mode="append")
+        graph.close()
+        graph.close()
+        kept.append(graph)
+        counts.append(threading.active_count())
+    assert counts[-1] <= counts[0]
+
+
+def test_closing_waits_for_a_write_in_progress(tmp_path):
+    graph = Graph.init(tmp_path / "g.omni", PAIR_SCHEMA, durability="process")
+    publisher = graph._core.rooms.publisher
+    real, at_work = publisher.publish, threading.Event()
+
+    def slow(branch, changeset):
+        at_work.set()
+        time.sleep(0.3)
+        return real(branch, changeset)
+
+    publisher.publish = slow
+    with ThreadPoolExecutor(1) as threads:
+        writing = threads.submit(graph.load, BOTH % ("a", "a"), mode="append")
+        assert at_work.wait(30)
+        graph.close()
+        assert writing.done() or writing.result(5)
+        assert writing.result().commit is not None
+    with pytest.raises(InputError, match="closed"):
+        graph.load(BOTH % ("b", "b"), mode="append")

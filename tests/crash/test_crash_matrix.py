@@ -14,6 +14,7 @@ from stories import BY_NAME, PAIR, STORIES, Story, build
 
 from omnigraph import Graph
 from omnigraph.errors import OmnigraphError
+from omnigraph.model.ports import LeaseTerms, World
 from omnigraph.model.steps import Step
 
 # When the sidecar is gone the write is over, and a branch is there or not as soon as its reference
@@ -146,3 +147,88 @@ def test_a_killed_process_leaves_the_graph_before_or_after(tmp_path, name, step,
     )
     assert done.returncode == -9, done.stderr.decode()
     check_before_or_after(uri, name)
+
+
+# --- fences: what recovery leaves on tables where a lease can lapse ---
+
+LAPSING = LeaseTerms(file_locks_lapse=True)
+
+
+def fencing(steps) -> World:
+    return World(steps=steps, durability="process", lease=LAPSING)
+
+
+@cache
+def fence_steps(name: str) -> tuple[tuple[Step, int], ...]:
+    """The steps that recovery reaches after a writer had armed and done nothing yet."""
+    with TemporaryDirectory() as folder:
+        uri = f"{folder}/g.omni"
+        build(uri, BY_NAME[name])
+        crash(uri, BY_NAME[name], Step.SIDECAR_WRITTEN, 1)
+        reached = Reached()
+        Graph.open(uri, world=fencing(reached)).close()
+        return tuple(reached.steps)
+
+
+ARMING = [s.name for s in STORIES if (Step.SIDECAR_WRITTEN, 1) in undisturbed(s.name)[2]]
+
+
+@pytest.mark.parametrize("name", [name for name in ARMING if not name.startswith("repair")])
+def test_a_crash_while_fencing_changes_nothing(tmp_path, name):
+    fences = [(step, nth) for step, nth in fence_steps(name) if step is Step.RECOVERY_TABLE_FENCED]
+    assert fences
+    for step, nth in (*fences, (Step.RECOVERY_PUBLISHED, 1)):
+        uri = str(tmp_path / f"{step}-{nth}.omni")
+        build(uri, BY_NAME[name])
+        crash(uri, BY_NAME[name], Step.SIDECAR_WRITTEN, 1)
+        with pytest.raises(Crash):
+            Graph.open(uri, world=fencing(CrashAt(step, nth)))
+        check_before_or_after(uri, name)
+
+
+class Sleepy:
+    """Others settle the write while its writer sleeps: its sidecar is gone when it wakes up, and
+    then something fails. `plan` is told of every step that follows."""
+
+    def __init__(self, uri: str, plan) -> None:
+        self._folder, self._plan, self._slept = Path(uri, "__recovery"), plan, False
+
+    def reach(self, step: Step) -> None:
+        if self._slept:
+            self._plan.reach(step)
+        elif step is Step.TABLES_APPLIED:
+            self._slept = True
+            for sidecar in self._folder.glob("*.json"):
+                sidecar.unlink()
+            raise OSError("the answer was lost")
+
+
+LATE = "mutation: a node and its edge"
+
+
+def late_write(uri: str, plan) -> None:
+    build(uri, BY_NAME[LATE])
+    with Graph.open(uri, world=world(Sleepy(uri, plan))) as graph:
+        BY_NAME[LATE].act(graph)
+
+
+def test_what_landed_after_others_gave_the_write_up_is_undone(tmp_path):
+    uri, reached = str(tmp_path / "g.omni"), Reached()
+    with pytest.raises(OSError, match="the answer was lost"):
+        late_write(uri, reached)
+    assert (Step.RECOVERY_LATE_WRITE_ARMED, 1) in reached.steps
+    assert content(uri) == undisturbed(LATE)[0]
+    check_before_or_after(uri, LATE)
+    for step, nth in reached.steps:
+        uri = str(tmp_path / f"{step}-{nth}.omni")
+        with pytest.raises(Crash):
+            late_write(uri, CrashAt(step, nth))
+        if step is Step.WRITE_IN_DOUBT:
+            # The one moment at which nothing on disk tells of it but the tables themselves.
+            with Graph.open(uri, durability="process") as graph:
+                report = graph.repair(confirm=True)
+            assert {one.classification for one in report.datasets} == {
+                "no_drift",
+                "unpublished_write",
+            }
+        check_before_or_after(uri, LATE)

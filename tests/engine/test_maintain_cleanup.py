@@ -358,3 +358,27 @@ def test_a_killed_cleanup_is_finished_by_the_next(graph, step, nth):
         assert fresh.cleanup(keep_versions=2).bytes_removed == 0
         add(fresh, "gus")
         assert names(fresh) == [*PEOPLE, "gus"]
+
+
+def test_locks_of_deleted_branches_and_drafts_of_killed_writers_go(graph):
+    locks, recovery = Path(graph.uri, "__locks"), Path(graph.uri, "__recovery")
+    for number in range(3):
+        graph.create_branch(f"b{number}")
+        add(graph, "dan", branch=f"b{number}")
+    graph.delete_branch("b0")
+    graph.delete_branch("b1")
+    assert len(list(locks.glob("01*.lock"))) == 3
+    old, young = recovery / ".draft-old", recovery / ".draft-young"
+    for draft in (old, young):
+        draft.write_bytes(b"{")
+    os.utime(old, (0, 0))
+    graph.cleanup(keep_versions=3, preview=True)
+    assert old.exists()
+    graph.cleanup(keep_versions=3)
+    assert not old.exists()
+    assert young.exists(), "somebody may be writing it"
+    assert len(list(locks.glob("01*.lock"))) == 1
+    add(graph, "eve", branch="b2")
+    graph.delete_branch("b2")
+    graph.cleanup(keep_versions=3)
+    assert sorted(path.name for path in locks.iterdir()) == ["main.lock", "present.lock"]

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from omnigraph import Graph
-from omnigraph.errors import ConflictError, MergeConflictsError
+from omnigraph.errors import ConflictError, MergeConflictsError, NotFoundError
 from omnigraph.model.ports import World
 from omnigraph.model.steps import Step
 
@@ -135,3 +135,44 @@ def test_the_same_branch_merged_twice_at_once_is_merged_once(graph):
     assert values(graph) == {"a": 1, "b": 0, "n": 1}
     merges = [one for one in graph.commits() if one.merged_parent_commit_id is not None]
     assert len(merges) == 1
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_source_that_is_deleted_meanwhile_is_told_as_such(graph, monkeypatch, again):
+    history = graph._core.history
+    real = history.descent
+
+    def descent(**options):
+        monkeypatch.setattr(history, "descent", real)
+        with Graph.open(graph.uri, durability="process") as other:
+            other.delete_branch("side")
+            if again:
+                other.create_branch("side")
+        return real(**options)
+
+    monkeypatch.setattr(history, "descent", descent)
+    put(graph, "main", p("m", v=5))
+    with pytest.raises(NotFoundError, match="branch 'side' was deleted meanwhile"):
+        graph.merge("side")
+    assert values(graph) == {"a": 0, "b": 0, "m": 5}
+
+
+def test_a_target_that_is_deleted_meanwhile_is_told_as_such(meddled, graph):
+    steps, other = meddled
+    graph.create_branch("target")
+    steps.deed = lambda: graph.delete_branch("target")
+    with pytest.raises(NotFoundError, match="branch 'target' was deleted meanwhile"):
+        put(other, "target", p("z", v=1))
+    assert steps.deed is None
+
+
+def test_a_reader_of_a_branch_that_is_deleted_meanwhile_is_told_so(graph):
+    with Graph.open(graph.uri, durability="process") as other:
+        lines = other.export(branch="side")
+        next(lines)
+        lines.close()
+        lines = other.export(branch="side")
+        graph.delete_branch("side")
+        graph.cleanup(keep_versions=1, grace=0)
+        with pytest.raises(NotFoundError, match="branch 'side' was deleted meanwhile"):
+            list(lines)

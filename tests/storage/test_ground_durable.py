@@ -10,10 +10,13 @@ import pyarrow as pa
 import pytest
 from ground_bench import PLACE, SMALL, Bench, people
 
+from omnigraph.errors import NotFoundError, StorageUnavailableError
 from omnigraph.model.ports import World
+from omnigraph.storage.durable import Flusher
 from omnigraph.storage.evolution import AddedColumn, ColumnChanges
 from omnigraph.storage.fragments import write_fragments
 from omnigraph.storage.indexes import IndexSpec
+from omnigraph.storage.objects import Root
 
 
 class WatchedDisk:
@@ -170,3 +173,51 @@ def test_fragments_of_executors_land_without_being_written_again(bench, disk):
     bench.land(bench.now().stage_append_fragments(receipts))
     assert not any("/data/" in path for path in files_below(bench.folder) - before)
     assert bench.ids() == ["a"]
+
+
+class BusyDisk(WatchedDisk):
+    """Others are at work in the folder: files come and go while it is synced."""
+
+    def __init__(self):
+        super().__init__()
+        self.leaving, self.fails = [], None
+
+    def fsync_file(self, path):
+        while self.leaving:
+            self.leaving.pop().unlink()
+        if self.fails is not None:
+            raise self.fails
+        os.stat(path)
+        self.files.append(path)
+
+
+@pytest.fixture
+def busy(tmp_path):
+    folder = tmp_path / "line"
+    folder.mkdir()
+    for name in ("a.lance", "b.lance", "c.lance"):
+        (folder / name).write_bytes(b"1")
+    disk = BusyDisk()
+    root = Root.parse(str(tmp_path), {})
+    return folder, disk, Flusher(root, World(disk=disk))
+
+
+def test_a_folder_is_synced_while_others_write_into_it(busy):
+    folder, disk, flusher = busy
+    (folder / ".tmpv9TJPi").write_bytes(b"half")
+    disk.leaving = [folder / "c.lance"]
+    flusher.flush_tree(str(folder))
+    kept = {str(folder / name) for name in ("a.lance", "b.lance")}
+    assert kept <= set(disk.files)
+    assert not any(".tmp" in path for path in disk.files)
+    assert str(folder) in disk.folders
+
+
+def test_a_disk_that_fails_is_a_typed_error(busy):
+    folder, disk, flusher = busy
+    disk.fails = OSError(5, "Input/output error")
+    with pytest.raises(StorageUnavailableError, match="Input/output error"):
+        flusher.flush_tree(str(folder))
+    disk.fails = None
+    with pytest.raises(NotFoundError):
+        flusher.flush([str(folder / "gone" / "x.lance")])

@@ -176,3 +176,89 @@ def test_a_lease_that_others_had_meanwhile_is_found_again(s3_root):
         pass
     with mine.hold(None, wait_ms=0) as lease:
         assert lease.token == 3
+
+
+FORK = """
+import os, sys, threading
+from omnigraph.errors import LeaseUnavailableError
+from omnigraph.model.ports import World
+from omnigraph.storage.lease import Leases
+from omnigraph.storage.objects import Root, open_store
+root = Root.parse(sys.argv[1], {})
+leases = Leases(root, open_store(root, World()), World())
+reading, writing = os.pipe()
+with leases.hold(None, wait_ms=0) as lease:
+    child = os.fork()
+    if child == 0:
+        try:
+            lease.check()
+        except LeaseUnavailableError:
+            os.read(reading, 1)  # it lives on, but it does not hold what its parent held
+            os._exit(7)
+        os._exit(1)
+    lease.check()
+try:
+    with leases.hold(None, wait_ms=5_000):
+        print("free")
+finally:
+    os.write(writing, b"x")
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+"""
+
+
+def test_a_forked_child_does_not_keep_the_lease(local_root):
+    open_store(Root.parse(local_root.uri, {}), World()).put("graph", b"")
+    done = subprocess.run(
+        [sys.executable, "-c", FORK, local_root.uri],
+        capture_output=True,
+        check=False,
+        env={"PYTHONPATH": ":".join(sys.path)},
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (0, b"free\n"), done.stderr.decode()
+
+
+def test_leases_of_dead_branches_are_collected(place):
+    mine = leases(place)
+    for branch in (None, "01ALIVE", "01DEAD", "01DEAD2"):
+        with mine.hold(branch, wait_ms=0):
+            pass
+    with mine.hold("01DEAD2", wait_ms=0) as held:
+        assert leases(place).collect({"01ALIVE"}) == 1
+        held.check()
+    assert leases(place).collect({"01ALIVE"}) == 1
+    assert leases(place).collect({"01ALIVE"}) == 0
+    for branch in (None, "01ALIVE", "01DEAD"):
+        with mine.hold(branch, wait_ms=0) as lease:
+            lease.check()
+
+
+def test_who_waits_for_a_lock_file_that_is_taken_away_still_waits_alone(local_root):
+    """The file goes while others are queued up for it: none of them may mistake it for the lock."""
+    open_store(Root.parse(local_root.uri, {}), World()).put("graph", b"")
+    inside, most, stop = [], [], threading.Event()
+
+    def collect():
+        while not stop.is_set():
+            leases(local_root).collect(set())
+
+    def work():
+        for _ in range(25):
+            with leases(local_root).hold("01B", wait_ms=30_000) as lease:
+                inside.append(1)
+                most.append(len(inside))
+                lease.check()
+                inside.pop()
+
+    collector = threading.Thread(target=collect)
+    collector.start()
+    with ThreadPoolExecutor(4) as pool:
+        waits = [pool.submit(work) for _ in range(4)]
+        try:
+            for wait in waits:
+                wait.result()
+        finally:
+            stop.set()
+            collector.join()
+    assert len(most) == 100
+    assert max(most) == 1

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
@@ -11,7 +12,13 @@ from functools import lru_cache
 from itertools import takewhile
 
 from omnigraph.compiler.schema import OldSchemas, catalog_from_ir
-from omnigraph.errors import AlreadyExistsError, InputError, NotFoundError
+from omnigraph.errors import (
+    AlreadyExistsError,
+    InputError,
+    IntegrityError,
+    NotFoundError,
+    UnavailableError,
+)
 from omnigraph.model.graph import MAIN, Branch, SchemaRecord, Snapshot
 from omnigraph.model.limits import LEASE_WAIT_MS_MAX
 from omnigraph.model.ports import ObjectStore, World
@@ -59,6 +66,19 @@ class Core:
 
     def branch(self, name: str) -> Branch:
         return self.rooms.refs.get(name)
+
+    @contextmanager
+    def meanwhile(self, *branches: Branch) -> Iterator[None]:
+        """Run the body; what fails because a branch was deleted under it says so."""
+        try:
+            yield
+        except (NotFoundError, IntegrityError, UnavailableError) as cause:
+            for branch in branches:
+                try:
+                    self.rooms.refs.require_alive(branch)
+                except NotFoundError as gone:
+                    raise gone from cause
+            raise
 
     def head(self, branch: str = MAIN) -> Snapshot:
         return self.rooms.manifests.head(self.branch(branch))

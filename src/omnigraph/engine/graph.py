@@ -166,15 +166,16 @@ class Graph(HistoryCalls, SchemaCalls, MaintenanceCalls):
         catalog = core.catalog(target)
         compiled = compile_query(source, catalog, name)
         _require_kind(compiled, "read")
-        return self._reader.run(
-            compiled,
-            params=bind_params(compiled.params, params or {}),
-            catalog=catalog,
-            snapshot=target,
-            now_ms=core.world.clock.now_us() // 1000,
-            limits=limits,
-            explain=explain,
-        )
+        with core.meanwhile(target.branch):
+            return self._reader.run(
+                compiled,
+                params=bind_params(compiled.params, params or {}),
+                catalog=catalog,
+                snapshot=target,
+                now_ms=core.world.clock.now_us() // 1000,
+                limits=limits,
+                explain=explain,
+            )
 
     def explain(
         self,
@@ -210,7 +211,8 @@ class Graph(HistoryCalls, SchemaCalls, MaintenanceCalls):
         """The graph as NDJSON lines that `load` takes back, nodes first."""
         core = self._opened()
         target = core.snapshot(branch, snapshot)
-        return export_lines(core.rooms.tables, core.catalog(target), target, types)
+        lines = export_lines(core.rooms.tables, core.catalog(target), target, types)
+        return _watched(core, target.branch, lines)
 
     def read_blob(
         self,
@@ -464,6 +466,11 @@ class Graph(HistoryCalls, SchemaCalls, MaintenanceCalls):
             raise InputError(f"the graph '{self.uri}' is closed", hint="open it again")
         self._presence.touch()
         return self._core
+
+
+def _watched(core: Core, branch: Branch, lines: Iterator[str]) -> Iterator[str]:
+    with core.meanwhile(branch):
+        yield from lines
 
 
 def _world(options: dict[str, Any]) -> World:

@@ -58,4 +58,5 @@ class Step(StrEnum):
     CLEANUP_RETIRED_ENDED = "cleanup.retired-ended"
     CLEANUP_FORK_RECLAIMED = "cleanup.fork-reclaimed"
     CLEANUP_VERSIONS_COLLECTED = "cleanup.versions-collected"
+    CLEANUP_CONTROL_FILES_REMOVED = "cleanup.control-files-removed"
     CLEANUP_MANIFEST_PRUNED = "cleanup.manifest-pruned"

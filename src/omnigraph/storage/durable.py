@@ -6,19 +6,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from typing import Final
 
-from omnigraph.model.limits import WRITE_THREADS_MAX
+from omnigraph.errors import NotFoundError
+from omnigraph.model.limits import BRANCH_LISTING_TRIES_MAX, WRITE_THREADS_MAX
 from omnigraph.model.ports import World
+from omnigraph.storage.faults import translated
 from omnigraph.storage.objects import Root
+
+_LANCE_DRAFT: Final = ".tmp"  # a file that Lance is still writing; it is renamed when it is whole
 
 
 @cache
 def _threads(_process: int) -> ThreadPoolExecutor:
     """The threads that wait for the disk; a forked process needs its own."""
     return ThreadPoolExecutor(WRITE_THREADS_MAX, thread_name_prefix="fsync")
+
+
+def _files_below(folder: str) -> Iterator[str]:
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            if not name.startswith(_LANCE_DRAFT):
+                yield os.path.join(parent, name)
 
 
 class Flusher:
@@ -43,16 +55,27 @@ class Flusher:
         pool = _threads(os.getpid())
         waits = [pool.submit(self._disk.fsync_file, path) for path in files]
         waits += [pool.submit(self._disk.fsync_folder, path) for path in self._folders(files)]
-        for wait in waits:
-            wait.result()
+        with translated(os.path.dirname(files[0]) if files else self._top, doing="sync"):
+            for wait in waits:
+                wait.result()
 
     def flush_tree(self, folder: str) -> None:
-        """Everything below a folder, for what was just made as a whole."""
+        """Everything below a folder, for what was just made as a whole.
+
+        Others may be at work there already: what they are about to rename or have removed is not
+        what was made, and they sync their own.
+        """
         if self._disk is None:
             return
-        self.flush(
-            os.path.join(parent, name) for parent, _, names in os.walk(folder) for name in names
-        )
+        for left in reversed(range(BRANCH_LISTING_TRIES_MAX)):
+            try:
+                self.flush(_files_below(folder))
+            except NotFoundError:
+                self.forget(folder)
+                if not left or not os.path.isdir(folder):
+                    raise
+            else:
+                return
 
     def forget(self, folder: str) -> None:
         """The folder was removed: if it comes back its name must be synced again."""

@@ -9,10 +9,11 @@ the fence that recovery leaves on the tables of a write it gives up.
 from __future__ import annotations
 
 import json
+import os
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from typing import Final, Protocol, TypeVar
 from omnigraph.errors import LeaseUnavailableError, StorageUnavailableError
 from omnigraph.model.graph import MAIN
 from omnigraph.model.ports import LeaseTerms, ObjectStore, StoredObject, World
-from omnigraph.storage.layout import LOCKS
+from omnigraph.storage.layout import LOCKS, OBJECTS_LOCK, PRESENCE_LOCK
 from omnigraph.storage.lock_files import LockFile
 from omnigraph.storage.objects import Root
 from omnigraph.storage.s3_store import S3Objects
@@ -64,6 +65,17 @@ class Leases:
         self._local = None if root.local_path is None else Path(root.local_path) / LOCKS
         self._file_locks_lapse = world.lease.file_locks_lapse
         self._stored = _StoredLeases(store, world) if isinstance(store, S3Objects) else None
+
+    def collect(self, living: Collection[str]) -> int:
+        """Remove what the leases of branches that are no more have left; says how many it was.
+
+        Each is taken first, so nobody holds it when it goes. Who waited for it meanwhile starts
+        anew: a lock file is looked at again by whoever got it, and a claim is read again.
+        """
+        if self._local is not None:
+            return sum(_removed(path) for path in _lock_files(self._local, living))
+        assert self._stored is not None, "a root is local or on an object store"
+        return self._stored.collect(living)
 
     def holding(
         self, branch_id: str | None, work: Callable[[Lease], _Result], *, wait_ms: int
@@ -163,6 +175,29 @@ def _hold_file(path: Path, waiting: _Waiting, *, can_lapse: bool) -> Iterator[Le
         yield _FileLease(name=waiting.name, file=file, can_lapse=can_lapse)
     finally:
         file.close()
+
+
+def _lock_files(folder: Path, living: Collection[str]) -> Iterator[Path]:
+    kept = {f"{name}.lock" for name in (MAIN, *living)} | {OBJECTS_LOCK, PRESENCE_LOCK}
+    for path in sorted(folder.glob("*.lock")):
+        if path.name not in kept:
+            yield path
+
+
+def _removed(path: Path) -> bool:
+    try:
+        file = LockFile(path, os.O_RDWR)
+    except OSError:
+        return False  # somebody else was first, or it is not ours to touch
+    try:
+        if not file.try_lock() or not file.is_current:
+            return False
+        path.unlink()
+    except OSError:
+        return False
+    finally:
+        file.close()
+    return True
 
 
 def _locked(path: Path, waiting: _Waiting) -> LockFile:
@@ -292,6 +327,16 @@ class _StoredLeases:
         finally:
             lease.release()
 
+    def collect(self, living: Collection[str]) -> int:
+        kept = {f"{LOCKS}/{name}.json" for name in (MAIN, *living)}
+        gone = [key for key in self._store.list_keys(LOCKS) if key not in kept]
+        # Whoever asks for a claim that is not there makes a new one.
+        return sum(
+            self._store.delete(key)
+            for key in gone
+            if key.endswith(".json") and self._try_claim(key, self._ids.ulid()) is not None
+        )
+
     def remember(self, key: str, free: _Held) -> None:
         """How the store has a claim that was given back."""
         self._free[key] = free
@@ -364,6 +409,7 @@ class _StoredLease:
         self._stop = threading.Event()
         self._lost = threading.Event()
         self._released = False
+        self._process = os.getpid()
         self._renewer = threading.Thread(target=self._renew, name=f"lease-{name}", daemon=True)
 
     @property
@@ -374,13 +420,14 @@ class _StoredLease:
         self._renewer.start()
 
     def check(self) -> None:
-        if self._released or self._lost.is_set() or _ticks() >= self._good_until:
+        gone = self._released or self._lost.is_set() or self._process != os.getpid()
+        if gone or _ticks() >= self._good_until:
             raise _lost(self._name)
 
     def release(self) -> None:
         """End the claim, if it is still ours, and remember how the store has it now."""
-        if self._released:
-            return
+        if self._released or self._process != os.getpid():
+            return  # a forked child has no lease to give back
         self._released = True
         self._stop.set()
         self._renewer.join()

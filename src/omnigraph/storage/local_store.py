@@ -7,7 +7,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +17,8 @@ from omnigraph.storage.layout import LOCKS, OBJECTS_LOCK
 from omnigraph.storage.lock_files import LockFile
 
 _DRAFT: Final = ".draft-"
+# Folders of tables, where Lance keeps many files and we write none.
+_NO_DRAFTS: Final = frozenset({"data", "_versions", "_transactions", "_indices", "_deletions"})
 
 
 class LocalObjects:
@@ -164,6 +166,22 @@ class LocalObjects:
             raise StorageUnavailableError(
                 f"cannot {verb} '{uri}': {reason}", uri=uri, reason=reason
             ) from cause
+
+
+def collect_drafts(folder: Path, *, before_us: int) -> int:
+    """Remove what writers that were killed in the middle of a `put` have left below a graph's
+    folder, if it is older than that; says how many files it was."""
+    gone = 0
+    for parent, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name not in _NO_DRAFTS]
+        for name in names:
+            if name.startswith(_DRAFT):
+                with suppress(FileNotFoundError):  # it was a live one and is done
+                    path = os.path.join(parent, name)
+                    if os.stat(path).st_mtime_ns < before_us * 1000:
+                        os.unlink(path)
+                        gone += 1
+    return gone
 
 
 def _tag(body: bytes) -> str:

@@ -65,6 +65,14 @@ class Refs:
             validate_name(name)
         return self._files.get(name)
 
+    def require_alive(self, branch: Branch) -> None:
+        """Raise `NotFoundError` if the branch was deleted, even if another has its name now."""
+        living = self._files.find(branch.name)
+        if living is None or living.id != branch.id:
+            raise NotFoundError(
+                f"branch '{branch.name}' was deleted meanwhile", kind="branch", name=branch.name
+            )
+
     def create(self, name: str, from_branch: str = MAIN, *, actor_id: str | None) -> Branch:
         """Fork a branch at its parent's head. Costs the same for one table and for a thousand."""
         validate_name(name)

@@ -26,11 +26,14 @@ from omnigraph.errors import (
     ExpectedVersionMismatchError,
     IdempotencyKeyReusedError,
     InputError,
+    IntegrityError,
     LimitExceededError,
+    NotFoundError,
     OmnigraphError,
     PreconditionFailedError,
     RecoveryRequiredError,
     RowLevelCasContentionError,
+    UnavailableError,
 )
 from omnigraph.model.changeset import (
     HeadIs,
@@ -262,14 +265,25 @@ class Writer:
             if intent.kind is not WriterKind.SCHEMA_APPLY and prepared is not None:
                 self._discard(prepared)
             raise
-        except OmnigraphError:
+        except OmnigraphError as cause:
             self._look_again(intent)
+            self._require_alive(branch, cause)
             raise
 
     def _require_new(self, intent: Intent) -> None:
         commit = find_applied(self.rooms.manifests, intent.branch, intent.request)
         if commit is not None:
             raise AppliedBeforeError(commit)
+
+    def _require_alive(self, branch: Branch, cause: OmnigraphError) -> None:
+        """After a refusal: a branch that was deleted meanwhile is all there is to say about it."""
+        if isinstance(cause, NotFoundError | IntegrityError | UnavailableError):
+            try:
+                self.rooms.refs.require_alive(branch)
+            except NotFoundError as gone:
+                raise gone from cause
+            except OmnigraphError as second:
+                logger.debug("could not look again", extra={"why": second.message})
 
     def _look_again(self, intent: Intent) -> None:
         """After a refusal: what stands in the way of a keyed request may be that very request,

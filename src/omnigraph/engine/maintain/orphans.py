@@ -11,19 +11,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import quote
 
 from omnigraph.engine.core import Core
 from omnigraph.engine.maintain.retention import Survey
 from omnigraph.errors import NotFoundError, OmnigraphError
 from omnigraph.model.graph import Branch
-from omnigraph.model.limits import LEASE_WAIT_MS_MAX
+from omnigraph.model.limits import GRACE_MS, LEASE_WAIT_MS_MAX
 from omnigraph.model.steps import Step
 from omnigraph.storage.ancestry import contracted
 from omnigraph.storage.descent import Descent, parents_of
 from omnigraph.storage.forks import Line
 from omnigraph.storage.layout import MANIFEST, dropped_mark
 from omnigraph.storage.lease import Lease
+from omnigraph.storage.local_store import collect_drafts
 from omnigraph.storage.retired import Kept
 
 logger = logging.getLogger(__name__)
@@ -64,7 +66,25 @@ def reclaim(core: Core, found: Survey, how: Reclaim) -> Reclaimed:
         done += ((MANIFEST, line) for line in _reclaim_manifest(core, how))
     except OmnigraphError as cause:
         failures.append((MANIFEST, cause.message))
+    if not how.preview:
+        _reclaim_control_files(core, how)
     return Reclaimed(reclaimed=tuple(done), failures=tuple(failures))
+
+
+def _reclaim_control_files(core: Core, how: Reclaim) -> None:
+    """Locks of branches that are gone, and what killed writers left half written: a few bytes
+    each, but one for every branch there ever was."""
+    living = {branch.id for branch in core.rooms.refs.list() if branch.id is not None}
+    locks = core.rooms.leases.collect(living)
+    drafts = 0
+    if core.root.local_path is not None:
+        # A live draft is there for milliseconds, also of a thread of our own.
+        quiet_us = core.world.clock.now_us() - GRACE_MS * 1000
+        before_us = min(how.before_us, quiet_us)
+        drafts = collect_drafts(Path(core.root.local_path), before_us=before_us)
+    if locks or drafts:
+        core.world.steps.reach(Step.CLEANUP_CONTROL_FILES_REMOVED)
+        logger.info("removed control files", extra={"locks": locks, "drafts": drafts})
 
 
 def end_retired(core: Core, found: Survey) -> None:

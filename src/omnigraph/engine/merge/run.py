@@ -166,7 +166,16 @@ def _with_merged_branch_deleted(core: Core, result: MergeResult) -> MergeResult:
 
 def work_out(core: Core, source: str, context: WriteContext, *, strategy: Strategy) -> Merge:
     """Compare both heads with their base and decide about every type."""
-    theirs, ours = core.head(source), context.snapshot
+    branch = core.branch(source)
+    with core.meanwhile(branch, context.branch):
+        theirs = core.rooms.manifests.head(branch)
+        return _worked_out(core, theirs, context, strategy=strategy)
+
+
+def _worked_out(
+    core: Core, theirs: Snapshot, context: WriteContext, *, strategy: Strategy
+) -> Merge:
+    ours = context.snapshot
     descent = core.history.descent(first=(theirs.branch, ours.branch))
     heads = (ours.graph_commit_id, theirs.graph_commit_id)
     found = best_common(heads[:1], heads[1:], descent.parents)
@@ -176,6 +185,8 @@ def work_out(core: Core, source: str, context: WriteContext, *, strategy: Strate
     if ours.graph_commit_id in found.best:
         return three_way(core, Base(snapshots=(ours,)), theirs, context, strategy=strategy)
     if not (found.best or found.unknown):
+        for branch in (theirs.branch, ours.branch):
+            core.rooms.refs.require_alive(branch)
         raise ConflictError("branches have no common ancestor")
     if found.unknown and descent.damage is not None:
         raise descent.damage
