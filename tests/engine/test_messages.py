@@ -66,6 +66,7 @@ CASES = {
     "changes": (cleaned, lambda g, commit: g.commit_changes(commit), True),
     "revert": (cleaned, lambda g, commit: g.revert(commit), True),
     "feed": (cleaned, lambda g, commit: g.changes(start=f"after:{commit}"), False),
+    "blame": (cleaned, lambda g, _: g.entity_history("node", "P", "a"), False),
     "dropped type": (dropped, lambda g, commit: list(g.export(snapshot=commit)), False),
     "drift": (drifted, lambda g, _: g.load(row("z"), mode="append"), True),
     "no such commit": (stale, lambda g, _: g.query(READ, snapshot="0" * 26), False),

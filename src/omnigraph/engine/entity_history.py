@@ -43,6 +43,14 @@ def entity_history(
     found = list(_versions(core, f"{kind}:{type_name}", entity_id, branch))
     if not found:
         name = f"{kind} {type_name} '{entity_id}'"
+        now = _Place(snapshot=core.head(branch), table_key=f"{kind}:{type_name}")
+        if _image(core, now, entity_id) is not None:
+            raise NotFoundError(
+                f"what happened to {name} is not kept any more",
+                hint="it is there; cleanup removed the data of the commits that made it",
+                kind="entity",
+                name=entity_id,
+            )
         raise NotFoundError(f"{name} is not in the history", kind="entity", name=entity_id)
     return found
 
