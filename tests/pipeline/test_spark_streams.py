@@ -10,6 +10,7 @@ from pyspark.errors import StreamingQueryException
 from twins import ndjson, node
 
 from omnigraph import Graph, pipeline
+from omnigraph.errors import StorageUnavailableError
 from omnigraph.pipeline import streams
 
 pytestmark = pytest.mark.spark
@@ -84,6 +85,20 @@ def test_a_stream_is_known_by_the_id_in_its_checkpoint(feed):
     assert second != first
     assert feed.batches() == [(first, "0"), (first, "1"), (second, "0")]
     assert feed.keys() == ["a", "b", "c", "d"]
+
+
+def test_the_checkpoint_is_read_the_same_with_and_without_a_jvm(feed, monkeypatch):
+    feed.put("1", "a")
+    query_id = feed.run()
+    checkpoint = streams.Checkpoint(spark=feed.spark, address=str(feed.checkpoint))
+    direct = checkpoint.query_id(), checkpoint.offsets(0)
+    assert direct[0] == query_id
+    with pytest.raises(StorageUnavailableError, match="offsets/7"):
+        checkpoint.offsets(7)
+    monkeypatch.setattr(streams, "is_classic", lambda spark: False)
+    assert (checkpoint.query_id(), checkpoint.offsets(0)) == direct
+    with pytest.raises(StorageUnavailableError, match="offsets/7"):
+        checkpoint.offsets(7)
 
 
 def test_a_checkpoint_that_went_back_is_refused_where_it_parts_from_the_branch(feed, tmp_path):
