@@ -353,7 +353,7 @@ def test_a_schema_change_that_v3_cut_short_is_judged_by_the_tables(
     old = OldGraph(local_root.uri, 3).told()
     old.write_schema(staged, ".staging")
     for key in tables:
-        old.register(key, "nodes/other")
+        old.register(key, "nodes/0a")
     if chosen is None:
         with pytest.raises(CorruptGraphError, match="schema change"):
             migrated(local_root)

@@ -34,7 +34,7 @@ from omnigraph.storage.faults import (
 from omnigraph.storage.layout import branch_folder, dropped_mark
 from omnigraph.storage.narrow import Narrowing
 from omnigraph.storage.objects import Root, open_store
-from omnigraph.storage.torn import is_whole, newest_whole, version_file
+from omnigraph.storage.torn import hinted_torn, is_whole, newest_whole, version_file
 
 logger = logging.getLogger(__name__)
 
@@ -203,6 +203,8 @@ class Handles:
 
     def head(self, location: str, branch: str | None) -> Any:
         """The dataset at its newest version; `CorruptGraphError` if that one is not whole."""
+        if self.root.local_path is not None and hinted_torn(self.versions_folder(location, branch)):
+            raise self._damaged(location, branch, None, reason="it is not whole")
         dataset = self._load(location, branch, None)
         self._require_whole(location, branch, int(dataset.version))
         return dataset

@@ -45,7 +45,13 @@ from omnigraph.storage.faults import (
 from omnigraph.storage.layout import INIT_CLAIM, MANIFEST, branch_folder
 from omnigraph.storage.manifest_rows import STAMP_KEY, holds_head, holds_schema
 from omnigraph.storage.objects import Root
-from omnigraph.storage.torn import is_whole, newest_whole, remove_torn, version_file
+from omnigraph.storage.torn import (
+    hinted_torn,
+    is_whole,
+    newest_whole,
+    remove_torn,
+    version_file,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -372,17 +378,14 @@ class ManifestDatasets:
         if folder is None:
             return self._dataset(branch_id, None), ()
         try:
-            dataset = self._dataset(branch_id, None)
-            if is_whole(folder, dataset.version):
-                return dataset, ()
+            if not hinted_torn(folder):
+                dataset = self._dataset(branch_id, None)
+                if is_whole(folder, dataset.version):
+                    return dataset, ()
         except BaseException as cause:
-            if not is_foreign(cause):
+            if not is_foreign(cause) or not newest_whole(folder).torn:
                 raise
-            found = newest_whole(folder)
-            if not found.torn:
-                raise
-        else:
-            found = newest_whole(folder)
+        found = newest_whole(folder)
         if found.version is None:
             raise self.damaged(branch_id, found.torn[0], reason="it is not whole")
         logger.warning("read around a torn version", extra={"versions": found.torn})

@@ -8,6 +8,7 @@ at the sidecars is the caller's.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import struct
@@ -18,6 +19,7 @@ _MAGIC: Final = b"LANC"
 _LENGTH: Final = struct.Struct("<I")
 _FOOTER: Final = struct.Struct("<QHH4s")  # where the last section starts, format numbers, magic
 _SECTIONS_MAX: Final = 64
+_HINT: Final = "latest_version_hint.json"
 _NAME: Final = re.compile(r"(\d{20})\.manifest")
 _TOP: Final = (1 << 64) - 1
 
@@ -60,6 +62,18 @@ def is_whole(versions_folder: str, version: int) -> bool:
             return _is_whole(file)
     except FileNotFoundError:
         return False
+
+
+def hinted_torn(versions_folder: str) -> bool:
+    """Whether the version that Lance would open first is there and not whole: it trusts its own
+    hint, and would panic over some of what it finds."""
+    try:
+        with open(os.path.join(versions_folder, _HINT), "rb") as file:
+            version = int(json.loads(file.read())["version"])
+        there = os.path.exists(os.path.join(versions_folder, version_file(version)))
+        return there and not is_whole(versions_folder, version)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False  # a hint that makes no sense leads nowhere
 
 
 def _is_whole(file: BinaryIO) -> bool:
