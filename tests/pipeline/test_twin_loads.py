@@ -25,7 +25,7 @@ node Person {
   @check(email, "^[^@]+@[^@]+$")
 }
 node Company { name: String @key  founded: I64? }
-node Note { text: String  rank: I32? @unique }
+node Note { text: String  rank: I32? @unique  photo: Blob? }
 edge Knows: Person -> Person { since: Date?  @unique(src, dst) }
 edge WorksAt: Person -> Company @card(0..1) { role: String? }
 edge Owns: Person -> Company @card(1..2)

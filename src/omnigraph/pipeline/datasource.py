@@ -42,7 +42,7 @@ from omnigraph.pipeline.loads import checked_order, run_load
 from omnigraph.pipeline.parts import GraphAccess, scratch_folder
 from omnigraph.pipeline.sources import Mapped, type_named
 from omnigraph.pipeline.sparktypes import for_spark, spark_schema
-from omnigraph.pipeline.stage import StageAnswer, StageJob, discard
+from omnigraph.pipeline.stage import StageAnswer, StageJob
 from omnigraph.storage.objects import aws_environment
 from omnigraph.storage.writer import WriteContext
 
@@ -358,16 +358,18 @@ class TypeWriter(DataSourceArrowWriter):
         job, schema_hash = self._job, self._schema_hash
         mentioned = frozenset({self._table_key})
 
-        def staged(context: WriteContext, catalog: Catalog, access: GraphAccess) -> Intake:
-            del context, catalog, access
+        def staged(
+            context: WriteContext, catalog: Catalog, access: GraphAccess, scratch: str
+        ) -> Intake:
+            del context, catalog, access, scratch
             return staged_intake(job, answers, schema_hash, mentioned)
 
         run_load(None, self._order, listener=None, world=World(), stage_input=staged)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        for one in messages or []:
-            if isinstance(one, StagedMessage):
-                discard(self._job.graph, one.answer.parts)
+        del messages  # tasks that failed have sent none, but noted what they wrote
+        self._job.notes.sweep([], named=(), used=())
+        self._job.files.remove_folder(self._job.scratch)
 
 
 def _job(core: Core, catalog: Catalog, entry: TableEntry, *, rewrites: bool) -> StageJob:

@@ -134,10 +134,15 @@ def ranged_keys(
     sorted into ranges before, from that range alone."""
     sorted_file = part.sorted_keys.get(column)
     if sorted_file is None:
-        return in_range(flat(part.columns(access, [column])[column]), within)
-    with FileAccess(environ=access.environ).open(sorted_file) as file:
-        batch = pa.ipc.open_file(file).get_batch(within.number)
-    return batch.column(0), np.asarray(batch.column(1))
+        keys, at = in_range(flat(part.columns(access, [column])[column]), within)
+    else:
+        with FileAccess(environ=access.environ).open(sorted_file) as file:
+            batch = pa.ipc.open_file(file).get_batch(within.number)
+        keys, at = batch.column(0), np.asarray(batch.column(1))
+    if not part.left_out:
+        return keys, at
+    judged = part.judged(at)
+    return keys.filter(pa.array(judged)), at[judged]
 
 
 @dataclass(slots=True)

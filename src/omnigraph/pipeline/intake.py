@@ -16,7 +16,7 @@ from omnigraph.pipeline.fanout import fan_out
 from omnigraph.pipeline.files import FileAccess
 from omnigraph.pipeline.framestage import stage_frame, stage_text_frame
 from omnigraph.pipeline.mapping import plan_columns
-from omnigraph.pipeline.parts import GraphAccess, Part, scratch_folder
+from omnigraph.pipeline.parts import GraphAccess, Part
 from omnigraph.pipeline.progress import Listener
 from omnigraph.pipeline.sources import Inputs, TypedSource, resolve
 from omnigraph.pipeline.splits import plan_splits
@@ -55,10 +55,6 @@ class Intake:
                 parts.setdefault(part.table_key, []).append(part)
         return {key: tuple(some) for key, some in sorted(parts.items())}
 
-    def clear(self) -> None:
-        """Remove files that were only needed while the load ran."""
-        self.access.remove_folder(self.scratch)
-
 
 def take_in(
     spark: SparkSession | None,
@@ -67,6 +63,7 @@ def take_in(
     catalog: Catalog,
     context: WriteContext,
     access: GraphAccess,
+    scratch: str,
     keep_all: bool,
     rewrites: bool,
     listener: Listener | None,
@@ -77,7 +74,6 @@ def take_in(
     inputs = resolve(sources, catalog, files)
     if embed is not None:
         inputs = _filling(inputs)
-    scratch = scratch_folder(access.uri)
     found = [file for address in inputs.graph_files for file in files.found(address)]
     frames, pieces = _typed(inputs, catalog, files)
     _check_frames(spark, frames, catalog)
@@ -120,13 +116,13 @@ def take_in_lines(
     context: WriteContext,
     catalog: Catalog,
     access: GraphAccess,
+    scratch: str,
     *,
     keep_all: bool,
     mode: str,
 ) -> Intake:
     """Stage a DataFrame of one text column that holds lines of graph NDJSON."""
     files = FileAccess(environ=access.environ)
-    scratch = scratch_folder(access.uri)
     job = StageJob(
         graph=access,
         files=files,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from omnigraph.engine.core import Core, OpenMode, open_core
 from omnigraph.engine.embed import EmbedConfig, environment_config
 from omnigraph.engine.write.violations import Findings
-from omnigraph.errors import ConflictError, InputError
+from omnigraph.errors import ConflictError, InputError, OmnigraphError
 from omnigraph.model.changeset import WriterKind
 from omnigraph.model.graph import MAIN, Branch, Commit, Snapshot
 from omnigraph.model.limits import CHECK_ROUNDS_MAX, OFFENDERS_SHOWN_MAX
@@ -34,13 +34,13 @@ from omnigraph.pipeline.findings import (
     staging_findings,
 )
 from omnigraph.pipeline.intake import Intake, take_in
-from omnigraph.pipeline.parts import GraphAccess, Part, staging_folder
+from omnigraph.pipeline.notes import Notes, Written
+from omnigraph.pipeline.parts import GraphAccess, Part, scratch_folder, staging_folder
 from omnigraph.pipeline.progress import Listener, RichListener
 from omnigraph.pipeline.quarantine import Quarantine, bad_rows, ordinals_of
 from omnigraph.pipeline.report import PipelineReport
 from omnigraph.pipeline.restage import replacing, without_rows
 from omnigraph.pipeline.sources import declared
-from omnigraph.pipeline.stage import discard
 from omnigraph.pipeline.stopwatch import Stopwatch
 from omnigraph.pipeline.vectors import EmbedPlan, kept_folder
 from omnigraph.storage.applied import AppliedBeforeError
@@ -154,7 +154,7 @@ def checked_order(
     return LoadOrder(quarantine=os.fspath(folder), **facts)
 
 
-StageInput = Callable[[WriteContext, Catalog, GraphAccess], Intake]
+StageInput = Callable[[WriteContext, Catalog, GraphAccess, str], Intake]
 
 
 def run_load(
@@ -203,8 +203,9 @@ class _LoadRun:
         self._access = GraphAccess(uri=core.root.uri, environ=dict(aws_environment()))
         self._intake: Intake | None = None
         self._parts: dict[str, tuple[Part, ...]] = {}
-        self._replaced: list[Part] = []  # superseded by a rewrite: deleted when all is over
-        self._temporary: list[Part] = []  # made for one preparation only
+        self._scratch = scratch_folder(core.root.uri)
+        self._made: list[Part] = []  # everything that tasks have answered with, used or not
+        self._used: list[Written] = []  # what the write that was prepared last refers to
         self._found = Findings()  # by staging; more makes the load fail in the end
         self._incomplete: set[str] = set()  # tables of which records were refused
         self._quarantine = Quarantine(order.quarantine, self._access) if order.quarantine else None
@@ -230,18 +231,18 @@ class _LoadRun:
         except BaseException:
             # Once a write was handed over, recovery may still finish it: its files stay.
             if not self._handed_over:
-                self._discard([*self._all_parts(), *self._temporary, *self._replaced])
+                self._sweep(used=())
             raise
+        else:
+            self._sweep(used=self._used if after is not None else ())
         finally:
-            if self._intake is not None:
-                self._intake.clear()
-        self._discard(self._replaced if after is not None else [*self._all_parts()])
+            self._clear()
         self._forget_vectors()
         return self._report("loaded" if after else "unchanged", after.head if after else None)
 
     def _withdraw(self) -> None:
         """Another submission of this load has landed: what this one made is nobody's."""
-        self._discard([*self._all_parts(), *self._temporary, *self._replaced])
+        self._sweep(used=())
         if self._quarantine is not None:
             self._quarantine.withdraw()
 
@@ -272,8 +273,7 @@ class _LoadRun:
             self._stage(context, catalog)
         elif self._intake.schema_hash != context.snapshot.schema.hash:
             raise ConflictError("the schema changed during the load", hint="load again")
-        self._discard(self._temporary)
-        self._temporary = []
+        self._used = []
         plan, answers = self._checked(context.snapshot, catalog)
         with self._watch.step("stage writes"):
             staged = tuple(self._staged_writes(context, plan, answers))
@@ -289,9 +289,10 @@ class _LoadRun:
 
     def _stage(self, context: WriteContext, catalog: Catalog) -> None:
         with self._watch.step("stage") as step:
-            self._intake = self._stage_input(context, catalog, self._access)
+            self._intake = self._stage_input(context, catalog, self._access, self._scratch)
             step.tasks, step.records = len(self._intake.answers), self._intake.records
         self._parts = self._intake.parts
+        self._made = self._all_parts()
         places = Places(answers=self._intake.answers)
         refuse_failed_embedding(self._intake.answers, places)
         if self._quarantine is None:
@@ -302,13 +303,16 @@ class _LoadRun:
         else:
             self._quarantine.take_problems(self._intake.answers, places)
 
-    def _from_sources(self, context: WriteContext, catalog: Catalog, access: GraphAccess) -> Intake:
+    def _from_sources(
+        self, context: WriteContext, catalog: Catalog, access: GraphAccess, scratch: str
+    ) -> Intake:
         return take_in(
             self._spark,
             sources=self._order.sources,
             catalog=catalog,
             context=context,
             access=access,
+            scratch=scratch,
             keep_all=self._quarantine is not None,
             rewrites=self._quarantine is not None or self._order.mode == "merge",
             listener=self._listener,
@@ -336,11 +340,13 @@ class _LoadRun:
                 dropped = ordinals_of(reasons)
             elif not dropped and answers.refused:
                 Reader(plan, answers, places).add_identity(found)
-                self._incomplete |= answers.refused.keys()
-                dropped = answers.refused
+                self._leave_out(answers.refused)
+                continue
             if not dropped:
                 Reader(plan, answers, places).add_rows(found)
                 found.raise_if_any()
+                left_out = any(part.left_out for part in self._all_parts())
+                assert not left_out, "rows that no check has seen would land"
                 return plan, answers
             with self._watch.step("rewrite"):
                 self._without(catalog, dropped)
@@ -369,16 +375,24 @@ class _LoadRun:
             list_all=self._quarantine is not None,
         )
 
+    def _leave_out(self, refused: Mapping[str, Mapping[int, Any]]) -> None:
+        """Judge the other rows without these. Nothing is written again: the load will fail."""
+        self._incomplete |= refused.keys()
+        self._parts = {
+            key: tuple(
+                part.without(refused[key][part.number])
+                if part.number in refused.get(key, {})
+                else part
+                for part in some
+            )
+            for key, some in self._parts.items()
+        }
+
     def _without(self, catalog: Catalog, dropped: Mapping[str, Mapping[int, Any]]) -> None:
         entities = {entity.table_key: entity for entity in catalog.types()}
         before = self._parts
-        self._parts = without_rows(self._spark, self._access, entities, before, dropped)
-        self._replaced += [
-            part
-            for key, some in before.items()
-            for part in some
-            if part.number in dropped.get(key, {})
-        ]
+        self._parts = without_rows(self._spark, self._notes, entities, before, dropped)
+        self._made += self._all_parts()
 
     def _staged_writes(
         self, context: WriteContext, plan: CheckPlan, answers: CheckAnswers
@@ -387,6 +401,7 @@ class _LoadRun:
         for key in sorted(plan.staged.mentioned | plan.staged.parts.keys()):
             parts = plan.staged.of(key)
             receipts = [receipt for part in parts for receipt in part.receipts]
+            self._used += [self._written(part) for part in parts]
             if plan.staged.mode == "overwrite":
                 writes.append(context.writable(key).stage_overwrite_fragments(receipts))
             elif not parts:
@@ -403,15 +418,17 @@ class _LoadRun:
         table = context.writable(key)
         replacement = replacing(
             self._spark,
-            self._access,
+            self._notes,
             plan.catalog.type_of(key),
             table.entry,
             plan.staged.of(key),
             [match for k, answer in answers.ids if k == key for match in answer.matches],
         )
-        self._temporary += replacement.temporary
-        rewritten = {part.number for part in replacement.temporary}
-        self._replaced += [p for p in plan.staged.of(key) if p.number in rewritten]
+        self._made += replacement.made
+        rewritten = {part.number for part in replacement.made}
+        originals = [self._written(p) for p in plan.staged.of(key) if p.number in rewritten]
+        self._used = [one for one in self._used if one not in originals]
+        self._used += [self._written(part) for part in replacement.made]
         self._updated[plan.catalog.type_of(key).name] = replacement.rows_updated
         return table.stage_upsert_fragments(
             replacement.added,
@@ -470,9 +487,31 @@ class _LoadRun:
         counts = {key: sum(part.rows for part in some) for key, some in self._parts.items()}
         return _named(counts, "node"), _named(counts, "edge")
 
-    def _discard(self, parts: list[Part]) -> None:
-        if parts:
-            discard(self._access, parts)
+    @property
+    def _notes(self) -> Notes:
+        """Where the tasks of this load note what they write."""
+        scratch = self._intake.scratch if self._intake is not None else self._scratch
+        return Notes(graph=self._access, scratch=scratch)
+
+    def _written(self, part: Part) -> Written:
+        return Written(folder=self._access.folder(part.entry), receipts=part.receipts)
+
+    def _sweep(self, *, used: Sequence[Written]) -> None:
+        """Delete what this load wrote and no commit of it refers to. What is left over is nobody's
+        and `cleanup` will find it, so a failure here is none of the load's."""
+        known = [self._written(part) for part in self._made]
+        named = {note for part in self._made for note in part.notes}
+        try:
+            self._notes.sweep(known, named=named, used=used)
+        except (OmnigraphError, OSError) as cause:
+            logger.warning("staged files stay", extra={"scratch": self._scratch, "why": str(cause)})
+
+    def _clear(self) -> None:
+        """Remove what was only needed while the load ran; `cleanup` does it if this cannot."""
+        try:
+            FileAccess(environ=self._access.environ).remove_folder(self._notes.scratch)
+        except (OmnigraphError, OSError) as cause:
+            logger.warning("scratch stays", extra={"scratch": self._scratch, "why": str(cause)})
 
     def _report(self, status: Any, commit: Commit | None) -> PipelineReport:
         self._watch.finish()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from omnigraph.model.graph import TableEntry
 from omnigraph.model.ports import World
-from omnigraph.pipeline.arrow import Ints, pc
+from omnigraph.pipeline.arrow import Ints, Mask, pc
 from omnigraph.pipeline.files import FileAccess
 from omnigraph.storage import sql
 from omnigraph.storage.fragments import read_columns
@@ -82,6 +82,20 @@ class Part:
     spills: tuple[str, ...] = ()  # files with the rows, where the fragments cannot be read back
     lost: int = 0  # records of the table that were refused
     ghosts: tuple[str, ...] = ()  # files with the ids of those, for edges that name them
+    notes: tuple[str, ...] = ()  # names of the notes about its receipts
+    left_out: bytes = b""  # packed ordinals of rows that no check looks at any more
+
+    def without(self, ordinals: Ints) -> Part:
+        """The part of a load that will fail, without rows of which is known what is wrong."""
+        assert not self.left_out, "the rows of a part are left out once"
+        return replace(self, left_out=packed(np.sort(ordinals)))
+
+    def judged(self, ordinals: Ints) -> Mask:
+        """Which of these rows checks look at."""
+        if not self.left_out:
+            return np.ones(len(ordinals), dtype=bool)
+        return np.isin(ordinals, unpacked(self.left_out), invert=True)
+
     sorted_keys: Mapping[str, str] = field(default_factory=dict)  # column → file, a batch a range
 
     def record_numbers(self) -> Ints:

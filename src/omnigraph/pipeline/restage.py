@@ -17,6 +17,7 @@ from omnigraph.pipeline.arrow import Ints, picked
 from omnigraph.pipeline.fanout import fan_out
 from omnigraph.pipeline.files import FileAccess
 from omnigraph.pipeline.idtasks import Match
+from omnigraph.pipeline.notes import Notes, Written
 from omnigraph.pipeline.parts import GraphAccess, Part, packed, write_spill
 from omnigraph.storage.arrow_schema import arrow_schema
 from omnigraph.storage.blobs import seal
@@ -31,7 +32,7 @@ _FRAGMENTS_PER_TASK = 8
 class RewriteTask:
     """Write the part again: `dropped` rows left out, `leading` rows first with these row ids."""
 
-    access: GraphAccess
+    notes: Notes
     entity: NodeType | EdgeType
     part: Part
     dropped: Ints
@@ -56,13 +57,14 @@ class Replacement:
     reduced: tuple[str, ...]
     removed: tuple[int, ...]
     rows_updated: int
-    temporary: tuple[Part, ...]  # parts that were written only for this
+    made: tuple[Part, ...]  # parts that were written only for this
 
 
 def rewrite(task: RewriteTask) -> Part:
     """The part as it was written again; the old files are left for the driver to delete."""
     schema = batch_schema(task.entity)
-    rows = task.part.all_rows(task.access, schema.names)
+    access = task.notes.graph
+    rows = task.part.all_rows(access, schema.names)
     numbers = task.part.record_numbers()
     stays = np.ones(rows.num_rows, dtype=bool)
     stays[task.dropped] = False
@@ -71,19 +73,18 @@ def rewrite(task: RewriteTask) -> Part:
     chosen: pa.Table = picked(rows, order)
     spills: tuple[str, ...] = ()
     if task.part.spills and not len(task.leading):
-        files = FileAccess(environ=task.access.environ)
+        files = FileAccess(environ=access.environ)
         folder = task.part.spills[0].rpartition("/")[0]
         spills = (write_spill(files, folder, chosen),)
     sealed = seal(chosen, arrow_schema(task.entity))
-    receipts = write_images(
-        task.access.folder(task.part.entry),
-        task.access.options,
-        sealed,
-        [int(one) for one in task.row_ids],
-    )
+    folder = access.folder(task.part.entry)
+    row_ids = [int(one) for one in task.row_ids]
+    receipts = tuple(write_images(folder, access.options, sealed, row_ids))
+    note = task.notes.add(Written(folder=folder, receipts=receipts))
     return replace(
         task.part,
-        receipts=tuple(receipts),
+        receipts=receipts,
+        notes=(note,),
         rows=sum(row_count(receipt) for receipt in receipts),
         # Numbers are packed growing; a part with leading rows is never asked for places again.
         numbers=() if len(task.leading) else (packed(numbers[order]),),
@@ -93,7 +94,7 @@ def rewrite(task: RewriteTask) -> Part:
 
 def without_rows(
     spark: SparkSession | None,
-    access: GraphAccess,
+    notes: Notes,
     entities: Mapping[str, NodeType | EdgeType],
     parts: Mapping[str, tuple[Part, ...]],
     dropped: Mapping[str, Mapping[int, Ints]],
@@ -101,7 +102,7 @@ def without_rows(
     """The parts without the dropped rows (table → part → ordinals); other parts as they are."""
     tasks = [
         RewriteTask(
-            access=access,
+            notes=notes,
             entity=entities[key],
             part=part,
             dropped=dropped[key][part.number],
@@ -122,7 +123,7 @@ def without_rows(
 
 def replacing(
     spark: SparkSession | None,
-    access: GraphAccess,
+    notes: Notes,
     entity: NodeType | EdgeType,
     target: TableEntry,
     parts: Sequence[Part],
@@ -134,7 +135,7 @@ def replacing(
         by_part.setdefault(match.part, []).append(match)
     rewrites = [
         RewriteTask(
-            access=access,
+            notes=notes,
             entity=entity,
             part=part,
             dropped=_NONE,
@@ -147,13 +148,13 @@ def replacing(
     written = fan_out(spark, rewrites, rewrite, stage="merge")
     again = {part.number: part for part in written}
     addresses = np.concatenate([_NONE, *(match.addresses for match in matches)])
-    reduced, removed = _taken_out(spark, access, target, addresses)
+    reduced, removed = _taken_out(spark, notes.graph, target, addresses)
     return Replacement(
         added=tuple(r for part in parts for r in again.get(part.number, part).receipts),
         reduced=reduced,
         removed=removed,
         rows_updated=len(addresses),
-        temporary=tuple(written),
+        made=tuple(written),
     )
 
 

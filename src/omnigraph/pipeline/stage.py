@@ -20,6 +20,7 @@ from omnigraph.model.schema import Catalog, EdgeType, NodeType, Scalar
 from omnigraph.pipeline.arrow import flat
 from omnigraph.pipeline.files import FileAccess
 from omnigraph.pipeline.linestage import LineCount, shaped_lines, unhurried_collector
+from omnigraph.pipeline.notes import Notes, Written
 from omnigraph.pipeline.parts import GraphAccess, Part, packed, write_spill
 from omnigraph.pipeline.shape import Problem, Problems, ShapedRows
 from omnigraph.pipeline.splits import Split
@@ -28,7 +29,7 @@ from omnigraph.pipeline.uniquechecks import unique_keys
 from omnigraph.pipeline.vectors import EmbedPlan, VectorFiller
 from omnigraph.storage.arrow_schema import arrow_schema
 from omnigraph.storage.blobs import seal
-from omnigraph.storage.fragments import delete_files, row_count, write_fragments
+from omnigraph.storage.fragments import row_count, write_fragments
 
 PlaceWord = Literal["line", "row"]
 
@@ -45,6 +46,10 @@ class StageJob:
     scratch: str  # a folder for files that are only needed while the load runs
     keeps_blobs: bool = False  # keep rows with blobs there: they cannot be read back from fragments
     embed: EmbedPlan | None = None  # None: vectors that the input lacks stay null
+
+    @property
+    def notes(self) -> Notes:
+        return Notes(graph=self.graph, scratch=self.scratch)
 
     def filler(self) -> VectorFiller | None:
         """What makes the vectors of one task."""
@@ -171,11 +176,14 @@ def _flushed(
         schema = arrow_schema(job.catalog.type_of(key))
         rows = seal(pa.concat_tables(tables), schema)
         spill = _spilled(job, key, tables)
-        receipts = write_fragments(job.graph.folder(part.entry), job.graph.options, rows, schema)
+        folder = job.graph.folder(part.entry)
+        receipts = write_fragments(folder, job.graph.options, rows, schema)
+        note = job.notes.add(Written(folder=folder, receipts=tuple(receipts)))
         yield (
             key,
             replace(
                 part,
+                notes=(*part.notes, note),
                 receipts=(*part.receipts, *receipts),
                 rows=part.rows + sum(row_count(receipt) for receipt in receipts),
                 spills=(*part.spills, *spill),
@@ -199,12 +207,3 @@ def _spilled(job: StageJob, key: str, tables: list[pa.Table]) -> list[str]:
     if not job.keeps_blobs or not blobs:
         return []
     return [write_spill(job.files, job.scratch, pa.concat_tables(tables))]
-
-
-def discard(graph: GraphAccess, parts: Iterable[Part]) -> int:
-    """Delete staged files of a load that will not land; how many there were."""
-    return sum(
-        delete_files(graph.folder(part.entry), graph.options, part.receipts)
-        for part in parts
-        if part.receipts
-    )

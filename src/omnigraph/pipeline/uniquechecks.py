@@ -72,6 +72,7 @@ def check_unique_range(task: UniqueTask) -> UniqueAnswer:
         rows = part.columns(task.access, names)
         key = unique_keys(rows, task.columns)
         at = _positions(key, task.within)
+        at = at[part.judged(at)]
         tables.append(picked(rows, at))
         keys.append(picked(key, at))
         parts.append(np.full(len(at), part.number, dtype=np.int64))

@@ -79,6 +79,13 @@ def row_count(receipt: str) -> int:
     return int(json.loads(receipt)["physical_rows"])
 
 
+def data_files(uri: str, receipts: Iterable[str]) -> frozenset[str]:
+    """The addresses of the data files that the receipts tell of."""
+    return frozenset(
+        f"{uri}/data/{file.path}" for receipt in receipts for file in decode_receipt(receipt).files
+    )
+
+
 def delete_files(uri: str, storage_options: Mapping[str, str], receipts: Sequence[str]) -> int:
     """Remove staged files after a failure; returns how many were there. Never for landed writes."""
     store = store_at(uri, storage_options)
