@@ -64,6 +64,10 @@ def merge_and_delete(graph, key="k"):
     return graph.merge("dev", delete_branch=True, idempotency_key=key)
 
 
+def merge_of_the_same(graph, key="k"):
+    return graph.merge("twin", idempotency_key=key)
+
+
 def apply_schema(graph, key="k"):
     return graph.apply_schema(WIDER, idempotency_key=key)
 
@@ -76,6 +80,7 @@ WRITES = (
     load_into_a_new_branch,
     merge,
     merge_and_delete,
+    merge_of_the_same,
     apply_schema,
 )
 
@@ -83,6 +88,10 @@ WRITES = (
 def prepared_for(write, graph):
     if write in (merge, merge_and_delete):
         forked(graph)
+    if write is merge_of_the_same:  # both sides did the same: a commit that moves no table
+        graph.create_branch("twin")
+        for branch in ("main", "twin"):
+            graph.mutate(AGE, branch=branch)
 
 
 def history(graph):
