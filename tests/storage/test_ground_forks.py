@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from ground_bench import PLACE, Bench, people
 
-from omnigraph.errors import AlreadyExistsError, NotFoundError
+from omnigraph.errors import AlreadyExistsError, CorruptGraphError, NotFoundError
 
 BRANCH = "01JD3Z0000000000000000FORK"
 
@@ -123,6 +123,6 @@ def test_a_fork_whose_files_are_gone_can_be_dropped(local_root):
     assert bench.tables.branches(PLACE) == []
 
 
-def test_a_fork_of_a_missing_version_is_not_found(bench):
-    with pytest.raises(NotFoundError):
+def test_a_fork_of_a_missing_version_is_damage(bench):
+    with pytest.raises(CorruptGraphError):
         fork(bench, version=77)

@@ -8,7 +8,19 @@ from typing import Any, Final
 _MAGIC: Final = {".lance": b"LANC", ".arrow": b"ARROW1"}
 
 
-def damaged_file(dataset: Any, folder: str) -> str | None:
+def blamed(dataset: Any, folder: str, root: str) -> str | None:
+    """What to point at, relative to the graph where it lies there; None if nothing can be told."""
+    try:
+        elsewhere = _foreign_base(dataset, root)
+        if elsewhere is not None:
+            return f"{elsewhere} (the graph was moved or copied from there)"
+        path = _damaged_file(dataset, folder)
+    except (OSError, ValueError, RuntimeError):
+        return None
+    return None if path is None else path.removeprefix(f"{root}/")
+
+
+def _damaged_file(dataset: Any, folder: str) -> str | None:
     """The first file of a local dataset that is gone, has another size than was recorded or ends
     wrongly; None if they all look well, as one with a flipped bit inside does."""
     bases = {number: base.path for number, base in dataset.base_paths().items()}
@@ -25,7 +37,7 @@ def damaged_file(dataset: Any, folder: str) -> str | None:
     return None
 
 
-def foreign_base(dataset: Any, root: str) -> str | None:
+def _foreign_base(dataset: Any, root: str) -> str | None:
     """A folder outside the graph that the dataset reads from; None if there is none.
 
     Branches hold absolute paths, so those of a graph that was moved or copied point away from it.

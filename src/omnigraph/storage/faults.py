@@ -42,6 +42,7 @@ _DAMAGE: Final = (
     "negative or overflowing position",
 )
 FOREIGN: Final = (OSError, ValueError, RuntimeError, pa.ArrowException)
+_SOURCES: Final = re.compile(r",? ?/\S+\.rs:\d+:\d+")
 _LISTING: Final = "error performing list request"
 
 
@@ -91,8 +92,9 @@ def is_interrupt(cause: BaseException) -> bool:
 
 
 def reason_of(cause: BaseException) -> str:
-    """The first line of what the library said: the rest are places in its own source."""
-    return (str(cause).strip().splitlines() or [type(cause).__name__])[0][:500]
+    """The first line of what the library said, without the places in its own source."""
+    line = (str(cause).strip().splitlines() or [type(cause).__name__])[0]
+    return _SOURCES.sub("", line)[:500]
 
 
 def steadily(ask: Callable[[], Any]) -> Any:

@@ -21,7 +21,7 @@ from omnigraph.model.limits import (
     TABLE_HANDLES_MAX,
 )
 from omnigraph.model.ports import ObjectStore, World
-from omnigraph.storage.damage import damaged_file, foreign_base
+from omnigraph.storage.damage import blamed
 from omnigraph.storage.durable import Flusher
 from omnigraph.storage.faults import (
     as_ours,
@@ -130,16 +130,7 @@ class Pinned:
     def _blamed(self) -> str:
         """The damaged file, relative to the graph; the table's folder where it cannot be told."""
         root = self.root.local_path
-        if root is None:
-            return self._place
-        try:
-            elsewhere = foreign_base(self.dataset, root)
-            if elsewhere is not None:
-                return f"{elsewhere} (the graph was moved or copied from there)"
-            path = damaged_file(self.dataset, self.folder)
-        except (OSError, ValueError, RuntimeError):
-            path = None
-        return self._place if path is None else path.removeprefix(f"{root}/")
+        return (blamed(self.dataset, self.folder, root) if root else None) or self._place
 
 
 class Handles:

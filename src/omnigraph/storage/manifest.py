@@ -349,7 +349,10 @@ class ManifestStore:
         """Read a version. A torn one above it is damage, unless its write was never acknowledged:
         then its sidecar is still there, because it is deleted only after the version is synced."""
         known = self._read(opened)
-        if not opened.torn or (len(opened.torn) == 1 and self._explained(known)):
+        if not opened.torn:
+            return known
+        if len(opened.torn) == 1 and self._explained(known):
+            logger.warning("read around a torn version", extra={"versions": opened.torn})
             return known
         again = self.datasets.open_latest(opened.branch_id)
         if again.version > opened.version and not again.torn:

@@ -7,7 +7,6 @@ two racing commits gets through.
 
 from __future__ import annotations
 
-import logging
 import os
 import uuid
 from collections.abc import Iterator, Sequence
@@ -32,7 +31,7 @@ from omnigraph.errors import (
 from omnigraph.model.limits import INTERNAL_SCHEMA_VERSION
 from omnigraph.model.ports import ObjectStore, World
 from omnigraph.model.steps import Step
-from omnigraph.storage.damage import damaged_file
+from omnigraph.storage.damage import blamed
 from omnigraph.storage.durable import Flusher
 from omnigraph.storage.faults import (
     corrupt,
@@ -52,8 +51,6 @@ from omnigraph.storage.torn import (
     remove_torn,
     version_file,
 )
-
-logger = logging.getLogger(__name__)
 
 FIRST_STAMP: Final = 4  # what our first landing wrote; the reference's 0.8 has it too
 
@@ -388,7 +385,6 @@ class ManifestDatasets:
         found = newest_whole(folder)
         if found.version is None:
             raise self.damaged(branch_id, found.torn[0], reason="it is not whole")
-        logger.warning("read around a torn version", extra={"versions": found.torn})
         return self._dataset(branch_id, found.version), found.torn
 
     def damaged(self, branch_id: str | None, version: int, *, reason: str) -> CorruptGraphError:
@@ -442,12 +438,10 @@ class ManifestDatasets:
         folder = branch_folder(MANIFEST, opened.branch_id)
         if self._store.read(f"{folder}/_versions/{version_file(opened.version)}") is None:
             return self._absent(cause, opened.branch_id, opened.version)
-        path = None
-        if self._root.local_path is not None:
-            path = damaged_file(opened.dataset, self._local(folder))
-        part = folder if path is None else path.removeprefix(f"{self._root.local_path}/")
+        root = self._root.local_path
+        part = blamed(opened.dataset, self._local(folder), root) if root is not None else None
         return corrupt(
-            part, doing=f"read manifest version {opened.version}", reason=reason_of(cause)
+            part or folder, doing=f"read manifest version {opened.version}", reason=reason_of(cause)
         )
 
     def _absent(

@@ -127,6 +127,7 @@ class RefFiles:
     ) -> None:
         self._store = store
         self._inherited = inherited
+        self._warned: set[str] = set()
 
     def get(self, name: str) -> Branch:
         """The branch of that name; `NotFoundError` if there is none."""
@@ -171,7 +172,7 @@ class RefFiles:
             return False
         key = ref_key(name)
         found = self._store.read(key)
-        if found is None or isinstance(_decoded(key, found.body), Branch):
+        if found is None or isinstance(self._decoded(key, found.body), Branch):
             return False
         return self._store.delete(key)
 
@@ -184,7 +185,7 @@ class RefFiles:
         for key in keys:
             found = self._store.read(key)
             if found is not None:  # it may have been deleted since the listing
-                yield _decoded(key, found.body)
+                yield self._decoded(key, found.body)
 
     def _of_old_graph(self, keys: Sequence[str]) -> Mapping[str, Branch] | None:
         """The branches of a graph of an older format; None for one of ours."""
@@ -202,10 +203,11 @@ class RefFiles:
             return MAIN_BRANCH
         return next((branch for branch in self.others() if branch.id == branch_id), None)
 
-
-def _decoded(key: str, body: bytes) -> Branch | UnreadableRef:
-    try:
-        return decode_ref(key, body)
-    except CorruptGraphError as cause:
-        logger.warning("unreadable branch reference", extra={"key": key, "why": cause.message})
-        return UnreadableRef(name=name_of(key), key=key, problem=cause.facts["reason"])
+    def _decoded(self, key: str, body: bytes) -> Branch | UnreadableRef:
+        try:
+            return decode_ref(key, body)
+        except CorruptGraphError as cause:
+            if key not in self._warned:
+                self._warned.add(key)
+                logger.warning("%s", cause.message)
+            return UnreadableRef(name=name_of(key), key=key, problem=cause.facts["reason"])
