@@ -11,6 +11,13 @@ from hashlib import sha256
 
 import lance
 import pytest
+
+from omnigraph import Graph, OpenMode
+from omnigraph.engine.core import open_core
+from omnigraph.errors import CorruptGraphError, RecoveryRequiredError, StorageUnavailableError
+from omnigraph.model.ports import World
+from omnigraph.model.steps import Step
+from omnigraph.storage.torn import version_file
 from reference_graphs import (
     EVERY,
     MAINS,
@@ -21,12 +28,6 @@ from reference_graphs import (
     tree,
     unpacked,
 )
-
-from omnigraph import Graph, OpenMode
-from omnigraph.engine.core import open_core
-from omnigraph.errors import CorruptGraphError, RecoveryRequiredError, StorageUnavailableError
-from omnigraph.model.ports import World
-from omnigraph.model.steps import Step
 
 pytestmark = pytest.mark.xdist_group("reference-graphs")
 
@@ -125,6 +126,23 @@ def test_a_reference_graph_lives_on(reference):
         assert len(normal(graph.export())) == len(before["main"]) + 1
 
 
+def test_cleanup_keeps_of_the_past_before_the_migration_what_it_is_told_to(reference):
+    with Graph.open(reference.uri) as graph:
+        before = past(graph, reference)
+        assert not graph.cleanup(keep_versions=100).failures
+        assert past(graph, reference) == before
+        assert not graph.cleanup(keep_versions=1, grace=0).failures
+        for branch in reference.branches:
+            head = reference.commits(branch)[0]["graph_commit_id"]
+            assert normal(graph.export(branch=branch)) == before[head]
+        # Merges still find where they start from.
+        for branch in [each for each in reference.branches if each != "main"]:
+            insert = f'query a() {{ insert Org {{ name: "by {branch}" }} }}'
+            graph.mutate(insert, branch=branch)
+            assert graph.merge(branch).outcome == "merged"
+        assert len(normal(graph.export(types=["Org"]))) == 1 + len(reference.branches)
+
+
 def test_several_opens_at_once_migrate_once(reference):
     schema = reference.schema
     barrier = threading.Barrier(3)
@@ -218,6 +236,27 @@ def test_a_write_that_the_old_release_left_unfinished_is_not_built_upon(movable)
     refused(movable, "that release", modes=[OpenMode.READ_WRITE], error=RecoveryRequiredError)
     with Graph.open(movable.uri, mode=OpenMode.READ_ONLY) as graph:
         assert normal(graph.export()) == movable.records("main")
+
+
+def test_a_stamp_that_was_cut_short_is_no_damage_but_a_lost_version_is(movable):
+    steps = StopAt()
+    template = movable.folder / "template"
+    shutil.copytree(movable.root, template)
+    open_with(movable, steps)
+    put_back(movable, template)
+    with pytest.raises(Crash):  # all is built, the stamp is about to be set
+        open_with(movable, StopAt(steps.reached.index(Step.MIGRATION_STAMPED) - 1))
+    newest = lance.dataset(f"{movable.uri}/__manifest").version
+    attempt = f"__manifest/_transactions/{newest}-0b0b0b0b-0000-4000-8000-000000000000.txn"
+    (movable.root / attempt).write_bytes(b"")
+    torn = movable.root / "__manifest" / "_versions" / version_file(newest + 1)
+    torn.write_bytes(b"half of it")
+    with Graph.open(movable.uri, mode=OpenMode.READ_ONLY) as graph:
+        assert normal(graph.export()) == movable.records("main")
+    Graph.open(movable.uri).close()
+    put_back(movable, template)
+    (movable.root / attempt).write_bytes(b"")
+    refused(movable, "its file is missing")
 
 
 def halved(path):

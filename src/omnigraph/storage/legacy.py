@@ -26,8 +26,8 @@ from omnigraph.model.ports import ObjectStore
 from omnigraph.model.schema import Catalog, PropertyType
 from omnigraph.storage.arrow_schema import property_type
 from omnigraph.storage.column_types import standard_schema
-from omnigraph.storage.faults import as_ours, is_damage, is_missing, reason_of
-from omnigraph.storage.layout import MANIFEST, branch_folder
+from omnigraph.storage.faults import as_ours, is_damage, is_foreign, is_missing, reason_of
+from omnigraph.storage.layout import MANIFEST, RECOVERY, branch_folder
 from omnigraph.storage.manifest_dataset import ManifestDatasets, Opened
 from omnigraph.storage.manifest_rows import (
     CommitRow,
@@ -196,14 +196,30 @@ class LegacyGraph:
     def _check_newest(self, opened: Opened, commits: Sequence[CommitRow]) -> None:
         """A commit of a manifest version that is not there was acknowledged: its file is lost."""
         last = max((_version(row) for row in commits), default=0)
+        if last <= opened.version and not self._cut_short(opened):
+            return
         # A writer of that release may have gone on since we opened the line.
-        if last > opened.version and last > self._datasets.newest(opened).version:
+        if self._datasets.newest(opened).version == opened.version:
             part = branch_folder(MANIFEST, opened.branch_id)
             raise CorruptGraphError(
-                f"there is a commit at version {last} of '{part}', but the newest version is "
-                f"{opened.version}: a file is missing",
+                f"version {opened.version} is the newest of '{part}', but a later one was made: "
+                "its file is missing",
+                hint="put it back from a copy, or open the graph with the release that wrote it",
                 part=part,
             )
+
+    def _cut_short(self, opened: Opened) -> bool:
+        """Whether a later version was begun, and nothing tells that it did not come to be: neither
+        an unfinished write of that release nor a migration of ours."""
+        return (
+            self._datasets.is_followed(opened)
+            and not self._store.list_keys(RECOVERY)
+            and not self.is_being_migrated()
+        )
+
+    def is_being_migrated(self) -> bool:
+        """Whether a migration has begun and not come to its stamp."""
+        return any(is_adopted(line) for line in self._datasets.branch_ids())
 
     def _rows(self, location: str, branch_id: str | None) -> list[dict[str, Any]] | None:
         """All rows of a line; None if the line was never made."""
@@ -217,8 +233,19 @@ class LegacyGraph:
         try:
             dataset = lance.dataset(uri, storage_options=self._root.storage_options)
             rows: list[dict[str, Any]] = dataset.to_table().to_pylist()
-        except (OSError, ValueError, RuntimeError, pa.ArrowException) as cause:
-            raise _fault(cause, folder=folder, uri=uri) from cause
+            own = dataset.read_transaction(dataset.version)
+        except BaseException as cause:
+            if not is_foreign(cause):
+                raise
+            raise fault(cause, folder=folder, uri=uri) from cause
+        begun = self._store.keys_beginning(f"{folder}/_transactions/{dataset.version}-")
+        lost = [key for key in begun if own is None or own.uuid not in key]
+        if lost and not self._store.list_keys(RECOVERY):
+            raise CorruptGraphError(
+                f"version {dataset.version} is the newest of '{folder}', but a later one was made: "
+                "its file is missing",
+                part=folder,
+            )
         return rows
 
     # --- schema ------------------------------------------------------------------------------
@@ -267,10 +294,12 @@ class LegacyGraph:
                 version=entry.version,
                 storage_options=self._root.storage_options,
             )
-        except (OSError, ValueError, RuntimeError, pa.ArrowException) as cause:
+        except BaseException as cause:
+            if not is_foreign(cause):
+                raise
             if is_missing(cause):
                 return {}  # cleaned up: nobody can read it whatever its columns were
-            raise _fault(cause, folder=folder, uri=self._root.child(folder)) from cause
+            raise fault(cause, folder=folder, uri=self._root.child(folder)) from cause
         hidden = {"id", "src", "dst"} if entry.table_key.startswith("edge:") else {"id"}
         found = ((one.name, property_type(one)) for one in standard_schema(dataset.schema))
         return {name: kind for name, kind in found if kind is not None and name not in hidden}
@@ -306,9 +335,10 @@ class LegacyGraph:
             raise CorruptGraphError(f"'{key}' is no text: {cause}", part=key) from cause
 
 
-def _fault(cause: BaseException, *, folder: str, uri: str) -> OmnigraphError:
-    """What is wrong with a dataset of which files are there."""
-    if not is_missing(cause) and not is_damage(cause):
+def fault(cause: BaseException, *, folder: str, uri: str) -> OmnigraphError:
+    """What is wrong with a dataset of which files are there. A store that does not answer raises
+    OSError; whatever else is said is said about the bytes."""
+    if isinstance(cause, OSError) and not is_missing(cause) and not is_damage(cause):
         return as_ours(cause, uri=uri, doing="read")
     reason = reason_of(cause)
     return CorruptGraphError(

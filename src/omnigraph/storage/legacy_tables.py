@@ -6,9 +6,10 @@ it. So every row of every version that a commit names is read once, each file on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import lance
 import pyarrow as pa
@@ -19,13 +20,13 @@ from omnigraph.model.schema import Catalog
 from omnigraph.storage.arrow_schema import arrow_schema
 from omnigraph.storage.column_types import standard_schema
 from omnigraph.storage.delta import FragmentKey, fragment_keys
-from omnigraph.storage.faults import as_ours, is_damage, is_missing, reason_of
+from omnigraph.storage.faults import is_foreign
 from omnigraph.storage.layout import branch_folder
+from omnigraph.storage.legacy import fault
 from omnigraph.storage.manifest import ManifestStore
 from omnigraph.storage.manifest_dataset import Opened
 from omnigraph.storage.objects import Root
-
-_FAULTS: Final = (OSError, ValueError, RuntimeError, pa.ArrowException)
+from omnigraph.storage.torn import version_file
 
 Pin = tuple[str, str | None, int]
 
@@ -58,11 +59,9 @@ class OldTables:
     def _settled(self, entry: TableEntry) -> TableEntry:
         folder = branch_folder(entry.location, entry.branch)
         uri, options = self._root.child(folder), self._root.storage_options
-        try:
+        with self._reading(folder):
             pinned: Any = lance.dataset(uri, version=entry.version, storage_options=options)
             newest: Any = lance.dataset(uri, storage_options=options)
-        except _FAULTS as cause:
-            raise self._fault(cause, entry, folder) from cause
         same = newest.schema.equals(pinned.schema, check_metadata=True) and (
             fragment_keys(newest) == fragment_keys(pinned)
         )
@@ -92,25 +91,30 @@ class OldTables:
     def _read(self, entry: TableEntry, *, needed: bool) -> pa.Schema | None:
         """Read what was not read yet of the version; its columns, or None if it is gone."""
         folder = branch_folder(entry.location, entry.branch)
-        try:
+        file = f"{folder}/_versions/{version_file(entry.version)}"
+        if not needed and not self._manifests.store.keys_beginning(file):
+            return None
+        with self._reading(folder):
             dataset: Any = lance.dataset(
                 self._root.child(folder),
                 version=entry.version,
                 storage_options=self._root.storage_options,
             )
-        except _FAULTS as cause:
-            if is_missing(cause) and not needed:
-                return None
-            raise self._fault(cause, entry, folder) from cause
-        schema: pa.Schema = dataset.schema
-        pin = (entry.location, entry.branch, entry.version)
-        if pin not in self._pins:
-            self._pins.add(pin)
-            try:
+            schema: pa.Schema = dataset.schema
+            pin = (entry.location, entry.branch, entry.version)
+            if pin not in self._pins:
+                self._pins.add(pin)
                 self._read_rows(entry, dataset)
-            except _FAULTS as cause:
-                raise self._fault(cause, entry, folder) from cause
         return schema
+
+    @contextmanager
+    def _reading(self, folder: str) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as cause:
+            if not is_foreign(cause):
+                raise
+            raise fault(cause, folder=folder, uri=self._root.child(folder)) from cause
 
     def _read_rows(self, entry: TableEntry, dataset: Any) -> None:
         rows = int(dataset.count_rows())
@@ -125,17 +129,6 @@ class OldTables:
                 self._files.add((entry.location, key))
                 for _ in dataset.get_fragment(number).to_batches():
                     pass
-
-    def _fault(self, cause: BaseException, entry: TableEntry, folder: str) -> Exception:
-        reason = reason_of(cause)
-        if is_missing(cause) or is_damage(cause):
-            return CorruptGraphError(
-                f"a file of '{folder}' ({entry.table_key}, version {entry.version}) is missing or "
-                f"damaged: {reason}",
-                part=folder,
-                reason=reason,
-            )
-        return as_ours(cause, uri=self._root.child(folder), doing="read")
 
 
 def _check_keys(catalog: Catalog, entries: Mapping[str, TableEntry]) -> None:

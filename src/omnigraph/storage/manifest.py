@@ -370,7 +370,9 @@ class ManifestStore:
             self.datasets.forget_attempts(known.opened)
 
     def _explained(self, known: Known) -> bool:
-        """Whether an unfinished write follows this very version."""
+        """Whether an unfinished write, or a migration, follows this very version."""
+        if not known.current:
+            return self.legacy.is_being_migrated()
         return any(
             isinstance(sidecar, Sidecar)
             and sidecar.branch_id == known.opened.branch_id

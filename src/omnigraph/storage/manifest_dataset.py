@@ -323,16 +323,17 @@ class ManifestDatasets:
     def drop(self, branch_id: str) -> None:
         """Remove a Lance branch, whatever a crash left of it; a missing one is fine."""
         with self._opening(None):
-            main = self._dataset(None, None)
+            main, _ = self._latest(None)
             others = steadily(lambda: _delete_listed(main, branch_id))
-        # Names from before v4 nest: the folder of `a` holds the folder of `a/b`.
+        # Names from before a migration nest: the folder of `a` holds the folder of `a/b`.
         if not any(name.startswith(f"{branch_id}/") for name in others):
             self._store.delete_prefix(branch_folder(MANIFEST, branch_id))
 
     def branch_ids(self) -> dict[str, dict[str, Any]]:
         """Every Lance branch of the manifest with what Lance says about it."""
         with self._opening(None):
-            return dict(steadily(self._dataset(None, None).branches.list))
+            main, _ = self._latest(None)
+            return dict(steadily(main.branches.list))
 
     # --- retention ---------------------------------------------------------------------------
 

@@ -278,10 +278,13 @@ class _Migration:
         """Remove what a migration before the stamp has made: the old format knows none of it."""
         for key in self._store.list_keys(REFS):
             self._store.delete(key)
-        for line in sorted(self._datasets.branch_ids()):
-            if is_adopted(line):
-                self._datasets.drop(line)
-                self._world.steps.reach(Step.MIGRATION_LEFTOVER_REMOVED)
+        built = [line for line in sorted(self._datasets.branch_ids()) if is_adopted(line)]
+        if built:
+            # A stamp that did not land; only as long as these lines are there they explain it.
+            self._datasets.forget_attempts(self._datasets.open_latest(None))
+        for line in built:
+            self._datasets.drop(line)
+            self._world.steps.reach(Step.MIGRATION_LEFTOVER_REMOVED)
 
     def _cold(self) -> ManifestStore:
         """A store that knows nothing yet, so that what it says comes from the disk."""

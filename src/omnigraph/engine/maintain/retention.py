@@ -16,6 +16,8 @@ from omnigraph.model.graph import Branch, Snapshot
 from omnigraph.storage.ancestry import bases_of_all
 from omnigraph.storage.descent import Descent
 from omnigraph.storage.layout import MANIFEST
+from omnigraph.storage.legacy import is_adopted
+from omnigraph.storage.manifest import Known
 from omnigraph.storage.manifest_rows import CommitRow
 from omnigraph.storage.retired import Kept
 from omnigraph.storage.sidecar import Sidecar
@@ -84,6 +86,7 @@ class _Look:
 
     head: Snapshot
     versions: Mapping[int, tuple[int, int | None]]
+    former: tuple[CommitRow, ...] = ()  # from before a migration, on another line; newest first
 
 
 def survey(core: Core, policy: Policy) -> Survey:
@@ -114,10 +117,16 @@ def survey(core: Core, policy: Policy) -> Survey:
     for row in needed:
         if row.branch_id in kept:
             kept[row.branch_id].add(row.commit.graph_manifest_version)
+    former = [row for row in needed if row.branch_id not in kept]
+    former += (row for look in looks.values() for row in _kept_former(look, policy))
     heads = [look.head for look in looks.values()]
     pins = {
         (entry.location, entry.branch, entry.version)
-        for snapshot in (*_snapshots(core, looks, kept, damaged), *heads)
+        for snapshot in (
+            *_snapshots(core, looks, kept, damaged),
+            *_former_snapshots(core, former, damaged),
+            *heads,
+        )
         for entry in snapshot.datasets
     }
     return Survey(
@@ -216,7 +225,38 @@ def _look(core: Core, branch: Branch) -> _Look:
         at = made.get(version, followed if followed is not None else branch.created_at)
         found[version] = (at, followed)
         followed = at
-    return _Look(head=known.snapshot(branch), versions=found)
+    former = tuple(_former(core, branch, known)) if is_adopted(branch.id or "") else ()
+    return _Look(head=known.snapshot(branch), versions=found, former=former)
+
+
+def _former(core: Core, branch: Branch, known: Known) -> Iterator[CommitRow]:
+    """The branch's own commits from before a migration: their manifests lie on the old line, which
+    stays as long as the branch does."""
+    for chunk in core.rooms.manifests.commit_chunks(known):
+        for row in chunk:
+            if row.commit.graph_branch == branch.name and row.branch_id != branch.id:
+                yield row
+
+
+def _kept_former(look: _Look, policy: Policy) -> Iterator[CommitRow]:
+    followed = min(made for made, _ in look.versions.values())
+    for rank, row in enumerate(look.former, start=len(look.versions)):
+        made = row.commit.created_at
+        if policy.keeps(rank=rank, made_us=made, followed_us=followed):
+            yield row
+        followed = made
+
+
+def _former_snapshots(
+    core: Core, rows: Iterable[CommitRow], damaged: list[str]
+) -> Iterator[Snapshot]:
+    for row in rows:
+        try:
+            yield core.rooms.manifests.at_commit(row.id)
+        except NotFoundError:
+            continue  # an earlier cleanup took it
+        except CorruptGraphError:
+            damaged.append(row.commit.graph_branch)
 
 
 def _made(rows: Iterator[CommitRow], *, branch_id: str | None, oldest: int) -> dict[int, int]:

@@ -18,7 +18,7 @@ import pytest
 
 from omnigraph import Graph
 
-FIXTURES = Path(__file__).parent.parent / "fixtures"
+FIXTURES = Path(__file__).parent / "fixtures"
 BIRTHPLACE = Path("/srv/og")
 MAINS = ("legacy-main", "legacy08-main")
 BRANCHED = ("legacy-branches", "legacy08-branches")
