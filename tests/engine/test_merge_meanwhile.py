@@ -11,6 +11,7 @@ from omnigraph import Graph
 from omnigraph.errors import ConflictError, MergeConflictsError, NotFoundError
 from omnigraph.model.ports import World
 from omnigraph.model.steps import Step
+from omnigraph.storage import torn
 
 SCHEMA = """
 node P { k: String @key  v: I32? }
@@ -176,3 +177,18 @@ def test_a_reader_of_a_branch_that_is_deleted_meanwhile_is_told_so(graph):
         graph.cleanup(keep_versions=1, grace=0)
         with pytest.raises(NotFoundError, match="branch 'side' was deleted meanwhile"):
             list(lines)
+
+
+def test_a_branch_that_goes_between_two_looks_at_it_is_told_as_such(graph, monkeypatch):
+    with Graph.open(graph.uri, durability="process") as other:
+
+        def is_whole(folder, version):
+            monkeypatch.undo()
+            other.delete_branch("side")
+            other.cleanup(keep_versions=1, grace=0)
+            return torn.is_whole(folder, version)
+
+        with Graph.open(graph.uri, durability="process") as fresh:
+            monkeypatch.setattr("omnigraph.storage.manifest_dataset.is_whole", is_whole)
+            with pytest.raises(NotFoundError, match="branch 'side' was deleted meanwhile"):
+                fresh.snapshot("side")

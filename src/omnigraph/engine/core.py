@@ -81,7 +81,9 @@ class Core:
             raise
 
     def head(self, branch: str = MAIN) -> Snapshot:
-        return self.rooms.manifests.head(self.branch(branch))
+        found = self.branch(branch)
+        with self.meanwhile(found):
+            return self.rooms.manifests.head(found)
 
     def snapshot(self, branch: str = MAIN, at: str | int | datetime | None = None) -> Snapshot:
         """The branch head, or the graph as it was `at` a commit id, a manifest version of the

@@ -384,6 +384,8 @@ class ManifestDatasets:
             if not is_foreign(cause) or not newest_whole(folder).torn:
                 raise
         found = newest_whole(folder)
+        if found.version is None and not found.torn:
+            return self._dataset(branch_id, None), ()  # all of it went meanwhile, as a branch does
         if found.version is None:
             raise self.damaged(branch_id, found.torn[0], reason="it is not whole")
         return self._dataset(branch_id, found.version), found.torn
