@@ -48,7 +48,8 @@ class TableScope:
 
     def matching(self, where: ir.Expr) -> pa.Table:
         """The rows for which the condition is true."""
-        return self.rows.filter(pa.array(holding([where], self)))
+        keep = holding([where], self)
+        return self.rows if keep.all() else self.rows.filter(pa.array(keep))
 
 
 def columns_of(where: ir.Expr) -> frozenset[str]:
