@@ -12,7 +12,12 @@ from maintain_world import SCHEMA, add, make, names, reopened
 
 from omnigraph import Graph, OpenMode
 from omnigraph.cli.main import entry
-from omnigraph.errors import CorruptGraphError, OmnigraphError, RecoveryRequiredError
+from omnigraph.errors import (
+    CorruptGraphError,
+    NotFoundError,
+    OmnigraphError,
+    RecoveryRequiredError,
+)
 from omnigraph.model.ports import World
 from omnigraph.model.steps import Step
 from omnigraph.storage.ref_files import ref_key
@@ -230,6 +235,19 @@ def test_an_export_that_meets_damage_raises_one_of_our_errors(graph, tmp_path, c
     assert not target.exists()
 
 
+def test_a_blob_elsewhere_that_is_gone_is_no_damage_and_stops_no_export(tmp_path):
+    gone = tmp_path / "gone"
+    with Graph.init(str(tmp_path / "g.omni"), "node D { k: String @key  f: Blob? }") as graph:
+        graph.load(f'{{"type":"D","data":{{"k":"a","f":"{gone.as_uri()}"}}}}', mode="append")
+        graph.load('{"type":"D","data":{"k":"b","f":"base64:aGk="}}', mode="append")
+        told = [json.loads(line)["data"]["f"] for line in graph.export()]
+        assert told == [gone.as_uri(), "base64:aGk="]
+        with pytest.raises(NotFoundError):
+            graph.read_blob("node", "D", "a", "f").read()
+        gone.write_bytes(b"back")
+        assert graph.read_blob("node", "D", "a", "f").read() == b"back"
+
+
 def test_a_version_file_that_would_make_the_library_panic_is_damage(graph, capfd):
     entry_of = graph.snapshot().entries["node:Person"]
     file = path(graph, entry_of.location, "_versions", version_file(entry_of.version))
@@ -288,6 +306,33 @@ def test_a_damaged_table_with_an_unfinished_write_keeps_its_sidecar_and_opens(gr
         fresh.cleanup(keep_versions=1)
         (waiting,) = fresh.pending_recoveries()
         assert fresh.resolve_recovery(waiting.operation_id, "discard").recovery_kind == "Discarded"
+
+
+@pytest.mark.parametrize("part", ["nodes", "edges", "__manifest"])
+def test_what_a_power_cut_tore_is_undone_or_finished_by_its_sidecar(graph, part):
+    """The newest version of a table or of the manifest is torn, and the write never told."""
+    step = Step.WRITE_PUBLISHED if part == "__manifest" else Step.TABLES_APPLIED
+    before = names(graph)
+    place = (
+        "__manifest"
+        if part == "__manifest"
+        else next(
+            entry_of.location
+            for key, entry_of in graph.snapshot().entries.items()
+            if entry_of.location.startswith(part) and key != "node:City"
+        )
+    )
+    left_unfinished(graph, step)
+    newest = min(path(graph, place, "_versions").glob("*.manifest"))
+    newest.write_bytes(newest.read_bytes()[:-1])
+    with reopened(graph, mode=OpenMode.READ_ONLY) as reader:
+        assert names(reader) == before
+    with reopened(graph) as fresh:
+        assert names(fresh) == ([*before, "late"] if part == "__manifest" else before)
+        assert not fresh.pending_recoveries()
+        add(fresh, "zoe")
+    with reopened(graph) as fresh:
+        assert "zoe" in names(fresh)
 
 
 def test_a_moved_graph_says_where_its_branches_still_look(graph, tmp_path):

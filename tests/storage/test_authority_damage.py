@@ -255,6 +255,20 @@ def test_the_newest_versions_cannot_vanish_without_a_word(graph, local_root, bra
         assert "_versions" in caught.value.part
 
 
+@pytest.mark.s3
+def test_the_newest_version_cannot_vanish_from_an_object_store_either(s3_root):
+    graph = Authority.created(s3_root)
+    branch = graph.refs.create("b", actor_id=None)
+    assert Authority.over(s3_root).head(branch).branch == branch  # a fresh fork is no loss
+    lost = graph.advance()
+    graph.store.delete(f"__manifest/_versions/{version_file(lost.manifest_version)}")
+    for authority in (graph, Authority.over(s3_root)):
+        with pytest.raises(CorruptGraphError) as caught:
+            authority.head()
+        assert version_file(lost.manifest_version) in caught.value.part
+    assert Authority.over(s3_root).head(branch).branch == branch
+
+
 def test_a_branch_without_its_manifest_is_damage_and_not_a_missing_branch(graph, local_root):
     branch = graph.refs.create("b", actor_id=None)
     os.remove(version_path(local_root, branch, graph.head().manifest_version))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -17,24 +17,31 @@ _EXTERNAL: Final = 3  # Lance's kind of a blob that lies at a URI
 class StoredBlob:
     """One stored blob. Its bytes are read when asked for, and only those asked for."""
 
-    def __init__(self, file: Any, *, uri: str | None, folder: str) -> None:
-        self._file, self._folder = file, folder
+    def __init__(self, find: Callable[[], Any], *, uri: str | None, folder: str) -> None:
+        self._find, self._found = find, None
         self.uri = uri  # where the bytes are, None when they are the graph's own
+        self._place = folder if uri is None else uri
 
     @property
     def size(self) -> int:
-        with translated(self._folder, doing="read blob of"):
+        with translated(self._place, doing="read blob of"):
             return int(self._file.size())
 
     def read_range(self, start: int, stop: int) -> bytes:
         """The bytes from `start` up to but not including `stop`; both within the blob."""
         if stop <= start:
             return b""
-        with translated(self._folder, doing="read blob of"):
+        with translated(self._place, doing="read blob of"):
             return bytes(self._file.read_range(start, stop - start))
 
     def read(self) -> bytes:
         return self.read_range(0, self.size)
+
+    @property
+    def _file(self) -> Any:
+        if self._found is None:
+            self._found = self._find()
+        return self._found
 
 
 def is_blob(kind: pa.DataType) -> bool:
@@ -48,19 +55,30 @@ def open_blobs(pinned: Pinned, column: str, row_ids: Sequence[int]) -> list[Stor
         return []
     listed = ", ".join(str(one) for one in row_ids)
     with pinned.translated(doing="read blobs of"):
-        files = pinned.dataset.take_blobs(column, ids=list(row_ids))
         described = pinned.dataset.scanner(
             columns=[column], filter=f"_rowid IN ({listed})", with_row_id=True
         ).to_table()
-    uris = {
-        row["_rowid"]: row[column]["blob_uri"]
-        for row in described.to_pylist()
-        if row[column] is not None and row[column]["kind"] == _EXTERNAL
-    }
-    return [
-        None if file is None else StoredBlob(file, uri=uris.get(row_id), folder=pinned.folder)
-        for file, row_id in zip(files, row_ids, strict=True)
-    ]
+        uris = {
+            row["_rowid"]: row[column]["blob_uri"]
+            for row in described.to_pylist()
+            if row[column] is not None and row[column]["kind"] == _EXTERNAL
+        }
+        own = [one for one in row_ids if one not in uris]
+        files = pinned.dataset.take_blobs(column, ids=own) if own else []
+    found = dict(zip(own, files, strict=True))
+
+    def blob(row_id: int) -> StoredBlob | None:
+        if row_id in uris:
+            # What lies elsewhere is looked for when its bytes are wanted: it is not the graph's,
+            # and one that is gone must not keep the others from being read.
+            def find() -> Any:
+                return pinned.dataset.take_blobs(column, ids=[row_id])[0]
+
+            return StoredBlob(find, uri=uris[row_id], folder=pinned.folder)
+        file = found[row_id]
+        return None if file is None else StoredBlob(lambda: file, uri=None, folder=pinned.folder)
+
+    return [blob(row_id) for row_id in row_ids]
 
 
 def seal(rows: pa.Table, schema: pa.Schema) -> pa.Table:
