@@ -12,6 +12,7 @@ from twins import ndjson, node
 from omnigraph import Graph, pipeline
 from omnigraph.errors import StorageUnavailableError
 from omnigraph.pipeline import streams
+from omnigraph.storage import applied
 
 pytestmark = pytest.mark.spark
 
@@ -87,6 +88,19 @@ def test_a_stream_is_known_by_the_id_in_its_checkpoint(feed):
     assert feed.keys() == ["a", "b", "c", "d"]
 
 
+def test_a_batch_is_known_however_many_commits_have_followed_it(feed, monkeypatch):
+    monkeypatch.setattr(applied, "IDEMPOTENCY_COMMITS_MAX", 2)
+    feed.put("1", "a")
+    feed.run()
+    feed.forget(0)
+    with Graph.open(feed.uri) as graph:
+        for number in range(4):
+            line = ndjson([node("P", k=f"other{number}")])
+            graph.load(line, mode="append")
+    feed.run()
+    assert [batch for _, batch in feed.batches()] == ["0"]
+
+
 def test_the_checkpoint_is_read_the_same_with_and_without_a_jvm(feed, monkeypatch):
     feed.put("1", "a")
     query_id = feed.run()
@@ -117,10 +131,10 @@ def test_a_checkpoint_that_went_back_is_refused_where_it_parts_from_the_branch(f
     assert feed.keys() == ["a", "b"]
 
 
-def former_commit_batch(plan, query_id, frame, batch_id, offsets):
+def former_commit_batch(plan, batch, frame):
     """What the first release did: the stream's name is its checkpoint's path; there is no key."""
     order = plan.order.of_batch(
-        None, None, {"stream": plan.name or plan.checkpoint, "stream_batch": str(batch_id)}
+        None, None, {"stream": plan.name or plan.checkpoint, "stream_batch": str(batch.number)}
     )
     stage = streams.partial(streams.take_in_lines, frame, keep_all=False, mode=order.mode)
     streams.run_load(

@@ -104,6 +104,7 @@ CHECK_LOOKUP_KEYS_MAX: Final = (
     10_000  # a load this small looks stored ids up instead of reading all
 )
 CHECK_ROUNDS_MAX: Final = 16  # of taking out bad rows until the rest is clean
+STREAM_CLOCK_SKEW_MS_MAX: Final = 3_600_000  # between the clocks of those who write to one branch
 OFFENDERS_SHOWN_MAX: Final = 20  # bad records that an error or report describes
 
 # Reading.

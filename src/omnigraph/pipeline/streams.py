@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import takewhile
 from typing import Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -24,10 +24,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from omnigraph.engine.core import OpenMode, open_core
 from omnigraph.errors import InputError, StorageUnavailableError
-from omnigraph.model.graph import MAIN
-from omnigraph.model.limits import IDEMPOTENCY_COMMITS_MAX
+from omnigraph.model.graph import MAIN, Commit
+from omnigraph.model.limits import STREAM_CLOCK_SKEW_MS_MAX
 from omnigraph.model.ports import World
-from omnigraph.model.requests import KeyedRequest
+from omnigraph.model.requests import KeyedRequest, key_of
 from omnigraph.pipeline.intake import take_in_lines
 from omnigraph.pipeline.loads import LoadOrder, checked_order, run_load
 from omnigraph.pipeline.progress import is_classic
@@ -134,56 +134,91 @@ class StreamRun:
         """Commit one micro-batch, unless the branch has its commit already."""
         checkpoint = Checkpoint(spark=frame.sparkSession, address=self._plan.checkpoint)
         offsets = checkpoint.offsets(batch_id)
+        is_first = self._query_id is None
         if self._query_id is None:
             self._query_id = checkpoint.query_id()
-            # Spark repeats at most the first batch after a start, so only that one can be known.
-            if landed_under_former_name(self._plan, batch_id, offsets):
-                return
-        commit_batch(self._plan, self._query_id, frame, batch_id, offsets)
+        batch = Batch(query_id=self._query_id, number=batch_id, offsets=offsets)
+        # Spark repeats at most the first batch after a start, however long ago that ran first.
+        if not (is_first and landed_earlier(self._plan, batch)):
+            commit_batch(self._plan, batch, frame)
 
 
-def commit_batch(
-    plan: StreamPlan, query_id: str, frame: DataFrame, batch_id: int, offsets: str
-) -> None:
-    """Load one micro-batch under the key of its query and number.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """One micro-batch: whose it is, its number, and what Spark planned for it."""
 
-    What Spark planned for the batch is part of the request. So a checkpoint that was copied, or
-    brought back from an older copy, is refused where it parts from what the branch has, instead of
-    having its batches taken for others of the same number.
-    """
-    request = KeyedRequest.of(f"stream:{query_id}:{batch_id}", "micro-batch", offsets=offsets)
-    assert request is not None, "it has a key"
-    properties = {STREAM_PROPERTY: query_id, BATCH_PROPERTY: str(batch_id)}
+    query_id: str
+    number: int
+    offsets: str
+
+    @property
+    def request(self) -> KeyedRequest:
+        """The load of the batch, known by its query and number.
+
+        What Spark planned is part of it. So a checkpoint that was copied, or brought back from an
+        older copy, is refused where it parts from what the branch has, instead of having its
+        batches taken for others of the same number.
+        """
+        key = f"stream:{self.query_id}:{self.number}"
+        request = KeyedRequest.of(key, "micro-batch", offsets=self.offsets)
+        assert request is not None, "it has a key"
+        return request
+
+    @property
+    def planned_at(self) -> int:
+        """When Spark planned it, in microseconds since the epoch."""
+        return int(json.loads(self.offsets.splitlines()[1])["batchTimestampMs"]) * 1000
+
+
+def commit_batch(plan: StreamPlan, batch: Batch, frame: DataFrame) -> None:
+    """Load one micro-batch, once."""
+    properties = {STREAM_PROPERTY: batch.query_id, BATCH_PROPERTY: str(batch.number)}
     if plan.name is not None:
         properties[NAME_PROPERTY] = plan.name
     spark = frame.sparkSession
     if plan.table is not None:
         sources: Any = {plan.table: Source(format="frame", frame=frame, mapped=plan.mapped)}
-        order = plan.order.of_batch(sources, request, properties)
+        order = plan.order.of_batch(sources, batch.request, properties)
         run_load(spark, order, listener=None, world=World())
         return
-    order = plan.order.of_batch(None, request, properties)
+    order = plan.order.of_batch(None, batch.request, properties)
     stage = partial(take_in_lines, frame, keep_all=order.quarantine is not None, mode=order.mode)
     run_load(spark, order, listener=None, world=World(), stage_input=stage)
 
 
-def landed_under_former_name(plan: StreamPlan, batch_id: int, offsets: str) -> bool:
-    """Whether the first release committed this very batch. It knew a stream by its name, or the
-    path of its checkpoint, so a batch of an earlier checkpoint there may have the same number:
-    that one was committed before Spark planned this one."""
-    name = plan.name or plan.checkpoint
-    planned_at = planned_ms(offsets) * 1000
+def landed_earlier(plan: StreamPlan, batch: Batch) -> bool:
+    """Whether the branch has the batch's commit, however many commits have followed it: all that
+    are younger than its plan are looked at."""
     core = open_core(plan.order.uri, mode=OpenMode.READ_WRITE)
     try:
         known = core.rooms.manifests.fresh(core.branch(plan.order.branch).id)
         return any(
-            commit.properties.get(STREAM_PROPERTY) == name
-            and commit.properties.get(BATCH_PROPERTY) == str(batch_id)
-            and commit.created_at >= planned_at
-            for commit in islice(core.rooms.manifests.line(known), IDEMPOTENCY_COMMITS_MAX)
+            _is_of(commit, plan, batch)
+            for commit in takewhile(
+                # Others who write here may have clocks that are behind.
+                lambda one: one.created_at >= batch.planned_at - STREAM_CLOCK_SKEW_MS_MAX * 1000,
+                core.rooms.manifests.line(known),
+            )
         )
     finally:
         core.close()
+
+
+def _is_of(commit: Commit, plan: StreamPlan, batch: Batch) -> bool:
+    """Whether the commit is the batch's; `IdempotencyKeyReusedError` if another batch took its key.
+
+    The first release wrote no key and knew a stream by its name, or the path of its checkpoint. A
+    batch of an earlier checkpoint there may have the same number: that one was committed before
+    Spark planned this one.
+    """
+    if key_of(commit.properties) == batch.request.key:
+        batch.request.require_same(commit)
+        return True
+    return (
+        commit.properties.get(STREAM_PROPERTY) == (plan.name or plan.checkpoint)
+        and commit.properties.get(BATCH_PROPERTY) == str(batch.number)
+        and commit.created_at >= batch.planned_at
+    )
 
 
 # --- the checkpoint ----------------------------------------------------------------------------
@@ -231,8 +266,3 @@ class Checkpoint:
         plain = _GLOB.sub(r"\\\1", address)
         rows = self.spark.read.text(plain, wholetext=True).collect()
         return "".join(str(row[0]) for row in rows)
-
-
-def planned_ms(offsets: str) -> int:
-    """When Spark planned a batch, in milliseconds since the epoch."""
-    return int(json.loads(offsets.splitlines()[1])["batchTimestampMs"])
