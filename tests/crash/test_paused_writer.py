@@ -7,6 +7,7 @@ then it goes on.
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -17,14 +18,14 @@ from stories import BY_NAME, PAIR, build
 
 from omnigraph import Graph
 from omnigraph.errors import ConflictError, OmnigraphError, OutcomeUnknownError, UnavailableError
-from omnigraph.model.ports import LeaseTerms, World
+from omnigraph.model.ports import World
 from omnigraph.model.steps import Step
+from omnigraph.storage import lease
+from omnigraph.storage.objects import Root, aws_environment, open_store
 
 pytestmark = [pytest.mark.s3, pytest.mark.xdist_group("paused")]
 
-# The sleeper's lease lapses soon once nobody renews it, and others believe its clock.
-SLEEPY = LeaseTerms(expiry_ms=1_500, renew_ms=200, skew_ms=0)
-AWAKE = LeaseTerms(skew_ms=0)
+NIGHT_S = 3_600.0
 
 RIVALS = {
     "same tables": """
@@ -35,6 +36,24 @@ query rival() {
     "other tables": 'query rival() { insert Company { name: "rival" } }',
     "nothing": None,
 }
+
+
+class Night:
+    """Time that passes while the writer sleeps: its claim runs out, and so does its own count."""
+
+    def __init__(self, monkeypatch, uri: str) -> None:
+        self._store = open_store(Root.parse(uri, aws_environment()), World())
+        self._passed, ticks = 0.0, lease._ticks
+        monkeypatch.setattr(lease, "_ticks", lambda: ticks() + self._passed)
+
+    def passes(self) -> None:
+        for key in self._store.list_keys("__locks"):
+            claim = json.loads(self._store.read(key).body)
+            if claim["expires_at"]:
+                self._store.put(key, json.dumps({**claim, "expires_at": 1}).encode())
+
+    def is_over(self) -> None:
+        self._passed += NIGHT_S
 
 
 class Pause:
@@ -85,13 +104,13 @@ class Pause:
 
 
 def opened(uri: str, steps=None) -> Graph:
-    world = World(lease=AWAKE) if steps is None else World(lease=SLEEPY, steps=steps)
+    world = World() if steps is None else World(steps=steps)
     return Graph.open(uri, world=world, maintenance=None)
 
 
 def rows(uri: str) -> Counter[str]:
     """Every entity of every branch, counted, without the ids that were made up."""
-    with Graph.open(uri, world=World(lease=AWAKE)) as graph:
+    with opened(uri) as graph:
         found = [
             f"{branch} {_without_id(line)}"
             for branch in graph.branches()
@@ -105,7 +124,7 @@ def _without_id(line: str) -> str:
     return head + '"id":"…' + rest[24:] if found else line
 
 
-def run(uri: str, story, rival: str | None, pause: Pause) -> tuple[bool | None, bool]:
+def run(uri: str, story, rival: str | None, pause: Pause, night: Night) -> tuple[bool | None, bool]:
     """Whether the sleeper said that its write landed, and whether the rival's did."""
     sleeper = opened(uri, pause)
     pause.watch(sleeper)
@@ -114,9 +133,11 @@ def run(uri: str, story, rival: str | None, pause: Pause) -> tuple[bool | None, 
         try:
             while not pause.asleep.wait(0.05):
                 assert not asleep.done(), "the writer never came to that point"
-            with opened(uri) as other:  # opening waits for the lease, and recovers
+            night.passes()
+            with opened(uri) as other:  # opening takes the lease, and recovers
                 wrote = rival is not None and _rival_writes(other, rival)
         finally:
+            night.is_over()
             pause.wake()
         try:
             asleep.result()
@@ -184,11 +205,12 @@ def cases():
 
 
 @pytest.mark.parametrize(("name", "point", "nth", "rival"), list(cases()))
-def test_a_late_writer_does_no_harm(s3_root, name, point, nth, rival):
+def test_a_late_writer_does_no_harm(s3_root, monkeypatch, name, point, nth, rival):
     uri, story = s3_root.uri, BY_NAME[name]
     build(uri, story)
     before = rows(uri)
-    told, rival_wrote = run(uri, story, RIVALS[rival], Pause(point, nth))
+    night = Night(monkeypatch, uri)
+    told, rival_wrote = run(uri, story, RIVALS[rival], Pause(point, nth), night)
     found = rows(uri)
     doubled = {row: count for row, count in found.items() if count > max(1, before[row])}
     assert not doubled, "a row is doubled"
