@@ -74,10 +74,15 @@ class SourceOptions:
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
         known = {name.lower(): value for name, value in options.items()}
         if "path" not in known or "type" not in known:
-            raise InputError(
-                f'format("{FORMAT}") needs a graph and a type',
-                hint='.option("type", "Person").load("<graph>")',
-            )
+            hint = '.option("type", "Person").load("<graph>")'
+            if not known:
+                # Spark 4.3 reads a table of its catalog without the options it was made with.
+                hint = (
+                    "Spark forgets the options of CREATE TABLE when it reads the table: use CREATE "
+                    f"TEMPORARY VIEW … USING {FORMAT} OPTIONS (…), or name them with the table: "
+                    "FROM name WITH (path '<graph>', type 'Person')"
+                )
+            raise InputError(f'format("{FORMAT}") needs a graph and a type; {hint}', hint=hint)
         return cls(
             uri=known["path"],
             type_name=known["type"],

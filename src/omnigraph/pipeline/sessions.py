@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 
@@ -182,8 +182,18 @@ def _created(conf: Mapping[str, str], *, master: str) -> SparkSession:
     except (PySparkException, Py4JError) as cause:
         lines = str(cause).strip().splitlines() or [type(cause).__name__]
         raise SparkUnavailableError(
-            f"Spark on '{master}' did not start: {lines[0]}", output="\n".join(lines)
+            f"Spark on '{master}' did not start: {_reason(lines)}", output="\n".join(lines)
         ) from cause
+
+
+def _reason(lines: Sequence[str]) -> str:
+    """The line that says why: Py4J begins with what it was calling, and Java puts the cause, and
+    the cause of the cause, on lines of their own."""
+    causes = [line.strip() for line in lines if line.strip().startswith("Caused by: ")]
+    if causes:
+        return causes[-1].removeprefix("Caused by: ")
+    told = (line.strip() for line in lines if not line.startswith("An error occurred while"))
+    return next((line.removeprefix(": ") for line in told if line), lines[0])
 
 
 def _profile(name: str) -> tuple[str, ...]:
