@@ -21,7 +21,7 @@ edge E: P -> P { w: I32? }
 
 class World:
     def __init__(self, uri):
-        self.uri = Path(uri)
+        self.uri = Path(uri)  # means nothing on an object store
         self.graph = Graph.init(uri, SCHEMA, durability="process", maintenance=None)
         self.put("main", a=0, b=0)
 
@@ -436,6 +436,26 @@ def test_an_unreadable_reference_of_a_retired_branch_changes_nothing(world):
     world.put("other", a=0)
     world.graph.merge("other")
     assert world.xs()["a"] == 0
+
+
+@pytest.mark.s3
+def test_a_deleted_branch_is_remembered_on_an_object_store(s3_root):
+    world = World(s3_root.uri)
+    graph = world.graph
+    shared_and_deleted(world, a=1, z=1)
+    graph.create_branch("third")
+    world.put("third", b=1)
+    graph.merge("third", delete_branch=True)
+    world.cleanup()
+    world.put("other", a=0)
+    world.drop("other", "z")
+    graph.merge("other", delete_branch=True)
+    assert world.xs() == {"a": 0, "b": 1}
+    assert not world.cleanup().failures
+    store = graph._core.store
+    assert store.list_keys("_refs/retired") == []
+    assert len(json.loads(store.read("_refs/descent.json").body)["parents"]) == 3
+    graph.close()
 
 
 # --- crashes ---------------------------------------------------------------------------------

@@ -23,7 +23,8 @@ class Bases:
 
     `best` are the best common ancestors, sorted. `unknown` are commits that one of the sides
     merged and nobody knows any more: better ancestors may lie behind them, so that `best` can be
-    too old. Empty is the rule.
+    too old. Empty is the rule. If a commit that only common ancestors lead to is not known, `best`
+    may have an older one besides; what that one shares with the others is unknown, then.
     """
 
     best: tuple[str, ...]

@@ -26,6 +26,7 @@ class Descent:
     ) -> None:
         self._manifests = manifests
         self._known: dict[str, CommitRow] = {}
+        self._parents: dict[str, tuple[str, ...]] = {}  # asked for several times in one walk
         self._chunks = manifests.every_chunk(branches)
         self._kept = kept
         self._given = kept is not None
@@ -37,26 +38,31 @@ class Descent:
             chunk = next(self._chunks, None)
             if chunk is None:
                 return None
-            self._known.update((row.id, row) for row in chunk)
+            self._learn(chunk)
         return self._known[commit_id]
 
     def rows(self) -> Mapping[str, CommitRow]:
         """Every commit of the branches."""
         for chunk in self._chunks:
-            self._known.update((row.id, row) for row in chunk)
+            self._learn(chunk)
         return self._known
+
+    def _learn(self, chunk: Iterable[CommitRow]) -> None:
+        for row in chunk:
+            self._known[row.id] = row
+            self._parents[row.id] = parents_of(row)
 
     def parents(self, commit_id: str) -> tuple[str, ...] | None:
         """The parents of the commit; None if nobody knows it."""
-        if commit_id in self._known:
-            return parents_of(self._known[commit_id])
+        known = self._parents.get(commit_id)
+        if known is not None:
+            return known
         if self._kept is None:
             self._kept = self._written_down()
         if commit_id in self._kept:
             return self._kept[commit_id]
-        row = self.row(commit_id)
-        if row is not None:
-            return parents_of(row)
+        if self.row(commit_id) is not None:
+            return self._parents[commit_id]
         if not self._given:
             # A branch that was deleted while we read was written down before it went.
             self._kept = self._written_down()
@@ -106,7 +112,11 @@ def farewell(manifests: ManifestStore, going: Branch, others: Iterable[Branch]) 
     heads = [manifests.last_known(branch.id).tail.head.id for branch in staying]
     bases = bases_of_all(heads, every.get)
     return Farewell(
-        needed=any(one in gone and gone[one].branch_id == going.id for one in bases)
+        # A base that no other manifest knows counts too: migrated branches have commits of an
+        # older id.
+        needed=any(
+            one in gone and (gone[one].branch_id == going.id or one not in left) for one in bases
+        )
         or any(each.parent in (going.name, None) for each in retired),
         kept={
             one: every[one]

@@ -188,6 +188,7 @@ class ManifestStore:
             self.refs.of_id(row.branch_id)
             or self.retired.of_id(row.branch_id)
             or self.refs.find(row.commit.graph_branch)
+            or self.retired.of_name(row.commit.graph_branch)
         )
         if owner is None:
             raise NotFoundError(

@@ -56,6 +56,10 @@ class RetiredFiles:
         """The retired branch that carried the id, or None."""
         return next((branch for branch in self.branches() if branch.id == branch_id), None)
 
+    def of_name(self, name: str) -> Branch | None:
+        """A retired branch that had the name, or None."""
+        return next((branch for branch in self.branches() if branch.name == name), None)
+
     def retire(self, branch: Branch) -> None:
         """Remember a branch that is about to be deleted."""
         assert branch.id is not None, "main stays"

@@ -7,7 +7,7 @@ kept snapshot or an unfinished write pins is kept with it. The rest may go.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from omnigraph.engine.core import Core
@@ -64,7 +64,6 @@ class Retired:
 class Survey:
     """What stays and what may go, as of one look at the graph."""
 
-    branches: tuple[Branch, ...]
     unwanted: Mapping[str | None, tuple[int, ...]]  # manifest versions by branch id
     pins: Mapping[Line, frozenset[int]]
     table_keys: Mapping[str, str]  # location -> the name it goes by
@@ -110,7 +109,7 @@ def survey(core: Core, policy: Policy) -> Survey:
     # One look at the history answers for every pair of branches.
     bases = bases_of_all((each.head.graph_commit_id for each in looks.values()), descent.parents)
     needed = [row for one in bases | _forks(looks) if (row := descent.row(one)) is not None]
-    retired = _judged(core, replace(retired, bases=bases), {row.branch_id for row in needed})
+    retired = _judged(core, replace(retired, bases=bases), branches, needed)
     for branch in retired.needed:
         looks[branch] = _look(core, branch)
         kept[branch.id] = {max(looks[branch].versions)}  # only what merges need: no policy
@@ -130,7 +129,6 @@ def survey(core: Core, policy: Policy) -> Survey:
         for entry in snapshot.datasets
     }
     return Survey(
-        branches=branches,
         unwanted={
             branch.id: tuple(sorted(look.versions.keys() - kept[branch.id]))
             for branch, look in looks.items()
@@ -175,16 +173,27 @@ def _put_aside(core: Core) -> Retired:
         return Retired(needed=branches, kept={}, problem=cause.message)
 
 
-def _judged(core: Core, retired: Retired, wanted: Collection[str | None]) -> Retired:
-    """The deleted branches by whether a base of a merge is theirs."""
+def _judged(
+    core: Core, retired: Retired, live_branches: Iterable[Branch], needed_rows: Sequence[CommitRow]
+) -> Retired:
+    """The deleted branches by whether a base of a merge is theirs, or known by them alone."""
     if retired.problem is not None:
         return replace(retired, needed=tuple(b for b in retired.needed if _is_whole(core, b)))
+    if not retired.needed:
+        return retired
+    manifests = core.rooms.manifests
     live = {branch.id for branch in core.rooms.refs.list()}
+    owners = {row.branch_id for row in needed_rows}
+    known = Descent(manifests, live_branches, kept=retired.kept).rows()
+    lonely = [row.id for row in needed_rows if row.id not in known]
     needed: list[Branch] = []
     ended: list[Branch] = []
     for branch in retired.needed:
         # One that is live too was retired by a deletion that did not come to its end.
-        still = branch.id in wanted and branch.id not in live and _is_whole(core, branch)
+        still = branch.id not in live and _is_whole(core, branch)
+        if still and branch.id not in owners:
+            tail = manifests.fresh(branch.id)
+            still = any(manifests.find_row(tail, one) is not None for one in lonely)
         (needed if still else ended).append(branch)
     return replace(retired, needed=tuple(needed), ended=tuple(ended))
 
