@@ -62,6 +62,14 @@ def check_claim(graph: Graph, key: str, *, told: bool | None) -> None:
     assert told is None or told == (there == TABLES), "the message is not true"
 
 
+@pytest.fixture(autouse=True)
+def _hears_interrupts():
+    """A shell lets what it starts in the background ignore SIGINT."""
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, usual)
+
+
 @pytest.fixture
 def wide(tmp_path):
     with Graph.init(
