@@ -17,11 +17,14 @@ from omnigraph.engine.core import open_core
 from omnigraph.errors import CorruptGraphError, RecoveryRequiredError, StorageUnavailableError
 from omnigraph.model.ports import World
 from omnigraph.model.steps import Step
+from omnigraph.storage.objects import Root, open_store
 from omnigraph.storage.torn import version_file
 from reference_graphs import (
+    BRANCHED,
     EVERY,
     MAINS,
     STAMPS,
+    Reference,
     check_recorded,
     normal,
     past,
@@ -143,6 +146,25 @@ def test_cleanup_keeps_of_the_past_before_the_migration_what_it_is_told_to(refer
         assert len(normal(graph.export(types=["Org"]))) == 1 + len(reference.branches)
 
 
+def test_a_reference_graph_on_an_object_store_migrates_too(movable, s3_root):
+    schema = movable.schema
+    root = Root.parse(s3_root.uri, s3_root.environ)
+    store = open_store(root, FAST)
+    for path in movable.root.rglob("*"):
+        if path.is_file():
+            store.put(path.relative_to(movable.root).as_posix(), path.read_bytes())
+    before = set(store.list_keys(""))
+    with Graph.open(s3_root.uri, mode=OpenMode.READ_ONLY) as graph:
+        check_recorded(graph, movable, schema=schema)
+    assert set(store.list_keys("")) == before
+    with Graph.open(s3_root.uri) as graph:
+        check_recorded(graph, movable, schema=schema)
+        graph.mutate('query a() { insert Org { name: "on a store" } }')
+    assert store.read("_schema.pg") is None
+    with Graph.open(s3_root.uri) as graph:
+        assert len(normal(graph.export(types=["Org"]))) == 3
+
+
 def test_several_opens_at_once_migrate_once(reference):
     schema = reference.schema
     barrier = threading.Barrier(3)
@@ -257,6 +279,18 @@ def test_a_stamp_that_was_cut_short_is_no_damage_but_a_lost_version_is(movable):
     put_back(movable, template)
     (movable.root / attempt).write_bytes(b"")
     refused(movable, "its file is missing")
+
+
+@pytest.mark.parametrize("name", BRANCHED)
+def test_a_copy_never_reads_the_files_of_the_graph_it_was_made_from(tmp_path, name):
+    with unpacked(name, tmp_path) as reference:
+        shutil.copytree(reference.folder, tmp_path / name)
+        copy = Reference(tmp_path, name)
+        refused(copy, "moved or copied", modes=[OpenMode.READ_WRITE])
+        with Graph.open(copy.uri, mode=OpenMode.READ_ONLY) as graph:
+            assert normal(graph.export()) == reference.records("main")
+            with pytest.raises(CorruptGraphError, match="moved or copied"):
+                list(graph.export(branch="feature"))
 
 
 def halved(path):

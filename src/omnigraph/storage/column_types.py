@@ -6,11 +6,16 @@ from it gets our type, what is written to it gets its own.
 
 from __future__ import annotations
 
+import re
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import pyarrow as pa
 
 _MOMENT: Final = pa.timestamp("ms", tz="UTC")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+# Texts and quoted names are matched whole, so that nothing inside them is taken for a moment.
+_LITERALS: Final = re.compile(r"timestamp '(?P<moment>[^']*)'|'(?:[^']|'')*'|`[^`]*`")
 
 
 def standard_schema(schema: pa.Schema) -> pa.Schema:
@@ -23,21 +28,24 @@ def standard_schema(schema: pa.Schema) -> pa.Schema:
 
 def standard(rows: pa.Table) -> pa.Table:
     """The rows in our types."""
-    wanted = standard_schema(rows.schema)
+    given = rows.schema  # a new object each time it is asked for
+    wanted = standard_schema(given)
     # Arrow only relabels here: `date64` keeps its milliseconds, whole days or not.
-    return rows if wanted is rows.schema else rows.cast(wanted)
+    return rows if wanted is given else rows.cast(wanted)
 
 
 def standard_batches(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
     """The same, batch by batch."""
-    wanted = standard_schema(reader.schema)
-    return reader if wanted is reader.schema else reader.cast(wanted)
+    given = reader.schema
+    wanted = standard_schema(given)
+    return reader if wanted is given else reader.cast(wanted)
 
 
 def as_stored(rows: pa.Table, stored: pa.Schema) -> pa.Table:
     """The rows in the types of the table that they are for, as far as those are the reference's."""
-    schema = _stored_schema(rows.schema, stored)
-    if schema is rows.schema:
+    given = rows.schema
+    schema = _stored_schema(given, stored)
+    if schema is given:
         return rows
     columns = [_restored(rows.column(number), column.type) for number, column in enumerate(schema)]
     return pa.Table.from_arrays(columns, schema=schema)
@@ -45,12 +53,29 @@ def as_stored(rows: pa.Table, stored: pa.Schema) -> pa.Table:
 
 def as_stored_batches(reader: pa.RecordBatchReader, stored: pa.Schema) -> pa.RecordBatchReader:
     """The same, batch by batch."""
-    schema = _stored_schema(reader.schema, stored)
-    if schema is reader.schema:
+    given = reader.schema
+    schema = _stored_schema(given, stored)
+    if schema is given:
         return reader
     parts = (as_stored(pa.Table.from_batches([one]), stored) for one in reader)
     batches = (batch for part in parts for batch in part.to_batches())
     return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def stored_condition(where: str | None, stored: pa.Schema) -> str | None:
+    """An SQL condition as the table must be asked: Lance compares a `date64` with a timestamp by
+    way of nanoseconds, and fails on any row before 1677 or after 2262."""
+    if where is None or not any(_holds_date64(column.type) for column in stored):
+        return where
+    return _LITERALS.sub(_as_date64, where)
+
+
+def _as_date64(found: re.Match[str]) -> str:
+    text = found["moment"]
+    if text is None:
+        return found[0]
+    since = datetime.fromisoformat(text).replace(tzinfo=UTC) - _EPOCH
+    return f"arrow_cast({since // timedelta(milliseconds=1)}, 'Date64')"
 
 
 def _stored_schema(given: pa.Schema, stored: pa.Schema) -> pa.Schema:

@@ -11,7 +11,7 @@ _MAGIC: Final = {".lance": b"LANC", ".arrow": b"ARROW1"}
 def blamed(dataset: Any, folder: str, root: str) -> str | None:
     """What to point at, relative to the graph where it lies there; None if nothing can be told."""
     try:
-        elsewhere = _foreign_base(dataset, root)
+        elsewhere = foreign_base(dataset, root)
         if elsewhere is not None:
             return f"{elsewhere} (the graph was moved or copied from there)"
         path = _damaged_file(dataset, folder)
@@ -37,7 +37,7 @@ def _damaged_file(dataset: Any, folder: str) -> str | None:
     return None
 
 
-def _foreign_base(dataset: Any, root: str) -> str | None:
+def foreign_base(dataset: Any, root: str) -> str | None:
     """A folder outside the graph that the dataset reads from; None if there is none.
 
     Branches hold absolute paths, so those of a graph that was moved or copied point away from it.

@@ -100,6 +100,7 @@ class OldTables:
                 version=entry.version,
                 storage_options=self._root.storage_options,
             )
+            self._manifests.legacy.check_home(dataset, folder)
             schema: pa.Schema = dataset.schema
             pin = (entry.location, entry.branch, entry.version)
             if pin not in self._pins:

@@ -16,7 +16,12 @@ from lance.dataset import ColumnOrdering
 from lance.query import FullTextOperator, MatchQuery, PhraseQuery
 
 from omnigraph.storage import sql
-from omnigraph.storage.column_types import standard, standard_batches, standard_schema
+from omnigraph.storage.column_types import (
+    standard,
+    standard_batches,
+    standard_schema,
+    stored_condition,
+)
 from omnigraph.storage.faults import is_foreign, reason_of
 from omnigraph.storage.handles import Pinned
 
@@ -93,7 +98,7 @@ def batches(pinned: Pinned, scan: Scan) -> pa.RecordBatchReader:
 def count(pinned: Pinned, where: str | None) -> int:
     """How many rows there are, or how many satisfy the condition."""
     try:
-        return int(pinned.dataset.count_rows(where))
+        return int(pinned.dataset.count_rows(stored_condition(where, pinned.dataset.schema)))
     except BaseException as cause:
         if where is None or not is_foreign(cause):
             raise
@@ -116,7 +121,7 @@ def scanner(pinned: Pinned, scan: Scan, *, use_indexes: bool = True) -> Any:
     chosen = scan.fragments
     return dataset.scanner(
         columns=None if scan.columns is None else list(scan.columns),
-        filter=scan.where,
+        filter=stored_condition(scan.where, dataset.schema),
         limit=scan.limit,
         offset=scan.offset,
         order_by=[_ordering(order) for order in scan.order_by] or None,
@@ -252,7 +257,7 @@ def nearest(pinned: Pinned, request: Nearest, columns: Sequence[str]) -> pa.Tabl
     found: pa.Table = pinned.dataset.scanner(
         columns=[*columns, "_distance"],
         nearest={name: value for name, value in query.items() if value is not None},
-        filter=request.where,
+        filter=stored_condition(request.where, pinned.dataset.schema),
         prefilter=True,
         with_row_id=True,
         scan_stats_callback=pinned.meter.add,
@@ -282,7 +287,7 @@ def full_text(pinned: Pinned, request: FullText, columns: Sequence[str]) -> pa.T
     found: pa.Table = pinned.dataset.scanner(
         columns=[*columns, "_score"],
         full_text_query=_text_query(request),
-        filter=request.where,
+        filter=stored_condition(request.where, pinned.dataset.schema),
         prefilter=True,
         limit=request.limit,
         with_row_id=True,
