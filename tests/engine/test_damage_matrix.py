@@ -5,8 +5,8 @@ says "try again". What no reader can notice yet are bits that flip inside the pa
 because Lance keeps no checksums: for those the answer is not compared (until commits carry hashes),
 only the kind of the error.
 
-The everyday test takes one file of each kind. The slow one takes every file and more bits of it:
-`OMNIGRAPH_DAMAGE_BITS` says how many of each.
+The everyday test takes one file of each kind. The slow one takes more of each and flips more bits:
+`OMNIGRAPH_DAMAGE_FILES` and `OMNIGRAPH_DAMAGE_BITS` say how many.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ ROWS = "query q() { match { $p: Person } return { $p.name as n, $p.age as a } or
 ENDS = "query q() { match { $p: Person $p knows $o } return { $p.name as n, $o.name as o } }"
 FOUND = 'query q() { match { $p: Person { bio: "about p7" } } return { $p.name as n } }'
 BRANCHES = ("main", "dev")
+FILES = int(os.environ.get("OMNIGRAPH_DAMAGE_FILES", "4"))
 BITS = int(os.environ.get("OMNIGRAPH_DAMAGE_BITS", "4"))
 
 
@@ -280,7 +281,7 @@ def test_one_file_of_each_kind(world, kind, capsys):
                 wrong += judged_write(case, uri, truth, place, exact=not inside)
         finally:
             put_back(uri, whole)
-    assert wrong == []
+    assert not wrong, "\n".join(wrong)
     assert "Traceback" not in capsys.readouterr().err
 
 
@@ -291,11 +292,11 @@ def test_the_graph_has_a_file_of_every_kind(world):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_file_in_every_way(world, kind):
+def test_more_files_in_every_way(world, kind):
     uri, truth, whole = world
     chance = random.Random(kind)
     wrong: list[str] = []
-    for path in files(uri, KINDS[kind]):
+    for path in files(uri, KINDS[kind])[:FILES]:
         bits = [bit(chance.random(), chance.randrange(8)) for _ in range(BITS)]
         for damage in (cut, halved, emptied, *bits, deleted):
             if not path.read_bytes() and damage is not deleted:
@@ -309,4 +310,4 @@ def test_every_file_in_every_way(world, kind):
                 wrong += judged_write(case, uri, truth, place, exact=not inside)
             finally:
                 put_back(uri, whole)
-    assert wrong == []
+    assert not wrong, "\n".join(wrong)

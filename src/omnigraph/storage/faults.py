@@ -41,6 +41,37 @@ _DAMAGE: Final = (
     "parser error",
     "negative or overflowing position",
 )
+# What is said when a store cannot be reached or will not let us: nothing about the bytes in it.
+_AWAY: Final = (
+    "os error",
+    "permission denied",
+    "access denied",
+    "forbidden",
+    "unauthorized",
+    "credential",
+    "generic s3 error",
+    "error performing",
+    "error sending request",
+    "connect",
+    "timed out",
+    "timeout",
+    "no space left",
+    "too many open files",
+    "out of memory",
+)
+# What is said about a question that cannot be answered, whatever the table holds.
+_QUESTION: Final = (
+    "error during planning",
+    "sql",
+    "no field named",
+    "not found in schema",
+    "cast",
+    "compute error",
+    "divide",
+    "overflow",
+    "not supported",
+    "not implemented",
+)
 FOREIGN: Final = (OSError, ValueError, RuntimeError, pa.ArrowException)
 _SOURCES: Final = re.compile(r",? ?/\S+\.rs:\d+:\d+")
 _LISTING: Final = "error performing list request"
@@ -59,6 +90,22 @@ def is_damage(cause: BaseException) -> bool:
     """Whether the library says that the bytes are there but make no sense."""
     text = str(cause).lower()
     return is_panic(cause) or any(words in text for words in _DAMAGE)
+
+
+def is_damaged_version(cause: BaseException) -> bool:
+    """Whether a version that is there cannot be opened because of what it holds.
+
+    To open one nothing is asked but its name, so whatever is not said about the store is about the
+    bytes.
+    """
+    text = str(cause).lower()
+    return is_damage(cause) or not any(words in text for words in _AWAY)
+
+
+def is_damaged_read(cause: BaseException) -> bool:
+    """The same for reading rows, where it may be the question that is wrong."""
+    text = str(cause).lower()
+    return is_damage(cause) or not any(words in text for words in (*_AWAY, *_QUESTION))
 
 
 def is_panic(cause: BaseException) -> bool:

@@ -26,7 +26,8 @@ from omnigraph.storage.durable import Flusher
 from omnigraph.storage.faults import (
     as_ours,
     corrupt,
-    is_damage,
+    is_damaged_read,
+    is_damaged_version,
     is_foreign,
     is_missing,
     reason_of,
@@ -116,7 +117,7 @@ class Pinned:
         A file that is gone is damage if the version is still kept; else cleanup took both.
         """
         missing = is_missing(cause)
-        if not missing and not is_damage(cause):
+        if not missing and not is_damaged_read(cause):
             return as_ours(cause, uri=self.folder, doing=doing)
         try:
             kept = self.read_file(f"_versions/{version_file(self.entry.version)}") is not None
@@ -274,7 +275,7 @@ class Handles:
                 version=version,
                 reason=reason,
             )
-        if is_damage(cause):
+        if is_damaged_version(cause):
             return self._damaged(location, branch, version, reason=reason)
         return as_ours(cause, uri=self.uri(location, branch), doing="open table")
 

@@ -35,14 +35,14 @@ from omnigraph.storage.damage import blamed
 from omnigraph.storage.durable import Flusher
 from omnigraph.storage.faults import (
     corrupt,
-    is_damage,
+    is_damaged_version,
     is_foreign,
     is_missing,
     reason_of,
     steadily,
 )
 from omnigraph.storage.layout import INIT_CLAIM, MANIFEST, branch_folder
-from omnigraph.storage.manifest_rows import STAMP_KEY, holds_head, holds_schema
+from omnigraph.storage.manifest_rows import ROW_SCHEMA, STAMP_KEY, holds_head, holds_schema
 from omnigraph.storage.objects import Root
 from omnigraph.storage.torn import (
     hinted_torn,
@@ -167,6 +167,8 @@ class ManifestDatasets:
         ours = opened.stamp == INTERNAL_SCHEMA_VERSION
         if not ours and opened.stamp != FIRST_STAMP:
             return None
+        if ours and not set(ROW_SCHEMA.names) <= set(opened.dataset.schema.names):
+            raise self.damaged(opened.branch_id, opened.version, reason="it lacks columns")
         with self._reading(opened):
             for fragment in reversed(opened.fragments):
                 rows = fragment.to_table()
@@ -414,7 +416,9 @@ class ManifestDatasets:
                 raise
             if is_missing(cause):
                 raise self._absent(cause, branch_id, version) from cause
-            raise self._unavailable(cause, branch_id, "read", version) from cause
+            if is_damaged_version(cause):
+                raise self._broken(cause, branch_id, version) from cause
+            raise self._unavailable(cause, branch_id, "read") from cause
 
     @contextmanager
     def _reading(self, opened: Opened) -> Iterator[None]:
@@ -436,7 +440,7 @@ class ManifestDatasets:
 
     def _unreadable(self, cause: BaseException, opened: Opened) -> OmnigraphError:
         """Files of a version that is still there must be there; of a cleaned one they are gone."""
-        if not is_missing(cause) and not is_damage(cause):
+        if not is_missing(cause) and not is_damaged_version(cause):
             return self._unavailable(cause, opened.branch_id, "read")
         folder = branch_folder(MANIFEST, opened.branch_id)
         if self._store.read(f"{folder}/_versions/{version_file(opened.version)}") is None:
@@ -482,15 +486,18 @@ class ManifestDatasets:
         begun = self._store.keys_beginning(f"{MANIFEST}/_transactions/")
         return bool(begun) and self._store.read(INIT_CLAIM) is None
 
+    def _broken(
+        self, cause: BaseException, branch_id: str | None, version: int | None
+    ) -> CorruptGraphError:
+        name = "" if version is None else f"/{version_file(version)}"
+        part = f"{branch_folder(MANIFEST, branch_id)}/_versions{name}"
+        return corrupt(part, doing="open the graph", reason=reason_of(cause))
+
     def _unavailable(
-        self, cause: BaseException, branch_id: str | None, doing: str, version: int | None = None
+        self, cause: BaseException, branch_id: str | None, doing: str
     ) -> OmnigraphError:
-        folder = branch_folder(MANIFEST, branch_id)
-        uri = self._root.child(folder)
+        uri = self._root.child(branch_folder(MANIFEST, branch_id))
         reason = reason_of(cause)
-        if is_damage(cause):
-            name = "" if version is None else f"/{version_file(version)}"
-            return corrupt(f"{folder}/_versions{name}", doing=doing, reason=reason)
         return StorageUnavailableError(f"cannot {doing} '{uri}': {reason}", uri=uri, reason=reason)
 
     def _create_failed(self, cause: Exception) -> OmnigraphError:
