@@ -253,6 +253,8 @@ def extremes(tmp_path_factory):
         "name = \"b\" and l + 1 > 0",
         "l + 1 > 0 or name = \"b\"",
         "l < 10 and l + 1 > 0",
+        "9223372036854775807 + 1 > 0",
+        "9223372036854775807 + 1 > 0 and name = \"nobody\"",
     ],
 )  # fmt: skip
 def test_a_condition_means_the_same_in_a_match_and_in_a_mutation(extremes, condition):

@@ -154,6 +154,8 @@ def evaluate(expr: ir.Expr, scope: Scope) -> Values:
         case ir.StartsWith():
             text, prefix = evaluate(expr.text, scope), evaluate(expr.prefix, scope)
             return _text(_starts, text, prefix, scope)
+        case ir.Arithmetic() if not scope.count:
+            return pa.nulls(0, value_type(expr.type))  # no row, so no error either
         case ir.Arithmetic():
             return _arithmetic(expr, evaluate(expr.left, scope), evaluate(expr.right, scope))
         case ir.TextMatch() | ir.Bm25() | ir.Nearest() | ir.Rrf():

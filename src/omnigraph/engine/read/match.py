@@ -9,6 +9,7 @@ import numpy as np
 
 from omnigraph.compiler.query import ir
 from omnigraph.engine.arrow import pa
+from omnigraph.engine.expr.evaluate import can_fail
 from omnigraph.engine.expr.order import equal_codes
 from omnigraph.engine.read.candidates import Candidates
 from omnigraph.engine.read.column import Mask, Positions
@@ -34,7 +35,8 @@ class _Block:
         self._outer = outer
         self._depth = depth
         self._todo = list(block.traversals)
-        self._filters = list(block.filters)
+        self._filters = [one for one in block.filters if not _fails_alone(one)]
+        self._fatal = [one for one in block.filters if _fails_alone(one)]
         self._candidates = {one.var: Candidates(run, one) for one in block.bindings}
 
     def rows(self, *, only_existence: bool = False) -> Relation:
@@ -48,6 +50,8 @@ class _Block:
             relation = self._where(relation, late)
         for negation in self._block.negations:
             relation = self._without(relation, negation)
+        for one in self._fatal:
+            relation = self._where(relation, one)
         return relation
 
     # --- joining one group of connected variables ---
@@ -283,6 +287,11 @@ class _Block:
                 grown[var] = np.concatenate([found[var][matches], missing])
             record.rows = len(rows) + len(alone)
         return Relation(len(rows) + len(alone), grown)
+
+
+def _fails_alone(one: ir.Filter) -> bool:
+    """A condition on constants that may end in an error, which needs a row that all others keep."""
+    return not one.variables and can_fail(one.expr)
 
 
 def _walk_text(step: ir.Traversal) -> str:
