@@ -307,6 +307,19 @@ def test_a_missing_file_and_an_unknown_mode_are_said_so(world, tmp_path):
         world.graph.load("", mode="upsert")
 
 
+@pytest.mark.parametrize("key", [None, "once"])
+@pytest.mark.parametrize("item", [{"type": "Person", "data": {"name": "a"}}, 5, None])
+def test_an_item_that_is_no_line_is_said_so(world, item, key):
+    with pytest.raises(InputError, match=f"item 2 of data must be a line .* {type(item).__name__}"):
+        world.graph.load([json.dumps(person("b")), item], mode="append", idempotency_key=key)
+    assert world.graph.load([b"", bytearray(b"")], mode="append").total_entities == 0
+
+
+def test_a_folder_is_no_file(world, tmp_path):
+    with pytest.raises(InputError, match="cannot read data file"):
+        world.graph.load(tmp_path, mode="append")
+
+
 def test_a_failed_load_leaves_no_new_branch(world):
     with pytest.raises(ConstraintViolationError):
         world.load(edge("Knows", "x", "y"), branch="new", from_branch="main")

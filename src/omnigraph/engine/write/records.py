@@ -18,7 +18,7 @@ from typing import Any, Final
 import orjson
 
 from omnigraph.compiler.diagnostics import closest
-from omnigraph.errors import LimitExceededError, NotFoundError, RecordError
+from omnigraph.errors import InputError, LimitExceededError, NotFoundError, RecordError
 from omnigraph.model.limits import LOAD_LINE_BYTES_MAX, LOAD_REQUEST_BYTES_MAX
 from omnigraph.model.schema import Catalog, EdgeType, NodeType
 
@@ -91,12 +91,14 @@ def _lines(data: Data) -> Iterator[Iterator[bytes]]:
     if isinstance(data, os.PathLike):
         path = os.fspath(data)
         try:
-            size = os.path.getsize(path)
-            with open(path, "rb") as file:
-                _require_size(size)
-                yield _bounded(file)
+            file = open(path, "rb")  # noqa: SIM115 - closed below; what is read out there is not ours
         except FileNotFoundError as cause:
             raise NotFoundError(f"No such file: '{path}'", kind="file", name=path) from cause
+        except OSError as cause:
+            raise InputError(f"cannot read data file '{path}': {cause.strerror}") from cause
+        with file:
+            _require_size(os.fstat(file.fileno()).st_size)
+            yield _bounded(file)
         return
     if isinstance(data, str | bytes):
         body = data.encode(errors="surrogatepass") if isinstance(data, str) else data
@@ -107,7 +109,13 @@ def _lines(data: Data) -> Iterator[Iterator[bytes]]:
 
 
 def _split(items: Iterable[str | bytes]) -> Iterator[bytes]:
-    for item in items:
+    for number, item in enumerate(items):
+        if not isinstance(item, str | bytes | bytearray | memoryview):
+            raise InputError(
+                f"load: item {number + 1} of data must be a line (str or bytes), got "
+                f"{type(item).__name__}",
+                hint="write each record as a line of JSON: json.dumps(record)",
+            )
         text = item.encode(errors="surrogatepass") if isinstance(item, str) else bytes(item)
         yield from io.BytesIO(text) if text else (b"",)
 
