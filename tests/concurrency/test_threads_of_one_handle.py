@@ -40,6 +40,31 @@ def test_updates_and_inserts_of_many_threads_all_land(tmp_path):
     assert len(rows) == 4 + 20
 
 
+def test_a_branch_is_made_and_written_while_others_read(tmp_path):
+    with Graph.init(tmp_path / "g.omni", SCHEMA, durability="process", maintenance=None) as graph:
+        graph.mutate(QUERIES, "put", params={"name": "a", "n": 1})
+        done = threading.Event()
+
+        def read() -> int:
+            rounds = 0
+            while not done.is_set():
+                assert graph.query(QUERIES, "all").to_pylist() == [{"c.name": "a", "c.n": 1}]
+                assert len(graph.commits()) == 2
+                rounds += 1
+            return rounds
+
+        with ThreadPoolExecutor(2) as threads:
+            reading = [threads.submit(read) for _ in range(2)]
+            try:
+                for number in range(20):
+                    graph.create_branch(f"b{number}")
+                    put = {"name": "b", "n": number}
+                    graph.mutate(QUERIES, "put", params=put, branch=f"b{number}")
+            finally:
+                done.set()
+            assert all(one.result() for one in reading)
+
+
 PAIR_SCHEMA = SCHEMA + " node Other { name: String @key }"
 BOTH = "\n".join(
     [

@@ -40,7 +40,8 @@ class Forks:
         A fork that is there already and has not moved is fine. One that moved raises
         AlreadyExistsError: the caller knows whether anybody refers to it.
         """
-        source = self._handles.at(location, source_branch, version)
+        # Lance locks the handle meanwhile, and others are reading through the shared one.
+        source = self._handles.unshared(location, source_branch, version)
         uri = self._handles.uri(location, branch_id)
         with translated(uri, doing="fork table"):
             try:

@@ -190,7 +190,7 @@ class Handles:
         return dataset
 
     def unshared(self, location: str, branch: str | None, version: int) -> Any:
-        """A handle of one's own, for the few calls that move the handle they are made on."""
+        """A handle of one's own, for the few calls that move or lock the one they are made on."""
         return self._load(location, branch, version)
 
     def head(self, location: str, branch: str | None) -> Any:

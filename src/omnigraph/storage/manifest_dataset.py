@@ -156,7 +156,7 @@ class ManifestDatasets:
         if found:
             # A fork's first version has the number of the one it was made from.
             with self._opening(opened.branch_id, opened.version):
-                own = opened.dataset.read_transaction(opened.version)
+                own = self._unshared(opened).read_transaction(opened.version)
             found = [key for key in found if own is None or own.uuid not in key]
         return list(found)
 
@@ -316,7 +316,7 @@ class ManifestDatasets:
     def fork(self, opened: Opened, branch_id: str) -> None:
         """Make a Lance branch at exactly the opened version."""
         with self._writing(branch_id):
-            opened.dataset.create_branch(branch_id)
+            self._unshared(opened).create_branch(branch_id)
         if self._root.local_path is not None:
             folder = self._local(branch_folder(MANIFEST, branch_id))
             self._flusher.flush_tree(folder)
@@ -406,6 +406,10 @@ class ManifestDatasets:
             storage_options=self._root.storage_options,
             session=self._session,
         )
+
+    def _unshared(self, opened: Opened) -> Any:
+        """A handle of one's own: the few calls that lock theirs would fail other threads'."""
+        return self._dataset(opened.branch_id, opened.version)
 
     @contextmanager
     def _opening(self, branch_id: str | None, version: int | None = None) -> Iterator[None]:
