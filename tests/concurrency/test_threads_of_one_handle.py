@@ -7,6 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from lance import LanceDataset
 
 from omnigraph import Graph
 from omnigraph.errors import InputError
@@ -40,29 +41,25 @@ def test_updates_and_inserts_of_many_threads_all_land(tmp_path):
     assert len(rows) == 4 + 20
 
 
-def test_a_branch_is_made_and_written_while_others_read(tmp_path):
+def test_no_thread_meets_the_lock_that_making_a_branch_puts_on_a_handle(tmp_path, monkeypatch):
+    """The library locks the handle while it makes a branch from it; who uses it then is refused."""
+    made_from = []
+    real = LanceDataset.create_branch
+
+    def watched(dataset, *args, **options):
+        made_from.append(dataset)
+        return real(dataset, *args, **options)
+
+    monkeypatch.setattr(LanceDataset, "create_branch", watched)
     with Graph.init(tmp_path / "g.omni", SCHEMA, durability="process", maintenance=None) as graph:
         graph.mutate(QUERIES, "put", params={"name": "a", "n": 1})
-        done = threading.Event()
-
-        def read() -> int:
-            rounds = 0
-            while not done.is_set():
-                assert graph.query(QUERIES, "all").to_pylist() == [{"c.name": "a", "c.n": 1}]
-                assert len(graph.commits()) == 2
-                rounds += 1
-            return rounds
-
-        with ThreadPoolExecutor(2) as threads:
-            reading = [threads.submit(read) for _ in range(2)]
-            try:
-                for number in range(20):
-                    graph.create_branch(f"b{number}")
-                    put = {"name": "b", "n": number}
-                    graph.mutate(QUERIES, "put", params=put, branch=f"b{number}")
-            finally:
-                done.set()
-            assert all(one.result() for one in reading)
+        graph.create_branch("b")
+        graph.mutate(QUERIES, "put", params={"name": "b", "n": 1}, branch="b")
+        rooms = graph._core.rooms
+        shared = [*rooms.tables._handles._open.values()]
+        shared += (rooms.manifests.last_known(one.id).opened.dataset for one in rooms.refs.list())
+        assert len(made_from) == 2, "one of the manifest, one of the table"
+        assert not {id(one) for one in made_from} & {id(one) for one in shared}
 
 
 PAIR_SCHEMA = SCHEMA + " node Other { name: String @key }"
