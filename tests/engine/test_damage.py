@@ -97,6 +97,66 @@ def test_what_an_unreadable_branch_needs_survives_cleanup(graph):
         assert names(fresh, branch="b") == before
 
 
+def test_an_unreadable_branch_is_not_taken_for_absent(graph):
+    body = path(graph, REF).read_bytes()
+    graph.delete_branch("other")
+    path(graph, REF).write_bytes(body[:-20])
+    with pytest.raises(CorruptGraphError, match="'b' cannot be read"):
+        graph.diff("main", "b")
+    # What this drops for good is that branch's data too, so it stays until the branch is known.
+    graph.apply_schema("node Other { name: String @key }", allow_data_loss=True)
+    path(graph, REF).write_bytes(body)
+    assert names(graph, branch="b") == ["ada", "bob", "eve"]
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda body: body[:-1], lambda body: bytes(len(body)), lambda body: body[:-30]]
+)
+def test_a_damaged_deletion_file_is_damage_whatever_the_library_calls_it(graph, damage):
+    people = [f'{{"type":"Person","data":{{"name":"p{number}"}}}}' for number in range(9)]
+    graph.load("\n".join(people), mode="append")
+    before = graph.commits(limit=1)[0].graph_commit_id
+    graph.mutate('query d() { delete Person where name = "p3" }')
+    (file,) = path(graph, "nodes").glob("*/_deletions/*.arrow")
+    file.write_bytes(damage(file.read_bytes()))
+    with reopened(graph) as again, pytest.raises(CorruptGraphError, match="_deletions") as raised:
+        list(again.export())
+    assert not raised.value.retryable
+    with reopened(graph) as again, pytest.raises(CorruptGraphError, match="nodes/"):
+        again.diff(before, "main")
+
+
+def test_a_damaged_reference_of_a_table_is_no_outage_to_health(graph):
+    for file in path(graph, "nodes").glob("*/_refs/branches/*.json"):
+        file.write_bytes(file.read_bytes()[:-9])
+    add(graph, "x1", "x2", "x3")
+    with reopened(graph) as again:
+        assert any("nodes/" in line for line in again.health().damage)
+
+
+def test_a_version_that_says_it_is_another_is_damage(graph):
+    versions = sorted(path(graph, "nodes").glob("*/_versions/*.manifest"))
+    newest, older = versions[:2] if versions[0].parent == versions[1].parent else versions[1:3]
+    newest.write_bytes(older.read_bytes())
+    with reopened(graph) as again, pytest.raises(CorruptGraphError, match=newest.name):
+        list(again.export())
+
+
+@pytest.mark.parametrize("column", [b"row_count", b"location", b"metadata"])
+def test_a_column_of_the_manifest_with_another_name_is_damage(graph, column):
+    newest = min(path(graph, "__manifest/_versions").glob("*.manifest"))
+    newest.write_bytes(newest.read_bytes().replace(column, b"x" + column[1:]))
+    with pytest.raises(CorruptGraphError):
+        names(reopened(graph))
+
+
+def test_a_folder_in_the_place_of_a_reference_is_damage(graph):
+    path(graph, REF).unlink()
+    path(graph, REF).mkdir()
+    with reopened(graph) as again, pytest.raises(CorruptGraphError, match=REF):
+        names(again, branch="b")
+
+
 def test_an_unreadable_branch_is_listed_and_deleted_by_the_command_line(graph, capsys):
     path(graph, REF).write_bytes(b"{")
     assert entry(["branch", "list", "--store", graph.uri, "--json"]) == 0

@@ -212,7 +212,9 @@ def diff(core: Core, from_ref: str, to_ref: str, wanted: ChangeFilter) -> Change
 
 def resolve(core: Core, ref: str) -> Snapshot:
     """A branch by its name, or any other read target."""
-    if ref in (branch.name for branch in core.rooms.refs.list()):
+    if (
+        core.rooms.manifests.refs.find(ref) is not None
+    ):  # an unreadable reference is an error, not absent
         return core.head(ref)
     try:
         return core.snapshot(at=ref)

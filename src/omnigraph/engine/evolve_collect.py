@@ -23,6 +23,9 @@ Pin = tuple[str, str | None, int]
 
 def collect_dropped(core: Core, evolution: Evolution, before: Snapshot, after: Snapshot) -> None:
     """Remove dropped types altogether, and of tables that lost a property all older versions."""
+    if core.rooms.refs.unreadable():
+        logger.warning("the past stays", extra={"why": "what a branch shows cannot be read"})
+        return
     live = _live_pins(core)
     for key in evolution.dropped:
         entry = before.entries[key]

@@ -40,7 +40,9 @@ _DAMAGE: Final = (
     "correct footer",
     "parser error",
     "negative or overflowing position",
+    "is a directory",
 )
+_JSON: Final = re.compile(r"\bat line \d+ column \d+")
 # What is said when a store cannot be reached or will not let us: nothing about the bytes in it.
 _AWAY: Final = (
     "os error",
@@ -89,7 +91,8 @@ def is_missing(cause: BaseException) -> bool:
 def is_damage(cause: BaseException) -> bool:
     """Whether the library says that the bytes are there but make no sense."""
     text = str(cause).lower()
-    return is_panic(cause) or any(words in text for words in _DAMAGE)
+    told = any(words in text for words in _DAMAGE) or _JSON.search(text) is not None
+    return told or is_panic(cause)
 
 
 def is_damaged_version(cause: BaseException) -> bool:

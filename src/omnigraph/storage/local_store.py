@@ -13,6 +13,7 @@ from typing import Final
 
 from omnigraph.errors import StorageUnavailableError
 from omnigraph.model.ports import StoredObject, World
+from omnigraph.storage.faults import corrupt
 from omnigraph.storage.layout import LOCKS, OBJECTS_LOCK
 from omnigraph.storage.lock_files import LockFile
 
@@ -160,6 +161,8 @@ class LocalObjects:
     def _faults(self, key: str, verb: str) -> Iterator[None]:
         try:
             yield
+        except IsADirectoryError as cause:
+            raise corrupt(key, doing=verb, reason="it is a folder") from cause
         except OSError as cause:
             uri = str(self._folder / key)
             reason = cause.strerror or str(cause)
