@@ -150,6 +150,15 @@ def test_a_column_of_the_manifest_with_another_name_is_damage(graph, column):
         names(reopened(graph))
 
 
+@pytest.mark.parametrize("folder", ["__manifest", "nodes/*"])
+def test_a_column_of_a_type_that_is_none_is_damage(graph, folder):
+    for newest in {min(one.glob("*")) for one in path(graph).glob(f"{folder}/_versions")}:
+        body = newest.read_bytes()
+        newest.write_bytes(body.replace(b"uint64", b"ujnt64").replace(b"int32", b"ijt32"))
+    with pytest.raises(CorruptGraphError):
+        list(reopened(graph).export())
+
+
 def test_a_folder_in_the_place_of_a_reference_is_damage(graph):
     path(graph, REF).unlink()
     path(graph, REF).mkdir()

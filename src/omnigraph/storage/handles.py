@@ -239,16 +239,18 @@ class Handles:
         if version is not None:
             self._require_whole(location, branch, version)
         try:
-            return lance.dataset(
+            dataset = lance.dataset(
                 self.uri(location, branch),
                 version=version,
                 session=self.session,
                 storage_options=self._options,
             )
+            _ = dataset.schema  # Lance reads it only now, and panics over a type it does not know
         except BaseException as cause:
             if not is_foreign(cause):
                 raise
             raise self._cannot_open(cause, location, branch, version) from cause
+        return dataset
 
     def _require_whole(self, location: str, branch: str | None, version: int) -> None:
         """Look before Lance does: it panics over some of what it finds in a damaged file."""

@@ -400,12 +400,14 @@ class ManifestDatasets:
         )
 
     def _dataset(self, branch_id: str | None, version: int | None) -> Any:
-        return lance.dataset(
+        dataset = lance.dataset(
             self._root.child(branch_folder(MANIFEST, branch_id)),
             version=version,
             storage_options=self._root.storage_options,
             session=self._session,
         )
+        _ = dataset.schema  # Lance reads it only now, and panics over a type it does not know
+        return dataset
 
     def _unshared(self, opened: Opened) -> Any:
         """A handle of one's own: the few calls that lock theirs would fail other threads'."""
