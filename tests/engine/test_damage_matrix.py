@@ -207,9 +207,14 @@ def harm(path: Path, damage: Callable[[bytes], bytes | None]) -> bytes | None:
 
 
 def names_it(error: CorruptGraphError, path: str) -> bool:
-    """Whether the error points at the file, or at the folder of the table that it belongs to."""
+    """Whether the error points at the file, or at the folder of the table that it belongs to.
+
+    A bit in a name that a file holds makes another name: then what it leads to is missing, and the
+    error says so and where it was led from.
+    """
     part = str(error.facts["part"])
-    return part == path or path.startswith(f"{part}/") or "/".join(part.split("/")[:2]) in path
+    told = part == path or path.startswith(f"{part}/") or "/".join(part.split("/")[:2]) in path
+    return told or path in str(error) or "/".join(path.split("/")[:2]) in part
 
 
 def judged(case: str, uri: str, truth: dict, path: str, *, exact: bool) -> Iterator[str]:

@@ -38,7 +38,7 @@ from omnigraph.storage.manifest_rows import (
     tail_table,
 )
 from omnigraph.storage.objects import Root
-from omnigraph.storage.ref_files import RefFiles
+from omnigraph.storage.ref_files import RefFiles, ref_key
 from omnigraph.storage.retired import RetiredFiles
 from omnigraph.storage.sidecar import Sidecar, Sidecars
 
@@ -329,14 +329,16 @@ class ManifestStore:
         try:
             opened = self.datasets.open_latest(branch_id)
         except NotFoundError as cause:
-            if branch_id is None or self.refs.of_id(branch_id) is None:
+            branch = None if branch_id is None else self.refs.of_id(branch_id)
+            if branch is None:
                 raise
+            # Either the folder went or the id in the reference is not what was written there.
             folder = f"{branch_folder(MANIFEST, branch_id)}/_versions"
-            raise corrupt(folder, doing="open the branch", reason=str(cause)) from cause
+            reason = f"{cause}, although '{ref_key(branch.name)}' names it"
+            raise corrupt(folder, doing="open the branch", reason=reason) from cause
         known = self._read_sound(opened)
-        stamped = (
-            opened.stamp == INTERNAL_SCHEMA_VERSION
-        )  # nothing explains a stamp that was cut short
+        # Nothing explains a stamp that was cut short.
+        stamped = opened.stamp == INTERNAL_SCHEMA_VERSION
         if not stamped or not self.datasets.is_followed(opened) or self._explained(known):
             return known
         # The sidecar goes after the version has come, so the order of these looks matters.
