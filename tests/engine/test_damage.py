@@ -404,15 +404,34 @@ def test_what_a_power_cut_tore_is_undone_or_finished_by_its_sidecar(graph, part)
         assert "zoe" in names(fresh)
 
 
-def test_a_moved_graph_says_where_its_branches_still_look(graph, tmp_path):
+@pytest.mark.parametrize("original", ["gone", "still there"])
+def test_a_moved_or_copied_graph_never_reads_the_files_of_the_original(graph, tmp_path, original):
     graph.close()
-    shutil.move(graph.uri, tmp_path / "moved.omni")
-    with Graph.open(str(tmp_path / "moved.omni"), mode=OpenMode.READ_ONLY) as moved:
+    made_at, elsewhere = graph.uri, tmp_path / "elsewhere.omni"
+    shutil.copytree(made_at, elsewhere)
+    if original == "gone":
+        shutil.rmtree(made_at)
+    with Graph.open(str(elsewhere), mode=OpenMode.READ_ONLY) as moved:
         assert names(moved) == ["ada", "bob"]
         with pytest.raises(CorruptGraphError) as caught:
             list(moved.export(branch="b"))
     assert "moved or copied" in str(caught.value)
+    assert str(caught.value.facts["made_at"]).startswith(made_at)
     assert not caught.value.retryable
+    with Graph.open(str(elsewhere)) as moved:
+        moved.create_branch("young")
+        add(moved, "zoe", branch="young")  # what is made here is at home here
+        moved.merge("young")
+        assert "zoe" in names(moved)
+
+
+def test_a_graph_is_at_home_where_a_link_leads_to_it(graph, tmp_path):
+    graph.close()
+    shutil.move(graph.uri, tmp_path / "moved.omni")
+    os.symlink(tmp_path / "moved.omni", graph.uri)
+    for uri in (graph.uri, str(tmp_path / "moved.omni")):
+        with Graph.open(uri, mode=OpenMode.READ_ONLY) as moved:
+            assert list(moved.export(branch="b"))
 
 
 def test_the_reference_key_of_the_tests_is_right():

@@ -1,9 +1,12 @@
-"""Which file of a table is to blame: looked for only after a read has failed."""
+"""Which file is to blame for a read that has failed, and whose files a dataset reads."""
 
 from __future__ import annotations
 
 import os
 from typing import Any, Final
+
+from omnigraph.errors import CorruptGraphError
+from omnigraph.storage.objects import Root
 
 _MAGIC: Final = {".lance": b"LANC", ".arrow": b"ARROW1"}
 
@@ -11,9 +14,6 @@ _MAGIC: Final = {".lance": b"LANC", ".arrow": b"ARROW1"}
 def blamed(dataset: Any, folder: str, root: str) -> str | None:
     """What to point at, relative to the graph where it lies there; None if nothing can be told."""
     try:
-        elsewhere = foreign_base(dataset, root)
-        if elsewhere is not None:
-            return f"{elsewhere} (the graph was moved or copied from there)"
         path = _damaged_file(dataset, folder)
     except (OSError, ValueError, RuntimeError):
         return None
@@ -37,6 +37,18 @@ def _damaged_file(dataset: Any, folder: str) -> str | None:
     return None
 
 
+def require_home(dataset: Any, root: Root, folder: str) -> None:
+    """Nothing may read another graph's files: branches of a copy point to where it was made."""
+    other = foreign_base(dataset, root.local_path or root.uri)
+    if other is not None:
+        raise CorruptGraphError(
+            f"the graph was moved or copied: '{folder}' still reads from '{other}'",
+            hint="open it where it was made; only a graph without branches can be moved or copied",
+            part=folder,
+            made_at=other,
+        )
+
+
 def foreign_base(dataset: Any, root: str) -> str | None:
     """A folder outside the graph that the dataset reads from; None if there is none.
 
@@ -47,6 +59,8 @@ def foreign_base(dataset: Any, root: str) -> str | None:
 
 
 def _is_below(path: str, root: str) -> bool:
+    if "://" in root:
+        return path.startswith(f"{root}/")
     return os.path.realpath(path).startswith(os.path.realpath(root) + os.sep)
 
 

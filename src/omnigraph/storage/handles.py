@@ -21,7 +21,7 @@ from omnigraph.model.limits import (
     TABLE_HANDLES_MAX,
 )
 from omnigraph.model.ports import ObjectStore, World
-from omnigraph.storage.damage import blamed
+from omnigraph.storage.damage import blamed, require_home
 from omnigraph.storage.durable import Flusher
 from omnigraph.storage.faults import (
     as_ours,
@@ -250,6 +250,8 @@ class Handles:
             if not is_foreign(cause):
                 raise
             raise self._cannot_open(cause, location, branch, version) from cause
+        if branch is not None:
+            require_home(dataset, self.root, branch_folder(location, branch))
         return dataset
 
     def _require_whole(self, location: str, branch: str | None, version: int) -> None:

@@ -26,7 +26,6 @@ from omnigraph.model.ports import ObjectStore
 from omnigraph.model.schema import Catalog, PropertyType
 from omnigraph.storage.arrow_schema import property_type
 from omnigraph.storage.column_types import standard_schema
-from omnigraph.storage.damage import foreign_base
 from omnigraph.storage.faults import as_ours, is_damage, is_foreign, is_missing, reason_of
 from omnigraph.storage.layout import MANIFEST, RECOVERY, branch_folder
 from omnigraph.storage.manifest_dataset import ManifestDatasets, Opened
@@ -123,8 +122,6 @@ class LegacyGraph:
 
     def tail(self, opened: Opened) -> Tail:
         """What a tail of ours would say of the newest version of an old line."""
-        folder = branch_folder(MANIFEST, opened.branch_id)
-        self.check_home(opened.dataset, folder)
         rows = self._datasets.all_rows(opened)
         kinds = _by_kind(rows)
         entries = read_entries(kinds)
@@ -140,17 +137,6 @@ class LegacyGraph:
             },
             commits=tuple(commits) or (_missing_genesis(schema),),
         )
-
-    def check_home(self, dataset: Any, folder: str) -> None:
-        """Nothing may read another graph's files: those of a copy point to where it was made."""
-        home = self._root.local_path
-        other = None if home is None else foreign_base(dataset, home)
-        if other is not None:
-            raise CorruptGraphError(
-                f"the graph was moved or copied: '{folder}' still reads from '{other}'",
-                hint="open it where it was made; only a graph without branches can be moved",
-                part=folder,
-            )
 
     def branches(self, main: Opened) -> list[OldBranch]:
         """The user's branches, by name."""

@@ -19,6 +19,7 @@ from omnigraph.model.graph import TableEntry
 from omnigraph.model.schema import Catalog
 from omnigraph.storage.arrow_schema import arrow_schema
 from omnigraph.storage.column_types import standard_schema
+from omnigraph.storage.damage import require_home
 from omnigraph.storage.delta import FragmentKey, fragment_keys
 from omnigraph.storage.faults import is_foreign
 from omnigraph.storage.layout import branch_folder
@@ -100,7 +101,7 @@ class OldTables:
                 version=entry.version,
                 storage_options=self._root.storage_options,
             )
-            self._manifests.legacy.check_home(dataset, folder)
+            require_home(dataset, self._root, folder)
             schema: pa.Schema = dataset.schema
             pin = (entry.location, entry.branch, entry.version)
             if pin not in self._pins:

@@ -31,7 +31,7 @@ from omnigraph.errors import (
 from omnigraph.model.limits import INTERNAL_SCHEMA_VERSION
 from omnigraph.model.ports import ObjectStore, World
 from omnigraph.model.steps import Step
-from omnigraph.storage.damage import blamed
+from omnigraph.storage.damage import blamed, require_home
 from omnigraph.storage.durable import Flusher
 from omnigraph.storage.faults import (
     corrupt,
@@ -407,6 +407,8 @@ class ManifestDatasets:
             session=self._session,
         )
         _ = dataset.schema  # Lance reads it only now, and panics over a type it does not know
+        if branch_id is not None:
+            require_home(dataset, self._root, branch_folder(MANIFEST, branch_id))
         return dataset
 
     def _unshared(self, opened: Opened) -> Any:
