@@ -20,6 +20,7 @@ from stories import BY_NAME, PAIR, SCHEMA, SEED, build
 from test_crash_matrix import PAST_FAILING, cases, undisturbed
 
 from omnigraph import Graph
+from omnigraph.cli.failure import interrupted_line
 from omnigraph.model.ports import World
 from omnigraph.model.steps import Step
 from omnigraph.storage.lease import Leases
@@ -278,3 +279,12 @@ def test_a_second_interrupt_while_the_write_settles_itself(tmp_path, first, seco
     assert told is None or told == (content(uri) != before), "the message is not true"
     with Graph.open(uri, durability="process") as graph:
         graph.mutate(PAIR, "after")
+
+
+def test_an_interrupt_behind_the_write_tells_of_the_commit(wide):
+    """The handle is closed and the answer is being shown: the commit is made all the same."""
+    commit = wide.load(rows("shown"), mode="append").commit
+    wide.close()
+    assert interrupted_line(KeyboardInterrupt()) == (
+        f"interrupted; the last commit was {commit.graph_commit_id}"
+    )

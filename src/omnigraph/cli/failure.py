@@ -16,7 +16,7 @@ from omnigraph.errors import (
     PreconditionFailedError,
     RowLevelCasContentionError,
 )
-from omnigraph.storage.outcome import outcome_told
+from omnigraph.storage.outcome import last_commit_made, outcome_told
 
 EXIT_ERROR = 1
 EXIT_USAGE = 2
@@ -44,6 +44,8 @@ def interrupted_line(interrupt: BaseException) -> str:
     """What to tell somebody who pressed Ctrl-C: whether the change was made."""
     # The library that reads the command line wraps the interrupt in one of its own.
     told = outcome_told(interrupt.__cause__ or interrupt)
+    if told is None and (made := last_commit_made()) is not None:
+        told = f"the last commit was {made}"  # it struck behind the write, as the answer was shown
     return f"interrupted; {told or 'nothing was committed'}"
 
 

@@ -7,6 +7,12 @@ from typing import Final
 _MARK: Final = "omnigraph: "
 
 
+class _Process:
+    """What a process has to say when it is interrupted after all its handles are closed."""
+
+    last_commit_id: str | None = None
+
+
 class Outcome:
     """Nothing, a commit, or (while it is being made) nobody knows which."""
 
@@ -21,6 +27,7 @@ class Outcome:
     def land(self) -> None:
         assert self._commit_id is not None, "what lands was begun"
         self._known = True
+        _Process.last_commit_id = self._commit_id
 
     def come_to_nothing(self) -> None:
         self._commit_id, self._known = None, True
@@ -40,6 +47,11 @@ def tell_last_commit(interrupt: BaseException, commit_id: str | None) -> None:
     """Say which commit was the last one, if the interrupt fell outside a write."""
     if commit_id is not None and outcome_told(interrupt) is None:
         interrupt.add_note(f"{_MARK}the last commit was {commit_id}")
+
+
+def last_commit_made() -> str | None:
+    """The newest commit that this process made, through any handle; None if it made none."""
+    return _Process.last_commit_id
 
 
 def outcome_told(interrupt: BaseException) -> str | None:

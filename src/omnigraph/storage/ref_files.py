@@ -143,10 +143,12 @@ class RefFiles:
         if not name or not _encodable(name):
             return None
         key = ref_key(name)
-        inherited = self._of_old_graph([key])
+        found = self._store.read(key)
+        # Without the reference it may be a branch of an older format. If that cannot be found out,
+        # nobody may say that there is no such branch.
+        inherited = self._of_old_graph([key] if found is not None else [])
         if inherited is not None:
             return inherited.get(name)
-        found = self._store.read(key)
         return decode_ref(key, found.body) if found is not None else None
 
     def all(self) -> Iterator[Branch]:
