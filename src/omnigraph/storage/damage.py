@@ -39,7 +39,7 @@ def _damaged_file(dataset: Any, folder: str) -> str | None:
 
 def require_home(dataset: Any, root: Root, folder: str) -> None:
     """Nothing may read another graph's files: branches of a copy point to where it was made."""
-    other = foreign_base(dataset, root.local_path or root.uri)
+    other = _foreign_base(dataset, root.local_path or root.uri)
     if other is not None:
         raise CorruptGraphError(
             f"the graph was moved or copied: '{folder}' still reads from '{other}'",
@@ -49,7 +49,7 @@ def require_home(dataset: Any, root: Root, folder: str) -> None:
         )
 
 
-def foreign_base(dataset: Any, root: str) -> str | None:
+def _foreign_base(dataset: Any, root: str) -> str | None:
     """A folder outside the graph that the dataset reads from; None if there is none.
 
     Branches hold absolute paths, so those of a graph that was moved or copied point away from it.

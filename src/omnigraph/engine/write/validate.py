@@ -58,14 +58,7 @@ def look_up(changes: Changes, stored: Stored) -> None:
 def validate_values(changes: Changes, catalog: Catalog, found: Findings) -> None:
     """The first half: each value by itself. `found` may already hold values of wrong types."""
     for change in _ordered(changes, catalog):
-        check_values(
-            change.entity,
-            change.rows,
-            found,
-            place_of=change.place_of,
-            absent=change.absent,
-            misfits=change.misfits,
-        )
+        _check_own_values(change, found)
     found.raise_if_any()
 
 
@@ -75,7 +68,13 @@ def with_good_values(changes: Changes, found: Findings) -> Changes:
 
 
 def _with_good_values(change: TableChange, found: Findings) -> TableChange:
-    bad = check_values(
+    bad = _check_own_values(change, found)
+    bad[[row for row, _ in change.misfits]] = True
+    return change.without(bad)
+
+
+def _check_own_values(change: TableChange, found: Findings) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    return check_values(
         change.entity,
         change.rows,
         found,
@@ -83,8 +82,6 @@ def _with_good_values(change: TableChange, found: Findings) -> TableChange:
         absent=change.absent,
         misfits=change.misfits,
     )
-    bad[[row for row, _ in change.misfits]] = True
-    return change.without(bad)
 
 
 def validate_rows(changes: Changes, catalog: Catalog, stored: Stored, found: Findings) -> None:
