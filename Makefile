@@ -14,13 +14,14 @@ help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 setup: $(STAMP) ## make the virtual environment and install everything into it
+	@$(BIN)/python -m compileall -q src
 
 # The stamp is newer than pyproject.toml exactly when the environment matches it.
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "OmniGraph needs Python 3.11 or newer; try: make PYTHON=python3.11 ...")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group dev
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[all]' --group dev
 	@touch $@
 
 demo: $(STAMP) ## show everything on a graph of this machine's packages; writes omnigraph-demo/report.html
@@ -44,8 +45,9 @@ fmt: $(STAMP) ## format the code and mend what ruff can mend
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix --exit-zero .
 
-docs: $(STAMP) ## rewrite the generated half of the reference pages
+docs: $(STAMP) ## rewrite the generated pages and the picture of the code
 	@$(BIN)/python tools/reference.py
+	@$(BIN)/python tools/architecture.py
 
 site: $(STAMP) ## build the documents as a web site in site/
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group docs

@@ -106,7 +106,7 @@ def in_turns(
 def shape(graph: Graph) -> dict[str, Any]:
     """What is on disk."""
     health = graph.health()
-    manifest = graph._core.rooms.manifests.fresh(None)  # noqa: SLF001
+    manifest = graph._core.store.manifests.fresh(None)  # noqa: SLF001
     return {
         "bytes": size(graph.uri),
         "fragments": {one.type_key: one.fragments for one in health.datasets},

@@ -17,11 +17,12 @@ from omnigraph.compiler.schema import OldSchemas
 from omnigraph.model.changeset import Changeset, Lineage, TableUpdate
 from omnigraph.model.graph import SchemaRecord, TableEntry
 from omnigraph.model.ports import World
-from omnigraph.storage.manifest import ManifestStore
-from omnigraph.storage.objects import Root, open_store
-from omnigraph.storage.publisher import Publisher
-from omnigraph.storage.ref_files import MAIN_BRANCH
-from omnigraph.storage.refs import Refs
+from omnigraph.storage.commit.sidecar import Sidecars
+from omnigraph.storage.manifest.publisher import Publisher
+from omnigraph.storage.manifest.ref_files import MAIN_BRANCH
+from omnigraph.storage.manifest.refs import Refs
+from omnigraph.storage.manifest.store import ManifestStore
+from omnigraph.storage.objects.root import Root, open_store
 
 TABLES, HISTORY = (1, 200), (0, 300)
 
@@ -36,7 +37,9 @@ def graph(folder: Path, tables: int, commits: int) -> Refs:
     world = World(durability="process")
     root = Root.parse(str(folder), {})
     store = open_store(root, world)
-    manifests = ManifestStore(root, world, store, old_schemas=OldSchemas())
+    manifests = ManifestStore(
+        root, world, store, old_schemas=OldSchemas(), unfinished=Sidecars(store).follows
+    )
     keys = [f"node:T{number:03}" for number in range(tables)]
 
     def lineage() -> Lineage:

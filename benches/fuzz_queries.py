@@ -16,8 +16,7 @@ from random import Random
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "compiler"))
 
-from query_texts import TreeMaker, damaged
-from test_query_docs import CATALOG, EXAMPLES
+from query_texts import CATALOG, EXAMPLES, TreeMaker, damaged
 
 from omnigraph.compiler.query import compile_query, format_source, lint_source, parse_file
 from omnigraph.compiler.query.printer import print_file

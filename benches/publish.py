@@ -18,11 +18,12 @@ from omnigraph.compiler.schema import OldSchemas
 from omnigraph.model.changeset import Changeset, Lineage, TableUpdate
 from omnigraph.model.graph import SchemaRecord, TableEntry
 from omnigraph.model.ports import Durability, World
-from omnigraph.storage.manifest import ManifestStore
-from omnigraph.storage.manifest_rows import tail_table
-from omnigraph.storage.objects import Root, open_store
-from omnigraph.storage.publisher import Publisher
-from omnigraph.storage.ref_files import MAIN_BRANCH
+from omnigraph.storage.commit.sidecar import Sidecars
+from omnigraph.storage.manifest.publisher import Publisher
+from omnigraph.storage.manifest.ref_files import MAIN_BRANCH
+from omnigraph.storage.manifest.rows import tail_table
+from omnigraph.storage.manifest.store import ManifestStore
+from omnigraph.storage.objects.root import Root, open_store
 
 TABLES, HISTORY, TABLES_IN_GRAPH = (1, 10), (0, 100, 1000), 20
 SCHEMA = SchemaRecord(source="node T { name: String @key }\n" * 20, ir="{}", hash="sha256:0")
@@ -34,11 +35,13 @@ class Bench:
     def __init__(self, folder: Path, durability: Durability) -> None:
         self.world = World(durability=durability)
         root = Root.parse(str(folder), {})
+        objects = open_store(root, self.world)
         self.manifests = ManifestStore(
             root,
             self.world,
-            open_store(root, self.world),
+            objects,
             old_schemas=OldSchemas(),
+            unfinished=Sidecars(objects).follows,
         )
         self.publisher = Publisher(self.manifests, self.world)
         self.keys = [f"node:T{number:02}" for number in range(TABLES_IN_GRAPH)]

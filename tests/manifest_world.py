@@ -8,12 +8,13 @@ from omnigraph.compiler.schema import OldSchemas
 from omnigraph.model.changeset import Changeset, Lineage, TableUpdate
 from omnigraph.model.graph import SchemaRecord, TableEntry
 from omnigraph.model.ports import World
-from omnigraph.storage.history import History
-from omnigraph.storage.manifest import ManifestStore
-from omnigraph.storage.objects import Root, open_store
-from omnigraph.storage.publisher import Publisher
-from omnigraph.storage.ref_files import MAIN_BRANCH
-from omnigraph.storage.refs import Refs
+from omnigraph.storage.commit.sidecar import Sidecars
+from omnigraph.storage.manifest.history import History
+from omnigraph.storage.manifest.publisher import Publisher
+from omnigraph.storage.manifest.ref_files import MAIN_BRANCH
+from omnigraph.storage.manifest.refs import Refs
+from omnigraph.storage.manifest.store import ManifestStore
+from omnigraph.storage.objects.root import Root, open_store
 
 SCHEMA = SchemaRecord(source="node Person { name: String }", ir='{"nodes":[]}', hash="sha256:0")
 FAST = World(durability="process")
@@ -46,7 +47,10 @@ class Authority:
     def over(cls, place, world=FAST):
         root = Root.parse(place.uri, place.environ)
         store = open_store(root, world)
-        manifests = ManifestStore(root, world, store, old_schemas=OldSchemas())
+        unfinished = Sidecars(store).follows
+        manifests = ManifestStore(
+            root, world, store, old_schemas=OldSchemas(), unfinished=unfinished
+        )
         forks = DroppedForks()
         refs = Refs(manifests, forks, store, world)
         return cls(
@@ -57,7 +61,7 @@ class Authority:
             publisher=Publisher(manifests, world),
             forks=forks,
             refs=refs,
-            history=History(manifests, refs),
+            history=History(manifests),
         )
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Writes the generated half of the reference pages: errors, limits, commands.
+"""Writes the generated half of the reference pages: errors, limits, commands, functions.
 
     python tools/reference.py            rewrite what stands between the markers of each page
     python tools/reference.py --check    change nothing; exit 1 if a page is out of date
@@ -17,8 +17,9 @@ from pathlib import Path
 import click
 
 from omnigraph import errors
+from omnigraph.cli.call import scope_options
 from omnigraph.cli.main import COMMANDS, root
-from omnigraph.cli.verbs import scope_options
+from omnigraph.compiler.query.functions import FUNCTIONS
 from omnigraph.model import limits
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -140,12 +141,25 @@ def has_help(param: click.Parameter) -> bool:
     return isinstance(param, click.Option) and bool(param.help) and not param.hidden
 
 
+# --- functions -------------------------------------------------------------------------------
+
+
+def functions_text() -> str:
+    lines = ["| function | kind | meaning |", "|---|---|---|"]
+    for made in FUNCTIONS.values():
+        rule = {"any": "null if an argument is", "all": "null if all arguments are"}[made.nulls]
+        says = f"{made.says}; {rule}" if made.kind == "scalar" else made.says
+        lines.append(f"| `{made.call}` | {made.kind} | {says} |")
+    return "\n".join(lines)
+
+
 # --- pages -----------------------------------------------------------------------------------
 
 PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/errors.md": errors_text,
     "docs/reference/limits.md": limits_text,
     "docs/reference/cli.md": commands_text,
+    "docs/reference/query-language.md": functions_text,
 }
 
 

@@ -6,26 +6,27 @@ loads neither Lance nor Arrow nor Spark. Start reading at `omnigraph.engine.grap
 
 from __future__ import annotations
 
+import gc
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from omnigraph import errors, pipeline
     from omnigraph.compiler.query import LintReport
-    from omnigraph.engine.changes import ChangeSet
-    from omnigraph.engine.evolve import SchemaApplyResult
+    from omnigraph.engine.evolve.apply import SchemaApplyResult
     from omnigraph.engine.graph import Graph, OpenMode
+    from omnigraph.engine.history.changes import ChangeSet
+    from omnigraph.engine.load.inputs.sources import Source
+    from omnigraph.engine.load.report import PipelineReport
     from omnigraph.engine.maintain.auto import MaintenancePolicy
     from omnigraph.engine.merge.conflicts import MergePreview, MergeResult
+    from omnigraph.engine.read.blobs import BlobReader
     from omnigraph.engine.read.result import QueryResult
     from omnigraph.engine.results import LoadResult, MutationResult
-    from omnigraph.engine.write.blobs import BlobReader
     from omnigraph.model.graph import Branch, Commit, Snapshot
     from omnigraph.model.plan import SchemaPlan
-    from omnigraph.pipeline.report import PipelineReport
-    from omnigraph.pipeline.sources import Source
-    from omnigraph.storage.audit import RecoveryRecord
-    from omnigraph.storage.sidecar import Sidecar
+    from omnigraph.storage.commit.audit import RecoveryRecord
+    from omnigraph.storage.commit.sidecar import Sidecar
 
 __version__ = "0.10.0"
 
@@ -57,9 +58,9 @@ __all__ = [
 
 _ROOMS = frozenset({"errors", "pipeline"})
 _HOMES = {
-    "BlobReader": "omnigraph.engine.write.blobs",
+    "BlobReader": "omnigraph.engine.read.blobs",
     "Branch": "omnigraph.model.graph",
-    "ChangeSet": "omnigraph.engine.changes",
+    "ChangeSet": "omnigraph.engine.history.changes",
     "Commit": "omnigraph.model.graph",
     "Graph": "omnigraph.engine.graph",
     "LintReport": "omnigraph.compiler.query",
@@ -69,27 +70,38 @@ _HOMES = {
     "MergeResult": "omnigraph.engine.merge.conflicts",
     "MutationResult": "omnigraph.engine.results",
     "OpenMode": "omnigraph.engine.graph",
-    "PipelineReport": "omnigraph.pipeline.report",
+    "PipelineReport": "omnigraph.engine.load.report",
     "QueryResult": "omnigraph.engine.read.result",
-    "RecoveryRecord": "omnigraph.storage.audit",
-    "SchemaApplyResult": "omnigraph.engine.evolve",
+    "RecoveryRecord": "omnigraph.storage.commit.audit",
+    "SchemaApplyResult": "omnigraph.engine.evolve.apply",
     "SchemaPlan": "omnigraph.model.plan",
-    "Sidecar": "omnigraph.storage.sidecar",
+    "Sidecar": "omnigraph.storage.commit.sidecar",
     "Snapshot": "omnigraph.model.graph",
-    "Source": "omnigraph.pipeline.sources",
+    "Source": "omnigraph.engine.load.inputs.sources",
 }
 
 
 def __getattr__(name: str) -> Any:
     """Load the home of a public name on first use (PEP 562)."""
     if name in _ROOMS:
-        return import_module(f"omnigraph.{name}")
+        return _imported(f"omnigraph.{name}")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'omnigraph' has no attribute {name!r}")
-    value = getattr(import_module(home), name)
+    value = getattr(_imported(home), name)
     globals()[name] = value
     return value
+
+
+def _imported(home: str) -> Any:
+    """Import a module with the collector of garbage at rest: modules make none, and it is slow."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return import_module(home)
+    finally:
+        if collects:
+            gc.enable()
 
 
 def __dir__() -> list[str]:

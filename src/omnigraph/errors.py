@@ -5,7 +5,7 @@
     │   ├── ParseError  TypeCheckError  SchemaError  SchemaUnsupportedError  InvalidNameError
     │   ├── MissingParameterError  ParameterError  MixedMutationError
     │   ├── ConstraintViolationError  RecordError  LimitExceededError
-    │   ├── EmbeddingModelMismatchError
+    │   ├── EmbeddingModelMismatchError  PackageMissingError
     ├── NotFoundError         the named thing is not there
     │   ├── ChangeFeedGapError
     ├── ConflictError         somebody else was faster, or it exists already; nothing landed
@@ -218,6 +218,20 @@ class EmbeddingModelMismatchError(InputError):
             property_name=property_name,
             declared=declared,
             used=used,
+        )
+
+
+class PackageMissingError(InputError):
+    """Something needs an optional package that is not installed; `extra` brings it."""
+
+    code = "package-missing"
+
+    def __init__(self, *, use: str, package: str, extra: str) -> None:
+        super().__init__(
+            f"{use} needs the package {package}, which is not installed",
+            hint=f"pip install 'omnigraph[{extra}]'",
+            package=package,
+            extra=extra,
         )
 
 
@@ -507,6 +521,16 @@ class CorruptGraphError(IntegrityError):
     """A part of the graph on disk is missing or unreadable; `part` names it."""
 
     code = "corrupt-graph"
+
+    @classmethod
+    def at(cls, part: str, *, doing: str, reason: str) -> CorruptGraphError:
+        """What is said about a file or folder of the graph that is damaged or gone."""
+        return cls(
+            f"cannot {doing}: '{part}' is missing or damaged: {reason}",
+            hint="put it back from a copy of the graph; nothing was changed",
+            part=part,
+            reason=reason,
+        )
 
 
 class UpgradeRequiredError(IntegrityError):

@@ -1,4 +1,4 @@
-"""Random query texts for property tests: trees to be printed, and texts with damage.
+"""Query texts for tests: the examples of the reference page; random trees to be printed; damage.
 
 A generator draws from a `random.Random`: hypothesis passes one that it can replay, a bench passes a
 plain one with a seed.
@@ -6,10 +6,18 @@ plain one with a seed.
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from random import Random
 
 from omnigraph.compiler.query import ast
+from omnigraph.compiler.schema import compile_schema
 from omnigraph.model.schema import PropertyType, Scalar
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "query-language.md"
+BLOCKS = re.findall(r"(?ms)^```(\S+)(?: (\S+))?\n(.*?)^```$", PAGE.read_text("utf-8"))
+CATALOG = compile_schema(next(body for kind, _, body in BLOCKS if kind == "pg"))
+EXAMPLES = [(code, body) for kind, code, body in BLOCKS if kind == "gq"]
 
 NAMES = ("a", "name", "age", "q2", "x_y", "tags", "vec", "born", "id", "bio", "role")
 VARS = ("p", "q", "f", "w", "p", "_")
@@ -71,7 +79,7 @@ class TreeMaker:
         if depth == 0 or self.chance(25):
             return self.leaf(where=where)
         inner = lambda: self.expression(depth - 1, where=where)  # noqa: E731
-        makers = [self._binary, self._logic, self._unary, self._test]
+        makers = [self._binary, self._logic, self._unary, self._test, self._function]
         if not where:
             makers += [self._text_operator, self._search, self._aggregate]
         return self.one(makers)(inner)
@@ -101,8 +109,11 @@ class TreeMaker:
     def _test(self, inner):
         if self.chance(50):
             return ast.NullTest(inner(), self.chance(50), 0)
-        options = self.one((self.list_literal, self.variable))()
+        options = self.one((self.list_literal, self.variable, lambda: self._function(inner)))()
         return ast.In(inner(), options, self.chance(50), 0)
+
+    def _function(self, inner):
+        return ast.Call(self.one(("lower", "coalesce")), self.several(inner, 0, 3), 0)
 
     def _search(self, inner):
         name = self.one(("search", "match_text", "fuzzy", "rank", "rrf"))

@@ -21,7 +21,7 @@ from omnigraph.errors import (
     RowLevelCasContentionError,
 )
 from omnigraph.model.changeset import TableIs
-from omnigraph.storage.ref_files import MAIN_BRANCH
+from omnigraph.storage.manifest.ref_files import MAIN_BRANCH
 
 CHILD = Path(__file__).parent / "publishing.py"
 THREADS, PROCESSES, COMMITS = 8, 4, 25

@@ -12,9 +12,9 @@ import pytest
 
 from omnigraph.model.graph import TableEntry
 from omnigraph.model.ports import World
-from omnigraph.storage.arrow_schema import PRIMARY_KEY
-from omnigraph.storage.objects import Root
-from omnigraph.storage.table import Tables
+from omnigraph.storage.lance.columns import PRIMARY_KEY
+from omnigraph.storage.objects.root import Root
+from omnigraph.storage.table.table import Tables
 
 PLACE = "nodes/feed"
 SCHEMA = pa.schema(
@@ -30,9 +30,9 @@ import pyarrow as pa
 from omnigraph.errors import ExpectedVersionMismatchError
 from omnigraph.model.graph import TableEntry
 from omnigraph.model.ports import World
-from omnigraph.storage.lease import Leases
-from omnigraph.storage.objects import Root, open_store
-from omnigraph.storage.table import Tables
+from omnigraph.storage.objects.lease import Leases
+from omnigraph.storage.objects.root import Root, open_store
+from omnigraph.storage.table.table import Tables
 
 uri, place, me, rounds, leased = sys.argv[1:]
 world = World(durability="process")

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from lance import LanceDataset
 
+from inside import store_of
 from omnigraph import Graph
 from omnigraph.errors import InputError
 
@@ -55,9 +56,9 @@ def test_no_thread_meets_the_lock_that_making_a_branch_puts_on_a_handle(tmp_path
         graph.mutate(QUERIES, "put", params={"name": "a", "n": 1})
         graph.create_branch("b")
         graph.mutate(QUERIES, "put", params={"name": "b", "n": 1}, branch="b")
-        rooms = graph._core.rooms
-        shared = [*rooms.tables._handles._open.values()]
-        shared += (rooms.manifests.last_known(one.id).opened.dataset for one in rooms.refs.list())
+        store = store_of(graph)
+        shared = [*store.tables._open.values()]
+        shared += (store.manifests.last_known(one.id).opened.dataset for one in store.refs.list())
         assert len(made_from) == 2, "one of the manifest, one of the table"
         assert not {id(one) for one in made_from} & {id(one) for one in shared}
 
@@ -86,7 +87,7 @@ def test_closed_handles_keep_no_threads(tmp_path):
 
 def test_closing_waits_for_a_write_in_progress(tmp_path):
     graph = Graph.init(tmp_path / "g.omni", PAIR_SCHEMA, durability="process")
-    publisher = graph._core.rooms.publisher
+    publisher = store_of(graph).publisher
     real, at_work = publisher.publish, threading.Event()
 
     def slow(branch, changeset):

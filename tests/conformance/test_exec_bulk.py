@@ -9,8 +9,10 @@ import pytest
 from casebook import cases
 from runner import World
 
+from omnigraph.engine.load.order import checked_order
+from omnigraph.engine.load.run import run_load
+from omnigraph.engine.runner import Inline
 from omnigraph.model import ports
-from omnigraph.pipeline.loads import checked_order, run_load
 
 
 class BulkWorld(World):
@@ -32,7 +34,7 @@ class BulkWorld(World):
             message=None,
         )
         try:
-            result = run_load(None, order, listener=None, world=ports.World())
+            result = run_load(Inline(held_bytes=0), order, listener=None, world=ports.World())
         finally:
             self.graph.refresh()
         self.check_load(result, step)

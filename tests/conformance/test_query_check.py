@@ -54,10 +54,10 @@ def _run_typecheck(case: dict[str, Any]) -> None:
         return
     expect = case.get("expect", {})
     if "mutation_targets" in expect:
-        plan = compile_query(case["query"], catalog).mutation_plan()
+        plan = compile_query(case["query"], catalog).plan
         assert [f"{s.kind}:{s.type_name}" for s in plan.statements] == expect["mutation_targets"]
     for name, target in expect.get("bindings", {}).items():
-        bound = compile_query(case["query"], catalog).read_plan().variables[name]
+        bound = compile_query(case["query"], catalog).plan.variables[name]
         assert f"{bound.kind}:{bound.type_name}" == target
 
 

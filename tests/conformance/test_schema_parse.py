@@ -7,9 +7,9 @@ import re
 import pytest
 from casebook import cases
 
-from omnigraph.compiler.diagnostics import SourceText
 from omnigraph.compiler.schema import compile_schema
 from omnigraph.compiler.schema.parse import parse_schema
+from omnigraph.compiler.text import SourceText
 from omnigraph.errors import InputError, ParseError
 from omnigraph.model.plan import property_type_json
 

@@ -106,11 +106,11 @@ def _without_made_ids(line: str) -> str:
 def assert_settled(uri: str) -> None:
     """Nothing is pending, and every table's head is what the manifest says."""
     core = open_core(uri, mode=OpenMode.READ_ONLY)
-    assert core.rooms.sidecars.operation_ids() == ()
-    for branch in core.rooms.refs.list():
-        for entry in core.rooms.manifests.head(branch).datasets:
+    assert core.recovery.sidecars.operation_ids() == ()
+    for branch in core.store.refs.list():
+        for entry in core.store.manifests.head(branch).datasets:
             if branch.owns(entry.branch):
-                head = core.rooms.tables.head_version(entry.location, entry.branch)
+                head = core.store.tables.head_version(entry.location, entry.branch)
                 assert head == entry.version, f"{entry.table_key} of {branch.name} has drifted"
 
 

@@ -10,7 +10,7 @@ from omnigraph import Graph
 from omnigraph.engine.core import OpenMode, assemble
 from omnigraph.errors import OmnigraphError, OutcomeUnknownError, StorageUnavailableError
 from omnigraph.model.ports import World
-from omnigraph.storage.objects import Root, open_store
+from omnigraph.storage.objects.root import Root, open_store
 
 
 class Faulty:
@@ -53,7 +53,7 @@ CASES = [
 def open_faulty(uri, **fault):
     root, world = Root.parse(uri, {}), World(durability="process")
     store = Faulty(open_store(root, world), **fault)
-    return Graph(assemble(root, world, OpenMode.READ_WRITE, store=store))
+    return Graph(assemble(root, world, OpenMode.READ_WRITE, objects=store))
 
 
 @pytest.mark.parametrize(("verb", "prefix", "how", "times"), CASES)

@@ -19,13 +19,14 @@ from harness import InterruptAt, assert_settled, content, history, world
 from stories import BY_NAME, PAIR, SCHEMA, SEED, build
 from test_crash_matrix import PAST_FAILING, cases, undisturbed
 
+from inside import store_of
 from omnigraph import Graph
 from omnigraph.cli.failure import interrupted_line
 from omnigraph.model.ports import World
 from omnigraph.model.steps import Step
-from omnigraph.storage.lease import Leases
-from omnigraph.storage.objects import Root, open_store
-from omnigraph.storage.outcome import outcome_told
+from omnigraph.storage.commit.outcome import outcome_told
+from omnigraph.storage.objects.lease import Leases
+from omnigraph.storage.objects.root import Root, open_store
 
 TABLES = 12
 # The everyday run is small; `OMNIGRAPH_TEST_INTERRUPTS=200` is the one that proves something.
@@ -175,7 +176,7 @@ def test_an_interrupted_command_says_what_became_of_the_load(wide, tmp_path, rec
 
 def test_tables_under_way_are_awaited(wide, monkeypatch):
     """The interrupt falls while one table is slow: the lease must not go before that one lands."""
-    real, slow = wide._core.rooms.tables.apply, threading.Event()
+    real, slow = store_of(wide).tables.apply, threading.Event()
 
     def apply(staged):
         if staged.table_key == "node:T7" and not slow.is_set():
@@ -184,7 +185,7 @@ def test_tables_under_way_are_awaited(wide, monkeypatch):
             time.sleep(0.3)
         return real(staged)
 
-    monkeypatch.setattr(wide._core.rooms.tables, "apply", apply)
+    monkeypatch.setattr(store_of(wide).tables, "apply", apply)
     with pytest.raises(KeyboardInterrupt) as struck:
         wide.load(rows("slow"), mode="append")
     commit = wide.commits()[0].graph_commit_id
@@ -207,14 +208,14 @@ def test_an_interrupt_ends_the_wait_for_a_lease(wide):
 
 
 def test_an_interrupted_load_keeps_the_branch_that_it_landed_on(wide, monkeypatch):
-    real = wide._core.rooms.publisher.publish
+    real = store_of(wide).publisher.publish
 
     def publish(branch, changeset):
         interrupt()
         time.sleep(0.1)
         return real(branch, changeset)
 
-    monkeypatch.setattr(wide._core.rooms.publisher, "publish", publish)
+    monkeypatch.setattr(store_of(wide).publisher, "publish", publish)
     with pytest.raises(KeyboardInterrupt) as struck:
         wide.load(rows("side"), mode="append", branch="side", from_branch="main")
     commit = wide.commits("side")[0].graph_commit_id

@@ -16,12 +16,13 @@ import pytest
 from harness import assert_settled, history
 from stories import BY_NAME, PAIR, build
 
+from inside import store_of
 from omnigraph import Graph
 from omnigraph.errors import ConflictError, OmnigraphError, OutcomeUnknownError, UnavailableError
 from omnigraph.model.ports import World
 from omnigraph.model.steps import Step
-from omnigraph.storage import lease
-from omnigraph.storage.objects import Root, aws_environment, open_store
+from omnigraph.storage.objects import lease
+from omnigraph.storage.objects.root import Root, aws_environment, open_store
 
 pytestmark = [pytest.mark.s3, pytest.mark.xdist_group("paused")]
 
@@ -84,16 +85,16 @@ class Pause:
             assert self._awake.wait(120), "nobody woke the sleeper"
 
     def watch(self, graph: Graph) -> None:
-        rooms, store = graph._core.rooms, graph._core.store
-        for owner, name in ((rooms.tables, "apply"), (rooms.publisher, "publish")):
+        store = store_of(graph)
+        for owner, name in ((store.tables, "apply"), (store.publisher, "publish")):
             setattr(owner, name, self._before(f"before {name}", getattr(owner, name)))
-        renew = store.replace_tagged
+        renew = store.objects.replace_tagged
 
         def replace_tagged(*args, **options):
             self.rest()  # the thread that renews the lease sleeps, too
             return renew(*args, **options)
 
-        store.replace_tagged = replace_tagged
+        store.objects.replace_tagged = replace_tagged
 
     def _before(self, point, call):
         def late(*args):

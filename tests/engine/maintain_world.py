@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from inside import table_of
 from omnigraph import Graph
 from omnigraph.model.ports import World
 from omnigraph.model.steps import Step
@@ -65,7 +66,7 @@ def age(graph: Graph, name: str, **where) -> int | None:
 
 
 def fragments(graph: Graph, key: str = "node:Person", branch: str = "main") -> int:
-    return len(graph._core.table(graph.snapshot(branch), key).fragment_ids)
+    return len(table_of(graph, key, branch).fragment_ids)
 
 
 def stats(report, key: str):

@@ -21,6 +21,33 @@ WRONG = {
     "query params": ("params", lambda g: g.query(READ, params=[])),
     "query branch": ("branch", lambda g: g.query(READ, branch=None)),
     "query snapshot": ("snapshot", lambda g: g.query(READ, snapshot=1.5)),
+    "query limits": ("limits", lambda g: g.query(READ, limits=5)),
+    "query explain": ("explain", lambda g: g.query(READ, explain="no")),
+    "branch beside a commit": ("branch", lambda g: g.snapshot(5, g.commits()[0].graph_commit_id)),
+    "load from_branch": ("from_branch", lambda g: g.load(ROW, mode="merge", from_branch=5)),
+    "load of nothing": ("actor", lambda g: g.load("", mode="merge", actor=["me"])),
+    "load quarantine": (
+        "quarantine",
+        lambda g: g.load(ROW, mode="merge", on_error="quarantine", quarantine=5),
+    ),
+    "page of a commit": (
+        "page_token",
+        lambda g: g.commit_changes(g.commits()[0].graph_commit_id, page_token=5),
+    ),
+    "optimize concurrency": ("concurrency", lambda g: g.optimize(concurrency="2")),
+    "optimize progress": ("progress", lambda g: g.optimize(progress=True)),
+    "indices concurrency": ("concurrency", lambda g: g.ensure_indices(concurrency=None)),
+    "cleanup age": ("older_than", lambda g: g.cleanup(older_than="30d")),
+    "cleanup no age": ("older_than", lambda g: g.cleanup(older_than=float("nan"))),
+    "cleanup no end": ("grace", lambda g: g.cleanup(1, grace=10**30)),
+    "cleanup grace": ("grace", lambda g: g.cleanup(1, grace=[1])),
+    "cleanup preview": ("preview", lambda g: g.cleanup(1, preview=0)),
+    "cleanup concurrency": ("concurrency", lambda g: g.cleanup(1, concurrency=1.5)),
+    "merge source": ("source", lambda g: g.merge(5)),
+    "merge into": ("into", lambda g: g.merge_preview("x", into=None)),
+    "merge delete": ("delete_branch", lambda g: g.merge("x", delete_branch="no")),
+    "delete actor": ("actor", lambda g: g.delete_branch("x", actor=5)),
+    "maintenance": ("maintenance", lambda g: Graph.open(g.uri, maintenance=5)),
     "actor": ("actor", lambda g: g.mutate(WRITE, actor=["me"])),
     "actor text": ("actor", lambda g: g.mutate(WRITE, actor="\ud800")),
     "if_commit": ("if_commit", lambda g: g.mutate(WRITE, if_commit=7)),
@@ -76,7 +103,7 @@ def test_half_a_surrogate_pair_is_no_parameter_value(graph):
 
 def test_signatures_and_names_stay_as_written():
     assert Graph.query.__name__ == "query"
-    assert Graph.load.__doc__.startswith("Load request-sized NDJSON")
+    assert Graph.load.__doc__.startswith("Load data as one commit")
 
 
 def test_what_would_be_right_is_named_in_full(graph):

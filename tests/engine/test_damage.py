@@ -20,8 +20,8 @@ from omnigraph.errors import (
 )
 from omnigraph.model.ports import World
 from omnigraph.model.steps import Step
-from omnigraph.storage.ref_files import ref_key
-from omnigraph.storage.torn import version_file
+from omnigraph.storage.lance.files import version_file
+from omnigraph.storage.manifest.ref_files import ref_key
 
 REF = "_refs/branches/b.json"
 

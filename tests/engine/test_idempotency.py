@@ -10,7 +10,8 @@ from omnigraph import Graph, errors
 from omnigraph.model.ports import World
 from omnigraph.model.requests import digest
 from omnigraph.model.steps import Step
-from omnigraph.storage import applied, manifest
+from omnigraph.storage.commit import prepared
+from omnigraph.storage.manifest import store as manifest
 
 SCHEMA = """
 node Person { name: String @key  age: I32? }
@@ -279,7 +280,7 @@ def test_a_merge_that_is_told_again_deletes_no_work_that_was_not_merged(graph):
 
 
 def test_keys_are_remembered_among_the_newest_commits_only(graph, monkeypatch):
-    monkeypatch.setattr(applied, "IDEMPOTENCY_COMMITS_MAX", 200)
+    monkeypatch.setattr(prepared, "IDEMPOTENCY_COMMITS_MAX", 200)
     monkeypatch.setattr(manifest, "IDEMPOTENCY_COMMITS_MAX", 200)
     oldest = mutate(graph, "oldest")
     for number in range(199):

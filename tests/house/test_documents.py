@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -68,3 +69,30 @@ def test_every_decision_has_a_number_a_title_and_fits_a_page():
         lines = page.read_text(encoding="utf-8").splitlines()
         assert lines[0].startswith(f"# {page.name[:4]}"), page.name
         assert len(lines) <= 60, f"{page.name} is longer than a page"
+
+
+# The path of a file, or its last part: `storage/commit/writer.py`, `commit/writer.py`.
+FILES = [
+    path for top in ("src", "tests", "docs", "tools") for path in (REPOSITORY / top).rglob("*.*")
+]
+FILE = re.compile(r"`((?:[\w.-]+/)+[\w.-]+\.(?:py|md|svg|pg|gq))`")
+
+
+@pytest.mark.parametrize(
+    "page",
+    [REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs/internals").rglob("*.md"))],
+    ids=lambda page: page.name,
+)
+def test_every_file_a_page_for_contributors_names_is_there(page):
+    named = FILE.findall(page.read_text(encoding="utf-8"))
+    there = [f"/{path.relative_to(REPOSITORY)}" for path in FILES]
+    assert [name for name in named if not any(path.endswith(f"/{name}") for path in there)] == []
+
+
+def test_the_drawn_journeys_pass_files_that_are_there_and_the_picture_is_up_to_date():
+    drawing = runpy.run_path(str(REPOSITORY / "tools/architecture.py"))
+    for _, _, files, _ in drawing["JOURNEYS"]:
+        for file in files.split():
+            path = REPOSITORY / "src/omnigraph" / file
+            assert path.is_dir() or path.with_suffix(".py").exists(), file
+    assert drawing["PICTURE"].read_text(encoding="utf-8") == drawing["picture"]()

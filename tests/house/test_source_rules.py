@@ -20,11 +20,13 @@ FUNCTION_LINES_MAX = 60
 # Lance calls that make a version, move a reference or delete files, and the few files that are the
 # doors to them. Everything else stages and reads.
 DOORS: dict[str, frozenset[str]] = {
-    "storage/landing.py": frozenset({"commit"}),
-    "storage/retention.py": frozenset({"cleanup_old_versions"}),
-    "storage/manifest_dataset.py": frozenset({"commit", "cleanup_old_versions"}),
+    "storage/lance/pylance.py": frozenset({"commit", "cleanup_old_versions"}),
+    "storage/lance/line.py": frozenset({"clean_up"}),
+    "storage/table/land.py": frozenset({"commit"}),
+    "storage/table/table.py": frozenset({"commit_first"}),
+    "storage/manifest/dataset.py": frozenset({"commit", "commit_first"}),
     # Only ever on a scratch dataset in memory, to let Lance number the columns.
-    "storage/evolution.py": frozenset(
+    "storage/table/schema_change.py": frozenset(
         {"commit", "add_columns", "alter_columns", "drop_columns"},
     ),
 }
@@ -37,6 +39,8 @@ LANCE_CALLS = frozenset(
         "compact_files",
         "optimize_indices",
         "cleanup_old_versions",
+        "clean_up",
+        "commit_first",
         "add_columns",
         "alter_columns",
         "drop_columns",
@@ -48,14 +52,16 @@ LANCE_CALLS = frozenset(
         "replace_field_metadata",
     }
 )
-# Names that only commit when Lance's own classes carry them.
-LANCE_CLASSES = frozenset({"LanceDataset", "Compaction"})
+# Names that only commit when Lance's own classes, or our module over them, carry them.
+LANCE_CLASSES = frozenset({"LanceDataset", "Compaction", "pylance"})
 
 
 # Storage takes the AWS_* names, the pipeline what it needs to find and start a JVM, the embedders
 # the OMNIGRAPH_EMBED* names and the providers' keys; all hand on
 # values, so that everything behind the door can be told another environment.
-ENVIRONMENT_DOORS = frozenset({"storage/objects.py", "pipeline/sessions.py", "engine/embed.py"})
+ENVIRONMENT_DOORS = frozenset(
+    {"storage/objects/root.py", "pipeline/sessions.py", "engine/embed/embedder.py"}
+)
 
 
 def relative(path: Path) -> str:
@@ -98,6 +104,11 @@ def test_only_the_doors_can_commit_to_lance():
         if name not in DOORS.get(relative(path), frozenset())
     ]
     assert not found
+
+
+def test_only_one_file_opens_datasets():
+    opening = {relative(path) for path in SOURCES if "lance.dataset(" in path.read_text("utf-8")}
+    assert opening == {"storage/lance/pylance.py"}
 
 
 def test_only_storage_says_lance():

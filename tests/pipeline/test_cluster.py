@@ -30,7 +30,9 @@ PROGRAM = """
 import os, signal, sys
 from pathlib import Path
 from omnigraph import pipeline
-from omnigraph.pipeline import intake, splits, stage
+from omnigraph.engine.load import intake
+from omnigraph.engine.load.inputs import splits
+from omnigraph.engine.load import stage
 
 master, uri, source, marker = sys.argv[1:5]
 splits.plan_splits.__kwdefaults__["split_bytes"] = 6_000

@@ -8,8 +8,8 @@ from twins import bulk_load, content, edge, ndjson, node
 
 from omnigraph import Graph
 from omnigraph.errors import ConstraintViolationError
-from omnigraph.pipeline.files import FileAccess
-from omnigraph.storage.objects import aws_environment
+from omnigraph.storage.objects.files import FileAccess
+from omnigraph.storage.objects.root import aws_environment
 
 pytestmark = pytest.mark.s3
 

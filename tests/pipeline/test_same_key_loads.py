@@ -14,15 +14,18 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import twins
 from pyspark.sql import SparkSession
 from twins import bulk_load, edge, ndjson, node
 
 from omnigraph import Graph, Source, pipeline
+from omnigraph.engine.load.inputs.sources import declared
+from omnigraph.engine.load.order import checked_order
+from omnigraph.engine.load.run import run_load
+from omnigraph.engine.runner import Inline
 from omnigraph.errors import IdempotencyKeyReusedError, InvalidNameError
 from omnigraph.model.ports import World
 from omnigraph.model.steps import Step
-from omnigraph.pipeline.loads import checked_order, run_load
-from omnigraph.pipeline.sources import declared
 
 ASKED = os.environ.get("OMNIGRAPH_SAME_KEY_ROUNDS")
 ROUNDS, SPARK_ROUNDS = (int(ASKED), int(ASKED)) if ASKED else (3, 1)
@@ -76,7 +79,7 @@ class Rival:
         if step is Step.WRITE_STAGED and self.report is None:
             staged = data_files(self.order.uri)
             self.report = run_load(
-                None, self.order, listener=None, world=World(durability="process")
+                Inline(held_bytes=0), self.order, listener=None, world=World(durability="process")
             )
             self.files = data_files(self.order.uri) - staged
 
@@ -90,7 +93,7 @@ def test_the_load_that_comes_second_at_the_last_moment_leaves_nothing(uri, tmp_p
         options = {"on_error": "quarantine", "quarantine": aside}
     before = data_files(uri)
     rival = Rival(order(uri, path, **options))
-    report = run_load(None, rival.order, listener=None, world=World(steps=rival))
+    report = run_load(Inline(held_bytes=0), rival.order, listener=None, world=World(steps=rival))
     first = rival.report
     assert (first.status, report.status) == ("loaded", "already_loaded")
     assert report.already_applied
@@ -143,7 +146,7 @@ for line in sys.stdin:
 
 
 def test_two_drivers_with_one_key(uri, tmp_path):
-    program = DRIVER.format(folder=str(Path(__file__).parent), uri=uri)
+    program = DRIVER.format(folder=str(Path(twins.__file__).parent), uri=uri)
     drivers = [
         subprocess.Popen(
             [sys.executable, "-c", program],

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph.errors import InputError, JavaUnavailableError, SparkUnavailableError
-from omnigraph.pipeline.archive import ArchivePlan, plan_archive
-from omnigraph.pipeline.java import Java, find_java
+from omnigraph.pipeline.java import ArchivePlan, Java, find_java, plan_archive
 from omnigraph.pipeline.launcher import LaunchOrder, command, launch
 from omnigraph.pipeline.sessions import session
 

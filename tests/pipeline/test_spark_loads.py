@@ -15,8 +15,9 @@ from pyspark.errors import PySparkException
 from twins import Twins, content, edge, ndjson, node
 
 from omnigraph import Graph, Source, pipeline
+from omnigraph.engine.load import run as loads
+from omnigraph.engine.load import stage
 from omnigraph.errors import AlreadyExistsError, InputError, KeyConflictError
-from omnigraph.pipeline import loads, stage
 
 pytestmark = pytest.mark.spark
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -68,7 +69,7 @@ def test_many_files_of_all_types_become_one_commit_equal_to_the_in_process_one(
     for part in range(3):
         (folder / f"{part}.jsonl").write_text(ndjson(lines[part::3]))
     monkeypatch.setattr(
-        "omnigraph.pipeline.splits.plan_splits.__kwdefaults__", {"split_bytes": 9_000}
+        "omnigraph.engine.load.inputs.splits.plan_splits.__kwdefaults__", {"split_bytes": 9_000}
     )
     twins.local.load(ndjson(lines), mode="append")
     heard = []
@@ -269,10 +270,10 @@ def test_tasks_that_die_after_writing_leave_no_row_twice(spark, graph, tmp_path,
     path = tmp_path / "in.jsonl"
     path.write_text(ndjson(people(200) + knows(200)))
     monkeypatch.setattr(
-        "omnigraph.pipeline.splits.plan_splits.__kwdefaults__", {"split_bytes": 8_000}
+        "omnigraph.engine.load.inputs.splits.plan_splits.__kwdefaults__", {"split_bytes": 8_000}
     )
     monkeypatch.setattr(
-        "omnigraph.pipeline.intake.run_stage",
+        "omnigraph.engine.load.intake.run_stage",
         fails_first(stage.run_stage, str(tmp_path / "died"), how),
     )
     pipeline.load(spark, graph, path, mode="append")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from twins import content, ndjson, node
 
+from inside import table_of
 from omnigraph import Graph, pipeline
 
 pytestmark = pytest.mark.spark
@@ -43,7 +44,7 @@ def test_executors_build_the_pieces_of_indexes_and_lookups_use_the_whole(spark, 
     assert max(heard) == 1 + 4 * 3
     with Graph.open(uri) as graph:
         assert content(graph) == before
-        found = graph._core.table(graph.snapshot("main"), "node:Note").indexes()
+        found = table_of(graph, "node:Note", "main").indexes()
         assert {one.name: (one.segments, one.rows_indexed) for one in found} == dict.fromkeys(
             ("id_btree", "name_btree", "text_btree", "text_inverted"), (1, 6)
         )

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
-from test_twin_loads import BASE, CASES, SCHEMA
+from test_twins import BASE, CASES, SCHEMA
 from twins import Twins, edge, ndjson, node, verdict_of
 
 from omnigraph import Graph, Source, pipeline
+from omnigraph.engine.load import intake
 from omnigraph.errors import InputError, OmnigraphError, SparkUnavailableError
-from omnigraph.pipeline import intake
 from omnigraph.pipeline.sessions import _reason
 
 pytestmark = pytest.mark.spark

@@ -12,7 +12,7 @@ from twins import ndjson, node
 from omnigraph import Graph, pipeline
 from omnigraph.errors import StorageUnavailableError
 from omnigraph.pipeline import streams
-from omnigraph.storage import applied
+from omnigraph.storage.commit import prepared
 
 pytestmark = pytest.mark.spark
 
@@ -89,7 +89,7 @@ def test_a_stream_is_known_by_the_id_in_its_checkpoint(feed):
 
 
 def test_a_batch_is_known_however_many_commits_have_followed_it(feed, monkeypatch):
-    monkeypatch.setattr(applied, "IDEMPOTENCY_COMMITS_MAX", 2)
+    monkeypatch.setattr(prepared, "IDEMPOTENCY_COMMITS_MAX", 2)
     feed.put("1", "a")
     feed.run()
     feed.forget(0)
@@ -137,9 +137,7 @@ def former_commit_batch(plan, batch, frame):
         None, None, {"stream": plan.name or plan.checkpoint, "stream_batch": str(batch.number)}
     )
     stage = streams.partial(streams.take_in_lines, frame, keep_all=False, mode=order.mode)
-    streams.run_load(
-        frame.sparkSession, order, listener=None, world=streams.World(), stage_input=stage
-    )
+    streams.load_on(frame.sparkSession, order, world=streams.World(), stage_input=stage)
 
 
 @pytest.mark.parametrize("name", [None, "feed"])

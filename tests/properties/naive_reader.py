@@ -164,6 +164,12 @@ class Naive:
                 return None if text is None or part is None else text.startswith(part)
             case ir.Arithmetic():
                 return _calculated(expr, self.value(expr.left, env), self.value(expr.right, env))
+            case ir.FunctionCall(name="lower", args=(text,)):
+                found = self.value(text, env)
+                return None if found is None else found.lower()
+            case ir.FunctionCall(name="coalesce", args=args):
+                values = (self.value(arg, env) for arg in args)
+                return next((value for value in values if value is not None), None)
             case _:
                 raise AssertionError(f"the naive reader does not search: {expr}")
 

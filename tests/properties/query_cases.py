@@ -203,7 +203,8 @@ class Cases:
 
     def _leaf(self) -> str:
         rng = self.rng
-        kind = rng.choice(["compare"] * 4 + ["columns", "list", "null", "text", "member", "sum"])
+        kinds = ["columns", "list", "null", "text", "member", "sum", "call"]
+        kind = rng.choice(["compare"] * 4 + kinds)
         if kind == "columns":
             one = rng.choice(SCALARS)
             others = NUMBERS if one in NUMBERS else [o for o in SCALARS if TYPES[o] == TYPES[one]]
@@ -222,6 +223,8 @@ class Cases:
             return f"$p.{one} contains {self._constant({'tags': 's', 'reals': 'd'}.get(one, 'l'))}"
         if kind == "sum":
             return self._sum()
+        if kind == "call":
+            return self._call()
         one = rng.choice(SCALARS)
         if one == "b" and rng.random() < 0.5:
             return "$p.b"
@@ -233,6 +236,17 @@ class Cases:
     def _sum(self) -> str:
         one, sign = self.rng.choice(NUMBERS), self.rng.choice("+-*/%")
         return f"$p.{one} {sign} {self._number()} {self.rng.choice(OPERATORS)} {self._number()}"
+
+    def _call(self) -> str:
+        rng = self.rng
+        if rng.random() < 0.3:
+            return f"lower($p.s) {rng.choice(OPERATORS)} {self._constant('s')}"
+        one = rng.choice(SCALARS)
+        alike = [other for other in SCALARS if TYPES[other] == TYPES[one]]
+        args = [f"$p.{one}", f"$p.{rng.choice(alike)}"]
+        if one not in NUMBERS:
+            args.insert(rng.randint(0, 2), self._constant(one))
+        return f"coalesce({', '.join(args)}) {rng.choice(OPERATORS)} {self._constant(one)}"
 
     def _options(self, name: str) -> str:
         rng = self.rng

@@ -17,7 +17,9 @@ from query_cases import SCHEMA, Cases, comparable, lines, records
 
 from omnigraph import Graph, errors
 from omnigraph.engine.core import OpenMode
-from omnigraph.engine.read import cache, candidates, frame, match, sort
+from omnigraph.engine.expr import order
+from omnigraph.engine.read.match import candidates, match
+from omnigraph.engine.read.memory import cache, frame
 
 CASES = int(os.environ.get("OMNIGRAPH_PUSHDOWN_CASES", "120"))
 SEED = int(os.environ.get("OMNIGRAPH_PUSHDOWN_SEED", "1"))
@@ -35,13 +37,13 @@ WAYS = {
         (frame, "SMALL_TABLE_ROWS"): -1,
         (frame, "HOT_FETCHES"): EVERYTHING,
         (match, "CROSS_CHUNK_ROWS"): 4,
-        (sort, "TOP_ROWS_MIN"): 1,
+        (order, "TOP_ROWS_MIN"): 1,
     },
-    "slices": {
+    "pushed scans": {
         (cache, "SMALL_TABLE_ROWS"): -1,
         (cache, "FRAME_ROWS_MAX"): -1,
         (cache.Caches, "known_frame"): lambda self, entry: None,
-        (sort, "TOP_ROWS_MIN"): 1,
+        (order, "TOP_ROWS_MIN"): 1,
     },
 }
 
@@ -79,7 +81,7 @@ def ask_everyway(uri, rng, cases):
             expected = answer(handles["in memory"], case)
         if number < 50 or number % 10 == 0:  # it soon has everything in memory
             assert answer(handles["by itself"], case) == expected, case
-        for name in ("candidates from storage", "slices"):
+        for name in ("candidates from storage", "pushed scans"):
             with way(name):
                 assert answer(handles[name], case) == expected, (name, case)
     for handle in handles.values():

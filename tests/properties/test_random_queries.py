@@ -16,10 +16,11 @@ from graph_cases import SCHEMA, GraphCases, lines, naive_nodes, random_graph
 from naive_reader import Naive, Overflow
 from test_pushdown import EVERYTHING, WAYS, way
 
+from inside import core_of
 from omnigraph import Graph
 from omnigraph.compiler.query import bind_params, compile_query
 from omnigraph.engine.core import OpenMode
-from omnigraph.engine.read import cache
+from omnigraph.engine.read.memory import cache
 from omnigraph.errors import InputError, TypeCheckError
 from omnigraph.model.values import EPOCH_MOMENT
 
@@ -50,7 +51,7 @@ def plain(value):
 
 def legal_case(rng, graph):
     """A query that compiles: a walk may start at a variable that only an optional block binds."""
-    catalog = graph._core.catalog(graph.snapshot())
+    catalog = core_of(graph).catalog(graph.snapshot())
     for _ in range(20):
         case = GraphCases(rng).case()
         try:
@@ -63,7 +64,7 @@ def legal_case(rng, graph):
 
 
 def expected_of(case, graph, nodes, edges):
-    catalog = graph._core.catalog(graph.snapshot())
+    catalog = core_of(graph).catalog(graph.snapshot())
     compiled = compile_query(case.text, catalog, "q")
     bound = bind_params(compiled.params, case.params)
     try:

@@ -13,10 +13,12 @@ import re
 import pytest
 from naive_reader import Naive
 
+from inside import core_of
 from omnigraph import Graph
 from omnigraph.compiler.query import bind_params, compile_query
 from omnigraph.engine.core import OpenMode
-from omnigraph.engine.read import cache, candidates, frame
+from omnigraph.engine.read.match import candidates
+from omnigraph.engine.read.memory import cache, frame
 
 SCHEMA = """
 node Person { name: String @key  age: I32?  score: F64?  tags: [String]?  role: enum(a, b)? }
@@ -260,7 +262,7 @@ def value_of(decl):
 def check(graph, nodes, edges):
     """Ask every query and compare; unordered answers as bags."""
     snapshot = graph.snapshot()
-    catalog = graph._core.catalog(snapshot)
+    catalog = core_of(graph).catalog(snapshot)
     for name, text in queries().items():
         compiled = compile_query(text, catalog, name)
         values = {decl.name: value_of(decl) for decl in compiled.params}
@@ -274,13 +276,13 @@ def check(graph, nodes, edges):
         assert got == expected, name
 
 
-@pytest.fixture(params=["in memory", "pushed down", "by lookups", "by slices"])
+@pytest.fixture(params=["in memory", "pushed down", "by lookups", "by pushed scans"])
 def strategy(request, monkeypatch):
     if request.param == "pushed down":
         monkeypatch.setattr(candidates, "SMALL_TABLE_ROWS", -1)
         monkeypatch.setattr(frame, "SMALL_TABLE_ROWS", -1)
         monkeypatch.setattr(frame, "HOT_FETCHES", 1 << 30)
-    if request.param == "by slices":
+    if request.param == "by pushed scans":
         monkeypatch.setattr(cache, "SMALL_TABLE_ROWS", -1)
         monkeypatch.setattr(cache, "FRAME_ROWS_MAX", -1)
         monkeypatch.setattr(cache.Caches, "known_frame", lambda self, entry: None)

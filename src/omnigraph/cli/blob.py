@@ -7,9 +7,8 @@ from typing import Any
 
 import click
 
-from omnigraph.cli.call import Call
+from omnigraph.cli.call import Call, CommandGroup, exclusive, verb
 from omnigraph.cli.output import cell
-from omnigraph.cli.verbs import CommandGroup, exclusive, verb
 from omnigraph.errors import InputError
 
 blob = CommandGroup("blob", help="Read large values.")

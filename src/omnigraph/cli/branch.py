@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from omnigraph.cli.call import Call
-from omnigraph.cli.verbs import CommandGroup, exclusive, once_option, verb
+from omnigraph.cli.call import Call, CommandGroup, exclusive, once_option, verb
 from omnigraph.model.graph import type_words
 
 if TYPE_CHECKING:

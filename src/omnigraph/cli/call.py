@@ -1,30 +1,39 @@
-"""One call of one command: its flags, the graph it means, and its way to speak."""
+"""One call of one command: what every command shares, the graph it means, its way to speak.
+
+`verb` makes a command of a function; the function gets a `Call`.
+"""
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import click
+import msgspec
 
 from omnigraph.cli import output
-from omnigraph.cli.config import OperatorConfig, load_config
-from omnigraph.cli.scope import Capability, ScopeFlags, Target, is_served, resolve
-from omnigraph.cli.startup import without_pandas
+from omnigraph.cli.scope import (
+    Capability,
+    OperatorConfig,
+    ScopeFlags,
+    Target,
+    is_served,
+    load_config,
+    resolve,
+)
 from omnigraph.errors import InputError, NotFoundError
 
 if TYPE_CHECKING:
     from omnigraph.engine.graph import Graph
 
 
-@dataclass(frozen=True, kw_only=True)
-class Call:
+class Call(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What a command's body gets beside its own arguments."""
 
     verb: str
@@ -74,9 +83,16 @@ class Call:
     @contextmanager
     def graph(self, *, write: bool = False) -> Iterator[Graph]:
         """The graph, open for as long as the block runs; read-only unless it is to be written."""
-        with without_pandas() if self.own_process else nullcontext():
-            from omnigraph import Graph, OpenMode
+        if self.own_process:
+            gc.disable()  # modules make no garbage, and looking for it takes time
+            from omnigraph.storage.pandas_later import put_off_pandas
 
+            put_off_pandas(to_the_end=True)  # no command gives Arrow anything of pandas
+        from omnigraph import Graph, OpenMode
+
+        if self.own_process:
+            gc.freeze()  # what was imported stays to the end
+            gc.enable()
         mode = OpenMode.READ_WRITE if write else OpenMode.READ_ONLY
         with Graph.open(self.target.uri, mode=mode) as graph:
             yield graph
@@ -89,6 +105,11 @@ class Call:
         """A line on stderr for people, which `--quiet` drops."""
         if not self.quiet:
             click.echo(text, err=True)
+
+    @property
+    def wants_progress(self) -> bool:
+        """Bars are for people who look: a terminal, no JSON, not told to be quiet."""
+        return sys.stderr.isatty() and not self.as_json and not self.quiet
 
     def consent(self) -> None:
         """Let a destructive command go on: always on this machine, else only when told so."""
@@ -112,6 +133,144 @@ class Call:
     def with_actor(self, payload: dict[str, Any]) -> dict[str, Any]:
         """The payload, with the actor if the call has one."""
         return payload if self.actor is None else {**payload, "actor_id": self.actor}
+
+
+# --- commands -------------------------------------------------------------------------------------
+
+
+Body = Callable[..., None]
+# The object of the root context when the command line is what the whole process is for.
+OWN_PROCESS = object()
+Positional = Literal["uri", "none"]
+
+_VALUE_FLAGS = (
+    ("--store", "store", "URI", "the graph's storage: a folder, file:// or s3://"),
+    ("--profile", "profile", "NAME", "a named scope of the operator's configuration"),
+    ("--as", "acting_as", "ACTOR", "who makes the change"),
+    ("--server", "server", "NAME|URL", "a served graph"),
+    ("--graph", "graph", "ID", "a graph inside a server or cluster"),
+    ("--cluster", "cluster", "DIR|URI", "a cluster root"),
+)
+_BOOLEAN_FLAGS = (
+    ("--yes", "yes", "consent to destructive changes of a graph that is not on this machine"),
+    ("--quiet", "quiet", "leave out the notes on stderr"),
+)
+VALUE_FLAG_NAMES = frozenset(flag for flag, *_ in _VALUE_FLAGS)
+# These wait for the server; they are understood everywhere, so that each command can say why not.
+_HIDDEN = frozenset({"--server", "--graph", "--cluster"})
+
+
+def scope_options() -> list[click.Parameter]:
+    """Fresh option objects for the flags that may stand before or after any command."""
+    options: list[click.Parameter] = [
+        click.Option([flag, name], metavar=metavar, help=text, hidden=flag in _HIDDEN)
+        for flag, name, metavar, text in _VALUE_FLAGS
+    ]
+    options += [
+        click.Option([flag, name], is_flag=True, help=text) for flag, name, text in _BOOLEAN_FLAGS
+    ]
+    return options
+
+
+def verb(
+    name: str,
+    *,
+    capability: Capability = Capability.ANY,
+    writes: bool = False,
+    positional: Positional = "none",
+    hidden: bool = False,
+) -> Callable[[Body], click.Command]:
+    """Make a command of a function whose first argument is the `Call`.
+
+    The function's own click options and arguments are kept; the shared ones are added after them.
+    """
+
+    def decorate(body: Body) -> click.Command:
+        own: list[click.Parameter] = list(reversed(getattr(body, "__click_params__", [])))
+        taken = {flag for one in own for flag in one.opts}
+        # `commit list --graph` draws; there the graph's name stands before the command.
+        shared = [one for one in scope_options() if taken.isdisjoint(one.opts)]
+        return click.Command(
+            name.rpartition(" ")[2],
+            params=[*own, *_address(positional), *shared, _json_option()],
+            callback=_callback(body, name=name, capability=capability, writes=writes),
+            help=body.__doc__,
+            hidden=hidden,
+        )
+
+    return decorate
+
+
+def _address(positional: Positional) -> list[click.Parameter]:
+    option = click.Option(["--uri", "uri_option"], metavar="URI", help="same as --store")
+    if positional == "none":
+        return [option]
+    return [click.Argument(["uri_argument"], metavar="[URI]", required=False), option]
+
+
+def _json_option() -> click.Option:
+    return click.Option(["--json", "as_json"], is_flag=True, help="print JSON")
+
+
+def _callback(body: Body, *, name: str, capability: Capability, writes: bool) -> Body:
+    def run(**values: Any) -> None:
+        context = click.get_current_context()
+        outer: Mapping[str, Any] = context.find_root().params
+        shared = {
+            flag: values.pop(flag, None) or outer.get(flag)
+            for _, flag, *_ in (*_VALUE_FLAGS, *_BOOLEAN_FLAGS)
+        }
+        uri, other = values.pop("uri_argument", None), values.pop("uri_option")
+        if uri is not None and other is not None:
+            raise click.UsageError("--uri cannot be used with a positional URI")
+        call = Call(
+            verb=name,
+            capability=capability,
+            writes=writes,
+            environ=os.environ,
+            as_json=values.pop("as_json"),
+            quiet=bool(shared.pop("quiet")),
+            yes=bool(shared.pop("yes")),
+            acting_as=shared.pop("acting_as"),
+            own_process=context.find_root().obj is OWN_PROCESS,
+            flags=ScopeFlags(uri=uri if uri is not None else other, **shared),
+        )
+        body(call, **values)
+
+    return run
+
+
+branch_option = click.option(
+    "--branch", default="main", show_default=True, metavar="NAME", help="the branch meant"
+)
+once_option = click.option(
+    "--idempotency-key", metavar="KEY", help="do it once, however often it is submitted"
+)
+
+
+def landed_words(result: Any, *, nothing: str) -> str:
+    """Which commit a write made, for people."""
+    if result.commit is None:
+        return nothing
+    again = " (already applied)" if result.already_applied else ""
+    return f"commit {result.commit.graph_commit_id}{again}"
+
+
+def exclusive(values: Mapping[str, Any]) -> None:
+    """Refuse two options that say the same thing in two ways."""
+    given = [name for name, value in values.items() if value not in (None, ())]
+    if len(given) > 1:
+        raise click.UsageError(f"the option '{given[0]}' cannot be used with '{given[1]}'")
+
+
+class CommandGroup(click.Group):
+    """A group of subcommands that lists them in the order they were written."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for name, command in self.commands.items() if not command.hidden]
+
+
+# --- files ----------------------------------------------------------------------------------------
 
 
 def read_text(path: str, *, what: str) -> str:

@@ -16,7 +16,7 @@ from omnigraph.errors import (
     PreconditionFailedError,
     RowLevelCasContentionError,
 )
-from omnigraph.storage.outcome import last_commit_made, outcome_told
+from omnigraph.storage.commit.outcome import last_commit_made, outcome_told
 
 EXIT_ERROR = 1
 EXIT_USAGE = 2

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from omnigraph import __version__
-from omnigraph.cli.call import Call, read_text
+from omnigraph.cli.call import Call, exclusive, read_text, verb
 from omnigraph.cli.scope import Capability, refuse_flag
-from omnigraph.cli.verbs import exclusive, verb
 from omnigraph.errors import InputError
 from omnigraph.model import limits
 from omnigraph.model.addresses import local_path

@@ -1,18 +1,264 @@
-"""`diff`, `changes poll|baseline` and `entity history`: what the past can tell."""
+"""`commit`, `revert`, `diff`, `changes` and `entity`: what the past can tell, and undoing it."""
 
 from __future__ import annotations
 
-from typing import Any
+import heapq
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from omnigraph.cli.call import Call, write_lines
-from omnigraph.cli.commit import change_filters, change_lines, given_filters, moment
-from omnigraph.cli.output import json_line
-from omnigraph.cli.verbs import CommandGroup, exclusive, verb
+from omnigraph.cli.branch import change_counts
+from omnigraph.cli.call import Call, CommandGroup, branch_option, exclusive, verb, write_lines
+from omnigraph.cli.output import cell, json_line
+from omnigraph.model.values import moment_at, moment_text
 
+if TYPE_CHECKING:
+    from omnigraph.engine.history.changes import EntityChange
+    from omnigraph.model.graph import Commit
+
+commit = CommandGroup("commit", help="List, show, explain and undo commits.")
 changes = CommandGroup("changes", help="Follow what changes on a branch.")
 entity = CommandGroup("entity", help="One entity through time.")
+_SIGNS = {"insert": ("+", "green"), "update": ("~", "yellow"), "delete": ("-", "red")}
+
+
+@verb("commit list", positional="uri")
+@branch_option
+@click.option("--filter", "filters", multiple=True, metavar="actor=NAME", help="only these commits")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="only the newest N")
+@click.option("--graph", "drawn", is_flag=True, help="draw the history of all branches")
+def list_commits(
+    call: Call, branch: str, *, filters: tuple[str, ...], limit: int | None, drawn: bool
+) -> None:
+    """List the commits of a branch, newest first."""
+    actor = _actor_filter(filters)
+    if drawn:
+        exclusive({"--graph": True, "--filter": actor})
+        _draw(call, limit)
+        return
+    with call.graph() as graph:
+        found = graph.commits(branch, actor=actor, limit=limit)
+    payload = {"commits": [one.to_json() for one in found]}
+    call.emit(payload, human=[_commit_line(one) for one in found])
+
+
+def _draw(call: Call, limit: int | None) -> None:
+    with call.graph() as graph:
+        lines = {name: graph.commits(name) for name in graph.branches()}
+    known = {one.graph_commit_id: one for line in lines.values() for one in line}
+    ordered = in_order(known.values())[:limit]
+    heads: dict[str, list[str]] = {}
+    for name, line in lines.items():
+        heads.setdefault(line[0].graph_commit_id, []).append(name)
+    labels = {one.graph_commit_id: _label(one, heads) for one in ordered}
+    payload = {
+        "commits": [one.to_json() for one in ordered],
+        "heads": {name: line[0].graph_commit_id for name, line in lines.items()},
+    }
+    call.emit(payload, human=list(draw(ordered, labels)))
+
+
+def _label(one: Commit, heads: Mapping[str, list[str]]) -> str:
+    names = heads.get(one.graph_commit_id, ())
+    shown = click.style(f" ({', '.join(names)})", fg="green") if names else ""
+    commit_id = click.style(one.graph_commit_id, fg="yellow")
+    return f"{commit_id}{shown}  {moment(one.created_at)}  {one.actor_id or '-'}"
+
+
+def _actor_filter(filters: tuple[str, ...]) -> str | None:
+    actor: str | None = None
+    for text in filters:
+        name, sign, value = text.partition("=")
+        if name != "actor" or not sign or not value:
+            message = f"'{text}' is not of the form actor=NAME"
+            raise click.BadParameter(message, param_hint="--filter")
+        if actor is not None and actor != value:
+            raise click.BadParameter("one actor at a time", param_hint="--filter")
+        actor = value
+    return actor
+
+
+def _commit_line(one: Commit) -> str:
+    merged = f"  merges {one.merged_parent_commit_id}" if one.merged_parent_commit_id else ""
+    who = one.actor_id or "-"
+    return f"{one.graph_commit_id}  {moment(one.created_at)}  {one.graph_branch}  {who}{merged}"
+
+
+def moment(microseconds: int) -> str:
+    """A point in time, as people and other programs read it."""
+    return moment_text(moment_at(microseconds // 1000), timespec="seconds")
+
+
+@verb("commit show")
+@click.argument("commit_id", metavar="ID")
+def show_commit(call: Call, commit_id: str) -> None:
+    """Show one commit."""
+    with call.graph() as graph:
+        one = graph.commit(commit_id)
+    body = one.to_json()
+    shown = {**body, "created_at": moment(one.created_at)}
+    call.emit(body, human=[f"{name:24} {cell(value) or '-'}" for name, value in shown.items()])
+
+
+def change_filters(command: Any) -> Any:
+    """The three filters that every view of changes takes, each repeatable."""
+    for flag, name, kind, text in (
+        ("--op", "ops", click.Choice(["insert", "update", "delete"]), "only these; repeatable"),
+        ("--type", "types", click.STRING, "only this type; repeatable"),
+        ("--kind", "kinds", click.Choice(["node", "edge"]), "only nodes or edges"),
+    ):
+        metavar = "TYPE" if kind is click.STRING else None
+        option = click.option(flag, name, multiple=True, type=kind, metavar=metavar, help=text)
+        command = option(command)
+    return command
+
+
+def given_filters(filters: dict[str, tuple[str, ...]]) -> dict[str, Any]:
+    """The filters as the engine takes them: nothing given means everything."""
+    return {name: values or None for name, values in filters.items()}
+
+
+@verb("commit changes")
+@click.argument("commit_id", metavar="ID")
+@change_filters
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="one page of at most N changes instead of all of them",
+)
+@click.option("--page-token", metavar="TOKEN", help="go on after an earlier page")
+def commit_changes(
+    call: Call,
+    commit_id: str,
+    *,
+    limit: int | None,
+    page_token: str | None,
+    **filters: tuple[str, ...],
+) -> None:
+    """Show what a commit changed, entity by entity, against its first parent."""
+    wanted = given_filters(filters)
+    found: list[EntityChange] = []
+    with call.graph() as graph:
+        while True:
+            page = graph.commit_changes(commit_id, limit=limit, page_token=page_token, **wanted)
+            found.extend(page.changes)
+            page_token = page.next_page_token
+            if limit is not None or page_token is None:
+                break
+    payload = {**page.to_json(), "changes": [change.to_json() for change in found]}
+    call.emit(payload, human=[line for change in found for line in change_lines(change)])
+
+
+def change_lines(change: EntityChange) -> list[str]:
+    """One change for people: a sign, the entity, and the properties that differ."""
+    sign, colour = _SIGNS[change.op]
+    shown = change.after or change.before
+    ends = shown.endpoints if shown is not None else None
+    where = f"  {ends['from']} → {ends['to']}" if ends else ""
+    lines = [click.style(f"{sign} {change.kind} {change.type_name} {change.id}{where}", fg=colour)]
+    if change.before is not None and change.after is not None:
+        before, after = (side.to_json()["properties"] for side in (change.before, change.after))
+        lines += [
+            f"    {name}: {_shown(before.get(name))} → {_shown(after.get(name))}"
+            for name in {**before, **after}
+            if before.get(name) != after.get(name)
+        ]
+    return lines
+
+
+def _shown(value: Any) -> str:
+    return "null" if value is None else cell(value) or '""'
+
+
+@verb("commit revert", writes=True)
+@click.argument("commit_id", metavar="ID")
+@branch_option
+def revert(call: Call, commit_id: str, branch: str) -> None:
+    """Undo one commit by a new one, if no later commit stands against it."""
+    call.announce()
+    with call.graph(write=True) as graph:
+        result = graph.revert(commit_id, branch=branch, actor=call.actor)
+    landed = "nothing left to undo" if result.commit is None else result.commit.graph_commit_id
+    counts = {key: value.to_json() for key, value in result.changes.items()}
+    human = [f"reverted {commit_id} on branch {branch}: {landed}", *change_counts(counts)]
+    call.emit(result.to_json(), human=human)
+
+
+# --- the history drawn as text --------------------------------------------------------------------
+
+
+def in_order(commits: Iterable[Commit]) -> list[Commit]:
+    """Newest first, and no commit before one that came from it, whatever the clocks said."""
+    known = {one.graph_commit_id: one for one in commits}
+    children = dict.fromkeys(known, 0)
+    for one in known.values():
+        for parent in _parents(one, known):
+            children[parent] += 1
+    ready = [_rank(one) for one in known.values() if not children[one.graph_commit_id]]
+    heapq.heapify(ready)
+    ordered: list[Commit] = []
+    while ready:
+        one = known[heapq.heappop(ready)[1]]
+        ordered.append(one)
+        for parent in _parents(one, known):
+            children[parent] -= 1
+            if not children[parent]:
+                heapq.heappush(ready, _rank(known[parent]))
+    return ordered
+
+
+def _rank(one: Commit) -> tuple[int, str]:
+    return -one.created_at, one.graph_commit_id
+
+
+def _parents(one: Commit, known: Mapping[str, Commit]) -> list[str]:
+    """Its parents that are drawn; commits of a deleted branch are not."""
+    both = (one.parent_commit_id, one.merged_parent_commit_id)
+    return [parent for parent in dict.fromkeys(both) if parent is not None and parent in known]
+
+
+def draw(commits: Sequence[Commit], labels: Mapping[str, str]) -> Iterator[str]:
+    """A line a commit with its label, and lines between where lanes part or meet.
+
+    `commits` stand in the order of `in_order`.
+    """
+    known = {one.graph_commit_id: one for one in commits}
+    lanes: list[str] = []  # the commit that each lane waits for
+    for one in commits:
+        here = one.graph_commit_id
+        if here not in lanes:
+            lanes.append(here)
+        at = lanes.index(here)
+        for extra in reversed([n for n in range(at + 1, len(lanes)) if lanes[n] == here]):
+            yield _joining(len(lanes), into=at, extra=extra)
+            del lanes[extra]
+        yield f"{_row(len(lanes), at)} {labels[here]}"
+        parents = _parents(one, known)
+        lanes[at : at + 1] = parents[:1]
+        if len(parents) > 1:
+            lanes.insert(at + 1, parents[1])
+            yield _parting(len(lanes), at)
+
+
+def _row(count: int, at: int) -> str:
+    return " ".join("*" if lane == at else "|" for lane in range(count))
+
+
+def _parting(count: int, at: int) -> str:
+    """A lane begins to the right of another; all that follow move over."""
+    kept = " ".join("|" for _ in range(at + 1))
+    return kept + "\\" + " \\" * (count - at - 2)
+
+
+def _joining(count: int, *, into: int, extra: int) -> str:
+    """A lane ends in one to its left, passing below those in between; all that follow move over."""
+    kept = " ".join("|" for _ in range(into + 1))
+    return kept + "_|" * (extra - into - 1) + "/" + " /" * (count - extra - 1)
+
+
+# --- differences, the feed, one entity ------------------------------------------------------------
 
 
 @verb("diff")
@@ -27,13 +273,8 @@ def diff(call: Call, from_ref: str, to_ref: str, **filters: tuple[str, ...]) -> 
     call.emit(found.to_json(), human=lines or ["no difference"])
 
 
-_branch_option = click.option(
-    "--branch", default="main", show_default=True, metavar="NAME", help="the branch meant"
-)
-
-
 @verb("changes poll")
-@_branch_option
+@branch_option
 @change_filters
 @click.option("--cursor", metavar="CURSOR", help="go on where an earlier poll ended")
 @click.option("--start", metavar="WHERE", help="now, beginning or after:<commit>  [default: now]")
@@ -74,7 +315,7 @@ def poll(
 
 @verb("changes baseline")
 @click.option("--out", "out_path", required=True, metavar="FILE", help="the NDJSON to write")
-@_branch_option
+@branch_option
 @change_filters
 def baseline(call: Call, *, out_path: str, branch: str, **filters: tuple[str, ...]) -> None:
     """Write the whole state of a branch, and print the cursor that follows it."""
@@ -100,7 +341,7 @@ def baseline(call: Call, *, out_path: str, branch: str, **filters: tuple[str, ..
 @click.argument("kind", type=click.Choice(["node", "edge"]), metavar="node|edge")
 @click.argument("type_name", metavar="TYPE")
 @click.argument("entity_id", metavar="ID")
-@_branch_option
+@branch_option
 def history(call: Call, *, kind: str, type_name: str, entity_id: str, branch: str) -> None:
     """Show every version of one entity, newest first, and who made it."""
     with call.graph() as graph:
@@ -120,6 +361,10 @@ def history(call: Call, *, kind: str, type_name: str, entity_id: str, branch: st
     call.emit(payload, human=lines)
 
 
-changes.add_command(poll)
-changes.add_command(baseline)
-entity.add_command(history)
+for _group, _commands in (
+    (commit, (list_commits, show_commit, commit_changes, revert)),
+    (changes, (poll, baseline)),
+    (entity, (history,)),
+):
+    for _command in _commands:
+        _group.add_command(_command)

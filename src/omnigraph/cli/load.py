@@ -8,15 +8,30 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
-from omnigraph.cli.call import Call, unreadable, write_lines
+from omnigraph.cli.call import (
+    Call,
+    exclusive,
+    landed_words,
+    once_option,
+    unreadable,
+    verb,
+    write_lines,
+)
 from omnigraph.cli.output import cell
-from omnigraph.cli.spark import engine_options, spark_session
-from omnigraph.cli.verbs import exclusive, landed_words, once_option, verb
+from omnigraph.cli.spark import (
+    engine_options,
+    export_on_spark,
+    load_on_spark,
+    read_job,
+    spark_session,
+)
 from omnigraph.errors import InputError
 from omnigraph.model.addresses import PACKED_SUFFIXES, local_path
+from omnigraph.model.changeset import LOAD_MODES
+from omnigraph.model.extras import is_installed
 
-MODES = ("append", "merge", "overwrite")
 # Up to this much NDJSON, starting a JVM costs more than it saves.
 LOCAL_BYTES_MAX = 16 * 1024 * 1024
 NDJSON_SUFFIXES = frozenset({".jsonl", ".ndjson", ".json"})
@@ -31,10 +46,10 @@ TABULAR_SUFFIXES = frozenset({".parquet", ".csv", ".orc"})
 @click.option(
     "--type", "type_name", metavar="TYPE", help="the type of a Parquet, CSV or ORC source"
 )
-@click.option("--mode", type=click.Choice(MODES), help="what happens to stored entities")
+@click.option("--mode", type=click.Choice(LOAD_MODES), help="what happens to stored entities")
 @click.option("--branch", metavar="NAME", help="the branch to load into  [default: main]")
 @click.option("--from", "from_branch", metavar="BRANCH", help="make the branch from this one first")
-@click.option("--quarantine", metavar="DIR", help="put bad records here instead of failing (Spark)")
+@click.option("--quarantine", metavar="DIR", help="put bad records here instead of failing")
 @once_option
 @click.option(
     "--embed",
@@ -60,66 +75,78 @@ def load(
     if not paths and job_path is None:
         raise click.UsageError("load needs data: pass --data <FILE> or --job <FILE>")
     if job_path is not None:
-        from omnigraph.cli.bulk import read_job
-
         call, job = read_job(call, job_path)
         options["mode"] = options["mode"] or job.get("mode")
     if options["mode"] is None:
-        raise click.UsageError(f"load needs --mode, one of: {', '.join(MODES)}")
+        raise click.UsageError(f"load needs --mode, one of: {', '.join(LOAD_MODES)}")
     call.require_target()
-    spark_only = (job_path, type_name, options["quarantine"])
-    needs_spark = embed or any(value is not None for value in spark_only)
-    chosen = choose_engine(engine, paths, needs_spark=needs_spark)
+    choice = EngineChoice(
+        engine=engine,
+        paths=paths,
+        needs_spark=embed or job_path is not None,
+        plain=type_name is None and options["quarantine"] is None,
+    )
+    chosen = choice.engine_for_load()
     if options["mode"] == "overwrite":
         call.consent()
     call.announce()
     if chosen == "local":
-        _load_here(call, paths, options)
+        _load_here(call, local_sources(paths, type_name), options)
         return
-    from omnigraph.cli.bulk import load_on_spark, sources_of
-
     report = load_on_spark(
         call,
         spark_session(spark_master, spark_remote),
-        sources=None if job_path is not None else sources_of(paths, type_name),
+        sources=None if job_path is not None else spark_sources(paths, type_name),
         job_path=job_path,
         options={**options, "embed": embed or None},
     )
     call.emit(report.to_json(), human=report.to_text().splitlines())
 
 
-def _load_here(call: Call, paths: tuple[str, ...], options: Mapping[str, str | None]) -> None:
-    """The load in this process, for what fits a request."""
-    mode = options["mode"]
+def _load_here(call: Call, sources: Any, options: Mapping[str, str | None]) -> None:
+    """The load in this process."""
+    mode, quarantine = options["mode"], options["quarantine"]
     assert mode is not None, "a load has a mode"
     with call.graph(write=True) as graph:
         result = graph.load(
-            local_lines(paths),
+            sources,
             mode=mode,
             branch=options["branch"] or "main",
             from_branch=options["from_branch"],
             actor=call.actor,
             idempotency_key=options["idempotency_key"],
+            on_error="fail" if quarantine is None else "quarantine",
+            quarantine=quarantine,
         )
     call.emit(result.to_json(), human=_load_line(result))
 
 
-def choose_engine(engine: str, paths: tuple[str, ...], *, needs_spark: bool) -> str:
-    """Where a load runs: small NDJSON in this process, everything else on Spark."""
-    spark_only = needs_spark or any(not _is_local_ndjson(path) for path in paths)
-    if engine == "local":
-        if spark_only:
+class EngineChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """What decides where a load runs. `plain` loads are graph NDJSON without a quarantine."""
+
+    engine: str
+    paths: tuple[str, ...]
+    needs_spark: bool
+    plain: bool
+
+    def engine_for_load(self) -> str:
+        """Plain loads of small files run in this process; the others on Spark, if it is there."""
+        if self.engine == "local" and self.needs_spark:
             raise InputError(
-                "this load needs Spark: only NDJSON files can be loaded in process",
+                "this load needs Spark: jobs and embedding are not done in process",
                 hint="leave out --engine local",
             )
-        return "local"
-    if engine == "spark" or spark_only:
-        return "spark"
-    return "local" if sum(_size(path) for path in paths) <= LOCAL_BYTES_MAX else "spark"
+        if self.engine != "auto" or self.needs_spark:
+            return "spark" if self.needs_spark else self.engine
+        if not is_installed("pyspark"):
+            return "local"
+        if not self.plain or not all(map(_is_plain_file, self.paths)):
+            return "spark"
+        small = sum(map(_size, self.paths)) <= LOCAL_BYTES_MAX
+        return "local" if small else "spark"
 
 
-def _is_local_ndjson(path: str) -> bool:
+def _is_plain_file(path: str) -> bool:
     """Whether a source is one plain file of lines (or stdin), as far as its name tells."""
     if path == "-":
         return True
@@ -129,6 +156,27 @@ def _is_local_ndjson(path: str) -> bool:
         return False
     suffix = Path(path).suffix.lower()
     return not Path(path).is_dir() and suffix not in TABULAR_SUFFIXES | PACKED_SUFFIXES
+
+
+def spark_sources(paths: tuple[str, ...], type_name: str | None) -> Any:
+    """Graph NDJSON as it is; with a type, the files are rows of that type in their own format."""
+    if type_name is None:
+        return list(paths)
+    return {type_name: paths[0] if len(paths) == 1 else list(paths)}
+
+
+def local_sources(paths: tuple[str, ...], type_name: str | None) -> Any:
+    """The same as `Graph.load` takes it: one plain file as itself, several as one run of lines."""
+    if type_name is not None:
+        return spark_sources(paths, type_name)
+    if all(map(_is_plain_file, paths)):
+        return local_lines(paths)
+    if "-" in paths or any(local_path(path) != path for path in paths):
+        raise InputError(
+            "in process, graph NDJSON is read from files of this machine",
+            hint="leave out --engine local",
+        )
+    return [Path(path) for path in paths]
 
 
 def _size(path: str) -> int:
@@ -179,7 +227,7 @@ def _load_line(result: Any) -> str:
 )
 @click.option(
     "--mode",
-    type=click.Choice(MODES),
+    type=click.Choice(LOAD_MODES),
     default="merge",
     show_default=True,
     help="what happens to stored entities",
@@ -240,8 +288,6 @@ def export(
     if engine == "spark" or (engine == "auto" and form == "parquet"):
         if out_path is None:
             raise click.UsageError("an export on Spark needs --out <PATH>")
-        from omnigraph.cli.bulk import export_on_spark
-
         report = export_on_spark(
             call,
             spark_session(spark_master, spark_remote),

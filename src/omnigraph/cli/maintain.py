@@ -1,29 +1,30 @@
-"""`optimize`, `cleanup`, `repair` and `health`."""
+"""`optimize`, `cleanup`, `repair`, `health` and `recovery`: what keeps a graph well."""
 
 from __future__ import annotations
 
 import datetime as dt
 import re
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from omnigraph.cli.bars import progress_bar
-from omnigraph.cli.call import Call
-from omnigraph.cli.output import TableStyle, table_lines
+from omnigraph.cli.call import Call, CommandGroup, branch_option, exclusive, verb
+from omnigraph.cli.output import TableStyle, cell, table_lines
 from omnigraph.cli.scope import Capability
 from omnigraph.cli.spark import engine_options, spark_session
-from omnigraph.cli.verbs import verb
-from omnigraph.errors import InputError
+from omnigraph.errors import InputError, NotFoundError
 from omnigraph.model.graph import type_words
 from omnigraph.model.limits import MAINTENANCE_CONCURRENCY
 
+if TYPE_CHECKING:
+    from omnigraph.storage.commit.recovery import Resolution
+
+recovery = CommandGroup("recovery", help="Unfinished writes, and what became of earlier ones.")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _SHOWN_MAX = 5
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
-_branch_option = click.option(
-    "--branch", default="main", show_default=True, metavar="NAME", help="the branch meant"
-)
 
 
 def concurrency(call: Call) -> int:
@@ -52,7 +53,7 @@ def size_words(count: int) -> str:
 
 
 @verb("optimize", capability=Capability.DIRECT, positional="uri", writes=True)
-@_branch_option
+@branch_option
 @engine_options
 def optimize(
     call: Call,
@@ -71,13 +72,25 @@ def optimize(
 
         report = pipeline.optimize(spark_session(spark_master, spark_remote), uri, branch=branch)
     else:
-        with call.graph(write=True) as graph, progress_bar(call) as progress:
-            report = graph.optimize(branch, concurrency=at_once, progress=progress)
+        with call.graph(write=True) as graph, _bars(call) as advance:
+            report = graph.optimize(branch, concurrency=at_once, progress=advance)
     body = report.to_json()
     lines = [f"optimize {uri} — {len(body['datasets'])} tables"]
     for one in body["datasets"]:
         lines += _optimize_lines(one)
     call.emit({**body, "uri": uri}, human=lines)
+
+
+@contextmanager
+def _bars(call: Call) -> Iterator[Any]:
+    """Something to call with (what, done, total), or None when no bar is wanted."""
+    if not call.wants_progress:
+        yield None
+        return
+    from omnigraph.pipeline.progress import RichListener
+
+    with RichListener() as bars:
+        yield bars.advance
 
 
 def _optimize_lines(one: dict[str, Any]) -> list[str]:
@@ -169,7 +182,7 @@ def duration(text: str) -> dt.timedelta:
 
 
 @verb("repair", capability=Capability.DIRECT, positional="uri", writes=True)
-@_branch_option
+@branch_option
 @click.option(
     "--confirm",
     is_flag=True,
@@ -213,7 +226,7 @@ def _repair_line(one: dict[str, Any]) -> str:
 
 
 @verb("health", capability=Capability.DIRECT, positional="uri")
-@_branch_option
+@branch_option
 def health(call: Call, *, branch: str) -> None:
     """Show fragments, index coverage, versions and bytes, with advice."""
     with call.graph() as graph:
@@ -236,3 +249,79 @@ def health(call: Call, *, branch: str) -> None:
     lines += [f"unfinished write {name}" for name in body["pending_recoveries"]]
     lines += [f"advice: {text}" for text in body["advice"]] or ["healthy"]
     call.emit(body, human=lines)
+
+
+# --- recovery -------------------------------------------------------------------------------------
+
+
+@verb("recovery list", capability=Capability.DIRECT, positional="uri")
+def list_recoveries(call: Call) -> None:
+    """List the unfinished writes and the recoveries on record."""
+    with call.graph() as graph:
+        pending = [one.to_json() for one in graph.pending_recoveries()]
+        done = [one.to_json() for one in graph.recoveries()]
+        problems = graph.recovery_log_problems()
+    lines = [f"pending   {_recovery_line(one)}" for one in pending]
+    lines += [f"recovered {_recovery_line(one)}" for one in done]
+    lines += [f"unreadable {problem}" for problem in problems]
+    payload: dict[str, Any] = {"pending": pending, "recoveries": done}
+    if problems:
+        payload["unreadable"] = problems
+    call.emit(payload, human=lines or ["no unfinished writes and no recoveries"])
+
+
+def _recovery_line(one: dict[str, Any]) -> str:
+    names = ("operation_id", "writer_kind", "recovery_kind", "branch", "graph_branch", "problem")
+    return "  ".join(cell(one[name]) for name in names if one.get(name) is not None)
+
+
+@verb("recovery show", capability=Capability.DIRECT)
+@click.argument("operation_id", metavar="ID")
+def show_recovery(call: Call, operation_id: str) -> None:
+    """Show one unfinished write or one recovery, by its operation id."""
+    with call.graph() as graph:
+        pending = [one.to_json() for one in graph.pending_recoveries()]
+        done = [one.to_json() for one in graph.recoveries()]
+    found = [one for one in (*pending, *done) if one["operation_id"] == operation_id]
+    if not found:
+        raise NotFoundError(
+            f"no unfinished write and no recovery has the operation id '{operation_id}'",
+            kind="operation",
+            name=operation_id,
+            hint="`omnigraph recovery list` shows them",
+        )
+    call.emit(found[0], human=_recovery_block(found[0]))
+
+
+def _recovery_block(one: dict[str, Any]) -> list[str]:
+    return [f"{name:24} {cell(value) or '-'}" for name, value in one.items()]
+
+
+@verb("recovery resolve", capability=Capability.DIRECT, writes=True)
+@click.argument("operation_id", metavar="ID")
+@click.option("--roll-back", is_flag=True, help="restore the tables, whatever had landed")
+@click.option("--discard", is_flag=True, help="forget the write; the tables stay as they are")
+def resolve(call: Call, operation_id: str, *, roll_back: bool, discard: bool) -> None:
+    """Finish or undo one unfinished write; without a flag, as recovery itself would."""
+    exclusive({"--roll-back": roll_back or None, "--discard": discard or None})
+    if roll_back or discard:
+        call.consent()
+    call.announce()
+    with call.graph(write=True) as graph:
+        how: Resolution = "roll-back" if roll_back else "discard" if discard else "auto"
+        record = graph.resolve_recovery(operation_id, how).to_json()
+    call.emit(record, human=_recovery_block(record))
+
+
+@verb("recovery clear-log", capability=Capability.DIRECT, writes=True)
+def clear_log(call: Call) -> None:
+    """Remove a damaged record of recoveries; the graph is not touched and a new one is begun."""
+    call.consent()
+    call.announce()
+    with call.graph(write=True) as graph:
+        graph.clear_recovery_log()
+    call.emit({"uri": call.target.uri, "cleared": True}, human="removed the record of recoveries")
+
+
+for _command in (list_recoveries, show_recovery, resolve, clear_log):
+    recovery.add_command(_command)

@@ -7,10 +7,10 @@ import io
 import json
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import click
+import msgspec
 
 Format = Literal["table", "kv", "csv", "jsonl", "json"]
 FORMATS: tuple[Format, ...] = ("table", "kv", "csv", "jsonl", "json")
@@ -18,8 +18,7 @@ Layout = Literal["truncate", "wrap"]
 COLUMN_WIDTH_MIN = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableStyle:
+class TableStyle(msgspec.Struct, frozen=True, kw_only=True):
     """How a table is fitted: the widest a column may be, and what happens to longer cells."""
 
     column_width_max: int = 80

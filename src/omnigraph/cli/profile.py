@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import click
 
-from omnigraph.cli.call import Call
+from omnigraph.cli.call import Call, CommandGroup, verb
 from omnigraph.cli.output import cell
 from omnigraph.cli.scope import Capability, profile_named, refuse_flag
-from omnigraph.cli.verbs import CommandGroup, verb
 from omnigraph.errors import InputError, NotFoundError
 
 profile = CommandGroup("profile", help="The operator's named scopes.")

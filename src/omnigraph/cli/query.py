@@ -10,8 +10,15 @@ from typing import Any
 import click
 
 from omnigraph.cli import output
-from omnigraph.cli.call import Call, read_text
-from omnigraph.cli.verbs import exclusive, landed_words, once_option, verb
+from omnigraph.cli.call import (
+    Call,
+    branch_option,
+    exclusive,
+    landed_words,
+    once_option,
+    read_text,
+    verb,
+)
 from omnigraph.errors import InputError
 
 
@@ -124,9 +131,7 @@ def table_style(call: Call) -> output.TableStyle:
 
 @verb("mutate", writes=True)
 @source_options
-@click.option(
-    "--branch", default="main", show_default=True, metavar="NAME", help="the branch meant"
-)
+@branch_option
 @click.option("--if-commit", metavar="COMMIT", help="only if this commit is still the head")
 @once_option
 def mutate(

@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from omnigraph.cli import failure, output
-from omnigraph.cli.call import Call
-from omnigraph.cli.commit import moment
-from omnigraph.cli.config import home
+from omnigraph.cli.call import Call, verb
+from omnigraph.cli.history import moment
 from omnigraph.cli.query import default_format, read_params, table_style
-from omnigraph.cli.verbs import verb
+from omnigraph.cli.scope import home
 from omnigraph.errors import InputError, OmnigraphError
-from omnigraph.storage.outcome import outcome_told
+from omnigraph.storage.commit.outcome import outcome_told
 
 if TYPE_CHECKING:
     from omnigraph.engine.graph import Graph
@@ -249,10 +248,12 @@ class Session:
 
     def words(self) -> list[str]:
         """What the tab key can complete: the schema's names and the language's words."""
+        from omnigraph.compiler.query.functions import FUNCTIONS
         from omnigraph.compiler.schema import compile_schema
 
         catalog = compile_schema(self.graph.schema_source(self.branch))
         found = {"query", "match", "return", "order", "limit", "insert", "update", "delete", "not"}
+        found |= FUNCTIONS.keys()
         for one in catalog.types():
             found |= {one.name, *(prop.name for prop in one.properties)}
             if one.kind == "edge":

@@ -3,40 +3,49 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from enum import Enum
 from functools import lru_cache
 from itertools import takewhile
+from typing import Any, Final, TypeVar, get_args
 
-from omnigraph.compiler.schema import OldSchemas, catalog_from_ir
+import msgspec
+import orjson
+from msgspec.structs import replace
+
+from omnigraph.compiler.schema import OldSchemas, catalog_from_ir, compile_schema
+from omnigraph.engine.arguments import AT_OR_NONE, FLAG, TEXT, TEXT_OR_NONE, Kind, require
 from omnigraph.errors import (
     AlreadyExistsError,
     InputError,
-    IntegrityError,
     NotFoundError,
-    UnavailableError,
 )
-from omnigraph.model.graph import MAIN, Branch, SchemaRecord, Snapshot
+from omnigraph.model.changeset import Lineage
+from omnigraph.model.graph import MAIN, Branch, SchemaRecord, Snapshot, TableEntry
 from omnigraph.model.limits import LEASE_WAIT_MS_MAX
 from omnigraph.model.ports import ObjectStore, World
 from omnigraph.model.schema import Catalog
-from omnigraph.storage.audit import Audit
-from omnigraph.storage.history import History
-from omnigraph.storage.layout import INIT_CLAIM
-from omnigraph.storage.lease import Lease, Leases
-from omnigraph.storage.manifest import ManifestStore
-from omnigraph.storage.migrations import is_due, migrate
-from omnigraph.storage.objects import Root, aws_environment, open_store
-from omnigraph.storage.publisher import Publisher
-from omnigraph.storage.recovery import Rooms, Stuck
-from omnigraph.storage.refs import Refs
-from omnigraph.storage.sidecar import Sidecars
-from omnigraph.storage.table import Table, Tables
-from omnigraph.storage.writer import WRITER_KIND_PROPERTY, Intent, Prepare, Writer
+from omnigraph.model.steps import Step
+from omnigraph.model.values import microseconds, parse_iso
+from omnigraph.storage.commit.audit import RecoveryRecord
+from omnigraph.storage.commit.prepared import Intent
+from omnigraph.storage.commit.recovery import Recovery, Resolution, Stuck
+from omnigraph.storage.commit.resolve import resolve_by_hand
+from omnigraph.storage.commit.sidecar import Sidecars
+from omnigraph.storage.commit.writer import WRITER_KIND_PROPERTY, Prepare, Writer
+from omnigraph.storage.lance.columns import arrow_schema
+from omnigraph.storage.layout import INIT_CLAIM, LOCKS, type_folder
+from omnigraph.storage.manifest.migrations import is_due, migrate
+from omnigraph.storage.objects.lease import Lease
+from omnigraph.storage.objects.root import Root, aws_environment, forget_empty_root, open_store
+from omnigraph.storage.objects.unbroken import stop_if_asked
+from omnigraph.storage.store import Store
+from omnigraph.storage.table.table import Table
 
+_HOW: Final = Kind("'auto', 'roll-back' or 'discard'", lambda v: v in get_args(Resolution))
+_MODE: Final = Kind("OpenMode", lambda v: isinstance(v, OpenMode))
+_Told = TypeVar("_Told")
 _MANIFEST_TARGET = re.compile(r"manifest:(?P<branch>.+):v(?P<version>\d+)(?::.*)?")
 
 
@@ -47,64 +56,55 @@ class OpenMode(Enum):
     READ_ONLY = "read-only"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Core:
+class Core(msgspec.Struct, frozen=True, kw_only=True):
     """The parts. `writer` is there in either mode; `require_writable` guards its use."""
 
-    root: Root
-    store: ObjectStore
-    rooms: Rooms
-    history: History
+    store: Store
+    recovery: Recovery
     writer: Writer
     mode: OpenMode
 
     # --- what every operation starts with --------------------------------------------------
 
     @property
+    def root(self) -> Root:
+        return self.store.root
+
+    @property
     def world(self) -> World:
-        return self.rooms.world
+        return self.store.world
 
     def branch(self, name: str) -> Branch:
-        return self.rooms.refs.get(name)
-
-    @contextmanager
-    def meanwhile(self, *branches: Branch) -> Iterator[None]:
-        """Run the body; what fails because a branch was deleted under it says so."""
-        try:
-            yield
-        except (NotFoundError, IntegrityError, UnavailableError) as cause:
-            for branch in branches:
-                try:
-                    self.rooms.refs.require_alive(branch)
-                except NotFoundError as gone:
-                    raise gone from cause
-            raise
+        require(TEXT, branch=name)
+        return self.store.refs.get(name)
 
     def head(self, branch: str = MAIN) -> Snapshot:
         found = self.branch(branch)
-        with self.meanwhile(found):
-            return self.rooms.manifests.head(found)
+        with self.store.meanwhile(found):
+            return self.store.manifests.head(found)
 
     def snapshot(self, branch: str = MAIN, at: str | int | datetime | None = None) -> Snapshot:
         """The branch head, or the graph as it was `at` a commit id, a manifest version of the
         branch (a number, or `manifest:<branch>:v<n>`) or a moment (RFC 3339 text or datetime)."""
+        require(TEXT, branch=branch)
+        require(AT_OR_NONE, snapshot=at)
         if at is None:
             return self.head(branch)
         if isinstance(at, int):
-            return self.rooms.manifests.at_version(self.branch(branch), at)
+            return self.store.manifests.at_version(self.branch(branch), at)
         if isinstance(at, datetime):
             return self._at_moment(branch, at)
         if target := _MANIFEST_TARGET.fullmatch(at):
             owner = self.branch(target["branch"])
-            return self.rooms.manifests.at_version(owner, int(target["version"]))
-        moment = _moment(at)
-        return self._at_moment(branch, moment) if moment else self.rooms.manifests.at_commit(at)
+            return self.store.manifests.at_version(owner, int(target["version"]))
+        moment = parse_iso(at)
+        return self._at_moment(branch, moment) if moment else self.store.manifests.at_commit(at)
 
     def _at_moment(self, branch: str, moment: datetime) -> Snapshot:
-        cut = round(moment.timestamp() * 1_000_000)
-        for commit in self.history.commits(self.branch(branch)):
+        cut = microseconds(moment)
+        for commit in self.store.history.commits(self.branch(branch)):
             if commit.created_at <= cut:
-                return self.rooms.manifests.at_commit(commit.graph_commit_id)
+                return self.store.manifests.at_commit(commit.graph_commit_id)
         raise NotFoundError(
             f"branch '{branch}' has no commit at or before {moment.isoformat()}",
             kind="commit",
@@ -116,17 +116,18 @@ class Core:
         return _catalog(snapshot.schema)
 
     def table(self, snapshot: Snapshot, table_key: str) -> Table:
-        return self.rooms.tables.open(snapshot.entries[table_key])
+        return self.store.tables.open(snapshot.entries[table_key])
 
     def write(
         self,
         intent: Intent,
-        prepare: Prepare,
+        prepare: Prepare[_Told],
         *,
         then: Callable[[Snapshot | None], None] | None = None,
-    ) -> Snapshot | None:
+    ) -> tuple[Snapshot | None, _Told]:
         """Commit what `prepare` makes of the branch head; `then` is told what came of it."""
         self.require_writable()
+        require(TEXT_OR_NONE, actor=intent.actor_id, if_commit=intent.if_commit)
         return self.writer.write(intent, prepare, then=then)
 
     def require_writable(self) -> None:
@@ -137,7 +138,14 @@ class Core:
         """Settle unfinished writes of dead writers; read-only graphs leave them alone."""
         if self.mode is OpenMode.READ_ONLY:
             return ()
-        return self.writer.recovery.sweep(wait_ms=wait_ms)
+        return self.recovery.sweep(wait_ms=wait_ms)
+
+    def resolve(self, operation_id: str, how: Resolution) -> RecoveryRecord:
+        """Settle one unfinished write by hand."""
+        self.require_writable()
+        require(TEXT, operation_id=operation_id)
+        require(_HOW, how=how)
+        return resolve_by_hand(self.recovery, operation_id, how=how)
 
     def create_branch(self, name: str, from_branch: str, *, actor_id: str | None) -> Branch:
         """Fork a branch at its parent's head.
@@ -146,26 +154,30 @@ class Core:
         or whose apply died half way, would leave the new branch behind with the old one.
         """
         self.require_writable()
+        require(TEXT, name=name)
+        require(TEXT_OR_NONE, actor=actor_id)
         parent = self.branch(from_branch)
 
         def create(lease: Lease) -> Branch:
-            self.writer.recovery.sweep_branch(parent, lease)
-            return self.rooms.refs.create(name, from_branch, actor_id=actor_id)
+            self.recovery.sweep_branch(parent, lease)
+            return self.store.refs.create(name, from_branch, actor_id=actor_id)
 
-        return self.rooms.leases.holding(parent.id, create, wait_ms=LEASE_WAIT_MS_MAX)
+        return self.store.leases.holding(parent.id, create, wait_ms=LEASE_WAIT_MS_MAX)
 
     def delete_branch(self, name: str, *, force: bool = False) -> None:
         """End a branch; a writer at work on it finishes first. `force` also ends one whose
         reference cannot be read, and nothing else that would be refused."""
         self.require_writable()
-        if force and self.rooms.refs.delete_unreadable(name):
+        require(TEXT, name=name)
+        require(FLAG, force=force)
+        if force and self.store.refs.delete_unreadable(name):
             return
         branch = self.branch(name)
         if branch.id is None:
-            self.rooms.refs.delete(name)  # refuses main
+            self.store.refs.delete(name)  # refuses main
             return
-        self.rooms.leases.holding(
-            branch.id, lambda _: self.rooms.refs.delete(name), wait_ms=LEASE_WAIT_MS_MAX
+        self.store.leases.holding(
+            branch.id, lambda _: self.store.refs.delete(name), wait_ms=LEASE_WAIT_MS_MAX
         )
 
     def load_target(
@@ -192,13 +204,13 @@ class Core:
                 return
             own = takewhile(
                 lambda commit: commit.graph_commit_id != made.fork_commit_id,
-                self.history.commits(made),
+                self.store.history.commits(made),
             )
             # Taking back half a write leaves a commit too, but that one is nobody's work.
             if not any(WRITER_KIND_PROPERTY in commit.properties for commit in own):
-                self.rooms.refs.delete(made.name)
+                self.store.refs.delete(made.name)
 
-        self.rooms.leases.holding(made.id, abandon, wait_ms=LEASE_WAIT_MS_MAX)
+        self.store.leases.holding(made.id, abandon, wait_ms=LEASE_WAIT_MS_MAX)
 
     def close(self) -> None:
         self.writer.close()
@@ -209,44 +221,18 @@ def _catalog(record: SchemaRecord) -> Catalog:
     return catalog_from_ir(record.ir, record.source)
 
 
-def _moment(text: str) -> datetime | None:
-    """The moment that RFC 3339 text means, or None if it is no such text."""
-    if not re.match(r"\d{4}-\d{2}-\d{2}", text):
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
 # --- opening and making ----------------------------------------------------------------------
 
 
-def assemble(root: Root, world: World, mode: OpenMode, *, store: ObjectStore | None = None) -> Core:
-    """Put the parts together; a `store` of one's own is how tests make control objects fail."""
-    store = store or open_store(root, world)
-    tables = Tables(root, world)
-    manifests = ManifestStore(root, world, store, old_schemas=OldSchemas())
-    refs = Refs(manifests, tables, store, world)
-    rooms = Rooms(
-        world=world,
-        tables=tables,
-        manifests=manifests,
-        publisher=Publisher(manifests, world),
-        refs=refs,
-        leases=Leases(root, store, world),
-        sidecars=Sidecars(store),
-        audit=Audit(tables, store),
-    )
-    return Core(
-        root=root,
-        store=store,
-        rooms=rooms,
-        history=History(manifests, refs),
-        writer=Writer(rooms),
-        mode=mode,
-    )
+def assemble(
+    root: Root, world: World, mode: OpenMode, *, objects: ObjectStore | None = None
+) -> Core:
+    """Put the parts together; `objects` of one's own is how tests make control objects fail."""
+    objects = objects or open_store(root, world)
+    sidecars = Sidecars(objects)
+    store = Store.over(root, world, objects, old_schemas=OldSchemas(), unfinished=sidecars.follows)
+    recovery = Recovery(store, sidecars)
+    return Core(store=store, recovery=recovery, writer=Writer(store, recovery), mode=mode)
 
 
 def open_core(
@@ -257,19 +243,114 @@ def open_core(
     environ: Mapping[str, str] | None = None,
 ) -> Core:
     """Open the graph at `uri`, or raise `NotFoundError`."""
+    require(_MODE, mode=mode)
     root = Root.parse(uri, aws_environment() if environ is None else environ)
     core = assemble(root, world or World(), mode)
-    if not core.rooms.manifests.exists():
-        begun = core.store.read(INIT_CLAIM) is not None
+    if not core.store.manifests.exists():
+        begun = core.store.objects.read(INIT_CLAIM) is not None
         raise NotFoundError(
             f"there is no graph at '{uri}'" + (", only an init that did not finish" * begun),
             kind="graph",
             name=uri,
             hint="make one with `omnigraph init`",
         )
-    due = is_due(core.rooms.manifests)
+    due = is_due(core.store.manifests)
     if mode is OpenMode.READ_WRITE:
         if due:
-            migrate(core.rooms.manifests, core.world)
+            migrate(core.store.manifests, core.world)
         core.recover()
     return core
+
+
+def world_of(options: dict[str, Any]) -> World:
+    """The world that keyword options ask for: `durability`, or a whole `world` for tests."""
+    world = options.pop("world", None) or World()
+    durability = options.pop("durability", world.durability)
+    if options:
+        raise InputError(
+            f"unknown option '{next(iter(options))}'", hint="there are durability and maintenance"
+        )
+    if durability not in ("power", "process"):
+        raise InputError(f"unknown durability '{durability}'", hint='use "power" or "process"')
+    return replace(world, durability=durability)
+
+
+def init_core(
+    uri: str,
+    schema_text: str,
+    *,
+    actor_id: str | None = None,
+    world: World | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Core:
+    """Make an empty graph with this schema; nothing is left behind if that fails."""
+    require(TEXT, schema_text=schema_text)
+    require(TEXT_OR_NONE, actor=actor_id)
+    catalog = compile_schema(schema_text)
+    root = Root.parse(uri, aws_environment() if environ is None else environ)
+    core = assemble(root, world or World(), OpenMode.READ_WRITE)
+    _require_absent(core)
+    try:
+        core.store.objects.put_if_absent(INIT_CLAIM, _claim(core))
+        core.world.steps.reach(Step.INIT_CLAIMED)
+        core.store.leases.holding(
+            None, lambda _: _create(core, catalog, actor_id), wait_ms=LEASE_WAIT_MS_MAX
+        )
+        core.store.objects.delete(INIT_CLAIM)
+        core.world.steps.reach(Step.INIT_CLAIM_RELEASED)
+    except BaseException:
+        _withdraw(core)
+        raise
+    return core
+
+
+def _claim(core: Core) -> bytes:
+    return orjson.dumps({"claimed_at": str(core.world.clock.now_us())})
+
+
+def _require_absent(core: Core) -> None:
+    if core.store.manifests.exists():
+        raise AlreadyExistsError(
+            f"graph already initialized at '{core.root.uri}'",
+            kind="graph",
+            name=core.root.uri,
+            hint="open it, or choose another place",
+        )
+
+
+def _create(core: Core, catalog: Catalog, actor_id: str | None) -> None:
+    _require_absent(core)
+    steps = core.world.steps
+    made: list[TableEntry] = []
+    try:
+        for entity in catalog.types():
+            stop_if_asked()
+            location = type_folder(entity.kind, entity.name)
+            # No manifest refers to it: what lies here is left over from an init that died.
+            core.store.objects.delete_prefix(location)
+            version = core.store.tables.create(location, arrow_schema(entity))
+            made.append(TableEntry(table_key=entity.table_key, location=location, version=version))
+            steps.reach(Step.INIT_TABLE_CREATED)
+        steps.reach(Step.INIT_TABLES_CREATED)
+        core.store.manifests.create(
+            schema=SchemaRecord(source=catalog.source, ir=catalog.ir, hash=catalog.hash),
+            entries=tuple(made),
+            genesis=Lineage(
+                commit_id=core.world.ids.ulid(),
+                actor_id=actor_id,
+                created_at=core.world.clock.now_us(),
+            ),
+        )
+    except Exception:
+        for entry in made:
+            core.store.objects.delete_prefix(entry.location)
+        raise
+    steps.reach(Step.INIT_MANIFEST_CREATED)
+
+
+def _withdraw(core: Core) -> None:
+    """Remove what a failed init made, unless somebody else's graph is there by now."""
+    core.store.objects.delete(INIT_CLAIM)
+    if not core.store.manifests.exists():
+        core.store.objects.delete_prefix(LOCKS)
+        forget_empty_root(core.root)

@@ -1,76 +1,74 @@
-"""`Graph`: the names that users call, each one call into the room that does the work."""
+"""`Graph`: the names that users call, each one call into the module that does the work."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
-from omnigraph.compiler.query import (
-    CompiledQuery,
-    LintReport,
-    bind_params,
-    compile_query,
-    lint_source,
+from omnigraph.compiler.query import LintReport, bind_params, lint_source
+from omnigraph.engine.arguments import (
+    FLAG,
+    INT_OR_NONE,
+    MAPPING_OR_NONE,
+    PATH,
+    TEXT,
+    TEXT_OR_NONE,
+    TEXTS_OR_NONE,
+    Kind,
+    require,
 )
-from omnigraph.compiler.query.ir import MutationPlan
-from omnigraph.engine.arguments import checks_arguments
-from omnigraph.engine.core import Core, OpenMode, open_core
-from omnigraph.engine.graph_history import HistoryCalls
-from omnigraph.engine.graph_maintenance import MaintenanceCalls
-from omnigraph.engine.graph_schema import SchemaCalls
-from omnigraph.engine.init import init_core
+from omnigraph.engine.core import Core, OpenMode, init_core, open_core, world_of
+from omnigraph.engine.evolve.apply import SchemaApplyResult, apply_schema, plan_schema
+from omnigraph.engine.history.changes import ChangeFilter, ChangePage, ChangeSet, diff
+from omnigraph.engine.history.entity import EntityVersion, entity_history
+from omnigraph.engine.history.feed import Baseline, FeedPage, baseline, commit_changes, poll
+from omnigraph.engine.load.order import LoadData, OnError, request_order
+from omnigraph.engine.load.run import load_here
 from omnigraph.engine.maintain.auto import DEFAULT_POLICY, AutoMaintenance, MaintenancePolicy
-from omnigraph.engine.merge.conflicts import MergePreview, MergeResult, Strategy
-from omnigraph.engine.merge.run import merge, preview
+from omnigraph.engine.maintain.cleanup import Age, Cleanup, CleanupReport, cleanup
+from omnigraph.engine.maintain.health import HealthReport, health
+from omnigraph.engine.maintain.optimize import (
+    OptimizeReport,
+    Progress,
+    Work,
+    ensure_indices,
+    optimize,
+)
+from omnigraph.engine.maintain.repair import Orders, RepairReport, repair
+from omnigraph.engine.merge.conflicts import MergePreview, MergeResult, RevertResult, Strategy
+from omnigraph.engine.merge.run import merge, preview, revert
+from omnigraph.engine.read.blobs import BlobReader, read_blob
 from omnigraph.engine.read.context import ReadLimits
 from omnigraph.engine.read.explain import Explanation
 from omnigraph.engine.read.export import export_lines
 from omnigraph.engine.read.result import QueryResult
 from omnigraph.engine.read.run import Reader
-from omnigraph.engine.resolve import resolve_recovery
-from omnigraph.engine.results import LoadResult, MutationResult, remembering
-from omnigraph.engine.write.batch import LoadBatch
-from omnigraph.engine.write.blobs import BlobReader, read_blob
-from omnigraph.engine.write.load import LoadOutcome, prepare_load, read_load
-from omnigraph.engine.write.mutate import prepare_mutation
-from omnigraph.engine.write.records import held_lines
-from omnigraph.errors import ConflictError, InputError
-from omnigraph.model.changeset import WriterKind
+from omnigraph.engine.results import LoadResult, MutationResult
+from omnigraph.engine.write.mutate import MutationOrder, compiled_as, mutate
+from omnigraph.errors import InputError
 from omnigraph.model.graph import MAIN, Branch, Commit, Snapshot
-from omnigraph.model.ports import World
-from omnigraph.model.requests import KeyedRequest, digest_of_lines
-from omnigraph.storage.applied import AppliedBeforeError
-from omnigraph.storage.audit import RecoveryRecord
-from omnigraph.storage.outcome import tell_last_commit
-from omnigraph.storage.presence import Presence
-from omnigraph.storage.recovery import Resolution
-from omnigraph.storage.ref_files import UnreadableRef
-from omnigraph.storage.sidecar import Sidecar, UnreadableSidecar
-from omnigraph.storage.writer import Intent, Prepared, WriteContext
+from omnigraph.model.limits import MAINTENANCE_CONCURRENCY
+from omnigraph.model.plan import SchemaPlan
+from omnigraph.storage.commit.audit import RecoveryRecord
+from omnigraph.storage.commit.outcome import tell_last_commit
+from omnigraph.storage.commit.recovery import Resolution
+from omnigraph.storage.commit.sidecar import Sidecar, UnreadableSidecar
+from omnigraph.storage.manifest.ref_files import UnreadableRef
+from omnigraph.storage.objects.lock_files import Presence
 
 __all__ = ["Graph", "OpenMode"]
 
 At = str | int | datetime
-LoadData = str | bytes | os.PathLike[str] | Iterable[str | bytes]
-LOAD_MODES = ("append", "merge", "overwrite")
+_LIMITS_OR_NONE = Kind("ReadLimits or None", lambda v: v is None or isinstance(v, ReadLimits))
+_POLICY_OR_NONE = Kind(
+    "MaintenancePolicy or None", lambda v: v is None or isinstance(v, MaintenancePolicy)
+)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _LoadOrder:
-    """How data is to be loaded."""
-
-    mode: str
-    strict: bool
-    actor: str | None
-    request: KeyedRequest | None
-
-
-@checks_arguments
-class Graph(HistoryCalls, SchemaCalls, MaintenanceCalls):
+class Graph:
     """One open graph. Safe to share between threads; several processes may open the same one."""
 
     def __init__(
@@ -78,9 +76,9 @@ class Graph(HistoryCalls, SchemaCalls, MaintenanceCalls):
     ) -> None:
         """Use `Graph.init` or `Graph.open`."""
         self._core = core
-        self._presence = Presence(core.root, writable=core.mode is OpenMode.READ_WRITE)
+        self._presence = Presence(core.root.local_path, writable=core.mode is OpenMode.READ_WRITE)
         self._auto = AutoMaintenance(core, maintenance)
-        self._reader = Reader(core.rooms.tables)
+        self._reader = Reader(core.store.tables)
         self._closed = False
 
     # --- opening and closing -----------------------------------------------------------------
@@ -90,8 +88,10 @@ class Graph(HistoryCalls, SchemaCalls, MaintenanceCalls):
         cls, uri: str | os.PathLike[str], schema_text: str, actor: str | None = None, **options: Any
     ) -> Graph:
         """Make an empty graph with this schema; `AlreadyExistsError` if one is there."""
+        require(PATH, uri=uri)
         policy = options.pop("maintenance", DEFAULT_POLICY)
-        core = init_core(os.fspath(uri), schema_text, actor_id=actor, world=_world(options))
+        require(_POLICY_OR_NONE, maintenance=policy)
+        core = init_core(os.fspath(uri), schema_text, actor_id=actor, world=world_of(options))
         return cls(core, maintenance=policy)
 
     @classmethod
@@ -106,8 +106,12 @@ class Graph(HistoryCalls, SchemaCalls, MaintenanceCalls):
         Writes of this handle look after their tables by themselves; `maintenance=None` turns that
         off. `durability="process"` is for graphs that a power cut may take.
         """
+        require(PATH, uri=uri)
         policy = options.pop("maintenance", DEFAULT_POLICY)
-        return cls(open_core(os.fspath(uri), mode=mode, world=_world(options)), maintenance=policy)
+        require(_POLICY_OR_NONE, maintenance=policy)
+        return cls(
+            open_core(os.fspath(uri), mode=mode, world=world_of(options)), maintenance=policy
+        )
 
     @property
     def uri(self) -> str:
@@ -162,11 +166,13 @@ class Graph(HistoryCalls, SchemaCalls, MaintenanceCalls):
         was done.
         """
         core = self._opened()
+        require(_LIMITS_OR_NONE, limits=limits)
+        require(FLAG, explain=explain)
         target = core.snapshot(branch, snapshot)
         catalog = core.catalog(target)
-        compiled = compile_query(source, catalog, name)
-        _require_kind(compiled, "read")
-        with core.meanwhile(target.branch):
+        compiled = compiled_as("read", source, name, catalog)
+        require(MAPPING_OR_NONE, params=params)
+        with core.store.meanwhile(target.branch):
             return self._reader.run(
                 compiled,
                 params=bind_params(compiled.params, params or {}),
@@ -199,6 +205,7 @@ class Graph(HistoryCalls, SchemaCalls, MaintenanceCalls):
     def lint(self, source: str, branch: str = MAIN) -> LintReport:
         """Check a query file against the schema; bad source becomes findings, never an error."""
         core = self._opened()
+        require(TEXT, source=source)
         return lint_source(source, core.catalog(core.head(branch)))
 
     def export(
@@ -210,8 +217,9 @@ class Graph(HistoryCalls, SchemaCalls, MaintenanceCalls):
     ) -> Iterator[str]:
         """The graph as NDJSON lines that `load` takes back, nodes first."""
         core = self._opened()
+        require(TEXTS_OR_NONE, types=types)
         target = core.snapshot(branch, snapshot)
-        lines = export_lines(core.rooms.tables, core.catalog(target), target, types)
+        lines = export_lines(core.store.tables, core.catalog(target), target, types)
         return _watched(core, target.branch, lines)
 
     def read_blob(
@@ -227,7 +235,7 @@ class Graph(HistoryCalls, SchemaCalls, MaintenanceCalls):
         core = self._opened()
         target = core.snapshot(branch, snapshot)
         return read_blob(
-            core.rooms.tables, core.catalog(target), target, kind, type_name, id, property
+            core.store.tables, core.catalog(target), target, kind, type_name, id, property
         )
 
     # --- writing -----------------------------------------------------------------------------
@@ -247,44 +255,16 @@ class Graph(HistoryCalls, SchemaCalls, MaintenanceCalls):
 
         With an `idempotency_key` it runs once, however often it is submitted.
         """
-        core = self._opened()
-        target = core.branch(branch)
-        request = KeyedRequest.of(
-            idempotency_key, "mutation", source=source, name=name, params=params or {}
-        )
-        told: dict[str, Any] = {}
-
-        def prepare(context: WriteContext) -> Prepared | None:
-            catalog = core.catalog(context.snapshot)
-            compiled = compile_query(source, catalog, name)
-            _require_kind(compiled, "mutation")
-            assert isinstance(compiled.plan, MutationPlan), "a mutation has a mutation plan"
-            outcome = prepare_mutation(
-                compiled.plan,
-                params=bind_params(compiled.params, params or {}),
-                catalog=catalog,
-                context=context,
-                world=core.world,
-            )
-            told["query_name"] = compiled.name
-            told["affected_nodes"] = outcome.affected_nodes
-            told["affected_edges"] = outcome.affected_edges
-            return remembering(outcome.prepared, request, told)
-
-        intent = Intent(
-            branch=target,
-            kind=WriterKind.MUTATION,
+        order = MutationOrder(
+            source=source,
+            name=name,
+            params=params,
+            branch=branch,
             actor_id=actor,
             if_commit=if_commit,
-            request=request,
+            idempotency_key=idempotency_key,
         )
-        try:
-            after = core.write(intent, prepare, then=self._auto.notice)
-        except AppliedBeforeError as before:
-            return MutationResult.told_again(before.commit, branch=branch)
-        assert told, "a write prepares at least once"
-        head = after.head if after else None
-        return MutationResult(branch=branch, **told, actor_id=actor, commit=head)
+        return mutate(self._opened(), order, then=self._auto.notice)
 
     def load(
         self,
@@ -296,82 +276,36 @@ class Graph(HistoryCalls, SchemaCalls, MaintenanceCalls):
         actor: str | None = None,
         strict: bool = True,
         idempotency_key: str | None = None,
+        on_error: OnError = "fail",
+        quarantine: str | os.PathLike[str] | None = None,
     ) -> LoadResult:
-        """Load request-sized NDJSON as one commit; `omnigraph.pipeline` takes more.
-
-        With an `idempotency_key` it is loaded once, however often it is submitted.
-        """
-        core = self._opened()
-        core.require_writable()
-        if mode not in LOAD_MODES:
-            raise InputError(f"unknown load mode '{mode}'", hint=f"use {', '.join(LOAD_MODES)}")
-        request = None
-        if idempotency_key is not None:
-            # Lines may come only once, and both the digest and the load need them.
-            data = held_lines(data)
-            lines = digest_of_lines(data)
-            request = KeyedRequest.of(
-                idempotency_key, "load", lines=lines, mode=mode, strict=strict
-            )
-        target, created = core.load_target(branch, from_branch, actor_id=actor)
-        order = _LoadOrder(mode=mode, strict=strict, actor=actor, request=request)
-        told = {"base_branch": from_branch, "branch_created": created}
-        try:
-            result = self._load(data, order, target, told)
-        except AppliedBeforeError as before:
-            return LoadResult.told_again(before.commit, uri=self.uri, branch=branch, mode=mode)
-        except BaseException:
-            if created:
-                core.abandon_branch(target)
-            raise
-        return replace(result, base_branch=from_branch, branch_created=created)
-
-    def _load(
-        self, data: LoadData, order: _LoadOrder, target: Branch, told: Mapping[str, Any]
-    ) -> LoadResult:
-        core = self._core
-        batch: LoadBatch | None = None
-        schema_hash = ""
-        outcome: LoadOutcome | None = None
-
-        def prepare(context: WriteContext) -> Prepared | None:
-            nonlocal outcome, batch, schema_hash
-            catalog = core.catalog(context.snapshot)
-            if batch is None:
-                batch = read_load(data, catalog=catalog, strict=order.strict)
-                schema_hash = context.snapshot.schema.hash
-            elif context.snapshot.schema.hash != schema_hash:
-                raise ConflictError("the schema changed during the load", hint="load again")
-            outcome = prepare_load(
-                batch, mode=order.mode, catalog=catalog, context=context, world=core.world
-            )
-            counts = {"nodes": outcome.nodes, "edges": outcome.edges}
-            return remembering(outcome.prepared, order.request, {**counts, **told})
-
-        intent = Intent(
-            branch=target, kind=WriterKind.LOAD, actor_id=order.actor, request=order.request
-        )
-        after = core.write(intent, prepare, then=self._auto.notice)
-        assert outcome is not None, "a write prepares at least once"
-        return LoadResult(
+        """Load data as one commit, or change nothing: graph NDJSON (text, lines or a file's path),
+        or Arrow tables, paths and `Source`s by type. A load with an `idempotency_key` lands once,
+        however often it is submitted. `on_error="quarantine"` puts bad records into the folder
+        `quarantine` (default: `<graph>.quarantine`) and loads the rest."""
+        order = request_order(
+            data,
+            strict=strict,
+            idempotency_key=idempotency_key,
             uri=self.uri,
-            branch=target.name,
-            mode=order.mode,
-            nodes=outcome.nodes,
-            edges=outcome.edges,
-            actor_id=order.actor,
-            commit=after.head if after else None,
+            mode=mode,
+            branch=branch,
+            from_branch=from_branch,
+            actor=actor,
+            on_error=on_error,
+            quarantine=quarantine,
         )
+        return LoadResult.of(load_here(self._opened(), order, then=self._auto.notice))
 
     # --- branches and history ----------------------------------------------------------------
 
     def branches(self) -> list[str]:
         """`main` first, then the others by name."""
-        return [branch.name for branch in self._opened().rooms.refs.list()]
+        return [branch.name for branch in self._opened().store.refs.list()]
 
     def unreadable_branches(self) -> list[UnreadableRef]:
         """The branches whose reference is damaged: they are in no list and stop nobody else."""
-        return list(self._opened().rooms.refs.unreadable())
+        return list(self._opened().store.refs.unreadable())
 
     def create_branch(self, name: str, from_branch: str = MAIN, actor: str | None = None) -> Branch:
         """Fork the whole graph; no table is copied."""
@@ -380,11 +314,12 @@ class Graph(HistoryCalls, SchemaCalls, MaintenanceCalls):
     def delete_branch(
         self,
         name: str,
-        actor: str | None = None,  # noqa: ARG002
+        actor: str | None = None,
         force: bool = False,  # noqa: FBT001, FBT002 - the API fixes it
     ) -> None:
         """End a branch; what was merged stays, its own commits go. `force` also ends a branch
         whose reference cannot be read."""
+        require(TEXT_OR_NONE, actor=actor)
         self._opened().delete_branch(name, force=force)
 
     def merge(
@@ -424,40 +359,220 @@ class Graph(HistoryCalls, SchemaCalls, MaintenanceCalls):
     ) -> list[Commit]:
         """The history of a branch, newest first; the last one is the genesis commit."""
         core = self._opened()
+        require(TEXT_OR_NONE, actor=actor)
+        require(INT_OR_NONE, limit=limit)
         if limit is not None and limit < 0:
             raise InputError(f"limit must be 0 or more, got {limit}")
-        return core.history.commits(core.branch(branch), actor=actor, limit=limit)
+        return core.store.history.commits(core.branch(branch), actor=actor, limit=limit)
 
     def commit(self, commit_id: str) -> Commit:
-        return self._opened().history.commit(commit_id)
+        require(TEXT, commit_id=commit_id)
+        return self._opened().store.history.commit(commit_id)
 
     def snapshot(self, branch: str = MAIN, at: At | None = None) -> Snapshot:
         """Which version of which dataset makes up the graph, now or `at` a commit or moment."""
         return self._opened().snapshot(branch, at)
 
+    # --- differences and the change feed -----------------------------------------------------
+
+    def diff(
+        self,
+        from_ref: str,
+        to_ref: str,
+        *,
+        kinds: Sequence[str] | None = None,
+        types: Sequence[str] | None = None,
+        ops: Sequence[str] | None = None,
+    ) -> ChangeSet:
+        """What is different at `to_ref`, seen from `from_ref`; branches, commits or moments."""
+        return diff(self._opened(), from_ref, to_ref, ChangeFilter.of(kinds, types, ops))
+
+    def commit_changes(
+        self,
+        commit_id: str,
+        *,
+        kinds: Sequence[str] | None = None,
+        types: Sequence[str] | None = None,
+        ops: Sequence[str] | None = None,
+        limit: int | None = None,
+        page_token: str | None = None,
+    ) -> ChangePage:
+        """What one commit did to its first parent, with images, page by page."""
+        wanted = ChangeFilter.of(kinds, types, ops)
+        return commit_changes(self._opened(), commit_id, wanted, limit=limit, page_token=page_token)
+
+    def changes(
+        self,
+        *,
+        branch: str = MAIN,
+        cursor: str | None = None,
+        start: str | None = None,
+        page_token: str | None = None,
+        kinds: Sequence[str] | None = None,
+        types: Sequence[str] | None = None,
+        ops: Sequence[str] | None = None,
+        limit: int | None = None,
+    ) -> FeedPage:
+        """The change feed of a branch after a cursor or a start ("now", "beginning",
+        "after:<commit>"): store the cursor once its blocks are applied, and pass it next time."""
+        return poll(
+            self._opened(),
+            branch,
+            ChangeFilter.of(kinds, types, ops),
+            start=start,
+            cursor=cursor,
+            page_token=page_token,
+            limit=limit,
+        )
+
+    def changes_baseline(
+        self,
+        *,
+        branch: str = MAIN,
+        kinds: Sequence[str] | None = None,
+        types: Sequence[str] | None = None,
+        ops: Sequence[str] | None = None,
+    ) -> Baseline:
+        """The whole state as NDJSON, and the cursor that polls go on from: for a new consumer, or
+        one whose cursor fell into a gap."""
+        return baseline(self._opened(), branch, ChangeFilter.of(kinds, types, ops))
+
+    def entity_history(
+        self,
+        kind: str,
+        type_name: str,
+        id: str,  # noqa: A002 - the name that users know
+        *,
+        branch: str = MAIN,
+    ) -> list[EntityVersion]:
+        """Every version of one entity, newest first, with the commit that made it."""
+        return entity_history(self._opened(), kind, type_name, id, branch=branch)
+
+    def revert(
+        self, commit_id: str, *, branch: str = MAIN, actor: str | None = None
+    ) -> RevertResult:
+        """Undo one commit by a new one; `MergeConflictsError` if later commits stand against it."""
+        return revert(self._opened(), commit_id, branch, actor_id=actor)
+
+    # --- schema ------------------------------------------------------------------------------
+
+    def plan_schema(self, source: str, allow_data_loss: bool = False) -> SchemaPlan:  # noqa: FBT001, FBT002 - the signature is fixed by the API
+        """The steps from the graph's schema to this one, without taking them."""
+        return plan_schema(self._opened(), source, allow_data_loss=allow_data_loss)
+
+    def apply_schema(
+        self,
+        source: str,
+        allow_data_loss: bool = False,  # noqa: FBT001, FBT002 - likewise
+        actor: str | None = None,
+        *,
+        idempotency_key: str | None = None,
+    ) -> SchemaApplyResult:
+        """Bring the graph to this schema in one commit; refused while other branches exist.
+
+        With `allow_data_loss`, the past of dropped types and properties goes too. With an
+        `idempotency_key` the schema is applied once, however often it is submitted.
+        """
+        return apply_schema(
+            self._opened(),
+            source,
+            allow_data_loss=allow_data_loss,
+            actor_id=actor,
+            idempotency_key=idempotency_key,
+        )
+
+    # --- maintenance -------------------------------------------------------------------------
+
+    def ensure_indices(
+        self, branch: str = MAIN, *, concurrency: int = MAINTENANCE_CONCURRENCY
+    ) -> OptimizeReport:
+        """Build the indexes that the schema declares and extend them over new rows, as one
+        commit. Those that cannot be built yet are in `pending_indexes` with the reason."""
+        return ensure_indices(self._opened(), branch, Work(concurrency=concurrency))
+
+    def optimize(
+        self,
+        branch: str = MAIN,
+        *,
+        concurrency: int = MAINTENANCE_CONCURRENCY,
+        progress: Progress | None = None,
+    ) -> OptimizeReport:
+        """Compact small fragments, bring indexes up to date and mend damaged ones, as one commit.
+
+        Readers and writers go on meanwhile. Refused while an unfinished write cannot be settled.
+        """
+        return optimize(self._opened(), branch, Work(concurrency=concurrency, progress=progress))
+
+    def cleanup(
+        self,
+        keep_versions: int | None = None,
+        older_than: Age | None = None,
+        *,
+        preview: bool = False,
+        grace: Age | None = None,
+        concurrency: int = MAINTENANCE_CONCURRENCY,
+    ) -> CleanupReport:
+        """Collect what no branch, no snapshot within the retention and no unfinished write needs.
+
+        A snapshot goes only if it is neither among the newest `keep_versions` of its branch nor
+        younger than `older_than` (a timedelta, or seconds). With `preview` nothing is touched and
+        the report says what would go. `grace` is how long former heads stay for their readers:
+        none if nobody else has the graph open, else a minute.
+        """
+        how = Cleanup(
+            keep_versions=keep_versions,
+            older_than=older_than,
+            preview=preview,
+            grace=grace,
+            concurrency=concurrency,
+        )
+        return cleanup(self._opened(), self._presence, how)
+
+    def repair(
+        self,
+        confirm: bool = False,  # noqa: FBT001, FBT002 - the API fixes all three
+        force: bool = False,  # noqa: FBT001, FBT002
+        restore: bool = False,  # noqa: FBT001, FBT002
+        *,
+        branch: str = MAIN,
+    ) -> RepairReport:
+        """Explain tables that moved past what is published.
+
+        `confirm` publishes those where only maintenance happened, and undoes writes of ours that
+        were given up. `force` publishes all others too, as long as columns, ids and edge ends
+        hold; `restore` puts every one of them back to what is published. Without `confirm` the
+        report only says how things stand.
+        """
+        orders = Orders(confirm=confirm, force=force, restore=restore)
+        return repair(self._opened(), branch, orders)
+
+    def health(self, branch: str = MAIN) -> HealthReport:
+        """Fragments, index coverage, versions, bytes and unfinished writes, with advice."""
+        return health(self._opened(), branch)
+
     # --- recovery ----------------------------------------------------------------------------
 
     def recoveries(self) -> list[RecoveryRecord]:
         """Every recovery action so far that can be read, oldest first."""
-        return self._opened().rooms.audit.records()
+        return self._opened().recovery.audit.records()
 
     def recovery_log_problems(self) -> list[str]:
         """What of the record of recoveries cannot be read, in words; nothing hangs on it."""
-        return self._opened().rooms.audit.problems()
+        return self._opened().recovery.audit.problems()
 
     def clear_recovery_log(self) -> None:
         """Take the record of recoveries away, for one that is damaged; a new one is begun."""
         core = self._opened()
         core.require_writable()
-        core.rooms.audit.remove()
+        core.recovery.audit.remove()
 
     def pending_recoveries(self) -> list[Sidecar | UnreadableSidecar]:
         """Unfinished writes that are still waiting."""
-        return self._opened().rooms.sidecars.pending()
+        return self._opened().recovery.sidecars.pending()
 
     def resolve_recovery(self, operation_id: str, how: Resolution = "auto") -> RecoveryRecord:
         """Settle one unfinished write by hand: finish or undo it, "roll-back" or "discard" it."""
-        return resolve_recovery(self._opened(), operation_id, how=how)
+        return self._opened().resolve(operation_id, how)
 
     # --- inside ------------------------------------------------------------------------------
 
@@ -469,28 +584,5 @@ class Graph(HistoryCalls, SchemaCalls, MaintenanceCalls):
 
 
 def _watched(core: Core, branch: Branch, lines: Iterator[str]) -> Iterator[str]:
-    with core.meanwhile(branch):
+    with core.store.meanwhile(branch):
         yield from lines
-
-
-def _world(options: dict[str, Any]) -> World:
-    """The world that keyword options ask for: `durability`, or a whole `world` for tests."""
-    world = options.pop("world", None) or World()
-    durability = options.pop("durability", world.durability)
-    if options:
-        raise InputError(
-            f"unknown option '{next(iter(options))}'", hint="there are durability and maintenance"
-        )
-    if durability not in ("power", "process"):
-        raise InputError(f"unknown durability '{durability}'", hint='use "power" or "process"')
-    return replace(world, durability=durability)
-
-
-def _require_kind(compiled: CompiledQuery, kind: str) -> None:
-    if compiled.kind == kind:
-        return
-    verb = "mutate" if kind == "read" else "query"
-    what = "a mutation" if kind == "read" else "a read query"
-    raise InputError(
-        f"query '{compiled.name}' is {what}", hint=f"run it with `{verb}`", query=compiled.name
-    )

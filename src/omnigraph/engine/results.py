@@ -7,12 +7,15 @@ is the only difference, so that it does not count when answers are compared.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
+from msgspec.structs import replace
+
+from omnigraph.engine.load.report import PipelineReport
 from omnigraph.model.graph import Commit
 from omnigraph.model.requests import KeyedRequest, result_of, result_property
-from omnigraph.storage.writer import Prepared
+from omnigraph.model.structs import HidingStruct
+from omnigraph.storage.commit.prepared import Prepared
 
 
 def remembering(
@@ -24,9 +27,10 @@ def remembering(
     return replace(prepared, properties={**prepared.properties, **result_property(result)})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MutationResult:
+class MutationResult(HidingStruct, frozen=True, kw_only=True):
     """What a mutation did. `commit` is None when nothing changed."""
+
+    UNCOMPARED: ClassVar[frozenset[str]] = frozenset({"already_applied"})
 
     branch: str
     query_name: str
@@ -34,7 +38,7 @@ class MutationResult:
     affected_edges: int
     actor_id: str | None
     commit: Commit | None
-    already_applied: bool = field(default=False, compare=False)
+    already_applied: bool = False
 
     @classmethod
     def told_again(cls, commit: Commit, *, branch: str) -> MutationResult:
@@ -62,9 +66,10 @@ class MutationResult:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadResult:
+class LoadResult(HidingStruct, frozen=True, kw_only=True):
     """What a load did, by type name. `commit` is None when nothing changed."""
+
+    UNCOMPARED: ClassVar[frozenset[str]] = frozenset({"already_applied"})
 
     uri: str
     branch: str
@@ -75,23 +80,26 @@ class LoadResult:
     commit: Commit | None
     base_branch: str | None = None
     branch_created: bool = False
-    already_applied: bool = field(default=False, compare=False)
+    rejected: Mapping[str, int] = {}  # records that a quarantine took, by what was wrong with them
+    quarantine: str | None = None  # where they are
+    already_applied: bool = False
 
     @classmethod
-    def told_again(cls, commit: Commit, *, uri: str, branch: str, mode: str) -> LoadResult:
-        """The answer to the first submission of the commit's request."""
-        told = result_of(commit)
+    def of(cls, report: PipelineReport) -> LoadResult:
+        """What a report says of the graph."""
         return cls(
-            uri=uri,
-            branch=branch,
-            mode=mode,
-            nodes=told.get("nodes", {}),
-            edges=told.get("edges", {}),
-            actor_id=commit.actor_id,
-            commit=commit,
-            base_branch=told.get("base_branch"),
-            branch_created=bool(told.get("branch_created", False)),
-            already_applied=True,
+            uri=report.uri,
+            branch=report.branch,
+            mode=report.mode or "",
+            nodes=report.nodes,
+            edges=report.edges,
+            actor_id=report.actor_id,
+            commit=report.commit,
+            base_branch=report.base_branch,
+            branch_created=report.branch_created,
+            rejected=report.rejected,
+            quarantine=report.quarantine,
+            already_applied=report.already_applied,
         )
 
     @property
@@ -108,6 +116,8 @@ class LoadResult:
             "nodes": _counts(self.nodes),
             "edges": _counts(self.edges),
             "total_entities": self.total_entities,
+            **({"rejected": dict(self.rejected)} if self.rejected else {}),
+            **({"quarantine": self.quarantine} if self.quarantine else {}),
             **({"already_applied": True} if self.already_applied else {}),
             **({"actor_id": self.actor_id} if self.actor_id else {}),
             "commit": _commit_json(self.commit),

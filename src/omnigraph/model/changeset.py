@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
+
+import msgspec
 
 from omnigraph.model.graph import SchemaRecord, TableEntry
+
+LOAD_MODES: Final = ("append", "merge", "overwrite")
 
 
 class WriterKind(StrEnum):
@@ -21,8 +25,7 @@ class WriterKind(StrEnum):
     REPAIR = "Repair"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableUpdate:
+class TableUpdate(msgspec.Struct, frozen=True, kw_only=True):
     """The table is now at this version."""
 
     table_key: str
@@ -41,35 +44,31 @@ class TableUpdate:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Registration:
+class Registration(msgspec.Struct, frozen=True, kw_only=True):
     """A new table key at a location (a new type, or a renamed one at its old location)."""
 
     table_key: str
-    location: str
+    location: str = msgspec.field(name="table_path")  # as sidecars say it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tombstone:
+class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
     """The table key is gone as of this table version."""
 
     table_key: str
-    version: int
+    version: int = msgspec.field(name="tombstone_version")  # as sidecars say it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lineage:
+class Lineage(msgspec.Struct, frozen=True, kw_only=True):
     """The commit to be. Its parent is the branch head at publish time, under the lease."""
 
     commit_id: str
     actor_id: str | None
     created_at: int
     merged_parent_commit_id: str | None = None
-    properties: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableIs:
+class TableIs(msgspec.Struct, frozen=True, kw_only=True):
     """The write relied on the table being at exactly this version (0 = not there)."""
 
     table_key: str
@@ -77,8 +76,7 @@ class TableIs:
     branch: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeadIs:
+class HeadIs(msgspec.Struct, frozen=True, kw_only=True):
     """The write relied on this commit being the branch head."""
 
     commit_id: str
@@ -87,8 +85,7 @@ class HeadIs:
 Expectation = TableIs | HeadIs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Changeset:
+class Changeset(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that one publish makes visible at once, with what must still hold."""
 
     updates: tuple[TableUpdate, ...] = ()

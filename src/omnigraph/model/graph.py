@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from omnigraph.model import html
 
 MAIN = "main"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableEntry:
+Pin = tuple[
+    str, str | None, int
+]  # location, branch of the table, version: names one version of one
+
+
+class TableEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One table of a snapshot: where it is and which version of it counts.
 
     `location` is the folder below the graph root; `branch` is the Lance branch that owns the
     version (None = the dataset's own main line). Version numbers repeat between branches, so a pin
-    is always (location, branch, version).
+    is always all three.
     """
 
     table_key: str
@@ -25,6 +30,11 @@ class TableEntry:
     version: int
     branch: str | None = None
     row_count: int = 0
+
+    @property
+    def pin(self) -> Pin:
+        """What the snapshot counts on: two entries with one pin hold the same rows."""
+        return self.location, self.branch, self.version
 
     # The names users see.
     @property
@@ -56,8 +66,7 @@ class TableEntry:
         return self.row_count
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchemaRecord:
+class SchemaRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The schema a snapshot was written under."""
 
     source: str
@@ -65,8 +74,7 @@ class SchemaRecord:
     hash: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
+class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """One entry of the history. `created_at` counts microseconds since the epoch, UTC."""
 
     graph_commit_id: str
@@ -76,7 +84,8 @@ class Commit:
     graph_manifest_version: int
     actor_id: str | None
     created_at: int
-    properties: Mapping[str, str] = field(default_factory=dict)  # load id, stream batch, message…
+    # Load id, stream batch, message…
+    properties: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -93,8 +102,7 @@ class Commit:
         return body
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Branch:
+class Branch(msgspec.Struct, frozen=True, kw_only=True):
     """A named line of history. `id` is opaque and never reused; Lance branches carry it."""
 
     name: str
@@ -124,8 +132,7 @@ class Branch:
         return table_branch == self.id or table_branch.startswith(f"{self.id}__")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The whole graph at one manifest version of one branch. It never changes."""
 
     branch: Branch

@@ -1,4 +1,4 @@
-"""Values as HTML for notebooks and reports: escaped, self-contained, limited. Pure."""
+"""Values as HTML, for notebooks and reports: escaped, self-contained, limited."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import Any, Final
 ROWS_SHOWN_MAX: Final = 50
 CELL_CHARACTERS_MAX: Final = 200
 
-_CELL: Final = "padding:.2em .8em;text-align:left;vertical-align:top;border-bottom:1px solid #ddd"
+CELL_STYLE: Final = (
+    "padding:.2em .8em;text-align:left;vertical-align:top;border-bottom:1px solid #ddd"
+)
 _PAGE_STYLE: Final = (
     "body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max-width:62em;padding:0 1em;"
     "color:#223}h1,h2{line-height:1.2}h2{margin-top:2em}code,pre{background:#f4f5f8}"
@@ -23,14 +25,10 @@ def text(value: Any) -> str:
     """One value as escaped text: strings as they are, null as nothing, the rest as JSON."""
     if value is None:
         return ""
-    shown = value if isinstance(value, str) else _json(value)
+    shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     if len(shown) > CELL_CHARACTERS_MAX:
         shown = shown[: CELL_CHARACTERS_MAX - 1] + "…"
     return escape(shown)
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def table(
@@ -41,9 +39,9 @@ def table(
     `total` is how many there are in all where `rows` are only the first of them.
     """
     shown = rows[:ROWS_SHOWN_MAX]
-    head = "".join(f'<th style="{_CELL}">{text(name)}</th>' for name in columns)
+    head = "".join(f'<th style="{CELL_STYLE}">{text(name)}</th>' for name in columns)
     body = "".join(
-        "<tr>" + "".join(f'<td style="{_CELL}">{text(cell)}</td>' for cell in row) + "</tr>"
+        "<tr>" + "".join(f'<td style="{CELL_STYLE}">{text(cell)}</td>' for cell in row) + "</tr>"
         for row in shown
     )
     more = (len(rows) if total is None else total) - len(shown)
@@ -54,10 +52,16 @@ def table(
     )
 
 
+def block(title: str, *parts: str) -> str:
+    """Several pieces of HTML under one bold line."""
+    return f"<div><p><b>{text(title)}</b></p>{''.join(parts)}</div>"
+
+
 def facts(values: Mapping[str, Any]) -> str:
     """Names and values, one a line."""
     rows = "".join(
-        f'<tr><th style="{_CELL}">{text(name)}</th><td style="{_CELL}">{text(value)}</td></tr>'
+        f'<tr><th style="{CELL_STYLE}">{text(name)}</th>'
+        f'<td style="{CELL_STYLE}">{text(value)}</td></tr>'
         for name, value in values.items()
     )
     return f'<table style="border-collapse:collapse"><tbody>{rows}</tbody></table>'
@@ -66,11 +70,6 @@ def facts(values: Mapping[str, Any]) -> str:
 def code(summary: str, source: str) -> str:
     """A piece of program text, whole, folded under its summary."""
     return f"<details><summary>{text(summary)}</summary><pre>{escape(source)}</pre></details>"
-
-
-def block(title: str, *parts: str) -> str:
-    """Several pieces of HTML under one bold line."""
-    return f"<div><p><b>{text(title)}</b></p>{''.join(parts)}</div>"
 
 
 def page(title: str, parts: Sequence[str]) -> str:

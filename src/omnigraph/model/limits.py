@@ -32,8 +32,8 @@ GRACE_MS: Final = 60_000  # former heads that cleanup keeps while others have th
 STAGED_SAFE_AGE_MS: Final = 7 * 24 * 3_600_000  # then cleanup takes what a writer left behind
 DESCENT_WRITES_MAX: Final = 64  # tries to write down parents while others do the same
 MERGE_BASE_ROUNDS_MAX: Final = 16  # bases of bases of bases, then differences are conflicts
-AUTO_FRAGMENTS_MAX: Final = 64  # small fragments of a table, then upkeep folds them by itself
-AUTO_RUN_FRAGMENTS_MAX: Final = 16  # of these that are folded into one, by itself
+AUTO_FRAGMENTS_MAX: Final = 64  # small fragments of a table, then upkeep compacts them by itself
+AUTO_RUN_FRAGMENTS_MAX: Final = 16  # of these that are compacted into one, by itself
 TARGET_FRAGMENT_ROWS: Final = 1024 * 1024  # rows of a fragment that compaction leaves alone
 INDEX_SEGMENTS_MAX: Final = 16  # then the index is built anew
 INDEX_TASK_ROWS: Final = 1024 * 1024  # rows that one executor indexes at a time, if it can be split
@@ -51,6 +51,7 @@ STORE_RETRY_MS_MAX: Final = 10_000
 
 # Requests.
 LOAD_REQUEST_BYTES_MAX: Final = 256 * 1024 * 1024
+LOAD_HELD_BYTES_MAX: Final = 256 * 1024 * 1024  # of rows that a load in process holds
 LOAD_LINE_BYTES_MAX: Final = 32 * 1024 * 1024
 VIOLATIONS_LISTED_MAX: Final = 100
 MERGE_CONFLICTS_LISTED_MAX: Final = 1_000_000
@@ -61,6 +62,11 @@ TOKEN_BYTES_MAX: Final = 4_096
 LOAD_CHUNK_ROWS: Final = 16_384  # parsed records of one type kept as Python values
 BLOB_URI_BYTES_MAX: Final = 64 * 1024
 
+# Both languages.
+PROBLEMS_LISTED_MAX: Final = 100  # what is told of all that is wrong with a schema or query
+NAMES_SUGGESTED_MAX: Final = 10  # unknown names of one text for which a near one is looked up
+NAMES_COMPARED_MAX: Final = 100  # known names that an unknown one is compared with
+
 # The query language.
 QUERY_SOURCE_BYTES_MAX: Final = 1024 * 1024
 QUERY_NESTING_MAX: Final = 32  # blocks, parentheses and calls inside each other
@@ -69,9 +75,6 @@ QUERY_CLAUSES_MAX: Final = 1_000  # clauses, projections and orderings of one qu
 QUERY_STATEMENTS_MAX: Final = 10_000  # statements of one mutation
 QUERY_PARAMS_MAX: Final = 1_000
 QUERY_HOPS_MAX: Final = 1_000_000
-QUERY_PROBLEMS_MAX: Final = 100  # type errors of one query that are told
-QUERY_SUGGESTIONS_MAX: Final = 5  # unknown names of one query for which a near one is looked up
-QUERY_CANDIDATES_MAX: Final = 100  # known names that an unknown one is compared with
 COMPILED_QUERIES_CACHED_MAX: Final = 512
 PARSED_QUERIES_CACHED_MAX: Final = 64
 CACHED_QUERY_CHARS_MAX: Final = 32_768  # longer sources are compiled anew each time
@@ -86,23 +89,21 @@ SCHEMA_PATTERN_LENGTH_MAX: Final = 1_000  # of one @check
 SCHEMA_PATTERN_NESTING_MAX: Final = 50
 SCHEMA_PATTERN_REPEATS_MAX: Final = 1_000  # what nested {n,m} of one @check multiply to
 SCHEMA_PATTERN_SIZE_MAX: Final = 100_000  # about the machine instructions of one @check
-SCHEMA_ERRORS_LISTED_MAX: Final = 100
 COMPILED_SCHEMAS_CACHED_MAX: Final = 64
 
 # The pipeline.
 SPLIT_BYTES: Final = 64 * 1024 * 1024  # of line files, one task each
 SPLIT_CHUNK_BYTES: Final = 16 * 1024 * 1024  # of a split, parsed at once
-CHECK_GROUP_KEYS: Final = 8_000_000  # endpoints looked up at once by one check task
-CHECK_RANGE_KEYS: Final = 4_000_000  # ids that one check task holds
-CHECK_DIRECT_RANGES_MAX: Final = 8  # beyond this, keys are sorted into their ranges once
+CHECK_BUCKET_KEYS: Final = 4_000_000  # keys that one check task holds at once
+CHECK_BUCKETS_MAX: Final = 1_024  # into which the keys of one load are cut
+CHECK_BUCKETS_UNSIZED: Final = 64  # the same for DataFrames, whose size nobody knows beforehand
+CHECK_SPREAD_KEYS: Final = 500_000  # fewer keys than this are not worth a second check task
+CHECK_LOOKUP_BYTES_MAX: Final = 1 << 20  # of input: stored rows are looked up, never read through
+CHECK_LOOKUP_ROWS_MAX: Final = 10_000  # of rows in memory: the same
 STAGE_FLUSH_BYTES: Final = 256 * 1024 * 1024  # of shaped rows that one task holds before writing
 EMBED_BATCH_TEXTS: Final = 64  # texts that a load sends to the embedder at once
 PIECE_ROWS: Final = 1_000_000  # of a columnar file, one task each
 GROUP_ROWS: Final = 500_000  # of a stored table, read by one task
-SAMPLES_PER_CHUNK: Final = 16  # keys kept to cut key spaces into even ranges
-CHECK_LOOKUP_KEYS_MAX: Final = (
-    10_000  # a load this small looks stored ids up instead of reading all
-)
 CHECK_ROUNDS_MAX: Final = 16  # of taking out bad rows until the rest is clean
 STREAM_CLOCK_SKEW_MS_MAX: Final = 3_600_000  # between the clocks of those who write to one branch
 OFFENDERS_SHOWN_MAX: Final = 20  # bad records that an error or report describes
@@ -111,5 +112,5 @@ OFFENDERS_SHOWN_MAX: Final = 20  # bad records that an error or report describes
 READ_CACHE_BYTES_MAX: Final = 1024 * 1024 * 1024  # frames, adjacency and words kept per open graph
 QUERY_MEMORY_BYTES_MAX: Final = 2 * 1024 * 1024 * 1024  # match rows of one query
 QUERY_TIME_MS_MAX: Final = 300_000
-SHELF_EDGES_MIN: Final = 100_000  # the shape of a smaller edge type is not kept on disk
-SHELF_BYTES_MAX: Final = 2 * 1024 * 1024 * 1024  # adjacency on disk, for all graphs of a user
+TOPOLOGY_FILE_EDGES_MIN: Final = 100_000  # the shape of a smaller edge type is not kept on disk
+TOPOLOGY_FILES_BYTES_MAX: Final = 2 * 1024 * 1024 * 1024  # on disk, for all graphs of a user

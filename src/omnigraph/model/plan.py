@@ -7,9 +7,10 @@ and under `--json`; beside them stand the typed values that the engine works wit
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar, Literal
+
+import msgspec
 
 from omnigraph.errors import SchemaUnsupportedError
 from omnigraph.model.schema import (
@@ -22,6 +23,7 @@ from omnigraph.model.schema import (
     Range,
     Scalar,
 )
+from omnigraph.model.structs import HidingStruct
 
 TypeKind = Literal["interface", "node", "edge"]
 DropMode = Literal["soft", "hard"]
@@ -52,22 +54,19 @@ class Code(StrEnum):
 # --- constraints as values ---------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyConstraint:
+class KeyConstraint(msgspec.Struct, frozen=True, kw_only=True):
     """`@key(…)`, in identity order."""
 
     properties: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UniqueConstraint:
+class UniqueConstraint(msgspec.Struct, frozen=True, kw_only=True):
     """`@unique(…)`."""
 
     properties: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexConstraint:
+class IndexConstraint(msgspec.Struct, frozen=True, kw_only=True):
     """`@index(…)`."""
 
     properties: tuple[str, ...]
@@ -125,8 +124,7 @@ def annotation_json(note: Annotation) -> dict[str, Any]:
 # --- steps -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddType:
+class AddType(msgspec.Struct, frozen=True, kw_only=True):
     """A new interface, node type or edge type."""
 
     kind: ClassVar[str] = "add_type"
@@ -138,8 +136,7 @@ class AddType:
         return _json(self, "type_kind", "name")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RenameType:
+class RenameType(msgspec.Struct, frozen=True, kw_only=True):
     """A type under a new name; its entities stay where they are. JSON says `from` and `to`."""
 
     kind: ClassVar[str] = "rename_type"
@@ -155,8 +152,7 @@ class RenameType:
         return _json(self, "type_kind", "from", "to")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddProperty:
+class AddProperty(msgspec.Struct, frozen=True, kw_only=True):
     """A new property: null for existing entities, or its default when it has one."""
 
     kind: ClassVar[str] = "add_property"
@@ -174,8 +170,7 @@ class AddProperty:
         return body
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RenameProperty:
+class RenameProperty(msgspec.Struct, frozen=True, kw_only=True):
     """A property under a new name. JSON says `from` and `to`."""
 
     kind: ClassVar[str] = "rename_property"
@@ -192,8 +187,7 @@ class RenameProperty:
         return _json(self, "type_kind", "type_name", "from", "to")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExtendEnum:
+class ExtendEnum(msgspec.Struct, frozen=True, kw_only=True):
     """More values for an enum."""
 
     kind: ClassVar[str] = "extend_enum"
@@ -207,8 +201,7 @@ class ExtendEnum:
         return _json(self, "type_kind", "type_name", "property_name", "added_values")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WidenProperty:
+class WidenProperty(msgspec.Struct, frozen=True, kw_only=True):
     """I32 to I64 or F32 to F64: every old value is a value of the new type."""
 
     kind: ClassVar[str] = "widen_property"
@@ -223,8 +216,7 @@ class WidenProperty:
         return _json(self, "type_kind", "type_name", "property_name", "from_type", "to_type")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RelaxNullability:
+class RelaxNullability(msgspec.Struct, frozen=True, kw_only=True):
     """A required property that may be null from now on."""
 
     kind: ClassVar[str] = "relax_nullability"
@@ -237,8 +229,7 @@ class RelaxNullability:
         return _json(self, "type_kind", "type_name", "property_name")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddConstraint:
+class AddConstraint(msgspec.Struct, frozen=True, kw_only=True):
     """A new constraint; all but indexes must hold for the data there is."""
 
     kind: ClassVar[str] = "add_constraint"
@@ -252,8 +243,7 @@ class AddConstraint:
         return _json(self, "type_kind", "type_name", "constraint")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoveConstraint:
+class RemoveConstraint(msgspec.Struct, frozen=True, kw_only=True):
     """A constraint that no longer holds."""
 
     kind: ClassVar[str] = "remove_constraint"
@@ -267,8 +257,7 @@ class RemoveConstraint:
         return _json(self, "type_kind", "type_name", "constraint")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeCardinality:
+class ChangeCardinality(msgspec.Struct, frozen=True, kw_only=True):
     """Other bounds on the out-edges of a source; checked when they are tighter anywhere."""
 
     kind: ClassVar[str] = "change_cardinality"
@@ -285,8 +274,7 @@ class ChangeCardinality:
         return body
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateTypeMetadata:
+class UpdateTypeMetadata(msgspec.Struct, frozen=True, kw_only=True):
     """Another description or instruction; `annotations` are those the type has afterwards."""
 
     kind: ClassVar[str] = "update_type_metadata"
@@ -299,8 +287,7 @@ class UpdateTypeMetadata:
         return _json(self, "type_kind", "name", "annotations")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpdatePropertyMetadata:
+class UpdatePropertyMetadata(msgspec.Struct, frozen=True, kw_only=True):
     """Another description or default; `annotations` are those the property has afterwards."""
 
     kind: ClassVar[str] = "update_property_metadata"
@@ -314,8 +301,7 @@ class UpdatePropertyMetadata:
         return _json(self, "type_kind", "type_name", "property_name", "annotations")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DropType:
+class DropType(msgspec.Struct, frozen=True, kw_only=True):
     """A type goes. Soft: older snapshots still show it; hard: its past is deleted too."""
 
     kind: ClassVar[str] = "drop_type"
@@ -329,8 +315,7 @@ class DropType:
         return _json(self, "type_kind", "name", "mode", "code")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DropProperty:
+class DropProperty(msgspec.Struct, frozen=True, kw_only=True):
     """A property goes, softly or with its past."""
 
     kind: ClassVar[str] = "drop_property"
@@ -345,8 +330,7 @@ class DropProperty:
         return _json(self, "type_kind", "type_name", "property_name", "mode", "code")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnsupportedChange:
+class UnsupportedChange(msgspec.Struct, frozen=True, kw_only=True):
     """A change that cannot be carried out: why, and what to do instead."""
 
     kind: ClassVar[str] = "unsupported_change"
@@ -389,16 +373,17 @@ def _json(step: SchemaStep, *names: str) -> dict[str, Any]:
     return body
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchemaPlan:
+class SchemaPlan(HidingStruct, frozen=True, kw_only=True):
     """The way from the accepted schema to the desired one.
 
     `catalog` is what the graph has after the plan: the desired schema with identities carried over
     from the accepted one. Store that one, not the freshly compiled text.
     """
 
+    UNSHOWN: ClassVar[frozenset[str]] = frozenset({"catalog"})
+
     steps: tuple[SchemaStep, ...]
-    catalog: Catalog = field(repr=False)
+    catalog: Catalog
 
     @property
     def supported(self) -> bool:

@@ -7,19 +7,19 @@ users never see one.
 from __future__ import annotations
 
 import os
-import secrets
-import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol, TypeVar
 
+import msgspec
+
+from omnigraph.model.ids import UlidFactory
 from omnigraph.model.limits import LEASE_CLOCK_SKEW_MS, LEASE_EXPIRY_MS, LEASE_RENEW_MS
 from omnigraph.model.steps import Step
 
 Durability = Literal["power", "process"]
-
-_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+Task = TypeVar("Task")
+Answer = TypeVar("Answer")
 
 
 class Clock(Protocol):
@@ -40,14 +40,39 @@ class Steps(Protocol):
         ...
 
 
+class Runner(Protocol):
+    """Where the tasks of bulk work run: in this process, or on the machines of a cluster."""
+
+    @property
+    def parallelism(self) -> int:
+        """How many tasks run at once."""
+        ...
+
+    @property
+    def held_bytes(self) -> int:
+        """How many bytes of rows its tasks may hold in memory together, instead of writing them to
+        the graph's folders; 0 where tasks run in other processes."""
+        ...
+
+    def run(
+        self, tasks: Sequence[Task], function: Callable[[Task], Answer], *, stage: str
+    ) -> list[Answer]:
+        """`[function(task) for task in tasks]`, in the order of the tasks.
+
+        The function may run more than once for a task, so it must be repeatable; one of its
+        answers is kept. What is wrong with the data it returns as data: an exception fails the
+        whole run.
+        """
+        ...
+
+
 class Disk(Protocol):
     def fsync_file(self, path: str) -> None: ...
 
     def fsync_folder(self, path: str) -> None: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredObject:
+class StoredObject(msgspec.Struct, frozen=True, kw_only=True):
     """A control object and the tag that `put_if_match` needs (None where the store has none)."""
 
     key: str
@@ -90,31 +115,6 @@ class SystemClock:
         return time.time_ns() // 1000
 
 
-class UlidFactory:
-    """ULIDs that grow strictly within the process, also inside one millisecond."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._last = 0
-
-    def ulid(self) -> str:
-        with self._lock:
-            moment = self._clock.now_us() // 1000
-            if moment > self._last >> 80:
-                self._last = moment << 80 | secrets.randbits(80)
-            else:
-                self._last += 1
-            return _crockford(self._last)
-
-
-_PAIRS = [first + second for first in _CROCKFORD for second in _CROCKFORD]
-
-
-def _crockford(value: int) -> str:
-    return "".join([_PAIRS[(value >> shift) & 1023] for shift in range(120, -1, -10)])
-
-
 class NoSteps:
     def reach(self, step: Step) -> None:
         """Production never crashes on purpose."""
@@ -136,8 +136,7 @@ def _fsync(path: str, flags: int) -> None:
         os.close(descriptor)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseTerms:
+class LeaseTerms(msgspec.Struct, frozen=True, kw_only=True):
     """How long a lease on an object store lasts without renewal, how often it is renewed, and how
     far the clocks of two machines may be apart. On local disk the kernel keeps locks as long as
     their process lives, but a file server may forget them: `file_locks_lapse`."""
@@ -148,13 +147,12 @@ class LeaseTerms:
     file_locks_lapse: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class World:
+class World(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a graph takes from outside, except its URI."""
 
-    clock: Clock = field(default_factory=SystemClock)
-    ids: Ids = field(default_factory=lambda: UlidFactory(SystemClock()))
-    steps: Steps = field(default_factory=NoSteps)
-    disk: Disk = field(default_factory=RealDisk)
+    clock: Clock = msgspec.field(default_factory=SystemClock)
+    ids: Ids = msgspec.field(default_factory=lambda: UlidFactory(SystemClock().now_us))
+    steps: Steps = msgspec.field(default_factory=NoSteps)
+    disk: Disk = msgspec.field(default_factory=RealDisk)
     durability: Durability = "power"
     lease: LeaseTerms = LeaseTerms()

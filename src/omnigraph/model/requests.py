@@ -10,13 +10,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import date
 from typing import Any, Final
+
+import msgspec
 
 from omnigraph.errors import IdempotencyKeyReusedError, InvalidNameError
 from omnigraph.model.graph import Commit
 from omnigraph.model.limits import IDEMPOTENCY_KEY_BYTES_MAX
+from omnigraph.model.values import plain
 
 KEY_PROPERTY: Final = "idempotency_key"
 DIGEST_PROPERTY: Final = "request_digest"
@@ -25,8 +27,7 @@ RESULT_PROPERTY: Final = "request_result"
 FORMER_KEY_PROPERTY: Final = "load_id"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyedRequest:
+class KeyedRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The key that a caller gave to a request, and what tells the request from others."""
 
     key: str
@@ -104,10 +105,7 @@ def digest_of_lines(lines: Iterable[bytes]) -> str:
 
 def _canonical(value: Any) -> Any:
     """A value as JSON that is spelled in one way, with nothing folded into anything else."""
-    unwrap = getattr(value, "tolist", None)  # NumPy's scalars and arrays, without knowing NumPy
-    if callable(unwrap):
-        value = unwrap()
-    match value:
+    match value := plain(value):
         case None | bool() | int() | str():
             return value
         case float():

@@ -6,10 +6,11 @@ The compiler makes a `Catalog` from `.pg` text; storage, engine and pipeline onl
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from typing import Literal
+
+import msgspec
 
 EntityKind = Literal["node", "edge"]
 
@@ -34,12 +35,25 @@ class Scalar(StrEnum):
 INTEGERS = frozenset({Scalar.I32, Scalar.I64, Scalar.U32, Scalar.U64})
 FLOATS = frozenset({Scalar.F32, Scalar.F64})
 NUMBERS = INTEGERS | FLOATS
+CALENDAR = frozenset({Scalar.DATE, Scalar.DATETIME})
+
+# Columns that Lance keeps beside a table's own; no property may have such a name.
+ROW_ID = "_rowid"
+ROW_ADDRESS = "_rowaddr"
+PHYSICAL = frozenset(
+    {
+        ROW_ID,
+        ROW_ADDRESS,
+        "_rowoffset",
+        "_row_created_at_version",
+        "_row_last_updated_at_version",
+    }
+)
 
 LiteralValue = str | int | float | bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PropertyType:
+class PropertyType(msgspec.Struct, frozen=True, kw_only=True):
     """A scalar, possibly a list of it, possibly nullable; enums are strings with a value set."""
 
     scalar: Scalar
@@ -58,8 +72,7 @@ class PropertyType:
         return (f"[{core}]" if self.is_list else core) + ("?" if self.nullable else "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Annotation:
+class Annotation(msgspec.Struct, frozen=True, kw_only=True):
     """An annotation as written: `@name(value, key=value)`."""
 
     name: str
@@ -67,16 +80,14 @@ class Annotation:
     kwargs: tuple[tuple[str, LiteralValue], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Embed:
+class Embed(msgspec.Struct, frozen=True, kw_only=True):
     """`@embed(source, model="…")` on a Vector property."""
 
     source: str
     model: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Property:
+class Property(msgspec.Struct, frozen=True, kw_only=True):
     """One declared property of a type."""
 
     name: str
@@ -89,8 +100,7 @@ class Property:
     inherited_from: str | None = None  # the interface that brought it; None = declared by the type
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Range:
+class Range(msgspec.Struct, frozen=True, kw_only=True):
     """`@range(property, lo..hi)`, both ends inclusive and optional."""
 
     property: str
@@ -98,32 +108,28 @@ class Range:
     maximum: int | float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class Check(msgspec.Struct, frozen=True, kw_only=True):
     """`@check(property, "regex")`: the pattern must be found somewhere in the value."""
 
     property: str
     pattern: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cardinality:
+class Cardinality(msgspec.Struct, frozen=True, kw_only=True):
     """How many out-edges of one edge type each source may have."""
 
     minimum: int = 0
     maximum: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InterfaceType:
+class InterfaceType(msgspec.Struct, frozen=True, kw_only=True):
     """A bundle of properties copied into the nodes that implement it."""
 
     name: str
     properties: tuple[Property, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class EntityType:
+class EntityType(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What node types and edge types share. `unique` and `index` hold property tuples as declared,
     single ones included; on edges `src` and `dst` may appear in them."""
 
@@ -141,8 +147,7 @@ class EntityType:
         return {prop.name: prop for prop in self.properties}
 
 
-@dataclass(frozen=True, kw_only=True)
-class NodeType(EntityType):
+class NodeType(EntityType, frozen=True, kw_only=True):
     """A node type. `key` is empty when ids are made by us (ULIDs).
 
     `key` stands in identity order, the order in which ids are encoded: by name when the type was
@@ -154,30 +159,28 @@ class NodeType(EntityType):
     checks: tuple[Check, ...] = ()
     implements: tuple[str, ...] = ()
 
-    kind: EntityKind = field(default="node", init=False)
+    kind: EntityKind = "node"
 
     @property
     def table_key(self) -> str:
         return f"node:{self.name}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class EdgeType(EntityType):
+class EdgeType(EntityType, frozen=True, kw_only=True):
     """An edge type from one node type to another (or the same)."""
 
     from_type: str
     to_type: str
-    cardinality: Cardinality = field(default_factory=Cardinality)
+    cardinality: Cardinality = msgspec.field(default_factory=Cardinality)
 
-    kind: EntityKind = field(default="edge", init=False)
+    kind: EntityKind = "edge"
 
     @property
     def table_key(self) -> str:
         return f"edge:{self.name}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Catalog:
+class Catalog(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A whole checked schema. Type names are exact; edge names are found in any letter case.
 
     `ir` is the canonical JSON text and `hash` its "sha256:<hex>"; two schemas that mean the same

@@ -2,7 +2,7 @@
 
 The only room that says `pyspark`. Spark schedules, distributes and retries; rows travel as Arrow
 in its Python workers, which write Lance fragments through `storage`, and the driver commits them
-through the same one writer as everything else. Start reading at `loads.py`; `fanout.py` is the one
+through the same one writer as everything else. Start reading at `loads.py`; `runner.py` is the one
 primitive under all of it. Names are loaded when they are first used, because a Spark worker opens
 this room for one task function and should not pay for the rest.
 """
@@ -12,16 +12,17 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from omnigraph.model.extras import extra_for
+
 if TYPE_CHECKING:
+    from omnigraph.engine.load.inputs.sources import Source
+    from omnigraph.engine.load.report import PipelineReport
     from omnigraph.pipeline.compact import optimize
     from omnigraph.pipeline.datasource import register
     from omnigraph.pipeline.exports import export
-    from omnigraph.pipeline.fanout import fan_out
-    from omnigraph.pipeline.jobs import load_job
-    from omnigraph.pipeline.loads import load
-    from omnigraph.pipeline.report import PipelineReport
+    from omnigraph.pipeline.loads import load, load_job
+    from omnigraph.pipeline.runner import fan_out
     from omnigraph.pipeline.sessions import session
-    from omnigraph.pipeline.sources import Source
     from omnigraph.pipeline.streams import stream
 
 __all__ = [
@@ -38,16 +39,16 @@ __all__ = [
 ]
 
 _HOMES = {
-    "PipelineReport": "report",
-    "Source": "sources",
-    "export": "exports",
-    "fan_out": "fanout",
-    "load": "loads",
-    "load_job": "jobs",
-    "optimize": "compact",
-    "register": "datasource",
-    "session": "sessions",
-    "stream": "streams",
+    "PipelineReport": "omnigraph.engine.load.report",
+    "Source": "omnigraph.engine.load.inputs.sources",
+    "export": "omnigraph.pipeline.exports",
+    "fan_out": "omnigraph.pipeline.runner",
+    "load": "omnigraph.pipeline.loads",
+    "load_job": "omnigraph.pipeline.loads",
+    "optimize": "omnigraph.pipeline.compact",
+    "register": "omnigraph.pipeline.datasource",
+    "session": "omnigraph.pipeline.sessions",
+    "stream": "omnigraph.pipeline.streams",
 }
 
 
@@ -56,6 +57,7 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'omnigraph.pipeline' has no attribute {name!r}")
-    value = getattr(import_module(f"omnigraph.pipeline.{home}"), name)
+    with extra_for(f"pipeline.{name}"):
+        value = getattr(import_module(home), name)
     globals()[name] = value
     return value

@@ -8,20 +8,20 @@ most once, so the rows of a span can be applied in any order.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 from pyspark.sql.types import StringType, StructField
 
-from omnigraph.engine.difference import Places, Side, difference
+from omnigraph.engine.arrow import nulls, picked
+from omnigraph.engine.history.difference import Places, Side, difference
+from omnigraph.engine.rows.parts import GraphAccess, fragment_groups
 from omnigraph.errors import ChangeFeedGapError, NotFoundError
 from omnigraph.model.graph import Snapshot, TableEntry
 from omnigraph.model.limits import GROUP_ROWS
 from omnigraph.model.schema import EdgeType, NodeType, Scalar
-from omnigraph.pipeline.arrow import nulls, picked
-from omnigraph.pipeline.groups import fragment_groups
-from omnigraph.pipeline.parts import GraphAccess
 
 CHANGE_TYPE, COMMIT_ID = "_change_type", "_commit_id"
 CHANGE_FIELDS = [
@@ -31,8 +31,7 @@ CHANGE_FIELDS = [
 _BATCH_ROWS = 65_536
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeSpan:
+class ChangeSpan(msgspec.Struct, frozen=True, kw_only=True):
     """Two states of one type. `older` is None when everything counts as inserted; then the work
     can be cut, and `fragments` says which part of it this is."""
 
@@ -70,20 +69,12 @@ def change_batches(span: ChangeSpan) -> Iterator[pa.RecordBatch]:
         for batch in newer.scan(columns=_names(span.entity), fragments=span.fragments):
             yield from _marked(pa.Table.from_batches([batch]), "insert", span)
         return
-    if _same_version(span.older, span.newer):
+    if span.older.pin == span.newer.pin:
         return
     found = difference(span.access.tables, span.entity, span.older, span.newer)
     yield from _marked(_at(found.before, found.deleted), "delete", span)
     yield from _marked(_at(found.after, found.updated_after), "update", span)
     yield from _marked(_at(found.after, found.inserted), "insert", span)
-
-
-def _same_version(older: TableEntry, newer: TableEntry) -> bool:
-    return (older.location, older.branch, older.version) == (
-        newer.location,
-        newer.branch,
-        newer.version,
-    )
 
 
 def _at(side: Side, places: Places) -> pa.Table:

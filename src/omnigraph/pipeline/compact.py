@@ -1,31 +1,30 @@
-"""Maintenance with many hands: the folding and indexing of `optimize`, done by executors."""
+"""Maintenance with many hands: the compaction and indexing of `optimize`, done by executors."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from pyspark.sql import SparkSession
 
 from omnigraph.engine.core import OpenMode, open_core
+from omnigraph.engine.load.report import Listener
 from omnigraph.engine.maintain.optimize import OptimizeReport, Work
 from omnigraph.engine.maintain.optimize import optimize as optimize_branch
+from omnigraph.engine.rows.parts import GraphAccess
 from omnigraph.model.graph import MAIN, TableEntry
 from omnigraph.model.limits import INDEX_TASK_ROWS
-from omnigraph.pipeline.fanout import fan_out
-from omnigraph.pipeline.parts import GraphAccess
-from omnigraph.pipeline.progress import Listener
-from omnigraph.storage.fragments import run_upkeep
-from omnigraph.storage.objects import aws_environment
-from omnigraph.storage.table import Table
-from omnigraph.storage.upkeep import UpkeepTask
+from omnigraph.pipeline.runner import fan_out
+from omnigraph.storage.objects.root import aws_environment
+from omnigraph.storage.table.fragments import run_upkeep
+from omnigraph.storage.table.table import Table
+from omnigraph.storage.table.upkeep import UpkeepTask
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableTask:
-    """One task of a table's upkeep: fragments to fold, or a piece of an index to build."""
+class TableTask(msgspec.Struct, frozen=True, kw_only=True):
+    """One task of a table's upkeep: fragments to compact, or a piece of an index to build."""
 
     access: GraphAccess
     entry: TableEntry

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
@@ -18,14 +19,22 @@ from pyspark.sql.datasource import (
     InputPartition,
     WriterCommitMessage,
 )
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from omnigraph.engine.core import Core, OpenMode, open_core
+from omnigraph.engine.load.inputs.sources import Mapped, type_named
+from omnigraph.engine.load.intake import Intake, staged_intake
+from omnigraph.engine.load.order import checked_order
+from omnigraph.engine.load.run import run_load
+from omnigraph.engine.load.stage import StageAnswer, StageJob, StageTask, run_stage
+from omnigraph.engine.rows.parts import FragmentGroup, GraphAccess, fragment_groups, scratch_folder
+from omnigraph.engine.runner import Inline
 from omnigraph.errors import InputError
 from omnigraph.model.graph import MAIN, Snapshot, TableEntry
 from omnigraph.model.limits import GROUP_ROWS
 from omnigraph.model.ports import World
-from omnigraph.model.schema import Catalog, EdgeType, NodeType, Scalar
+from omnigraph.model.schema import Catalog, EdgeType, NodeType, PropertyType, Scalar
 from omnigraph.pipeline.changefeed import (
     CHANGE_FIELDS,
     CHANGE_TYPE,
@@ -34,17 +43,11 @@ from omnigraph.pipeline.changefeed import (
     change_batches,
     entry_before,
 )
-from omnigraph.pipeline.files import FileAccess
-from omnigraph.pipeline.framestage import stage_batches
-from omnigraph.pipeline.groups import FragmentGroup, fragment_groups
-from omnigraph.pipeline.intake import Intake, staged_intake
-from omnigraph.pipeline.loads import checked_order, run_load
-from omnigraph.pipeline.parts import GraphAccess, scratch_folder
-from omnigraph.pipeline.sources import Mapped, type_named
-from omnigraph.pipeline.sparktypes import for_spark, spark_schema
-from omnigraph.pipeline.stage import StageAnswer, StageJob
-from omnigraph.storage.objects import aws_environment
-from omnigraph.storage.writer import WriteContext
+from omnigraph.pipeline.frames import partition_rows
+from omnigraph.storage.commit.writer import WriteContext
+from omnigraph.storage.lance.columns import value_type
+from omnigraph.storage.objects.files import FileAccess
+from omnigraph.storage.objects.root import aws_environment
 
 FORMAT = "omnigraph"
 
@@ -54,8 +57,7 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(OmnigraphSource)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceOptions:
+class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of one read or write, checked."""
 
     uri: str
@@ -352,10 +354,9 @@ class TypeWriter(DataSourceArrowWriter):
     def write(  # type: ignore[override]
         self, iterator: Iterator[pa.RecordBatch]
     ) -> WriterCommitMessage:
-        from_context = _partition_id()
-        answer = stage_batches(
-            self._job, self._table_key, Mapped(), iterator, partition=from_context, first=0
-        )
+        number = _partition_id()
+        rows = partition_rows(self._table_key, Mapped(), iterator, number)
+        answer = run_stage(self._job, StageTask(number=number, source=rows))
         return StagedMessage(answer=answer)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -369,7 +370,7 @@ class TypeWriter(DataSourceArrowWriter):
             del context, catalog, access, scratch
             return staged_intake(job, answers, schema_hash, mentioned)
 
-        run_load(None, self._order, listener=None, world=World(), stage_input=staged)
+        run_load(Inline(), self._order, listener=None, world=World(), stage_input=staged)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         del messages  # tasks that failed have sent none, but noted what they wrote
@@ -393,3 +394,48 @@ def _job(core: Core, catalog: Catalog, entry: TableEntry, *, rewrites: bool) -> 
 def _partition_id() -> int:
     context = TaskContext.get()
     return context.partitionId() if context is not None else os.getpid()
+
+
+_WIDER: Final[Mapping[pa.DataType, pa.DataType]] = {
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+    pa.timestamp("ms", tz="UTC"): pa.timestamp("us", tz="UTC"),
+    pa.large_binary(): pa.binary(),
+}
+
+
+def spark_arrow_schema(entity: NodeType | EdgeType) -> pa.Schema:
+    """The Arrow schema of a type's rows as they are given to Spark."""
+    ends = ("src", "dst") if isinstance(entity, EdgeType) else ()
+    return pa.schema(
+        [
+            *(pa.field(name, pa.string(), nullable=False) for name in ("id", *ends)),
+            *(pa.field(p.name, _spark_type(p.type), nullable=True) for p in entity.properties),
+        ]
+    )
+
+
+def spark_schema(entity: NodeType | EdgeType) -> StructType:
+    """The same as Spark's schema."""
+    return from_arrow_schema(spark_arrow_schema(entity))
+
+
+def _spark_type(kind: PropertyType) -> pa.DataType:
+    if kind.scalar is Scalar.VECTOR:
+        return pa.list_(pa.float32())
+    leaf = value_type(PropertyType(scalar=kind.scalar))
+    leaf = _WIDER.get(leaf, leaf)
+    return pa.list_(leaf) if kind.is_list else leaf
+
+
+def for_spark(batch: pa.RecordBatch, schema: StructType) -> pa.RecordBatch:
+    """The batch in exactly the Arrow types that Spark expects of the schema."""
+    target = to_arrow_schema(schema, timezone="UTC")
+    columns = [_cast(batch.column(field.name), field.type) for field in target]
+    return pa.record_batch(columns, schema=target)
+
+
+def _cast(column: Any, to: pa.DataType) -> Any:
+    if pa.types.is_fixed_size_list(column.type):
+        column = column.cast(pa.list_(column.type.value_type))
+    return column if column.type == to else column.cast(to)

@@ -6,30 +6,28 @@ import gzip
 import os
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
+import msgspec
 import orjson
 import pyarrow as pa
 from pyarrow import parquet
 from pyspark.sql import SparkSession
 
+from omnigraph.engine.arrow import Column
 from omnigraph.engine.core import OpenMode, open_core
+from omnigraph.engine.load.report import Listener, PipelineReport, Stopwatch
 from omnigraph.engine.read.export import export_types, table_lines
+from omnigraph.engine.rows.parts import FragmentGroup, GraphAccess, fragment_groups
 from omnigraph.errors import AlreadyExistsError, InputError
 from omnigraph.model.graph import MAIN, Snapshot
-from omnigraph.model.schema import Catalog, EdgeType, NodeType, Scalar
-from omnigraph.pipeline.arrow import Column
-from omnigraph.pipeline.fanout import fan_out
-from omnigraph.pipeline.files import FileAccess
-from omnigraph.pipeline.groups import FragmentGroup, fragment_groups
-from omnigraph.pipeline.parts import GraphAccess
-from omnigraph.pipeline.progress import Listener, RichListener
-from omnigraph.pipeline.report import PipelineReport
-from omnigraph.pipeline.stopwatch import Stopwatch
-from omnigraph.storage.objects import aws_environment
-from omnigraph.storage.table import Table
+from omnigraph.model.schema import ROW_ID, Catalog, EdgeType, NodeType, Scalar
+from omnigraph.pipeline.progress import RichListener
+from omnigraph.pipeline.runner import fan_out
+from omnigraph.storage.objects.files import FileAccess
+from omnigraph.storage.objects.root import aws_environment
+from omnigraph.storage.table.table import Table
 
 ExportFormat = Literal["ndjson", "parquet"]
 SUMMARY_FILE = "_omnigraph.json"  # written last: a folder without it is not a whole export
@@ -38,8 +36,7 @@ _LINES_PER_WRITE = 4_096
 _BLOB = pa.struct([pa.field("data", pa.large_binary()), pa.field("uri", pa.string())])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportJob:
+class ExportJob(msgspec.Struct, frozen=True, kw_only=True):
     """What all tasks of an export share."""
 
     graph: GraphAccess
@@ -50,16 +47,14 @@ class ExportJob:
     compression: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportTask:
+class ExportTask(msgspec.Struct, frozen=True, kw_only=True):
     """Some fragments of one type, to be written as one file."""
 
     number: int
     group: FragmentGroup
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exported:
+class Exported(msgspec.Struct, frozen=True, kw_only=True):
     """One file that was written."""
 
     table_key: str
@@ -239,7 +234,7 @@ def _write_parquet(
                 name: batch.column(name) for name in ["id", *ends, *plain]
             }
             for name in blobs:
-                columns[name] = _blob_column(table, name, batch.column("_rowid").to_pylist())
+                columns[name] = _blob_column(table, name, batch.column(ROW_ID).to_pylist())
             some = pa.table([columns[name] for name in names], names=names)
             if writer is None:
                 codec: Any = job.compression or "zstd"

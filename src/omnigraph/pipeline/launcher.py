@@ -17,15 +17,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+import msgspec
 import pyspark
 
 from omnigraph.errors import SparkUnavailableError
-from omnigraph.pipeline.archive import ArchivePlan
-from omnigraph.pipeline.java import Java
+from omnigraph.pipeline.java import ArchivePlan, Java
 
 START_SECONDS_MAX = 120
 _POLL_SECONDS = 0.01
@@ -58,8 +57,7 @@ _FIXED_OPTIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchOrder:
+class LaunchOrder(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a start depends on, as a value: the same order gives the same command."""
 
     java: Java
@@ -70,8 +68,7 @@ class LaunchOrder:
     environment: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gateway:
+class Gateway(msgspec.Struct, frozen=True, kw_only=True):
     """A running JVM that waits for PySpark."""
 
     port: int

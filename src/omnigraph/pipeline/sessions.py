@@ -18,8 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from omnigraph.errors import InputError, SparkUnavailableError
-from omnigraph.pipeline.archive import plan_archive
-from omnigraph.pipeline.java import find_java
+from omnigraph.pipeline.java import find_java, plan_archive
 from omnigraph.pipeline.launcher import LaunchOrder, class_path, launch
 
 DEFAULT_MASTER = "local[*,4]"  # the 4: a failed task is tried again, as on a cluster

@@ -12,33 +12,33 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
 from typing import Any
 
+import msgspec
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from omnigraph.engine.core import OpenMode, open_core
+from omnigraph.engine.load.inputs.sources import Mapped, Source
+from omnigraph.engine.load.order import LoadOrder, checked_order
 from omnigraph.errors import InputError, StorageUnavailableError
 from omnigraph.model.graph import MAIN, Commit
 from omnigraph.model.limits import STREAM_CLOCK_SKEW_MS_MAX
 from omnigraph.model.ports import World
 from omnigraph.model.requests import KeyedRequest, key_of
-from omnigraph.pipeline.intake import take_in_lines
-from omnigraph.pipeline.loads import LoadOrder, checked_order, run_load
-from omnigraph.pipeline.progress import is_classic
-from omnigraph.pipeline.sources import Mapped, Source
+from omnigraph.pipeline.frames import take_in_lines
+from omnigraph.pipeline.loads import load_on
+from omnigraph.pipeline.runner import is_classic
 
 STREAM_PROPERTY, BATCH_PROPERTY, NAME_PROPERTY = "stream", "stream_batch", "stream_name"
 _GLOB = re.compile(r"([\[\]{}*?\\])")  # letters that mean something in a path that Spark reads
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamPlan:
+class StreamPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Where micro-batches go, and how."""
 
     order: LoadOrder
@@ -143,8 +143,7 @@ class StreamRun:
             commit_batch(self._plan, batch, frame)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """One micro-batch: whose it is, its number, and what Spark planned for it."""
 
     query_id: str
@@ -179,11 +178,11 @@ def commit_batch(plan: StreamPlan, batch: Batch, frame: DataFrame) -> None:
     if plan.table is not None:
         sources: Any = {plan.table: Source(format="frame", frame=frame, mapped=plan.mapped)}
         order = plan.order.of_batch(sources, batch.request, properties)
-        run_load(spark, order, listener=None, world=World())
+        load_on(spark, order, world=World())
         return
     order = plan.order.of_batch(None, batch.request, properties)
     stage = partial(take_in_lines, frame, keep_all=order.quarantine is not None, mode=order.mode)
-    run_load(spark, order, listener=None, world=World(), stage_input=stage)
+    load_on(spark, order, world=World(), stage_input=stage)
 
 
 def landed_earlier(plan: StreamPlan, batch: Batch) -> bool:
@@ -191,13 +190,13 @@ def landed_earlier(plan: StreamPlan, batch: Batch) -> bool:
     are younger than its plan are looked at."""
     core = open_core(plan.order.uri, mode=OpenMode.READ_WRITE)
     try:
-        known = core.rooms.manifests.fresh(core.branch(plan.order.branch).id)
+        known = core.store.manifests.fresh(core.branch(plan.order.branch).id)
         return any(
             _is_of(commit, plan, batch)
             for commit in takewhile(
                 # Others who write here may have clocks that are behind.
                 lambda one: one.created_at >= batch.planned_at - STREAM_CLOCK_SKEW_MS_MAX * 1000,
-                core.rooms.manifests.line(known),
+                core.store.manifests.line(known),
             )
         )
     finally:
@@ -224,8 +223,7 @@ def _is_of(commit: Commit, plan: StreamPlan, batch: Batch) -> bool:
 # --- the checkpoint ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     """What Spark has written down about a query, read by Spark, which knows the place."""
 
     spark: SparkSession

@@ -1,15 +1,15 @@
 """The query language: `.gq` text in, checked plans out.
 
-Start reading at `ir.py` (what comes out) and `compile.py` (how it gets there): text → `tokens` →
+Start reading at `ir.py` (what comes out) and `compile.py` (how it gets there): text →
 `parse` → `check_*` (names resolved, types checked, all problems collected) → `ir`. May import
-`errors`, `model` and `compiler.diagnostics` only.
+`errors`, `model` and `compiler.text` only.
 """
 
 from omnigraph.compiler.query.compile import CompiledQuery, check_query, compile_query
 from omnigraph.compiler.query.lint import LintFinding, LintReport, LintResult, lint_source
-from omnigraph.compiler.query.params import bind_params
 from omnigraph.compiler.query.parse import parse_file
 from omnigraph.compiler.query.printer import format_source
+from omnigraph.compiler.query.types import bind_params
 
 __all__ = [
     "CompiledQuery",

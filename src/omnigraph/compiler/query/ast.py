@@ -3,129 +3,118 @@ so two texts that say the same have equal trees."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from typing import TypeAlias
 
+import msgspec
+
+from omnigraph.compiler.text import Node
 from omnigraph.model.schema import PropertyType
 
 
-@dataclass(frozen=True, slots=True)
-class Lit:
+class Lit(Node, frozen=True):
     """A literal. `kind` is string, int, float, bool, null, date or datetime; the last two keep
     their text, which the checker reads."""
 
     kind: str
     value: str | int | float | bool | None
-    at: int = field(compare=False)
+    at: int
 
 
-@dataclass(frozen=True, slots=True)
-class ListLit:
+class ListLit(Node, frozen=True):
     items: tuple[Lit, ...]
-    at: int = field(compare=False)
+    at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Var:
+class Var(Node, frozen=True):
     """`$name`; the name is kept without the dollar sign, a wildcard is `_`."""
 
     name: str
-    at: int = field(compare=False)
+    at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(Node, frozen=True):
     """`$var.prop`."""
 
     var: str
     prop: str
-    at: int = field(compare=False)
+    at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Word:
+class Word(Node, frozen=True):
     """A bare identifier: an alias in reads, a property in the `where` of a mutation."""
 
     name: str
-    at: int = field(compare=False)
+    at: int
 
 
-@dataclass(frozen=True, slots=True)
-class NowCall:
-    at: int = field(compare=False)
+class NowCall(Node, frozen=True):
+    at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Binary:
+class Binary(Node, frozen=True):
     """A comparison (`= != < <= > >= contains starts_with`) or arithmetic (`+ - * / %`)."""
 
     op: str
     left: Expr
     right: Expr
-    at: int = field(compare=False)
+    at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Logic:
+class Logic(Node, frozen=True):
     """`and` or `or` over two or more items."""
 
     op: str
     items: tuple[Expr, ...]
-    at: int = field(compare=False)
+    at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Negated:
+class Negated(Node, frozen=True):
     """`not x`."""
 
     item: Expr
-    at: int = field(compare=False)
+    at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Minus:
+class Minus(Node, frozen=True):
     """`-x`, where x is not a number literal."""
 
     item: Expr
-    at: int = field(compare=False)
+    at: int
 
 
-@dataclass(frozen=True, slots=True)
-class In:
+class In(Node, frozen=True):
     """`item in options` or `item not in options`."""
 
     item: Expr
     options: Expr
     negated: bool
-    at: int = field(compare=False)
+    at: int
 
 
-@dataclass(frozen=True, slots=True)
-class NullTest:
+class NullTest(Node, frozen=True):
     """`item is null` or `item is not null`."""
 
     item: Expr
     negated: bool
-    at: int = field(compare=False)
+    at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A search function: nearest, bm25, search, fuzzy, match_text or rrf."""
+class Call(Node, frozen=True):
+    """A call of a scalar or search function of `functions.py`."""
 
     name: str
     args: tuple[Expr, ...]
-    at: int = field(compare=False)
+    at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Aggregate:
+class Aggregate(Node, frozen=True):
     """`count(x)`, `count(distinct x)`, `count(*)` (no argument), `sum(x)` …"""
 
     name: str
     arg: Expr | None
     distinct: bool
-    at: int = field(compare=False)
+    at: int
 
 
 Expr: TypeAlias = (
@@ -146,31 +135,56 @@ Expr: TypeAlias = (
 )
 
 
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """The direct parts of an expression."""
+    match expr:
+        case Binary():
+            return (expr.left, expr.right)
+        case Logic():
+            return expr.items
+        case Negated() | Minus() | NullTest():
+            return (expr.item,)
+        case In():
+            return (expr.item, expr.options)
+        case Call():
+            return expr.args
+        case Aggregate():
+            return () if expr.arg is None else (expr.arg,)
+        case _:
+            return ()
+
+
+def walk(expr: Expr) -> Iterator[Expr]:
+    """The expression and everything inside it."""
+    pending = [expr]
+    while pending:
+        current = pending.pop()
+        yield current
+        pending.extend(children(current))
+
+
 # --- match -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class PropMatch:
+class PropMatch(Node, frozen=True):
     """`property: value` inside a binding."""
 
     name: str
     value: Expr
-    at: int = field(compare=False)
+    at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Binding:
+class Binding(Node, frozen=True):
     """`$var: Type { … }`."""
 
     var: str
     type_name: str
     matches: tuple[PropMatch, ...]
-    at: int = field(compare=False)
-    type_at: int = field(compare=False)
+    at: int
+    type_at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Traversal:
+class Traversal(Node, frozen=True):
     """`$src [$edge:] name[{min,max}] $dst`, or `<name>` when undirected. `max_hops` is None when
     the upper bound was left open."""
 
@@ -182,24 +196,22 @@ class Traversal:
     max_hops: int | None
     bounded: bool
     dst: Var
-    at: int = field(compare=False)
-    edge_at: int = field(compare=False)
-    bounds_at: int = field(compare=False)
+    at: int
+    edge_at: int
+    bounds_at: int
 
 
-@dataclass(frozen=True, slots=True)
-class FilterClause:
+class FilterClause(Node, frozen=True):
     expr: Expr
-    at: int = field(compare=False)
+    at: int
 
 
-@dataclass(frozen=True, slots=True)
-class BlockClause:
+class BlockClause(Node, frozen=True):
     """`not { … }` or `optional { … }`."""
 
     word: str
     clauses: tuple[Clause, ...]
-    at: int = field(compare=False)
+    at: int
 
 
 Clause: TypeAlias = Binding | Traversal | FilterClause | BlockClause
@@ -208,89 +220,79 @@ Clause: TypeAlias = Binding | Traversal | FilterClause | BlockClause
 # --- queries ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ParamDecl:
+class ParamDecl(Node, frozen=True):
     name: str
     type: PropertyType
-    at: int = field(compare=False)
+    at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Projection:
+class Projection(Node, frozen=True):
     expr: Expr
     alias: str | None
-    at: int = field(compare=False)
+    at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ordering:
+class Ordering(Node, frozen=True):
     """`direction` is asc, desc, or None when not written."""
 
     expr: Expr
     direction: str | None
-    at: int = field(compare=False)
+    at: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReadBody:
+class ReadBody(Node, frozen=True):
     clauses: tuple[Clause, ...]
     projections: tuple[Projection, ...]
     distinct: bool
     orderings: tuple[Ordering, ...]
     limit: Lit | Var | None
     offset: Lit | Var | None
-    at: int = field(compare=False)
+    at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Assign:
+class Assign(Node, frozen=True):
     name: str
     value: Expr
-    at: int = field(compare=False)
+    at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Insert:
+class Insert(Node, frozen=True):
     type_name: str
     assigns: tuple[Assign, ...]
-    at: int = field(compare=False)
-    type_at: int = field(compare=False)
+    at: int
+    type_at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
+class Update(Node, frozen=True):
     type_name: str
     assigns: tuple[Assign, ...]
     where: Expr
-    at: int = field(compare=False)
-    type_at: int = field(compare=False)
+    at: int
+    type_at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(Node, frozen=True):
     type_name: str
     where: Expr
-    at: int = field(compare=False)
-    type_at: int = field(compare=False)
+    at: int
+    type_at: int
 
 
 Statement: TypeAlias = Insert | Update | Delete
 
 
-@dataclass(frozen=True, slots=True)
-class MutationBody:
+class MutationBody(msgspec.Struct, frozen=True):
     statements: tuple[Statement, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(Node, frozen=True):
     name: str
     params: tuple[ParamDecl, ...]
     description: str | None
     instruction: str | None
     body: ReadBody | MutationBody
-    at: int = field(compare=False)
-    end: int = field(compare=False)
+    at: int
+    end: int
 
     @property
     def kind(self) -> str:
@@ -298,8 +300,7 @@ class Query:
         return "read" if isinstance(self.body, ReadBody) else "mutation"
 
 
-@dataclass(frozen=True, slots=True)
-class QueryFile:
+class QueryFile(msgspec.Struct, frozen=True):
     """A parsed file: its queries in written order."""
 
     queries: tuple[Query, ...]

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal as Choice
 from typing import assert_never
 
+import msgspec
+
 from omnigraph.compiler.query import ast, ir
-from omnigraph.compiler.query.operators import OperatorChecker, negation
-from omnigraph.compiler.query.scope import Context
+from omnigraph.compiler.query.check_expr import Context, ExprChecker, Scope
 from omnigraph.compiler.query.types import (
     LiteralError,
     assignable,
     core,
     fitted,
-    literal,
 )
 from omnigraph.model.schema import EdgeType, NodeType, Property, Scalar
 
@@ -23,8 +22,7 @@ _ENDS = ("from", "to")
 _SIDES: dict[str, Choice["src", "dst"]] = {"from": "src", "to": "dst", "src": "src", "dst": "dst"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MutationChecker:
+class MutationChecker(msgspec.Struct, frozen=True, kw_only=True):
     """Checks one mutation query. `plan()` is the only door."""
 
     context: Context
@@ -33,7 +31,7 @@ class MutationChecker:
     def plan(self, body: ast.MutationBody) -> ir.MutationPlan | None:
         """The plan, or None when the context holds problems."""
         statements = [self._statement(statement) for statement in body.statements]
-        if self.context.problems.found():
+        if self.context.problems:
             return None
         sound = tuple(statement for statement in statements if statement is not None)
         assert len(sound) == len(statements), "a missing statement comes with a problem"
@@ -49,7 +47,7 @@ class MutationChecker:
             case ast.Update():
                 return self._update(statement, entity)
             case ast.Delete():
-                where = WhereChecker(context=self.context, entity=entity).check(statement.where)
+                where = self._where(statement.where, entity)
                 if where is None:
                     return None
                 return ir.Delete(kind=entity.kind, type_name=entity.name, where=where)
@@ -73,6 +71,10 @@ class MutationChecker:
             )
             self.context.problems.report(statement.type_at, message, code="T10", hint=hint)
         return found
+
+    def _where(self, where: ast.Expr, entity: NodeType | EdgeType) -> ir.Expr | None:
+        checker = _WhereChecker(context=self.context, scope=Scope(), entity=entity)
+        return checker.condition(where)
 
     # --- insert ---
 
@@ -146,7 +148,7 @@ class MutationChecker:
                 self.context.problems.report(assign.at, message, code="T16")
         plain = [a for a in statement.assigns if not _is_end(entity, a.name)]
         assignments = self._assignments(plain, entity)
-        where = WhereChecker(context=self.context, entity=entity).check(statement.where)
+        where = self._where(statement.where, entity)
         if assignments is None or where is None:
             return None
         return ir.Update(
@@ -191,7 +193,7 @@ class MutationChecker:
                 problems.report(value.at, error.message, code=code, hint=error.hint)
                 return None
         if isinstance(value, ast.NowCall):
-            if prop.type.scalar is Scalar.DATETIME and not prop.type.is_list:
+            if assignable(ir.TIMESTAMP, prop.type):
                 return ir.Now()
             message = f"now() is a DateTime but property `{prop.name}` has type {core(prop.type)}"
             problems.report(value.at, message, code="T7")
@@ -211,65 +213,16 @@ class MutationChecker:
         return given
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WhereChecker:
-    """Checks the condition of an update or delete: bare words are properties of the target."""
+class _WhereChecker(ExprChecker, kw_only=True):
+    """Checks the condition of an update or delete: bare words are properties of the target, and
+    variables are parameters."""
 
-    context: Context
     entity: NodeType | EdgeType
 
-    @property
-    def operators(self) -> OperatorChecker:
-        return OperatorChecker(problems=self.context.problems)
+    def variable(self, var: ast.Var) -> ir.Expr | None:
+        return _parameter(self.context, var)
 
-    def check(self, expr: ast.Expr) -> ir.Expr | None:
-        """The typed condition, or None when a problem was reported."""
-        checked = self._typed(expr)
-        return None if checked is None else self.operators.require_bool(expr, checked)
-
-    def _typed(self, expr: ast.Expr) -> ir.Expr | None:
-        match expr:
-            case ast.Lit() | ast.ListLit():
-                try:
-                    return literal(expr)
-                except LiteralError as error:
-                    self.context.problems.report(
-                        expr.at, error.message, code=error.code, hint=error.hint
-                    )
-                    return None
-            case ast.Var():
-                return _parameter(self.context, expr)
-            case ast.Word():
-                return self._property(expr)
-            case ast.NowCall():
-                return ir.Now()
-            case ast.Binary():
-                left, right = self._typed(expr.left), self._typed(expr.right)
-                if left is None or right is None:
-                    return None
-                return self.operators.binary(expr, left, right)
-            case ast.Logic():
-                return self.operators.logic(expr, [self.check(item) for item in expr.items])
-            case ast.Negated():
-                item = self.check(expr.item)
-                return None if item is None else negation(item)
-            case ast.Minus():
-                item = self._typed(expr.item)
-                return None if item is None else self.operators.minus(expr, item)
-            case ast.In():
-                needle, options = self._typed(expr.item), self._typed(expr.options)
-                if needle is None or options is None:
-                    return None
-                return self.operators.membership(expr, needle, options)
-            case ast.NullTest():
-                item = self._typed(expr.item)
-                return None if item is None else ir.IsNull(item=item, negated=expr.negated)
-            case ast.Access() | ast.Call() | ast.Aggregate():
-                raise AssertionError("the grammar keeps these out of `where`")
-            case _:
-                assert_never(expr)
-
-    def _property(self, word: ast.Word) -> ir.Expr | None:
+    def word(self, word: ast.Word) -> ir.Expr | None:
         prop = self.entity.by_name.get(word.name)
         if prop is None:
             if word.name == "id":
@@ -317,20 +270,6 @@ def _names_in(statement: ast.Statement) -> set[str]:
     names: set[str] = set()
     if not isinstance(statement, ast.Delete):
         names |= {assign.name for assign in statement.assigns}
-    pending: list[ast.Expr] = [] if isinstance(statement, ast.Insert) else [statement.where]
-    while pending:
-        expr = pending.pop()
-        match expr:
-            case ast.Word():
-                names.add(expr.name)
-            case ast.Binary():
-                pending += [expr.left, expr.right]
-            case ast.Logic():
-                pending += expr.items
-            case ast.Negated() | ast.Minus() | ast.NullTest():
-                pending.append(expr.item)
-            case ast.In():
-                pending += [expr.item, expr.options]
-            case _:
-                pass
+    if not isinstance(statement, ast.Insert):
+        names |= {part.name for part in ast.walk(statement.where) if isinstance(part, ast.Word)}
     return names

@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+import msgspec
+from msgspec.structs import replace
 
 from omnigraph.compiler.query import ast, ir
-from omnigraph.compiler.query.check_expr import ExprChecker
+from omnigraph.compiler.query.check_expr import Context, ExprChecker, Scope
 from omnigraph.compiler.query.check_match import MatchChecker
-from omnigraph.compiler.query.describe import column_info, unique_names
-from omnigraph.compiler.query.scope import Context, Scope
-from omnigraph.compiler.query.types import I64, core, is_integer, nullable
-from omnigraph.model.schema import Scalar
+from omnigraph.compiler.query.types import I64, core, is_integer, kind_word, nullable
+from omnigraph.model.schema import PropertyType, Scalar
+from omnigraph.model.values import in_bounds
 
 _RANKS = (ir.Nearest, ir.Bm25, ir.Rrf)
 
 
-@dataclass(slots=True, kw_only=True)
-class ReadChecker:
+class ReadChecker(msgspec.Struct, kw_only=True):
     """Checks one read query. `plan()` is the only door."""
 
     context: Context
     params: tuple[ir.ParamDecl, ...]
-    scope: Scope = field(default_factory=Scope)
-    _projected: list[ir.Expr | None] = field(default_factory=list)
-    _aliases: dict[str, int] = field(default_factory=dict)
+    scope: Scope = msgspec.field(default_factory=Scope)
+    _projected: list[ir.Expr | None] = msgspec.field(default_factory=list)
+    _aliases: dict[str, int] = msgspec.field(default_factory=dict)
     # Expressions are values, so equal ones share a place; the number is the place.
-    _keys: dict[ir.Expr, int] = field(default_factory=dict)
-    _aggregates: dict[ir.AggregateCall, int] = field(default_factory=dict)
-    _columns_by_expr: dict[ir.Expr, int] = field(default_factory=dict)
+    _keys: dict[ir.Expr, int] = msgspec.field(default_factory=dict)
+    _aggregates: dict[ir.AggregateCall, int] = msgspec.field(default_factory=dict)
+    _columns_by_expr: dict[ir.Expr, int] = msgspec.field(default_factory=dict)
 
     def plan(self, body: ast.ReadBody) -> ir.ReadPlan | None:
         """The plan, or None when the context holds problems."""
@@ -44,9 +43,9 @@ class ReadChecker:
             projected, orderings = self._group(body, projected, orderings)
         elif body.distinct:
             self._require_returned(body, orderings)
-        if self.context.problems.found():
+        if self.context.problems:
             return None
-        names = unique_names(body.projections)
+        names = _unique_names(body.projections)
         return ir.ReadPlan(
             params=self.params,
             variables=self._variables(),
@@ -69,7 +68,7 @@ class ReadChecker:
         for name, written, expr in zip(names, body.projections, self._projected, strict=True):
             assert expr is not None, "a query without problems has no missing expressions"
             entity = isinstance(expr, ir.IdRef) and isinstance(written.expr, ast.Var)
-            found.append(column_info(name, written, expr.type, entity=entity))
+            found.append(_column_info(name, written, expr.type, entity=entity))
         return tuple(found)
 
     def _variables(self) -> dict[str, ir.Variable]:
@@ -183,7 +182,7 @@ class ReadChecker:
             return None
         if isinstance(written, ast.Lit):
             assert isinstance(written.value, int), "the grammar takes nothing else"
-            if written.value > 2**63 - 1:
+            if not in_bounds(written.value, Scalar.I64):
                 message = f"{word} {written.value} is too large"
                 self.context.problems.report(written.at, message)
                 return None
@@ -220,7 +219,7 @@ class ReadChecker:
             at = places[min(index, len(places) - 1)]
             expr = self._over_groups(ordering.expr, at)
             if expr is not None:
-                ordered.append(dataclasses.replace(ordering, expr=expr))
+                ordered.append(replace(ordering, expr=expr))
         sound = [expr for expr in shown if expr is not None]
         return (sound if len(sound) == len(projected) else projected), ordered
 
@@ -271,9 +270,11 @@ class ReadChecker:
             case ir.StartsWith():
                 parts = {"text": expr.text, "prefix": expr.prefix}
             case ir.And() | ir.Or():
-                items = [self._over_groups(item, at) for item in expr.items]
-                sound = tuple(item for item in items if item is not None)
-                return dataclasses.replace(expr, items=sound) if len(sound) == len(items) else None
+                items = self._all_over_groups(expr.items, at)
+                return None if items is None else replace(expr, items=items)
+            case ir.FunctionCall():
+                args = self._all_over_groups(expr.args, at)
+                return None if args is None else replace(expr, args=args)
             case _:
                 message = "search and list functions cannot be used on grouped rows"
                 self.context.problems.report(at, message, code="T9")
@@ -281,7 +282,12 @@ class ReadChecker:
         rebuilt = {name: self._over_groups(part, at) for name, part in parts.items()}
         if any(part is None for part in rebuilt.values()):
             return None
-        return dataclasses.replace(expr, **rebuilt)  # type: ignore[arg-type]
+        return replace(expr, **rebuilt)
+
+    def _all_over_groups(self, exprs: Sequence[ir.Expr], at: int) -> tuple[ir.Expr, ...] | None:
+        items = [self._over_groups(expr, at) for expr in exprs]
+        sound = tuple(item for item in items if item is not None)
+        return sound if len(sound) == len(items) else None
 
     def _grouping(self) -> ir.Grouping:
         return ir.Grouping(keys=tuple(self._keys), aggregates=tuple(self._aggregates))
@@ -302,21 +308,7 @@ class ReadChecker:
 
 def _is_grouped(body: ast.ReadBody) -> bool:
     written = [item.expr for item in body.projections] + [item.expr for item in body.orderings]
-    return any(_mentions_aggregate(expr) for expr in written)
-
-
-def _mentions_aggregate(expr: ast.Expr) -> bool:
-    match expr:
-        case ast.Aggregate():
-            return True
-        case ast.Binary():
-            return _mentions_aggregate(expr.left) or _mentions_aggregate(expr.right)
-        case ast.Logic():
-            return any(_mentions_aggregate(item) for item in expr.items)
-        case ast.Negated() | ast.Minus() | ast.In() | ast.NullTest():
-            return _mentions_aggregate(expr.item)
-        case _:
-            return False
+    return any(isinstance(part, ast.Aggregate) for expr in written for part in ast.walk(expr))
 
 
 def _has_aggregate(expr: ir.Expr) -> bool:
@@ -327,3 +319,61 @@ def _has_nearest(body: ast.ReadBody) -> bool:
     return any(
         isinstance(item.expr, ast.Call) and item.expr.name == "nearest" for item in body.orderings
     )
+
+
+# --- column names ---
+
+
+def _unique_names(projections: Sequence[ast.Projection]) -> tuple[str, ...]:
+    """The column names: the alias, else a name made from the expression; a made name that is taken
+    gets a number."""
+    taken = {projection.alias for projection in projections if projection.alias}
+    names: list[str] = []
+    for projection in projections:
+        name = projection.alias
+        if name is None:
+            plain = name = _generated_name(projection.expr)
+            number = 1
+            while name in taken:
+                number += 1
+                name = f"{plain}_{number}"
+            taken.add(name)
+        names.append(name)
+    return tuple(names)
+
+
+def _generated_name(expr: ast.Expr) -> str:
+    """`var.prop`, the variable, the name of an aggregate's argument, or the kind of expression."""
+    match expr:
+        case ast.Access():
+            return f"{expr.var}.{expr.prop}"
+        case ast.Var() | ast.Word():
+            return expr.name
+        case ast.Aggregate():
+            return expr.name if expr.arg is None else _generated_name(expr.arg)
+        case ast.Call():
+            return expr.name
+        case ast.NowCall():
+            return "now"
+        case ast.Lit() | ast.ListLit():
+            return "literal"
+        case _:
+            return "expr"
+
+
+def _label(projection: ast.Projection) -> str:
+    """The short name of lint descriptions: the alias, else the property alone."""
+    if projection.alias is not None:
+        return projection.alias
+    expr = projection.expr
+    while isinstance(expr, ast.Aggregate) and expr.arg is not None:
+        expr = expr.arg
+    return expr.prop if isinstance(expr, ast.Access) else _generated_name(expr)
+
+
+def _column_info(
+    name: str, projection: ast.Projection, kind: PropertyType, *, entity: bool
+) -> ir.ColumnInfo:
+    """The column of a projection; `entity` says that it is a bare node variable."""
+    shown = "object" if entity else kind_word(kind)
+    return ir.ColumnInfo(name=name, type=kind, kind=shown, label=_label(projection))

@@ -3,28 +3,63 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from threading import Lock
-from typing import Literal
+from typing import Any, Literal
 
-from omnigraph.compiler.diagnostics import SourceText, did_you_mean
+import msgspec
+
 from omnigraph.compiler.query import ast, ir
+from omnigraph.compiler.query.check_expr import Context
 from omnigraph.compiler.query.check_mutation import MutationChecker
 from omnigraph.compiler.query.check_read import ReadChecker
-from omnigraph.compiler.query.describe import Operation, mutation_operation, read_operation
 from omnigraph.compiler.query.parse import SOURCE_NAME, parse_file
-from omnigraph.compiler.query.problems import Problem, Problems, as_error
-from omnigraph.compiler.query.scope import Context
-from omnigraph.errors import InputError, MixedMutationError, NotFoundError
+from omnigraph.compiler.query.types import kind_word
+from omnigraph.compiler.text import Problem, Problems, SourceText, did_you_mean, facts_of
+from omnigraph.errors import InputError, MixedMutationError, NotFoundError, TypeCheckError
 from omnigraph.model.limits import CACHED_QUERY_CHARS_MAX, COMPILED_QUERIES_CACHED_MAX
-from omnigraph.model.schema import Catalog
+from omnigraph.model.schema import Catalog, EntityKind
 
 RESERVED_PARAMS = frozenset({"__nanograph_now"})
 _NAMES_SHOWN_MAX = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompiledQuery:
+class TypeUse(msgspec.Struct, frozen=True, kw_only=True):
+    """A type that a query touches."""
+
+    kind: EntityKind
+    type_name: str
+
+    def to_json(self) -> dict[str, str]:
+        return {"kind": self.kind, "type_name": self.type_name}
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    """What a query returns, reads and writes; types are nodes by name, then edges by name."""
+
+    result: tuple[ir.ColumnInfo, ...]
+    reads: tuple[TypeUse, ...]
+    writes: tuple[TypeUse, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "result": [_column_json(column) for column in self.result],
+            "reads": [use.to_json() for use in self.reads],
+            "writes": [use.to_json() for use in self.writes],
+        }
+
+
+def _column_json(column: ir.ColumnInfo) -> dict[str, Any]:
+    body: dict[str, Any] = {"name": column.label, "column": column.name, "kind": column.kind}
+    item = kind_word(column.type, item=True) if column.type.is_list else None
+    if item is not None:
+        body["item_kind"] = item
+    if column.type.dimension is not None:
+        body["vector_dim"] = column.type.dimension
+    body["nullable"] = column.nullable
+    return body
+
+
+class CompiledQuery(msgspec.Struct, frozen=True, kw_only=True):
     """A checked query: its plan and everything a caller may want to say about it."""
 
     name: str
@@ -36,23 +71,8 @@ class CompiledQuery:
     description: str | None
     instruction: str | None
 
-    def read_plan(self) -> ir.ReadPlan:
-        """The plan of a read, or InputError for a mutation."""
-        if not isinstance(self.plan, ir.ReadPlan):
-            hint = "run it with mutate"
-            raise InputError(f"query '{self.name}' changes the graph", hint=hint, name=self.name)
-        return self.plan
 
-    def mutation_plan(self) -> ir.MutationPlan:
-        """The plan of a mutation, or InputError for a read."""
-        if not isinstance(self.plan, ir.MutationPlan):
-            hint = "run it with query"
-            raise InputError(f"query '{self.name}' only reads", hint=hint, name=self.name)
-        return self.plan
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
+class Checked(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of checking one query: problems, or else a plan.
 
     A query with `unplannable` problems is well typed, but cannot be run.
@@ -116,10 +136,12 @@ def choose_query(queries: Sequence[ast.Query], name: str | None) -> ast.Query:
 
 def _compiled(query: ast.Query, source: str, catalog: Catalog) -> CompiledQuery:
     require_unmixed(query)
-    checked = check_parsed(query, SourceText(source, SOURCE_NAME), catalog)
+    text = SourceText(source, SOURCE_NAME)
+    checked = check_parsed(query, text, catalog)
     problems = checked.problems or checked.unplannable
     if problems:
-        raise as_error(problems)
+        first = problems[0]
+        raise TypeCheckError(first.message, t_code=first.t_code, **facts_of(problems, text))
     plan = checked.plan
     assert plan is not None, "a query without problems has a plan"
     return CompiledQuery(
@@ -137,8 +159,44 @@ def _compiled(query: ast.Query, source: str, catalog: Catalog) -> CompiledQuery:
 def operation_of(plan: ir.ReadPlan | ir.MutationPlan, catalog: Catalog) -> Operation:
     """What the plan returns, reads and writes."""
     if isinstance(plan, ir.ReadPlan):
-        return read_operation(plan)
-    return mutation_operation(plan, catalog)
+        return _read_operation(plan)
+    return _mutation_operation(plan, catalog)
+
+
+def _read_operation(plan: ir.ReadPlan) -> Operation:
+    nodes = {var.type_name for var in plan.variables.values() if var.kind == "node"}
+    edges: set[str] = set()
+    pending = [plan.match]
+    while pending:
+        block = pending.pop()
+        edges |= {walk.edge_type for walk in block.traversals}
+        pending.extend(item.block for item in block.optionals)
+        pending.extend(item.block for item in block.negations)
+    return Operation(result=plan.columns, reads=_uses(nodes, edges), writes=())
+
+
+def _mutation_operation(plan: ir.MutationPlan, catalog: Catalog) -> Operation:
+    read_nodes: set[str] = set()
+    edges: set[str] = set()
+    nodes: set[str] = set()
+    for statement in plan.statements:
+        if statement.kind == "edge":
+            edges.add(statement.type_name)
+            if isinstance(statement, ir.Insert):
+                edge = catalog.edges[statement.type_name]
+                read_nodes |= {edge.from_type, edge.to_type}
+            continue
+        nodes.add(statement.type_name)
+        if isinstance(statement, ir.Delete):
+            edges |= {edge.name for edge in catalog.edges_touching(statement.type_name)}
+    return Operation(result=(), reads=_uses(nodes | read_nodes, edges), writes=_uses(nodes, edges))
+
+
+def _uses(nodes: set[str], edges: set[str]) -> tuple[TypeUse, ...]:
+    return (
+        *(TypeUse(kind="node", type_name=name) for name in sorted(nodes)),
+        *(TypeUse(kind="edge", type_name=name) for name in sorted(edges)),
+    )
 
 
 def require_unmixed(query: ast.Query) -> None:
@@ -162,7 +220,7 @@ def check_query(source: str, catalog: Catalog, name: str | None = None) -> tuple
 
 def check_parsed(query: ast.Query, source: SourceText, catalog: Catalog) -> Checked:
     """Check one parsed query of a source text; queries of one text share its `SourceText`."""
-    problems = Problems(source)
+    problems = Problems(source, stage="type")
     params = _parameters(query, problems)
     context = Context(
         catalog=catalog, params={decl.name: decl.type for decl in params}, problems=problems
@@ -177,7 +235,7 @@ def check_parsed(query: ast.Query, source: SourceText, catalog: Catalog) -> Chec
         unplannable=problems.unplannable(),
         plan=plan,
         params=params,
-        advice=problems.advice(),
+        advice=tuple(problems.advice),
     )
 
 

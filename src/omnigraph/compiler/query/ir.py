@@ -2,126 +2,378 @@
 
 Names in a plan are resolved and unique: an executor never looks at source text or at the catalog
 to find out what something means. Variables are plain strings; hidden ones (wildcards, shadowed
-names of inner blocks) contain a `#`, which no written variable can. Expressions live next door in
-`expressions.py` (with the Python form of every value) and are all exported from here.
+names of inner blocks) contain a `#`, which no written variable can.
+
+Values inside `Literal` use one Python form per scalar: `str`, `bool`, `int`, `float`,
+`datetime.date` for Date, **`int` milliseconds since the epoch (UTC) for DateTime**, `str` for Blob
+(`base64:…` or a URI), a tuple for lists and vectors, and None for null. Bound parameters have the
+same forms, except that lists and vectors are Python lists.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import datetime as dt
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Literal as Choice
 from typing import TypeAlias
 
-from omnigraph.compiler.query.expressions import (
-    BOOL,
-    ID,
-    SCORE,
-    SELF,
-    TIMESTAMP,
-    AggregateCall,
-    AggregateFn,
-    AggregateRef,
-    And,
-    Arithmetic,
-    ArithmeticOp,
-    Bm25,
-    Compare,
-    CompareOp,
-    EndpointRef,
-    Expr,
-    IdRef,
-    InList,
-    IsNull,
-    KeyRef,
-    ListContains,
-    Literal,
-    Nearest,
-    Not,
-    Now,
-    Or,
-    Param,
-    PropertyRef,
-    Rrf,
-    ScalarValue,
-    StartsWith,
-    TextContains,
-    TextMatch,
-    TextMatchKind,
-    Value,
-    children,
-    properties_of,
-    variables_of,
-    walk,
-)
-from omnigraph.model.schema import EntityKind, PropertyType
+import msgspec
 
-__all__ = [
-    "BOOL",
-    "ID",
-    "SCORE",
-    "SELF",
-    "TIMESTAMP",
-    "AggregateCall",
-    "AggregateFn",
-    "AggregateRef",
-    "And",
-    "Arithmetic",
-    "ArithmeticOp",
-    "Assignment",
-    "Bm25",
-    "ColumnInfo",
-    "Compare",
-    "CompareOp",
-    "Delete",
-    "EndpointRef",
-    "Expr",
-    "Filter",
-    "Grouping",
-    "IdRef",
-    "InList",
-    "Insert",
-    "IsNull",
-    "KeyRef",
-    "ListContains",
-    "Literal",
-    "MatchBlock",
-    "MutationPlan",
-    "Nearest",
-    "Negation",
-    "NodeBinding",
-    "Not",
-    "Now",
-    "Optional",
-    "Or",
-    "Ordering",
-    "Param",
-    "ParamDecl",
-    "Projection",
-    "PropertyRef",
-    "ReadPlan",
-    "Rrf",
-    "ScalarValue",
-    "StartsWith",
-    "Statement",
-    "TextContains",
-    "TextMatch",
-    "TextMatchKind",
-    "Traversal",
-    "Update",
-    "Value",
-    "Variable",
-    "children",
-    "properties_of",
-    "variables_of",
-    "walk",
-]
+from omnigraph.model.schema import EntityKind, PropertyType, Scalar
+
+ScalarValue: TypeAlias = str | bool | int | float | dt.date
+Value: TypeAlias = ScalarValue | tuple[ScalarValue, ...] | None
+
+BOOL = PropertyType(scalar=Scalar.BOOL)
+ID = PropertyType(scalar=Scalar.STRING)
+TIMESTAMP = PropertyType(scalar=Scalar.DATETIME)
+SCORE = PropertyType(scalar=Scalar.F64, nullable=True)
+
+# The variable of a mutation's `where`: the entity that the statement looks at.
+SELF = "#self"
+
+
+class CompareOp(StrEnum):
+    """How two values are compared; a comparison with null is null, hence not true."""
+
+    EQ = "="
+    NE = "!="
+    LT = "<"
+    LE = "<="
+    GT = ">"
+    GE = ">="
+
+
+class ArithmeticOp(StrEnum):
+    """Arithmetic on numbers; null in, null out; division and remainder by zero give null.
+
+    Integers stay integers under `+ - * %`; `/` is always a float division. `%` takes the sign of
+    its left side, as in SQL.
+    """
+
+    ADD = "+"
+    SUB = "-"
+    MUL = "*"
+    DIV = "/"
+    MOD = "%"
+
+
+class AggregateFn(StrEnum):
+    """Aggregates skip nulls; over nothing `count` is 0 and the others are null."""
+
+    COUNT = "count"
+    SUM = "sum"
+    AVG = "avg"
+    MIN = "min"
+    MAX = "max"
+
+
+class TextMatchKind(StrEnum):
+    """`search`: any term occurs; `fuzzy`: a term within `max_edits`; `phrase`: terms in a row."""
+
+    SEARCH = "search"
+    FUZZY = "fuzzy"
+    PHRASE = "phrase"
+
+
+# --- expressions: leaves ---------------------------------------------------------------------
+
+
+class Literal(msgspec.Struct, frozen=True, kw_only=True):
+    """A constant, already in the Python form of its type."""
+
+    value: Value
+    type: PropertyType
+
+
+class Param(msgspec.Struct, frozen=True, kw_only=True):
+    """The value that `bind_params` gives for `name` (without `$`)."""
+
+    name: str
+    type: PropertyType
+
+
+class Now(msgspec.Struct, frozen=True, kw_only=True):
+    """The one timestamp of this run: DateTime, milliseconds."""
+
+    type: PropertyType = TIMESTAMP
+
+
+class PropertyRef(msgspec.Struct, frozen=True, kw_only=True):
+    """A declared property of the node or edge that `var` stands for."""
+
+    var: str
+    prop: str
+    type: PropertyType
+
+
+class IdRef(msgspec.Struct, frozen=True, kw_only=True):
+    """The entity id behind `var` (a bare `$p`, `$p.id`, `$w.id`); null only for optional ones."""
+
+    var: str
+    type: PropertyType = ID
+
+
+class EndpointRef(msgspec.Struct, frozen=True, kw_only=True):
+    """The stored source or target id of the edge behind `var` (`$w.src`, `where from = …`)."""
+
+    var: str
+    side: Choice["src", "dst"]
+    type: PropertyType = ID
+
+
+# --- expressions: logic ----------------------------------------------------------------------
+
+
+class Compare(msgspec.Struct, frozen=True, kw_only=True):
+    """Numbers of any two types compare by value, without loss; false < true; text by code point."""
+
+    op: CompareOp
+    left: Expr
+    right: Expr
+    type: PropertyType = BOOL
+
+
+class And(msgspec.Struct, frozen=True, kw_only=True):
+    """Three-valued conjunction."""
+
+    items: tuple[Expr, ...]
+    type: PropertyType = BOOL
+
+
+class Or(msgspec.Struct, frozen=True, kw_only=True):
+    """Three-valued disjunction."""
+
+    items: tuple[Expr, ...]
+    type: PropertyType = BOOL
+
+
+class Not(msgspec.Struct, frozen=True, kw_only=True):
+    """Three-valued negation: not null is null."""
+
+    item: Expr
+    type: PropertyType = BOOL
+
+
+class InList(msgspec.Struct, frozen=True, kw_only=True):
+    """`needle in options`; options is a list Literal or a list Param. A null needle gives null, a
+    null list gives null, a null among the options never matches and is otherwise ignored."""
+
+    needle: Expr
+    options: Literal | Param
+    type: PropertyType = BOOL
+
+
+class IsNull(msgspec.Struct, frozen=True, kw_only=True):
+    """True or false, never null."""
+
+    item: Expr
+    negated: bool = False
+    type: PropertyType = BOOL
+
+
+class ListContains(msgspec.Struct, frozen=True, kw_only=True):
+    """Membership of a scalar in a list property; null when either side is null."""
+
+    items: Expr
+    needle: Expr
+    type: PropertyType = BOOL
+
+
+class TextContains(msgspec.Struct, frozen=True, kw_only=True):
+    """Case-sensitive substring; null when either side is null."""
+
+    text: Expr
+    part: Expr
+    type: PropertyType = BOOL
+
+
+class StartsWith(msgspec.Struct, frozen=True, kw_only=True):
+    """Case-sensitive prefix; null when either side is null."""
+
+    text: Expr
+    prefix: Expr
+    type: PropertyType = BOOL
+
+
+class Arithmetic(msgspec.Struct, frozen=True, kw_only=True):
+    """See `ArithmeticOp`. A unary minus is `0 - x`."""
+
+    op: ArithmeticOp
+    left: Expr
+    right: Expr
+    type: PropertyType
+
+
+class FunctionCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A scalar function of `functions.py`. If its result is "common", `type` is also what the
+    arguments become first."""
+
+    name: str
+    args: tuple[Expr, ...]
+    type: PropertyType
+
+
+# --- expressions: search ---------------------------------------------------------------------
+
+
+class TextMatch(msgspec.Struct, frozen=True, kw_only=True):
+    """A full-text predicate on a String property of a node. `max_edits` only for fuzzy."""
+
+    kind: TextMatchKind
+    field: PropertyRef
+    query: Expr
+    max_edits: Expr | None = None
+    type: PropertyType = BOOL
+
+
+class Bm25(msgspec.Struct, frozen=True, kw_only=True):
+    """Full-text relevance, higher is better; null where the text does not match at all."""
+
+    field: PropertyRef
+    query: Expr
+    type: PropertyType = SCORE
+
+
+class Nearest(msgspec.Struct, frozen=True, kw_only=True):
+    """Vector distance, smaller is better; null where the property is null.
+
+    When `embed_text` is true the query is a String to be embedded first to `dimension` numbers;
+    `embed_model` is the model the schema declares for the property (None: any will do).
+    """
+
+    field: PropertyRef
+    query: Expr
+    dimension: int
+    embed_text: bool = False
+    embed_model: str | None = None
+    type: PropertyType = SCORE
+
+
+class Rrf(msgspec.Struct, frozen=True, kw_only=True):
+    """Reciprocal rank fusion: the sum of 1 / (k + rank + 1), ranks from 0; higher is better."""
+
+    first: Nearest | Bm25
+    second: Nearest | Bm25
+    k: Expr
+    type: PropertyType = SCORE
+
+
+# --- expressions: aggregation ----------------------------------------------------------------
+
+
+class AggregateCall(msgspec.Struct, frozen=True, kw_only=True):
+    """One aggregate. `arg` None is `count(*)`. Lives only in `Grouping.aggregates`."""
+
+    fn: AggregateFn
+    arg: Expr | None
+    distinct: bool = False
+    type: PropertyType
+
+
+class KeyRef(msgspec.Struct, frozen=True, kw_only=True):
+    """The value of `Grouping.keys[index]`, in projections and orderings of a grouped plan."""
+
+    index: int
+    type: PropertyType
+
+
+class AggregateRef(msgspec.Struct, frozen=True, kw_only=True):
+    """The value of `Grouping.aggregates[index]`, in projections and orderings of a grouped plan."""
+
+    index: int
+    type: PropertyType
+
+
+Expr: TypeAlias = (
+    Literal
+    | Param
+    | Now
+    | PropertyRef
+    | IdRef
+    | EndpointRef
+    | Compare
+    | And
+    | Or
+    | Not
+    | InList
+    | IsNull
+    | ListContains
+    | TextContains
+    | StartsWith
+    | Arithmetic
+    | FunctionCall
+    | TextMatch
+    | Bm25
+    | Nearest
+    | Rrf
+    | AggregateCall
+    | KeyRef
+    | AggregateRef
+)
+
+
+# --- walking ---------------------------------------------------------------------------------
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """The direct parts of an expression."""
+    match expr:
+        case Compare() | Arithmetic():
+            return (expr.left, expr.right)
+        case And() | Or():
+            return expr.items
+        case FunctionCall():
+            return expr.args
+        case Not() | IsNull():
+            return (expr.item,)
+        case InList():
+            return (expr.needle, expr.options)
+        case ListContains():
+            return (expr.items, expr.needle)
+        case TextContains():
+            return (expr.text, expr.part)
+        case StartsWith():
+            return (expr.text, expr.prefix)
+        case TextMatch():
+            parts: tuple[Expr, ...] = (expr.field, expr.query)
+            return (*parts, expr.max_edits) if expr.max_edits is not None else parts
+        case Bm25() | Nearest():
+            return (expr.field, expr.query)
+        case Rrf():
+            return (expr.first, expr.second, expr.k)
+        case AggregateCall():
+            return (expr.arg,) if expr.arg is not None else ()
+        case _:
+            return ()
+
+
+def walk(expr: Expr) -> Iterator[Expr]:
+    """The expression and everything inside it, parents first."""
+    pending = [expr]
+    while pending:
+        current = pending.pop()
+        yield current
+        pending.extend(reversed(children(current)))
+
+
+def variables_of(expr: Expr) -> frozenset[str]:
+    """The variables that an expression reads."""
+    return frozenset(
+        part.var for part in walk(expr) if isinstance(part, PropertyRef | IdRef | EndpointRef)
+    )
+
+
+def properties_of(expr: Expr) -> frozenset[tuple[str, str]]:
+    """The (variable, property) pairs that an expression reads."""
+    return frozenset((part.var, part.prop) for part in walk(expr) if isinstance(part, PropertyRef))
 
 
 # --- match -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Variable:
+class Variable(msgspec.Struct, frozen=True, kw_only=True):
     """What a plan variable stands for. `nullable`: it comes from an `optional` block."""
 
     name: str
@@ -131,8 +383,7 @@ class Variable:
     hidden: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeBinding:
+class NodeBinding(msgspec.Struct, frozen=True, kw_only=True):
     """A node variable that its block introduces, with every condition on it alone.
 
     `declared` is false when the variable only appears as an end of a traversal: it is then reached
@@ -145,8 +396,7 @@ class NodeBinding:
     declared: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Traversal:
+class Traversal(msgspec.Struct, frozen=True, kw_only=True):
     """A walk along one edge type from `src` to `dst` (`from` side to `to` side).
 
     Either end may be bound first. An `edge_var` means exactly one hop and one row per stored edge;
@@ -171,16 +421,14 @@ class Traversal:
         return frozenset(ends | {self.edge_var} if self.edge_var else ends)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
+class Filter(msgspec.Struct, frozen=True, kw_only=True):
     """A condition over more than one variable, over none, or over variables of an outer block."""
 
     expr: Expr
     variables: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Negation:
+class Negation(msgspec.Struct, frozen=True, kw_only=True):
     """Keep a row when `block`, with the row's variables fixed, matches nothing.
 
     `outer` names the outer variables that the block uses, at any depth.
@@ -190,8 +438,7 @@ class Negation:
     outer: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Optional:
+class Optional(msgspec.Struct, frozen=True, kw_only=True):
     """Extend a row by every match of `block`, or by nulls when there is none.
 
     `outer` names the outer variables that the block uses, `introduces` those that it adds.
@@ -202,8 +449,7 @@ class Optional:
     introduces: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MatchBlock:
+class MatchBlock(msgspec.Struct, frozen=True, kw_only=True):
     """One level of `match`. Order of meaning: bindings, traversals and `filters` together; then
     `optionals` one after the other; then `late_filters` (they use variables of optionals); then
     `negations`. Bindings that nothing connects form a cross product. The block of a negation may
@@ -220,16 +466,14 @@ class MatchBlock:
 # --- the plans -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParamDecl:
+class ParamDecl(msgspec.Struct, frozen=True, kw_only=True):
     """A declared parameter; `type.nullable` says whether it may be left out."""
 
     name: str
     type: PropertyType
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnInfo:
+class ColumnInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A column of the result, exactly as execution returns it.
 
     `kind` is the word that descriptions use (string, bool, int, bigint, float, date, datetime,
@@ -247,16 +491,14 @@ class ColumnInfo:
         return self.type.nullable
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Projection:
+class Projection(msgspec.Struct, frozen=True, kw_only=True):
     """One output column; its name is unique in the result."""
 
     name: str
     expr: Expr
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ordering:
+class Ordering(msgspec.Struct, frozen=True, kw_only=True):
     """One sort key. Nulls come first when ascending and last when descending, except for search
     ranks (`rank` true: the expression is `nearest/bm25/rrf(…)`, written out or called by its
     alias), where rows without a score are left out of the result. `descending` already holds the
@@ -269,8 +511,7 @@ class Ordering:
     column: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grouping:
+class Grouping(msgspec.Struct, frozen=True, kw_only=True):
     """Group rows by `keys` (null is a group of its own) and compute `aggregates` per group.
 
     Projections and orderings of a grouped plan read only `KeyRef` and `AggregateRef` (and
@@ -281,8 +522,7 @@ class Grouping:
     aggregates: tuple[AggregateCall, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadPlan:
+class ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A read query. Steps: match, group, project, distinct, order, offset, limit.
 
     `tie_break` lists the expressions that make the order total, to be appended ascending to
@@ -304,8 +544,7 @@ class ReadPlan:
     offset: Literal | Param | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
+class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     """`property: value`. Literals are already of the property's type; a parameter may be of another
     number type than the property and must then be range-checked when assigned."""
 
@@ -314,8 +553,7 @@ class Assignment:
     value: Literal | Param | Now
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Insert:
+class Insert(msgspec.Struct, frozen=True, kw_only=True):
     """Insert one entity. Declared defaults of omitted properties are already among the assignments;
     every other property that is not assigned is null. `from_id`/`to_id` are set for edges only."""
 
@@ -326,8 +564,7 @@ class Insert:
     to_id: Literal | Param | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Update:
+class Update(msgspec.Struct, frozen=True, kw_only=True):
     """Set properties of every entity for which `where` (over `SELF`) is true."""
 
     kind: EntityKind
@@ -336,8 +573,7 @@ class Update:
     where: Expr
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delete:
+class Delete(msgspec.Struct, frozen=True, kw_only=True):
     """Delete every entity for which `where` (over `SELF`) is true; nodes take their edges along."""
 
     kind: EntityKind
@@ -348,8 +584,7 @@ class Delete:
 Statement: TypeAlias = Insert | Update | Delete
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MutationPlan:
+class MutationPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A mutation: statements in order, all inserts and updates or all deletes."""
 
     params: tuple[ParamDecl, ...]

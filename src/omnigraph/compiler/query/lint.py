@@ -6,15 +6,20 @@ Nothing here raises for bad source: what is wrong becomes part of the report.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from omnigraph.compiler.diagnostics import SourceText
+import msgspec
+from msgspec.structs import asdict
+
 from omnigraph.compiler.query import ast
-from omnigraph.compiler.query.compile import check_parsed, operation_of, require_unmixed
-from omnigraph.compiler.query.describe import Operation
+from omnigraph.compiler.query.compile import (
+    Operation,
+    check_parsed,
+    operation_of,
+    require_unmixed,
+)
 from omnigraph.compiler.query.parse import SOURCE_NAME, parse_file
-from omnigraph.compiler.query.problems import Problem
+from omnigraph.compiler.text import Problem, SourceText
 from omnigraph.errors import InputError, MixedMutationError, ParseError
 from omnigraph.model.schema import Catalog, EdgeType, NodeType
 
@@ -22,8 +27,7 @@ _SEVERITIES = ("error", "warning", "info")
 HARDCODED = "mutation has no parameters: every run writes the same values"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LintFinding:
+class LintFinding(msgspec.Struct, frozen=True, kw_only=True):
     """Something about the file as a whole. Q000: it does not parse; L*: advice."""
 
     severity: str
@@ -31,27 +35,17 @@ class LintFinding:
     message: str
     type_name: str | None = None
     property: str | None = None
-    query_names: tuple[str, ...] = ()
     line: int | None = None
     column: int | None = None
     hint: str | None = None
+    query_names: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        body: dict[str, Any] = {
-            "severity": self.severity,
-            "code": self.code,
-            "message": self.message,
-        }
-        for name in ("type_name", "property", "line", "column", "hint"):
-            value = getattr(self, name)
-            if value is not None:
-                body[name] = value
-        body["query_names"] = list(self.query_names)
-        return body
+        body = {name: value for name, value in asdict(self).items() if value is not None}
+        return body | {"query_names": list(self.query_names)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LintResult:
+class LintResult(msgspec.Struct, frozen=True, kw_only=True):
     """One query. `error` is its first problem as text, `errors` are all of them."""
 
     name: str
@@ -64,16 +58,8 @@ class LintResult:
     operation: Operation | None = None
 
     def to_json(self) -> dict[str, Any]:
-        body: dict[str, Any] = {
-            "name": self.name,
-            "kind": self.kind,
-            "status": self.status,
-            "warnings": list(self.warnings),
-        }
-        if self.error is not None:
-            body["error"] = self.error
-        if self.code is not None:
-            body["code"] = self.code
+        body = {name: value for name, value in asdict(self).items() if value or name == "warnings"}
+        body["warnings"] = list(self.warnings)
         if self.errors:
             body["errors"] = [problem.to_json() for problem in self.errors]
         if self.operation is not None:
@@ -81,29 +67,22 @@ class LintResult:
         return body
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LintReport:
+class LintReport(msgspec.Struct, frozen=True, kw_only=True):
     """The whole report; `to_json` is what `omnigraph lint --json` prints."""
 
     status: str
+    schema_source: tuple[tuple[str, str], ...] = ()
+    query_path: str | None = None
     queries_processed: int
     errors: int
     warnings: int
     infos: int
     results: tuple[LintResult, ...]
     findings: tuple[LintFinding, ...]
-    schema_source: tuple[tuple[str, str], ...] = ()
-    query_path: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "status": self.status,
+        return asdict(self) | {
             "schema_source": dict(self.schema_source),
-            "query_path": self.query_path,
-            "queries_processed": self.queries_processed,
-            "errors": self.errors,
-            "warnings": self.warnings,
-            "infos": self.infos,
             "results": [result.to_json() for result in self.results],
             "findings": [finding.to_json() for finding in self.findings],
         }

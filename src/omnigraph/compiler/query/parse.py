@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from omnigraph.compiler.diagnostics import SourceText
 from omnigraph.compiler.query import ast
 from omnigraph.compiler.query.parse_expr import WORD_OPERATORS, ExprParser
-from omnigraph.compiler.query.tokens import Token, fail, unquote
+from omnigraph.compiler.text import SourceText, Token
 from omnigraph.model.limits import (
     CACHED_QUERY_CHARS_MAX,
     PARSED_QUERIES_CACHED_MAX,
@@ -17,11 +16,11 @@ from omnigraph.model.limits import (
     QUERY_STATEMENTS_MAX,
 )
 from omnigraph.model.schema import PropertyType, Scalar
+from omnigraph.model.values import VECTOR_DIMENSION_MAX
 
 _BASE_TYPES = {scalar.value: scalar for scalar in Scalar if scalar is not Scalar.VECTOR}
 _ANNOTATIONS = ("description", "instruction")
 _STATEMENTS = ("insert", "update", "delete")
-_VECTOR_DIMENSION_MAX = 2**31 - 1
 SOURCE_NAME = "query"
 
 
@@ -114,17 +113,12 @@ class _Parser(ExprParser):
     def _dimension(self) -> int:
         self.expect("(", "`(` and the number of dimensions", hint="write Vector(n)")
         token = self.expect("int", "the number of dimensions")
-        dimension = self._integer(token)
-        if not 1 <= dimension <= _VECTOR_DIMENSION_MAX:
-            message = f"a vector has 1 to {_VECTOR_DIMENSION_MAX} dimensions, not {token.text}"
-            fail(self.source, token.at, message)
+        dimension = self.integer(token)
+        if not 1 <= dimension <= VECTOR_DIMENSION_MAX:
+            message = f"a vector has 1 to {VECTOR_DIMENSION_MAX} dimensions, not {token.text}"
+            raise self.error(message, at=token.at)
         self.expect(")", "`)`")
         return dimension
-
-    def _integer(self, token: Token) -> int:
-        if len(token.text.lstrip("0")) > 20:
-            fail(self.source, token.at, f"number {token} is too large")
-        return int(token.text)
 
     def _annotations(self) -> dict[str, str]:
         notes: dict[str, str] = {}
@@ -135,15 +129,15 @@ class _Parser(ExprParser):
                 self.refuse("`description` or `instruction`", words=_ANNOTATIONS)
             self.take()
             if token.text in notes:
-                fail(self.source, at, f"duplicate @{token.text}", hint="one is enough")
+                raise self.error(f"duplicate @{token.text}", at=at, hint="one is enough")
             self.expect("(", "`(`")
-            notes[token.text] = unquote(self.source, self.expect("string", "a string"))
+            notes[token.text] = self.unquoted(self.expect("string", "a string"))
             self.expect(")", "`)`")
         return notes
 
     def _cap(self, count: int, limit: int, resource: str, at: int) -> None:
         if count > limit:
-            fail(self.source, at, f"{resource} are limited to {limit}", hint="split the query")
+            raise self.error(f"{resource} are limited to {limit}", at=at, hint="split the query")
 
     # --- reads ---
 
@@ -187,7 +181,7 @@ class _Parser(ExprParser):
                 token = self.peek()
                 if isinstance(expr, ast.Call) and expr.name == "nearest":
                     hint = "nearest always puts the smallest distance first"
-                    fail(self.source, token.at, f"nearest takes no `{token.text}`", hint=hint)
+                    raise self.error(f"nearest takes no `{token.text}`", at=token.at, hint=hint)
                 direction = self.take().text
             orderings.append(ast.Ordering(expr, direction, at))
             self._cap(len(orderings), QUERY_CLAUSES_MAX, "orderings", at)
@@ -209,7 +203,7 @@ class _Parser(ExprParser):
             else:
                 hint = f"write `{word.text} 10` or `{word.text} $n`"
                 token = self.expect("int", "a whole number or a parameter", hint=hint)
-                found[word.text] = ast.Lit("int", self._integer(token), token.at)
+                found[word.text] = ast.Lit("int", self.integer(token), token.at)
         return found.get("limit"), found.get("offset")
 
     # --- match clauses ---
@@ -341,9 +335,9 @@ class _Parser(ExprParser):
         return low, high
 
     def _hops(self, token: Token) -> int:
-        hops = self._integer(token)
+        hops = self.integer(token)
         if hops > QUERY_HOPS_MAX:
-            fail(self.source, token.at, f"hops are limited to {QUERY_HOPS_MAX}")
+            raise self.error(f"hops are limited to {QUERY_HOPS_MAX}", at=token.at)
         return hops
 
     # --- mutations ---

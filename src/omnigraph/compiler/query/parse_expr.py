@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Literal, NoReturn
+import math
+from typing import ClassVar, Literal, assert_never
 
-from omnigraph.compiler.diagnostics import SourceText, closest
 from omnigraph.compiler.query import ast
-from omnigraph.compiler.query.tokens import Token, fail, problem, tokenize, unquote
-from omnigraph.errors import ParseError
-from omnigraph.model.limits import QUERY_NESTING_MAX, QUERY_OPERATORS_MAX
+from omnigraph.compiler.query.functions import FUNCTIONS, Function
+from omnigraph.compiler.text import Cursor, SourceText, Token, closest, token_expression, tokenize
+from omnigraph.errors import LimitExceededError
+from omnigraph.model.limits import QUERY_NESTING_MAX, QUERY_OPERATORS_MAX, QUERY_SOURCE_BYTES_MAX
 
-AGGREGATES = frozenset({"count", "sum", "avg", "min", "max"})
-# Search functions and how many arguments each takes.
-SEARCHES = {
-    "nearest": (2, 2),
-    "bm25": (2, 2),
-    "search": (2, 2),
-    "fuzzy": (2, 3),
-    "match_text": (2, 2),
-    "rrf": (2, 3),
-}
+_TOKEN = token_expression(
+    r"(?P<variable>\$[a-z_][A-Za-z0-9_]*+)|(?P<ident>[a-z_][A-Za-z0-9_]*+)"
+    r"|(?P<type>[A-Z][A-Za-z0-9_]*+)"
+    r"|(?P<float>[0-9]++(?:\.[0-9]++(?:[eE][+-]?[0-9]++)?+|[eE][+-]?[0-9]++))|(?P<int>[0-9]++)",
+    marks=r"<=|>=|!=|/(?!\*)|[{}()\[\],:.<>=@?*+%-]",
+)
 COMPARISONS = frozenset({"=", "!=", "<", "<=", ">", ">="})
 TEXT_OPERATORS = frozenset({"contains", "starts_with"})
 WORD_OPERATORS = TEXT_OPERATORS | {"in"}  # between two bare variables they may also be edges
@@ -33,7 +29,7 @@ _LITERAL_WORDS = frozenset({"true", "false", "null"})
 After = Literal["closed", "clause", "column"]
 
 
-class ExprParser:
+class ExprParser(Cursor):
     """A cursor over the tokens of one text that can read expressions.
 
     Words are read in two registers: in reads a bare word is an alias and the text operators and
@@ -41,10 +37,31 @@ class ExprParser:
     are not.
     """
 
+    SLIPS: ClassVar[dict[str, str]] = {
+        "'": "strings take double quotes",
+        ";": "nothing ends a clause; a new line or a space is enough",
+        "&": "write `and`",
+        "|": "write `or`",
+        "!": "write `not` before a condition, or `!=` between two values",
+        "$": "a variable is `$` and a name that starts with a lower-case letter or `_`",
+        "#": "a comment starts with `//`",
+        "~": "write `contains`, `starts_with` or one of the search functions",
+        "^": "there is no power operator",
+        "`": "names are written without quotes",
+    }
+
     def __init__(self, source: SourceText) -> None:
-        self.source = source
-        self.tokens = tokenize(source)
-        self.next = 0
+        # Four bytes a character at most, so that the common case needs no encoding.
+        if len(source.text) * 4 > QUERY_SOURCE_BYTES_MAX:
+            size = len(source.text.encode("utf-8", "surrogatepass"))
+            if size > QUERY_SOURCE_BYTES_MAX:
+                raise LimitExceededError(
+                    resource="query source (bytes)", limit=QUERY_SOURCE_BYTES_MAX, actual=size
+                )
+        super().__init__(source, tokenize(source.text, _TOKEN))
+        last = self.tokens[-1]
+        if last.kind == "stray":
+            raise self.unreadable(last)
         self.depth = 0
         self.operators = 0
         self.in_where = False
@@ -52,69 +69,14 @@ class ExprParser:
         self.ground = 0  # the depth at which the expression that is being read began
         self.breaks: list[tuple[int, ast.Expr]] = []
 
-    # --- cursor ---
-
-    def peek(self, ahead: int = 0) -> Token:
-        """The token `ahead` places from here; past the end it is the end token."""
-        return self.tokens[min(self.next + ahead, len(self.tokens) - 1)]
-
-    def take(self) -> Token:
-        token = self.tokens[self.next]
-        if token.kind != "end":
-            self.next += 1
-        return token
-
-    def at_word(self, word: str, ahead: int = 0) -> bool:
-        token = self.peek(ahead)
-        return token.kind == "ident" and token.text == word
-
-    def skip(self, kind: str) -> bool:
-        """Take the next token if it is of this kind."""
-        if self.tokens[self.next].kind != kind:
-            return False
-        self.next += 1
-        return True
-
-    def skip_word(self, word: str) -> bool:
-        if not self.at_word(word):
-            return False
-        self.next += 1
-        return True
-
-    def expect(self, kind: str, what: str, *, hint: str | None = None) -> Token:
-        """Take a token of this kind or fail, saying what was expected."""
-        if self.tokens[self.next].kind != kind:
-            self.refuse(what, hint=hint)
-        return self.take()
-
-    def expect_word(self, word: str) -> Token:
-        if not self.at_word(word):
-            self.refuse(f"`{word}`", words=(word,))
-        return self.take()
-
-    def refuse(
-        self, what: str, *, hint: str | None = None, words: Collection[str] = ()
-    ) -> NoReturn:
-        """Fail at the next token: `what` was expected, `words` are possible keywords there."""
-        raise self.refusal(what, hint=hint, words=words)
-
-    def refusal(
-        self, what: str, *, hint: str | None = None, words: Collection[str] = ()
-    ) -> ParseError:
-        """The error that `refuse` raises."""
-        token = self.peek()
-        if hint is None and token.kind in {"ident", "type"} and words:
-            near = closest(token.text, words)
-            if near is not None and near != token.text:
-                hint = f"did you mean `{near}`?"
-        return problem(self.source, token.at, f"expected {what}, found {token}", hint=hint)
+    # --- bounds ---
 
     def enter(self) -> None:
         """Go one level deeper; every call is paired with `leave`."""
         self.depth += 1
         if self.depth > QUERY_NESTING_MAX:
             message = f"nesting is limited to {QUERY_NESTING_MAX} levels"
-            fail(self.source, self.peek().at, message, hint="split the query")
+            raise self.error(message, at=self.peek().at, hint="split the query")
 
     def leave(self) -> None:
         self.depth -= 1
@@ -124,7 +86,7 @@ class ExprParser:
         if self.operators > QUERY_OPERATORS_MAX:
             message = f"an expression is limited to {QUERY_OPERATORS_MAX} operators"
             hint = "use `in [..]` for long alternatives, or split the condition"
-            fail(self.source, token.at, message, hint=hint)
+            raise self.error(message, at=token.at, hint=hint)
 
     # --- expressions, loosest first ---
 
@@ -170,7 +132,7 @@ class ExprParser:
             if self.in_where and token.kind == "ident":
                 message = f"`{token.text}` is not available in the where of a mutation"
                 hint = "compare with = != < <= > >=, in [..] or is null"
-                fail(self.source, token.at, message, hint=hint)
+                raise self.error(message, at=token.at, hint=hint)
             self._count_operator(self.take())
             if isinstance(left, ast.Var) and self._at_arrow(token):
                 hint = f"there are no arrows; `$other edge ${left.name}` walks the other way"
@@ -230,7 +192,8 @@ class ExprParser:
 
     def _options(self) -> ast.Expr:
         token = self.peek()
-        if token.kind in {"[", "variable"} or (self.in_where and token.kind == "ident"):
+        named = token.kind == "ident" and (self.in_where or self.peek(1).kind == "(")
+        if token.kind in {"[", "variable"} or named:
             return self._operand()
         hint = 'write `in ["a", "b"]` or `in $list`'
         raise self.refusal("a list", hint=hint)
@@ -258,7 +221,7 @@ class ExprParser:
             message = f"a line that begins with `-` could go on with {before} or be a new one"
             apart = "a comma before it" if self.after == "column" else "parentheses around it"
             hint = f"write {apart} to begin a new {self.after}, a space after `-` to subtract"
-            fail(self.source, token.at, message, hint=hint)
+            raise self.error(message, at=token.at, hint=hint)
 
     def _product(self) -> ast.Expr:
         left = self._unary()
@@ -327,7 +290,9 @@ class ExprParser:
             return ast.Var(token.text[1:], token.at)
         if self.in_where:
             hint = "in the where of a mutation a property is a bare name"
-            fail(self.source, token.at, f"unexpected property access on `{token.text}`", hint=hint)
+            raise self.error(
+                f"unexpected property access on `{token.text}`", at=token.at, hint=hint
+            )
         self.take()
         return ast.Access(token.text[1:], self.name("a property name").text, token.at)
 
@@ -346,19 +311,50 @@ class ExprParser:
         if self.peek(1).kind == "(":
             if word in {"date", "datetime"}:
                 return self.literal()
-            if word == "now":
-                return self.now()
-            if not self.in_where and word in SEARCHES:
-                return self._search(word)
-            if not self.in_where and word in AGGREGATES:
-                return self._aggregate(word)
-            if self.peek(1).at == token.at + len(word):
-                known = {"now", "date", "datetime", *SEARCHES, *AGGREGATES}
-                near = closest(word, known)
+            known = FUNCTIONS.get(word)
+            if known is not None and known.kind in {"search", "aggregate"} and self.in_where:
+                known = None
+            adjacent = self.peek(1).at == token.at + len(word)
+            if known is not None and (known.kind != "scalar" or self._calls(adjacent=adjacent)):
+                return self._call(known)
+            if adjacent:
+                near = closest(word, {"date", "datetime", *FUNCTIONS})
                 hint = f"did you mean `{near}`?" if near and near != word else None
-                fail(self.source, token.at, f"unknown function `{word}`", hint=hint)
+                raise self.error(f"unknown function `{word}`", at=token.at, hint=hint)
         self.take()
         return ast.Word(word, token.at)
+
+    def _calls(self, *, adjacent: bool) -> bool:
+        """Whether a word and a bracket are a call: apart from each other they may also be two
+        columns of a `return`, a named one and one in brackets."""
+        return adjacent or self.after != "column" or self.depth > self.ground
+
+    def _call(self, function: Function) -> ast.Expr:
+        match function.kind:
+            case "clock":
+                return self.now()
+            case "search":
+                return self._search(function)
+            case "aggregate":
+                return self._aggregate(function.name)
+            case "scalar":
+                return self._scalar_call(function)
+            case _:
+                assert_never(function.kind)
+
+    def _scalar_call(self, function: Function) -> ast.Expr:
+        token = self.take()
+        self.enter()
+        self.take()
+        args: list[ast.Expr] = []
+        while self.peek().kind != ")":
+            if args:
+                self.expect(",", "`,` or `)`")
+            args.append(self._disjunction())
+            self._count_operator(token)
+        self.take()
+        self.leave()
+        return ast.Call(function.name, tuple(args), token.at)
 
     def now(self) -> ast.NowCall:
         at = self.take().at
@@ -366,11 +362,11 @@ class ExprParser:
         self.expect(")", "`)`")
         return ast.NowCall(at)
 
-    def _search(self, name: str) -> ast.Expr:
+    def _search(self, function: Function) -> ast.Expr:
         token = self.take()
         self.enter()
         self.take()
-        least, most = SEARCHES[name]
+        name, least, most = function.name, function.least, len(function.accepts)
         args: list[ast.Expr] = []
         while len(args) < most and not (len(args) >= least and self.peek().kind == ")"):
             if args:
@@ -389,7 +385,7 @@ class ExprParser:
             token = self.peek()
             if token.text not in {"nearest", "bm25"} or self.peek(1).kind != "(":
                 self.refuse("`nearest(...)` or `bm25(...)`", hint="rrf fuses two of these ranks")
-            return self._search(token.text)
+            return self._search(FUNCTIONS[token.text])
         return self._sum()
 
     def _aggregate(self, name: str) -> ast.Expr:
@@ -446,12 +442,12 @@ class ExprParser:
         number = self.peek()
         if number.kind in {"int", "float"}:
             self.take()
-            return _number(self.source, number, at, negative=negative)
+            return self._number(number, at, negative=negative)
         if negative:
             self.refuse("a number")
         if token.kind == "string":
             self.take()
-            return ast.Lit("string", unquote(self.source, token), at)
+            return ast.Lit("string", self.unquoted(token), at)
         if token.kind == "ident" and token.text in _LITERAL_WORDS:
             self.take()
             if token.text == "null":
@@ -460,22 +456,23 @@ class ExprParser:
         if token.text in {"date", "datetime"} and self.peek(1).kind == "(":
             self.take()
             self.take()
-            text = unquote(self.source, self.expect("string", "a string"))
+            text = self.unquoted(self.expect("string", "a string"))
             self.expect(")", "`)`")
             return ast.Lit(token.text, text, at)
         raise self.refusal("a value", hint=self._value_hint(token))
 
+    def _number(self, token: Token, at: int, *, negative: bool) -> ast.Lit:
+        text = f"-{token.text}" if negative else token.text
+        if token.kind == "int":
+            return ast.Lit("int", self.integer(token) * (-1 if negative else 1), at)
+        if math.isinf(float(text)):
+            raise self.error(f"number {token} is too large", at=at)
+        return ast.Lit("float", float(text), at)
 
-def _number(source: SourceText, token: Token, at: int, *, negative: bool) -> ast.Lit:
-    sign = "-" if negative else ""
-    if token.kind == "float":
-        value = float(sign + token.text)
-        if value in (float("inf"), float("-inf")):
-            fail(source, at, f"number {token} is too large")
-        return ast.Lit("float", value, at)
-    if len(token.text.lstrip("0")) > 20:
-        fail(source, at, f"number {token} is too large")
-    return ast.Lit("int", int(sign + token.text), at)
+    def integer(self, token: Token) -> int:
+        if len(token.text.lstrip("0")) > 20:
+            raise self.error(f"number {token} is too large", at=token.at)
+        return int(token.text)
 
 
 def _minus(expr: ast.Expr, at: int) -> ast.Expr:

@@ -6,72 +6,50 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from omnigraph.compiler.diagnostics import SourceText
 from omnigraph.compiler.query import ast
-from omnigraph.compiler.query.parse import SOURCE_NAME, parse_file
-from omnigraph.compiler.query.tokens import Token, comments
+from omnigraph.compiler.query.functions import FUNCTIONS
+from omnigraph.compiler.query.parse import parse_file
+from omnigraph.compiler.text import Lines, quoted
 
 _INDENT = "    "
 _COLUMNS_MAX = 100
 _LEVELS = {"or": 1, "and": 2, "+": 5, "-": 5, "*": 6, "/": 6, "%": 6}
 _NOT, _COMPARISON, _SUM, _UNARY, _PRIMARY = 3, 4, 5, 7, 8
 _WALK = re.compile(r"\$\w+ (?:contains|starts_with|in|and|or) \$")
-_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 
 
 def format_source(source: str) -> str:
     """The text in the house style of queries, or ParseError."""
-    file = parse_file(source)
-    return _Writer(source, comments(SourceText(source, SOURCE_NAME))).file(file)
+    return _Writer(source).file(parse_file(source))
 
 
 def print_file(file: ast.QueryFile) -> str:
     """The text of a tree that may never have been text; parsing it gives the tree back."""
-    return _Writer("", []).file(file)
+    return _Writer("").file(file)
 
 
 class _Writer:
-    """Collects lines; comments wait until the first thing after them is written."""
+    """Prints a file with the comments of its source."""
 
-    def __init__(self, source: str, waiting: list[Token]) -> None:
-        self.source = source
-        self.waiting = waiting
-        self.lines: list[str] = []
+    def __init__(self, source: str) -> None:
+        self.end = len(source) + 1
+        self.out = Lines(source)
 
     def file(self, file: ast.QueryFile) -> str:
         for index, query in enumerate(file.queries):
             if index:
-                self.lines.append("")
+                self.out.behind(before=query.at)
+                self.out.add("")
             self._flush(query.at, 0)
             self._query(query)
-        self._flush(len(self.source) + 1, 0)
-        return "".join(f"{line}\n" for line in self.lines)
-
-    # --- comments ---
+        self._flush(self.end, 0)
+        return str(self.out)
 
     def _flush(self, before: int, depth: int) -> None:
-        """Write the comments that stand before an offset; one that follows code stays with it."""
-        while self.waiting and self.waiting[0].at < before:
-            comment = self.waiting.pop(0)
-            text = comment.text.rstrip()
-            if self._follows_code(comment) and self.lines and "//" not in self.lines[-1]:
-                self.lines[-1] += f" {text}"
-            else:
-                self.lines.extend(
-                    (_INDENT * depth if i == 0 else "") + part.rstrip("\r")
-                    for i, part in enumerate(text.split("\n"))
-                )
-
-    def _follows_code(self, comment: Token) -> bool:
-        start = self.source.rfind("\n", 0, comment.at) + 1
-        before = self.source[start : comment.at].strip()
-        return bool(before) and not before.endswith("*/") and "\n" not in comment.text
-
-    def _has_comment_before(self, offset: int) -> bool:
-        return bool(self.waiting) and self.waiting[0].at < offset
+        self.out.comments(before=before, indent=_INDENT * depth)
 
     def _line(self, depth: int, text: str) -> None:
-        self.lines.append(_INDENT * depth + text)
+        self.out.add(_INDENT * depth + text)
 
     # --- queries ---
 
@@ -85,7 +63,7 @@ class _Writer:
             for word in ("description", "instruction"):
                 text = getattr(query, word)
                 if text is not None:
-                    self._line(0, f"@{word}({_quoted(text)})")
+                    self._line(0, f"@{word}({quoted(text)})")
             self._line(0, "{")
         if isinstance(query.body, ast.ReadBody):
             self._read(query.body, query.end)
@@ -121,7 +99,7 @@ class _Writer:
         depth = 1
         line = f"{word} {{ {', '.join(text for _, text in items)} }}{tail}"
         fits = len(line) + depth * len(_INDENT) <= _COLUMNS_MAX
-        if fits and not self._has_comment_before(end):
+        if fits and not self.out.has_comment(end):
             self._line(depth, line)
             return
         self._line(depth, f"{word} {{")
@@ -140,7 +118,7 @@ class _Writer:
         if len(clause.clauses) == 1 and not isinstance(only, ast.BlockClause):
             text = f"{clause.word} {{ {_clause_text(only)} }}"
             fits = len(text) + depth * len(_INDENT) <= _COLUMNS_MAX
-            if fits and not self._has_comment_before(only.at):
+            if fits and not self.out.has_comment(only.at):
                 self._line(depth, text)
                 return
         self._line(depth, f"{clause.word} {{")
@@ -245,7 +223,9 @@ def _primary(expr: ast.Expr) -> str:
         case ast.NowCall():
             return "now()"
         case ast.Call():
-            return f"{expr.name}({', '.join(expression(arg, _SUM) for arg in expr.args)})"
+            # A search takes sums as its arguments, other functions whole expressions.
+            level = _SUM if FUNCTIONS[expr.name].kind == "search" else 0
+            return f"{expr.name}({', '.join(expression(arg, level) for arg in expr.args)})"
         case ast.Aggregate():
             if expr.arg is None:
                 return f"{expr.name}(*)"
@@ -258,16 +238,12 @@ def _primary(expr: ast.Expr) -> str:
 def _literal(lit: ast.Lit) -> str:
     match lit.kind:
         case "string":
-            return _quoted(str(lit.value))
+            return quoted(str(lit.value))
         case "date" | "datetime":
-            return f"{lit.kind}({_quoted(str(lit.value))})"
+            return f"{lit.kind}({quoted(str(lit.value))})"
         case "bool":
             return "true" if lit.value else "false"
         case "null":
             return "null"
         case _:
             return repr(lit.value)
-
-
-def _quoted(text: str) -> str:
-    return f'"{text.translate(_ESCAPES)}"'

@@ -1,16 +1,36 @@
-"""The type rules: what compares with what, what a literal becomes, which numbers fit."""
+"""The type rules: what compares with what, which numbers fit, and what a literal or the value of a
+parameter becomes."""
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
-from collections.abc import Sequence
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+from typing import Literal as Choice
+
+import msgspec
 
 from omnigraph.compiler.query import ast
-from omnigraph.compiler.query.expressions import Literal, ScalarValue, Value
-from omnigraph.compiler.query.temporal import parse_date, parse_datetime
-from omnigraph.model.schema import INTEGERS, NUMBERS, PropertyType, Scalar
-from omnigraph.model.values import F32_MAX, INTEGER_BOUNDS
+from omnigraph.compiler.query.ir import Expr, Literal, ParamDecl, ScalarValue, Value
+from omnigraph.errors import InputError, MissingParameterError, ParameterError
+from omnigraph.model.schema import FLOATS, INTEGERS, NUMBERS, PropertyType, Scalar
+from omnigraph.model.values import (
+    DATE_HINT,
+    FLOAT_EXACT_MAX,
+    INTEGER_BOUNDS,
+    MOMENT_HINT,
+    calendar_number,
+    fits_f32,
+    has_lone_surrogate,
+    in_bounds,
+    nearest_f32,
+    parse_date,
+    parse_moment,
+    plain,
+    whole,
+)
 
 STRING = PropertyType(scalar=Scalar.STRING)
 I64 = PropertyType(scalar=Scalar.I64)
@@ -20,6 +40,25 @@ DATE = PropertyType(scalar=Scalar.DATE)
 DATETIME = PropertyType(scalar=Scalar.DATETIME)
 BOOL = PropertyType(scalar=Scalar.BOOL)
 NULL = PropertyType(scalar=Scalar.STRING, nullable=True)
+
+
+_DECIMAL = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
+
+ParamMode = Choice["standard", "javascript"]
+_KINDS = {
+    Scalar.STRING: "string",
+    Scalar.BOOL: "bool",
+    Scalar.I32: "int",
+    Scalar.U32: "int",
+    Scalar.I64: "bigint",
+    Scalar.U64: "bigint",
+    Scalar.F32: "float",
+    Scalar.F64: "float",
+    Scalar.DATE: "date",
+    Scalar.DATETIME: "datetime",
+    Scalar.VECTOR: "vector",
+    Scalar.BLOB: "blob",
+}
 
 
 class LiteralError(Exception):
@@ -35,13 +74,22 @@ def core(kind: PropertyType) -> str:
     return str(kind).removesuffix("?")
 
 
+def kind_word(kind: PropertyType, *, item: bool = False) -> str:
+    """The word that descriptions use for a type, or for the items of a list."""
+    return "list" if kind.is_list and not item else _KINDS[kind.scalar]
+
+
 def nullable(kind: PropertyType) -> PropertyType:
-    return kind if kind.nullable else dataclasses.replace(kind, nullable=True)
+    return kind if kind.nullable else msgspec.structs.replace(kind, nullable=True)
+
+
+def with_nullable(kind: PropertyType, *, nullable: bool) -> PropertyType:
+    return kind if kind.nullable == nullable else msgspec.structs.replace(kind, nullable=nullable)
 
 
 def element(kind: PropertyType) -> PropertyType:
     """The type of a list's elements."""
-    return dataclasses.replace(kind, is_list=False, nullable=False)
+    return msgspec.structs.replace(kind, is_list=False, nullable=False)
 
 
 def is_number(kind: PropertyType) -> bool:
@@ -74,7 +122,69 @@ def assignable(kind: PropertyType, target: PropertyType) -> bool:
     return kind.scalar is target.scalar or (kind.scalar in NUMBERS and target.scalar in NUMBERS)
 
 
-# --- literals as they stand --------------------------------------------------------------------
+# --- one type for several values -----------------------------------------------------------
+
+
+def common_type(exprs: Sequence[Expr]) -> PropertyType | None:
+    """The type that the values of all expressions can become, or None.
+
+    Numbers widen: whole numbers to I64 (unsigned ones to U64), otherwise to F64. A literal does not
+    widen what it fits into: beside an I32, `0` is an I32; beside an F32, `0.1` is the nearest F32.
+    """
+    literals = [expr for expr in exprs if isinstance(expr, Literal)]
+    kinds = [expr.type for expr in exprs if not isinstance(expr, Literal)]
+    if not kinds:
+        written = [lit for lit in literals if lit.value != ()] or literals
+        kinds = [lit.type for lit in written] or [NULL]
+    found = _holding(kinds)
+    unfit = [lit.type for lit in literals if found is None or not _literal_fits(lit, found)]
+    return _holding([*kinds, *unfit]) if unfit else found
+
+
+def _holding(kinds: Sequence[PropertyType]) -> PropertyType | None:
+    """The smallest type that holds the values of all these, or None."""
+    first = kinds[0]
+    if any((kind.is_list, kind.dimension) != (first.is_list, first.dimension) for kind in kinds):
+        return None
+    if any(kind.enum_values != first.enum_values for kind in kinds):
+        first = msgspec.structs.replace(first, enum_values=None)
+    scalars = {kind.scalar for kind in kinds}
+    if len(scalars) == 1:
+        return first
+    if not scalars <= NUMBERS:
+        return None
+    if scalars & FLOATS:
+        return msgspec.structs.replace(first, scalar=Scalar.F64)
+    if Scalar.U64 not in scalars:
+        return msgspec.structs.replace(first, scalar=Scalar.I64)
+    unsigned = scalars <= {Scalar.U32, Scalar.U64}
+    return msgspec.structs.replace(first, scalar=Scalar.U64) if unsigned else None
+
+
+def _literal_fits(lit: Literal, kind: PropertyType) -> bool:
+    if isinstance(lit.value, tuple) != kind.is_list or kind.scalar is Scalar.VECTOR:
+        return False
+    values = lit.value if isinstance(lit.value, tuple) else (_scalar(lit.value),)
+    if not values:
+        return True
+    if kind.enum_values is not None:
+        return all(value in kind.enum_values for value in values)
+    if lit.type.scalar not in NUMBERS or kind.scalar not in NUMBERS:
+        return lit.type.scalar is kind.scalar
+    return all(_number_fits(value, kind.scalar) for value in values)
+
+
+def _number_fits(value: ScalarValue, scalar: Scalar) -> bool:
+    if isinstance(value, int):
+        if scalar in INTEGERS:
+            low, high = INTEGER_BOUNDS[scalar]
+            return low <= value <= high
+        return scalar is Scalar.F64 or nearest_f32(value) == value
+    assert isinstance(value, float), "a number is an int or a float"
+    return scalar is Scalar.F64 or (scalar is Scalar.F32 and fits_f32(value))
+
+
+# --- literals as they stand ----------------------------------------------------------------
 
 
 def literal(lit: ast.Lit | ast.ListLit) -> Literal:
@@ -100,10 +210,9 @@ def literal(lit: ast.Lit | ast.ListLit) -> Literal:
 
 
 def _integer_type(value: int) -> PropertyType:
-    low, high = INTEGER_BOUNDS[Scalar.I64]
-    if low <= value <= high:
+    if in_bounds(value, Scalar.I64):
         return I64
-    if 0 <= value <= INTEGER_BOUNDS[Scalar.U64][1]:
+    if in_bounds(value, Scalar.U64):
         return U64
     raise LiteralError(f"integer {value} does not fit 64 bits", code="T7")
 
@@ -111,22 +220,21 @@ def _integer_type(value: int) -> PropertyType:
 def _date(text: str) -> dt.date:
     value = parse_date(text)
     if value is None:
-        raise LiteralError(f"invalid date '{text}'", code="T7", hint="dates are YYYY-MM-DD")
+        raise LiteralError(f"invalid date '{text}'", code="T7", hint=DATE_HINT)
     return value
 
 
 def _datetime(text: str) -> int:
-    value = parse_datetime(text)
+    value = parse_moment(text)
     if value is None:
-        hint = "timestamps are RFC 3339, such as 2026-02-14T10:00:00Z"
-        raise LiteralError(f"invalid datetime '{text}'", code="T7", hint=hint)
+        raise LiteralError(f"invalid datetime '{text}'", code="T7", hint=MOMENT_HINT)
     return value
 
 
 def _list_literal(lit: ast.ListLit) -> Literal:
     items = [literal(item) for item in lit.items]
     if not items:
-        return Literal(value=(), type=dataclasses.replace(STRING, is_list=True))
+        return Literal(value=(), type=msgspec.structs.replace(STRING, is_list=True))
     kinds = {item.type.scalar for item in items}
     if any(item.value is None for item in items):
         message = "list literal elements must share a compatible scalar type, and none may be null"
@@ -142,7 +250,7 @@ def _list_literal(lit: ast.ListLit) -> Literal:
     elif kind is U64 and any(isinstance(value, int) and value < 0 for value in values):
         message = "no integer type holds all elements of this list"
         raise LiteralError(message, code="T7", hint="I64 ends at 2^63-1, U64 starts at 0")
-    return Literal(value=values, type=dataclasses.replace(kind, is_list=True))
+    return Literal(value=values, type=msgspec.structs.replace(kind, is_list=True))
 
 
 def _scalar(value: Value) -> ScalarValue:
@@ -151,7 +259,7 @@ def _scalar(value: Value) -> ScalarValue:
     return value
 
 
-# --- literals that meet a property -------------------------------------------------------------
+# --- literals that meet a property ---------------------------------------------------------
 
 
 def fitted(lit: ast.Lit | ast.ListLit, target: PropertyType, name: str) -> Literal:
@@ -240,11 +348,188 @@ def _fit_number(value: float, target: PropertyType, name: str) -> float:
         if value != int(value):
             message = f"property `{name}` has type {core(target)} but got the fraction {value}"
             raise LiteralError(message)
-        low, high = INTEGER_BOUNDS[target.scalar]
-        if not low <= value <= high:
+        if not in_bounds(value, target.scalar):
+            low, high = INTEGER_BOUNDS[target.scalar]
             message = f"property `{name}` has type {core(target)}, which cannot hold {value}"
             raise LiteralError(message, hint=f"{core(target)} goes from {low} to {high}")
         return int(value)
-    if target.scalar is Scalar.F32 and abs(value) > F32_MAX:
+    if target.scalar is Scalar.F32 and not fits_f32(value):
         raise LiteralError(f"property `{name}` has type F32, which cannot hold {value}")
     return float(value)
+
+
+# --- parameters --------------------------------------------------------------------------------
+
+
+def bind_params(
+    params: Sequence[ParamDecl],
+    values: Mapping[str, Any] | None,
+    *,
+    query: str | None = None,
+    mode: ParamMode = "standard",
+) -> dict[str, Any]:
+    """A value for every declared parameter, in the Python form of its type.
+
+    Date becomes `datetime.date`, DateTime `int` milliseconds since the epoch, Vector a list of
+    floats, `[T]` a list. An omitted or null nullable parameter is None. Undeclared values are kept
+    as they are; the query does not see them. In `javascript` mode whole numbers that a JavaScript
+    client cannot have meant exactly are refused. Raises MissingParameterError or ParameterError.
+    """
+    if values is None:
+        values = {}
+    if not isinstance(values, Mapping):
+        raise InputError("params must be a JSON object", hint='pass {"name": value, ...}')
+    bound: dict[str, Any] = {}
+    for decl in params:
+        if decl.name not in values:
+            if not decl.type.nullable:
+                raise MissingParameterError(name=decl.name, query=query)
+            bound[decl.name] = None
+            continue
+        bound[decl.name] = _Binder(decl.name, mode).bind(values[decl.name], decl.type)
+    for name, value in values.items():
+        if name not in bound:
+            _refuse_objects(str(name), value)
+            bound[str(name)] = value
+    return bound
+
+
+def _refuse_objects(name: str, value: Any) -> None:
+    if isinstance(value, Mapping):
+        raise ParameterError("object is not supported", name=name)
+
+
+class _Binder:
+    """Turns one value; every error names the parameter."""
+
+    def __init__(self, name: str, mode: ParamMode) -> None:
+        self.name, self.mode = name, mode
+
+    def error(self, message: str, hint: str | None = None) -> ParameterError:
+        return ParameterError(message, name=self.name, hint=hint)
+
+    def bind(self, value: Any, kind: PropertyType) -> Any:
+        value = plain(value)
+        if value is None:
+            if kind.nullable:
+                return None
+            message = "null is not accepted for non-nullable parameter"
+            raise self.error(message, hint=f"declare it as `${self.name}: {core(kind)}?`")
+        _refuse_objects(self.name, value)
+        if kind.is_list:
+            if not isinstance(value, list | tuple):
+                raise self.error(f"expected array for {core(kind)}, got {_word(value)}")
+            one = element(kind)
+            return [self.scalar(plain(item), one) for item in value]
+        if kind.scalar is Scalar.VECTOR:
+            return self._vector(value, kind)
+        return self.scalar(value, kind)
+
+    def scalar(self, value: Any, kind: PropertyType) -> Any:
+        scalar = kind.scalar
+        if scalar in INTEGERS:
+            return self._integer(value, scalar)
+        match scalar:
+            case Scalar.STRING | Scalar.BLOB:
+                if not isinstance(value, str):
+                    word = "string" if scalar is Scalar.STRING else "blob string"
+                    raise self.error(f"expected {word}, got {_word(value)}")
+                if has_lone_surrogate(value):
+                    raise self.error("expected text, got half of a surrogate pair")
+                return value
+            case Scalar.BOOL:
+                if not isinstance(value, bool):
+                    raise self.error(f"expected boolean, got {_word(value)}")
+                return value
+            case Scalar.DATE:
+                return self._date(value)
+            case Scalar.DATETIME:
+                return self._datetime(value)
+            case _:
+                return self._float(value, scalar)
+
+    def _integer(self, value: Any, scalar: Scalar) -> int:
+        if isinstance(value, str) and _DECIMAL.fullmatch(value):
+            number = int(value)
+        elif isinstance(value, float) and (exact := whole(value)) is not None:
+            number = exact
+        elif isinstance(value, int) and not isinstance(value, bool):
+            number = value
+            if self.mode == "javascript" and abs(number) > FLOAT_EXACT_MAX:
+                message = (
+                    f"integer {number} exceeds JS safe integer range; "
+                    "pass a decimal string for exact values"
+                )
+                raise self.error(message)
+        else:
+            raise self.error(f"expected integer, got {_word(value)}")
+        if not in_bounds(number, scalar):
+            low, high = INTEGER_BOUNDS[scalar]
+            message = f"value {number} exceeds {scalar.value}"
+            raise self.error(message, hint=f"{scalar.value} goes from {low} to {high}")
+        if scalar is Scalar.U64 and not in_bounds(number, Scalar.I64):
+            raise self.error(f"value {number} exceeds current engine range for U64")
+        return number
+
+    def _float(self, value: Any, scalar: Scalar) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self.error(f"expected float, got {_word(value)}")
+        try:
+            number = float(value)
+        except OverflowError:
+            raise self.error(f"value exceeds {scalar.value}") from None
+        if scalar is Scalar.F32 and not fits_f32(number):
+            raise self.error(f"value {number} exceeds F32")
+        return number
+
+    def _date(self, value: Any) -> dt.date:
+        if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
+            return value
+        if not isinstance(value, str):
+            raise self.error(f"expected date string, got {_word(value)}")
+        day = parse_date(value)
+        if day is None:
+            raise self.error(f"expected date string, got '{value}'", hint=DATE_HINT)
+        return day
+
+    def _datetime(self, value: Any) -> int:
+        if isinstance(value, dt.datetime):
+            return calendar_number(value)
+        if not isinstance(value, str):
+            raise self.error(f"expected datetime string, got {_word(value)}")
+        stamp = parse_moment(value)
+        if stamp is None:
+            raise self.error(f"expected datetime string, got '{value}'", hint=MOMENT_HINT)
+        return stamp
+
+    def _vector(self, value: Any, kind: PropertyType) -> list[float]:
+        if not isinstance(value, list | tuple):
+            raise self.error(f"expected array for {core(kind)}, got {_word(value)}")
+        numbers: list[float] = []
+        for item in value:
+            number = plain(item)
+            if isinstance(number, bool) or not isinstance(number, int | float):
+                raise self.error("vector element is not numeric")
+            if isinstance(number, float) and not math.isfinite(number):
+                raise self.error("vector element is not finite")
+            numbers.append(self._float(number, Scalar.F32))
+        if len(numbers) != kind.dimension:
+            raise self.error(f"expected {kind.dimension} elements, got {len(numbers)}")
+        return numbers
+
+
+def _word(value: Any) -> str:
+    """How JSON calls the kind of a value."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int() | float():
+            return "number"
+        case str():
+            return "string"
+        case list() | tuple():
+            return "array"
+        case _:
+            return type(value).__name__

@@ -5,13 +5,13 @@ Equality ignores where things stand in the text, so that "parse, print, parse" c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
+from omnigraph.compiler.text import Node
 from omnigraph.model.schema import LiteralValue
 
 
-@dataclass(frozen=True, slots=True)
-class Word:
+class Word(msgspec.Struct, frozen=True):
     """A bare name in argument position: `@embed(title)`."""
 
     text: str
@@ -20,16 +20,14 @@ class Word:
 Argument = LiteralValue | Word
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
+class Reference(Node, frozen=True):
     """A type name that should be declared elsewhere."""
 
     name: str
-    offset: int = field(default=0, compare=False)
+    at: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TypeExpr:
+class TypeExpr(Node, frozen=True, kw_only=True):
     """A written type. `base` is the word as written, even when no such type exists."""
 
     base: str
@@ -37,82 +35,74 @@ class TypeExpr:
     is_list: bool = False
     enum_values: tuple[str, ...] | None = None
     dimension: int | None = None
-    offset: int = field(default=0, compare=False)
+    at: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnnotationDecl:
+class AnnotationDecl(Node, frozen=True, kw_only=True):
     """`@name`, `@name(value)` or `@name(value, key=value)`."""
 
     name: str
     value: Argument | None = None
     kwargs: tuple[tuple[str, LiteralValue], ...] = ()
-    offset: int = field(default=0, compare=False)
+    at: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RangeArg:
+class RangeArg(msgspec.Struct, frozen=True, kw_only=True):
     """`lo..hi`, `lo..` or `..hi`."""
 
     minimum: int | float | None
     maximum: int | float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConstraintDecl:
+class ConstraintDecl(Node, frozen=True, kw_only=True):
     """`@key(a, b)` and its like in a body."""
 
     name: str
     args: tuple[Argument | RangeArg, ...]
-    offset: int = field(default=0, compare=False)
+    at: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PropertyDecl:
+class PropertyDecl(Node, frozen=True, kw_only=True):
     """`name: Type @annotation …`."""
 
     name: str
     type: TypeExpr
     annotations: tuple[AnnotationDecl, ...] = ()
-    offset: int = field(default=0, compare=False)
+    at: int = 0
 
 
 Member = PropertyDecl | ConstraintDecl
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InterfaceDecl:
+class InterfaceDecl(Node, frozen=True, kw_only=True):
     """`interface Name { … }`."""
 
     name: str
     members: tuple[PropertyDecl, ...]
-    offset: int = field(default=0, compare=False)
-    end: int = field(default=0, compare=False)
+    at: int = 0
+    end: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeDecl:
+class NodeDecl(Node, frozen=True, kw_only=True):
     """`node Name … implements … { … }`."""
 
     name: str
     annotations: tuple[AnnotationDecl, ...]
     implements: tuple[Reference, ...]
     members: tuple[Member, ...]
-    offset: int = field(default=0, compare=False)
-    end: int = field(default=0, compare=False)
+    at: int = 0
+    end: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CardinalityDecl:
+class CardinalityDecl(Node, frozen=True, kw_only=True):
     """`@card(min..max)`; an absent maximum means no bound."""
 
     minimum: int
     maximum: int | None
-    offset: int = field(default=0, compare=False)
+    at: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EdgeDecl:
+class EdgeDecl(Node, frozen=True, kw_only=True):
     """`edge Name: From -> To … { … }`."""
 
     name: str
@@ -121,15 +111,14 @@ class EdgeDecl:
     cardinality: CardinalityDecl | None
     annotations: tuple[AnnotationDecl, ...]
     members: tuple[Member, ...]
-    offset: int = field(default=0, compare=False)
-    end: int = field(default=0, compare=False)
+    at: int = 0
+    end: int = 0
 
 
 Declaration = InterfaceDecl | NodeDecl | EdgeDecl
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchemaDecl:
+class SchemaDecl(msgspec.Struct, frozen=True, kw_only=True):
     """A whole file."""
 
     declarations: tuple[Declaration, ...]

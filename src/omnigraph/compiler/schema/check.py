@@ -6,24 +6,28 @@ not hide the next.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import partial
 
-from omnigraph.compiler.diagnostics import did_you_mean
+import msgspec
+
 from omnigraph.compiler.schema.ast import (
     AnnotationDecl,
     Argument,
     ConstraintDecl,
     PropertyDecl,
     RangeArg,
+    TypeExpr,
     Word,
 )
 from omnigraph.compiler.schema.patterns import pattern_problem
-from omnigraph.compiler.schema.problems import Problems
-from omnigraph.compiler.schema.values import default_forms, default_of, resolved_type
+from omnigraph.compiler.text import Problems, closest
 from omnigraph.model.schema import (
+    FLOATS,
+    INTEGERS,
     NUMBERS,
+    PHYSICAL,
     Annotation,
     Check,
     Embed,
@@ -33,21 +37,28 @@ from omnigraph.model.schema import (
     Range,
     Scalar,
 )
+from omnigraph.model.values import VECTOR_DIMENSION_MAX, Misfit, fit, in_bounds
 
-RESERVED = frozenset({
-    "id", "src", "dst",
-    "_rowid", "_rowaddr", "_rowoffset", "_row_created_at_version", "_row_last_updated_at_version",
-})  # fmt: skip
+_BASES = {scalar.value: scalar for scalar in Scalar if scalar is not Scalar.VECTOR}
+_TYPE_WORDS = (*_BASES, "enum", "Vector")
+_LITERALS: dict[Scalar, type | tuple[type, ...]] = {
+    Scalar.BOOL: bool,
+    **dict.fromkeys(INTEGERS, int),
+    **dict.fromkeys(FLOATS, (int, float)),
+}  # the others are text
+_OTHER_NAMES = {
+    "int": "I64", "integer": "I64", "long": "I64", "float": "F64", "double": "F64",
+    "text": "String", "str": "String", "boolean": "Bool", "timestamp": "DateTime",
+    "bytes": "Blob", "binary": "Blob",
+}  # fmt: skip
+RESERVED = PHYSICAL | {"id", "src", "dst"}
 RESERVED_ON_EDGES = frozenset({"from", "to"})  # what mutations call the endpoints
-ENDPOINTS = ("src", "dst")
+_ENDPOINTS = ("src", "dst")
 _COLUMN_WORDS = ("key", "unique", "index")
 _TEXT_WORDS = ("description", "instruction", "rename_from")
-# A range bound is compared with 64-bit columns, signed and unsigned.
-_BOUND_MIN, _BOUND_MAX = -(2**63), 2**64 - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Owner:
+class Owner(msgspec.Struct, frozen=True, kw_only=True):
     """The type whose declaration is being checked."""
 
     kind: str  # "interface" | "node" | "edge"
@@ -57,27 +68,25 @@ class Owner:
         return f"{self.kind} {self.name}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
+class Draft(msgspec.Struct, frozen=True, kw_only=True):
     """A checked property and the constraint words written behind it."""
 
     property: Property
     words: frozenset[str]
-    offset: int
+    at: int
 
 
-@dataclass(slots=True)
-class Constraints:
+class Constraints(msgspec.Struct):
     """The constraints of one type, property-level and body forms in one place.
 
     The columns of a unique or an index are a set, and a set said twice says nothing new.
     """
 
-    keys: list[tuple[str, ...]] = field(default_factory=list)
-    unique: dict[frozenset[str], tuple[str, ...]] = field(default_factory=dict)
-    index: dict[frozenset[str], tuple[str, ...]] = field(default_factory=dict)
-    ranges: dict[Range, None] = field(default_factory=dict)
-    checks: dict[Check, None] = field(default_factory=dict)
+    keys: list[tuple[str, ...]] = msgspec.field(default_factory=list)
+    unique: dict[frozenset[str], tuple[str, ...]] = msgspec.field(default_factory=dict)
+    index: dict[frozenset[str], tuple[str, ...]] = msgspec.field(default_factory=dict)
+    ranges: dict[Range, None] = msgspec.field(default_factory=dict)
+    checks: dict[Check, None] = msgspec.field(default_factory=dict)
 
     def add_columns(self, word: str, columns: tuple[str, ...]) -> None:
         if word == "key":
@@ -87,14 +96,14 @@ class Constraints:
             into.setdefault(frozenset(columns), columns)
 
 
-# --- properties --------------------------------------------------------------------------------
+# --- properties ----------------------------------------------------------------------------
 
 
 def check_property(owner: Owner, decl: PropertyDecl, problems: Problems) -> Draft | None:
     """The property, or None when its type could not be understood."""
     where = f"{owner.name}.{decl.name}"
     _check_name(owner, decl, problems)
-    kind = resolved_type(decl.type, where=where, problems=problems)
+    kind = _resolved_type(decl.type, where=where, problems=problems)
     annotations = _once_each(f"property {where}", decl.annotations, problems)
     if kind is None:
         return None
@@ -102,13 +111,13 @@ def check_property(owner: Owner, decl: PropertyDecl, problems: Problems) -> Draf
     facts: dict[str, LiteralValue] = {}
     embed = None
     for note in annotations:
-        report = partial(problems.report, offset=note.offset)
+        report = partial(problems.report, note.at)
         if note.name in _COLUMN_WORDS:
             words.add(note.name)
             if note.name == "key" and owner.kind == "edge":
                 report(f"@key is not supported on edge properties (edge {where})")
             else:
-                _check_column(note.name, owner, decl.name, kind, note.offset, problems)
+                _check_column(note.name, owner, decl.name, kind, note.at, problems)
         elif note.name in ("range", "check"):
             report(
                 f"@{note.name} requires property name and "
@@ -128,7 +137,7 @@ def check_property(owner: Owner, decl: PropertyDecl, problems: Problems) -> Draf
             if text is not None:
                 facts[note.name] = text
     if "key" in words and "default" in facts:
-        problems.report(f"@default is not supported on key property {where}", offset=decl.offset)
+        problems.report(decl.at, f"@default is not supported on key property {where}")
     description, rename = facts.get("description"), facts.get("rename_from")
     made = Property(
         name=decl.name,
@@ -146,50 +155,48 @@ def check_property(owner: Owner, decl: PropertyDecl, problems: Problems) -> Draf
         description=description if isinstance(description, str) else None,
         rename_from=rename if isinstance(rename, str) else None,
     )
-    return Draft(property=made, words=frozenset(words), offset=decl.offset)
+    return Draft(property=made, words=frozenset(words), at=decl.at)
 
 
 def _check_name(owner: Owner, decl: PropertyDecl, problems: Problems) -> None:
     name = decl.name
     if name in RESERVED or name.startswith("__"):
         problems.report(
+            decl.at,
             f"property name '{name}' is reserved ({owner}): "
             "it would hide a system column in stored and exported data",
-            offset=decl.offset,
             hint="every entity has `id`, and every edge `src` and `dst`, without declaring them"
-            if name in ("id", *ENDPOINTS)
+            if name in ("id", *_ENDPOINTS)
             else "choose another name",
         )
     elif owner.kind == "edge" and name in RESERVED_ON_EDGES:
         problems.report(
+            decl.at,
             f"property name '{name}' is reserved on edges ({owner}): it names an endpoint",
-            offset=decl.offset,
             hint=f"choose another name, for example `valid_{name}`",
         )
 
 
 def _check_column(
-    word: str, owner: Owner, name: str, kind: PropertyType, offset: int, problems: Problems
+    word: str, owner: Owner, name: str, kind: PropertyType, at: int, problems: Problems
 ) -> None:
     """`@key`, `@unique` or `@index` on one property."""
     where = f"{owner.name}.{name}"
     if kind.scalar is Scalar.BLOB:
-        problems.report(f"@{word} is not supported on blob property {where}", offset=offset)
+        problems.report(at, f"@{word} is not supported on blob property {where}")
     elif kind.is_list:
-        problems.report(f"@{word} is not supported on list property {where}", offset=offset)
+        problems.report(at, f"@{word} is not supported on list property {where}")
     elif kind.scalar is Scalar.VECTOR and word != "index":
-        problems.report(f"@{word} is not supported on vector property {where}", offset=offset)
+        problems.report(at, f"@{word} is not supported on vector property {where}")
     elif word == "key" and kind.nullable:
-        problems.report(
-            f"@key property {where} cannot be nullable", offset=offset, hint="remove the `?`"
-        )
+        problems.report(at, f"@key property {where} cannot be nullable", hint="remove the `?`")
 
 
 def _embed(
     owner: Owner, name: str, kind: PropertyType, note: AnnotationDecl, problems: Problems
 ) -> Embed | None:
     where = f"{owner.name}.{name}"
-    report = partial(problems.report, offset=note.offset)
+    report = partial(problems.report, note.at)
     hint = '`@embed("source_property", model="name")`'
     if owner.kind == "edge":
         report(f"@embed is not supported on edge properties (edge {where})")
@@ -227,36 +234,35 @@ def check_embed_source(
     source = properties.get(made.embed.source)
     if source is None:
         problems.report(
+            draft.at,
             f"@embed on {owner.name}.{made.name} references unknown source property "
             f"'{made.embed.source}'",
-            offset=draft.offset,
-            hint=partial(did_you_mean, made.embed.source, properties),
+            hint=problems.suggest(made.embed.source, properties),
         )
     elif source.type.scalar is not Scalar.STRING or source.type.is_list:
         problems.report(
-            f"@embed source property {owner.name}.{source.name} must be String",
-            offset=draft.offset,
+            draft.at, f"@embed source property {owner.name}.{source.name} must be String"
         )
 
 
 def _default(
     where: str, kind: PropertyType, note: AnnotationDecl, problems: Problems
 ) -> LiteralValue | None:
-    report = partial(problems.report, offset=note.offset)
+    report = partial(problems.report, note.at)
     if kind.is_list or kind.scalar in (Scalar.VECTOR, Scalar.BLOB):
         report(f"@default is not supported on {kind} property {where}")
         return None
     if note.value is None or note.kwargs:
-        report(f"@default on {where} requires exactly one value", hint=default_forms(kind))
+        report(f"@default on {where} requires exactly one value", hint=_default_forms(kind))
         return None
-    value = default_of(kind, note.value)
+    value = _default_of(kind, note.value)
     if value is None:
         shown = note.value.text if isinstance(note.value, Word) else note.value
-        report(f"@default({shown}) does not fit {where}: {kind}", hint=default_forms(kind))
+        report(f"@default({shown}) does not fit {where}: {kind}", hint=_default_forms(kind))
     return value
 
 
-# --- annotations -------------------------------------------------------------------------------
+# --- annotations ---------------------------------------------------------------------------
 
 
 def as_value(note: AnnotationDecl) -> Annotation:
@@ -271,7 +277,7 @@ def check_type_annotations(
     """The texts of `@description`, `@instruction` and `@rename_from` of a type."""
     texts: dict[str, str] = {}
     for note in _once_each(f"{owner.kind} {owner.name}", notes, problems):
-        report = partial(problems.report, offset=note.offset)
+        report = partial(problems.report, note.at)
         if note.name in _TEXT_WORDS:
             text = _text(f"{owner.kind} {owner.name}", note, problems)
             if text is not None:
@@ -296,10 +302,10 @@ def _once_each(
     for note in notes:
         single = note.name in (*_COLUMN_WORDS, *_TEXT_WORDS, "embed", "default")
         if single and note.name in seen:
-            problems.report(f"{what} declares @{note.name} multiple times", offset=note.offset)
+            problems.report(note.at, f"{what} declares @{note.name} multiple times")
             continue
         if len(dict(note.kwargs)) < len(note.kwargs):
-            problems.report(f"@{note.name} on {what} names an argument twice", offset=note.offset)
+            problems.report(note.at, f"@{note.name} on {what} names an argument twice")
         seen.add(note.name)
         kept.append(note)
     return tuple(kept)
@@ -316,9 +322,7 @@ def _text(what: str, note: AnnotationDecl, problems: Problems) -> str | None:
     one = "exactly one non-empty value" if note.name == "rename_from" else "a non-empty value"
     if text is None or not text.strip() or note.kwargs:
         problems.report(
-            f"@{note.name} on {what} requires {one}",
-            offset=note.offset,
-            hint=f'write `@{note.name}("…")`',
+            note.at, f"@{note.name} on {what} requires {one}", hint=f'write `@{note.name}("…")`'
         )
         return None
     return text
@@ -336,7 +340,7 @@ def _body_form(word: str, name: str) -> str:
     )
 
 
-# --- constraints in the body -------------------------------------------------------------------
+# --- constraints in the body ---------------------------------------------------------------
 
 
 def check_constraint(
@@ -350,7 +354,7 @@ def check_constraint(
     word = decl.name
     if owner.kind == "edge" and word in ("key", "range", "check"):
         problems.report(
-            f"@{word} constraint is not supported on edges (edge {owner.name})", offset=decl.offset
+            decl.at, f"@{word} constraint is not supported on edges (edge {owner.name})"
         )
         return
     if word in _COLUMN_WORDS:
@@ -372,25 +376,24 @@ def _check_columns(
     for arg in decl.args:
         if not isinstance(arg, Word):
             problems.report(
+                decl.at,
                 f"expected property name argument in @{decl.name} constraint on {owner.name}",
-                offset=decl.offset,
                 hint=f"`@{decl.name}(a, b)` lists properties; "
                 f"`@{decl.name}` behind a property takes no value",
             )
             return
         if arg.text in columns:
             problems.report(
-                f"@{decl.name} on {owner.name} names property '{arg.text}' twice",
-                offset=decl.offset,
+                decl.at, f"@{decl.name} on {owner.name} names property '{arg.text}' twice"
             )
             return
         columns[arg.text] = None
     for name in columns:
-        if owner.kind == "edge" and name in ENDPOINTS:
+        if owner.kind == "edge" and name in _ENDPOINTS:
             continue
         kind = _typed(owner, decl, name, types, problems)
         if kind is not None:
-            _check_column(decl.name, owner, name, kind, decl.offset, problems)
+            _check_column(decl.name, owner, name, kind, decl.at, problems)
     into.add_columns(decl.name, tuple(columns))
 
 
@@ -403,9 +406,9 @@ def _typed(
 ) -> PropertyType | None:
     if name not in types:
         problems.report(
+            decl.at,
             f"@{decl.name} on {owner.name} references unknown property '{name}'",
-            offset=decl.offset,
-            hint=partial(did_you_mean, name, types),
+            hint=problems.suggest(name, types),
         )
         return None
     return types[name]
@@ -418,7 +421,7 @@ def _check_range(
     into: Constraints,
     problems: Problems,
 ) -> None:
-    report = partial(problems.report, offset=decl.offset)
+    report = partial(problems.report, decl.at)
     hint = "`@range(age, 0..150)`, `@range(age, 0..)` or `@range(age, ..150)`"
     if len(decl.args) < 2 or not isinstance(decl.args[0], Word):
         report("@range requires property name and bounds", hint=hint)
@@ -434,10 +437,15 @@ def _check_range(
         report(f"@range on {where} requires a numeric type, got {kind}")
     elif low is not None and high is not None and low > high:
         report(f"@range on {where} has min {low} > max {high}: no value could satisfy it")
-    elif any(b is not None and not _BOUND_MIN <= b <= _BOUND_MAX for b in (low, high)):
+    elif any(b is not None and not _fits_64_bits(b) for b in (low, high)):
         report(f"@range on {where} has a bound beyond 64 bits")
     else:
         into.ranges[Range(property=name, minimum=low, maximum=high)] = None
+
+
+def _fits_64_bits(bound: float) -> bool:
+    """A bound is compared with columns of 64 bits, signed and unsigned."""
+    return in_bounds(bound, Scalar.I64) or in_bounds(bound, Scalar.U64)
 
 
 def _check_pattern(
@@ -447,7 +455,7 @@ def _check_pattern(
     into: Constraints,
     problems: Problems,
 ) -> None:
-    report = partial(problems.report, offset=decl.offset)
+    report = partial(problems.report, decl.at)
     hint = '`@check(code, "^[A-Z]{3}$")`'
     if len(decl.args) < 2 or not isinstance(decl.args[0], Word):
         report("@check requires property name and pattern", hint=hint)
@@ -466,3 +474,92 @@ def _check_pattern(
         report(f"@check pattern of {where} {wrong.message}", hint=wrong.hint)
         return
     into.checks[Check(property=name, pattern=pattern)] = None
+
+
+# --- types and defaults as written -------------------------------------------------------------
+
+
+def _resolved_type(written: TypeExpr, *, where: str, problems: Problems) -> PropertyType | None:
+    """The property type, or None after a report. `where` names the property in messages."""
+    if written.enum_values is not None:
+        return _enum(written, written.enum_values, where=where, problems=problems)
+    if written.dimension is not None:
+        return _vector(written, written.dimension, where=where, problems=problems)
+    scalar = _BASES.get(written.base)
+    if scalar is None:
+        near = _OTHER_NAMES.get(written.base.lower()) or closest(written.base, _TYPE_WORDS)
+        problems.report(
+            written.at,
+            f"unknown type '{written.base}' of {where}",
+            hint=f"did you mean `{near}`?" if near else "the types are " + ", ".join(_TYPE_WORDS),
+        )
+        return None
+    if written.is_list and scalar is Scalar.BLOB:
+        problems.report(written.at, f"list of Blob is not supported ({where})")
+        return None
+    return PropertyType(scalar=scalar, nullable=written.nullable, is_list=written.is_list)
+
+
+def _enum(
+    written: TypeExpr, values: tuple[str, ...], *, where: str, problems: Problems
+) -> PropertyType | None:
+    value, times = Counter(values).most_common(1)[0]
+    if times > 1:
+        problems.report(written.at, f"duplicate enum value '{value}' in {where}")
+        return None
+    return PropertyType(
+        scalar=Scalar.STRING, nullable=written.nullable, enum_values=tuple(sorted(values))
+    )
+
+
+def _vector(
+    written: TypeExpr, dimension: int, *, where: str, problems: Problems
+) -> PropertyType | None:
+    message = None
+    if not in_bounds(dimension, Scalar.U32):
+        message = f"invalid Vector dimension {dimension} of {where}"
+    elif dimension > VECTOR_DIMENSION_MAX:
+        message = (
+            f"Vector dimension {dimension} of {where} exceeds maximum supported "
+            f"{VECTOR_DIMENSION_MAX}"
+        )
+    elif dimension == 0:
+        message = f"Vector dimension of {where} must be greater than zero"
+    if message is not None:
+        problems.report(written.at, message)
+        return None
+    return PropertyType(scalar=Scalar.VECTOR, nullable=written.nullable, dimension=dimension)
+
+
+def _default_of(kind: PropertyType, written: Argument) -> LiteralValue | None:
+    """The value of `@default(written)` for a type, or None when the literal does not fit it.
+
+    It must be written as a literal of the type, and be a value of it. Dates stay text, in the form
+    the schema wrote them.
+    """
+    value: LiteralValue = written.text if isinstance(written, Word) else written
+    if kind.is_list or kind.scalar in (Scalar.VECTOR, Scalar.BLOB):
+        return None
+    if kind.enum_values is not None:
+        return value if value in kind.enum_values else None
+    if not isinstance(value, _LITERALS.get(kind.scalar, str)):
+        return None
+    if isinstance(value, bool) is not (kind.scalar is Scalar.BOOL):
+        return None
+    if isinstance(fit(value, kind), Misfit):
+        return None
+    return float(value) if kind.scalar in FLOATS else value
+
+
+def _default_forms(kind: PropertyType) -> str:
+    """What a default of this type looks like."""
+    if kind.enum_values is not None:
+        return "one of: " + ", ".join(f"`{value}`" for value in kind.enum_values)
+    return {
+        Scalar.STRING: '`@default("text")`',
+        Scalar.BOOL: "`@default(true)` or `@default(false)`",
+        Scalar.DATE: '`@default("2024-01-31")`',
+        Scalar.DATETIME: '`@default("2024-01-31T12:00:00Z")`',
+        Scalar.F32: "`@default(0.5)`",
+        Scalar.F64: "`@default(0.5)`",
+    }.get(kind.scalar, f"a whole number in the range of {kind.scalar.value}: `@default(0)`")

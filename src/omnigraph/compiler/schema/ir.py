@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
+
+import msgspec
 
 from omnigraph.errors import CorruptGraphError
 from omnigraph.model.plan import (
@@ -41,9 +42,8 @@ from omnigraph.model.schema import (
 IR_VERSION = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecodedTypes:
-    """The types of an IR, everything in canonical order."""
+class Types(msgspec.Struct, frozen=True, kw_only=True):
+    """All types of a schema, by name: in the order of its text, or of its IR."""
 
     interfaces: dict[str, InterfaceType]
     nodes: dict[str, NodeType]
@@ -67,18 +67,13 @@ def hash_of(ir: str) -> str:
 # --- encode ------------------------------------------------------------------------------------
 
 
-def encode(
-    *,
-    interfaces: Mapping[str, InterfaceType],
-    nodes: Mapping[str, NodeType],
-    edges: Mapping[str, EdgeType],
-) -> str:
+def encode(types: Types) -> str:
     """The canonical text."""
     body = {
         "ir_version": IR_VERSION,
-        "interfaces": [_interface(interfaces[name]) for name in sorted(interfaces)],
-        "nodes": [_node(nodes[name]) for name in sorted(nodes)],
-        "edges": [_edge(edges[name]) for name in sorted(edges)],
+        "interfaces": [_interface(types.interfaces[name]) for name in sorted(types.interfaces)],
+        "nodes": [_node(types.nodes[name]) for name in sorted(types.nodes)],
+        "edges": [_edge(types.edges[name]) for name in sorted(types.edges)],
     }
     return json.dumps(body, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
@@ -157,7 +152,7 @@ def _constraints(made: NodeType | EdgeType) -> list[dict[str, Any]]:
 # --- decode ------------------------------------------------------------------------------------
 
 
-def decode(ir: str) -> DecodedTypes:
+def decode(ir: str) -> Types:
     """The types that an IR text describes, or `CorruptGraphError`."""
     try:
         body = json.loads(ir)
@@ -166,7 +161,7 @@ def decode(ir: str) -> DecodedTypes:
                 f"the stored schema has IR version {body['ir_version']}, expected {IR_VERSION}",
                 part="schema",
             )
-        return DecodedTypes(
+        return Types(
             interfaces={each["name"]: _read_interface(each) for each in body["interfaces"]},
             nodes={each["name"]: _read_node(each) for each in body["nodes"]},
             edges={each["name"]: _read_edge(each) for each in body["edges"]},

@@ -3,13 +3,15 @@
 The accepted language is what the two linear-time engines in use (RE2, and the regex crate of the
 reference system) read in the same way. Look-around and back-references are outside of it: they need
 backtracking, and then one value could stop a load for years. Everything accepted here compiles in
-RE2; a test holds the two together.
+RE2; a test holds the two together. Why RE2 itself is not asked is told in decision 0012.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
 
 from omnigraph.model.limits import (
     SCHEMA_PATTERN_LENGTH_MAX,
@@ -18,15 +20,6 @@ from omnigraph.model.limits import (
     SCHEMA_PATTERN_SIZE_MAX,
 )
 
-_REPEAT = re.compile(r"\{([0-9]{1,6})(,([0-9]{0,6}))?\}", re.ASCII)
-_HEX = re.compile(r"x(?:[0-9A-Fa-f]{2}|\{[0-9A-Fa-f]{1,6}\})", re.ASCII)
-_UNICODE = re.compile(r"[pP](?:([A-Z])|\{([A-Za-z_]{1,32})\})", re.ASCII)
-_GROUP_NAME = re.compile(r"P?<([A-Za-z_][A-Za-z0-9_]*)>", re.ASCII)
-_FLAGS = re.compile(r"(?:[imsU]+(?:-[imsU]+)?|-[imsU]+)([:)])", re.ASCII)
-_POSIX = re.compile(
-    r"\[:\^?(?:alnum|alpha|ascii|blank|cntrl|digit|graph|lower|print|punct|space|upper|word|xdigit):\]",
-    re.ASCII,
-)
 _UNICODE_NAMES = frozenset({
     "C", "Cc", "Cf", "Co", "L", "Ll", "Lm", "Lo", "Lt", "Lu", "M", "Mc", "Me", "Mn", "N", "Nd",
     "Nl", "No", "P", "Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "S", "Sc", "Sk", "Sm", "So", "Z",
@@ -36,18 +29,55 @@ _UNICODE_NAMES = frozenset({
     "Lao", "Latin", "Malayalam", "Mongolian", "Myanmar", "Sinhala", "Tamil", "Telugu", "Thai",
     "Tibetan",
 })  # fmt: skip
-_PUNCTUATION = frozenset(r"""\.+*?()|[]{}^$#&-~/"'!%,:;<=>@_`""")
-_CONTROLS = frozenset("nrtfva")
-_CLASSES = frozenset("dDwWsS")
-_PLACES = frozenset("bBAz")
-_CODE_POINT_MAX = 0x10FFFF
-
+_ESCAPE = r"""
+    (?P<back>\\[1-9kg])
+  | (?P<hex>\\x(?:(?P<two>[0-9A-Fa-f]{2})|\{(?P<six>[0-9A-Fa-f]{1,6})\}))
+  | (?P<unicode>\\[pP](?:(?P<letter>[A-Z])|\{(?P<name>[A-Za-z_]{1,32})\}))
+  | (?P<set>\\[dDwWsS])
+  | (?P<char>\\[nrtfva\\.+*?()|\[\]{}^$\#&\-~/"'!%,:;<=>@_`])
+"""
+_PIECE = re.compile(
+    _ESCAPE
+    + r"""
+  | (?P<place>[|^$]|\\[bBAz])
+  | (?P<any>\.)
+  | (?P<close>\))
+  | (?P<look>\(\?(?:<?[=!]))
+  | (?P<again>\(\?P[=>])
+  | (?P<named>\(\?P?<(?P<group>[A-Za-z_][A-Za-z0-9_]*)>)
+  | (?P<flags>\(\?(?:[imsU]+(?:-[imsU]+)?|-[imsU]+)(?P<scope>[:)]))
+  | (?P<open>\((?:\?:|(?!\?)))
+  | (?P<class>\[\^?)
+  | (?P<repeat>[*+?]|\{(?P<low>[0-9]{1,6})(?:,(?P<high>[0-9]{0,6}))?\})
+  | (?P<plain>[^\\({}])
+""",
+    re.ASCII | re.VERBOSE | re.DOTALL,
+)
+_CLASS_PIECE = re.compile(
+    _ESCAPE + r"|(?P<unescaped>\[|&&|--|~~)|(?P<plain>[^\\])", re.ASCII | re.VERBOSE | re.DOTALL
+)
+_POSIX = re.compile(
+    r"\[:\^?(?:alnum|alpha|ascii|blank|cntrl|digit|graph|lower|print|punct|space|upper|word|xdigit):\]"
+)
+_CONTROLS = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v", "a": "\a"}
 # Rough numbers of machine instructions, for the bound on a compiled pattern.
 _SIZE_LITERAL, _SIZE_CLASS, _SIZE_UNICODE_CLASS = 2, 15, 350
+_SIZES = {"set": _SIZE_CLASS, "any": _SIZE_CLASS, "unicode": _SIZE_UNICODE_CLASS, "place": 0}
+_LOOK_HINT = "say it without `(?=`, `(?!`, `(?<=` and `(?<!`, or with a second @check"
+_GROUP_HINT = "the forms are `(…)` `(?:…)` `(?P<name>…)` `(?i)` `(?i:…)` with flags i, m, s, U"
+_ESCAPE_HINT = (
+    "known are \\d \\w \\s \\b \\A \\z \\n \\r \\t \\f \\v \\a \\x41 \\p{L} and punctuation; in a "
+    "schema each backslash is written twice"
+)
+_BRACE_HINT = "write `{3}`, `{3,}` or `{3,5}`, and `\\\\{` for a brace"
+_UNKNOWN = {
+    "(": ("has an unknown group form", _GROUP_HINT),
+    "{": ("has a `{` that is no repetition", _BRACE_HINT),
+    "}": ("has an unescaped `}`", "write `\\\\}` for a brace"),
+}
 
 
-@dataclass(frozen=True, slots=True)
-class PatternProblem:
+class PatternProblem(msgspec.Struct, frozen=True):
     """Why a pattern is refused; the message goes on after "the pattern of T.p"."""
 
     message: str
@@ -57,26 +87,25 @@ class PatternProblem:
 class _RefusedError(Exception):
     """Leaves the scan; never leaves this file."""
 
-    def __init__(self, message: str, hint: str | None = None) -> None:
+    def __init__(self, message: str, at: int, hint: str | None = None) -> None:
         super().__init__(message)
-        self.problem = PatternProblem(message, hint)
+        self.problem = PatternProblem(f"{message} (character {at + 1})", hint)
 
 
-@dataclass(slots=True)
-class _Group:
-    """An open group: how deep its repeats multiply, and how large it compiles."""
+class _Atom(NamedTuple):
+    """The last thing read, which a repetition would apply to: how its repeats multiply, and how
+    large it compiles."""
+
+    repeats: int
+    size: int
+
+
+class _Group(msgspec.Struct):
+    """An open group and the atoms in it."""
 
     start: int
     repeats: int = 1
     size: int = 0
-
-
-@dataclass(slots=True)
-class _Atom:
-    """The last thing read, which a repetition would apply to."""
-
-    repeats: int
-    size: int
 
 
 def pattern_problem(pattern: str) -> PatternProblem | None:
@@ -102,39 +131,41 @@ class _Scan:
 
     def run(self) -> None:
         while self._at < len(self._text):
-            self._step(self._text[self._at])
+            found = _PIECE.match(self._text, self._at)
+            if self._text[self._at] == "(" and len(self._groups) > SCHEMA_PATTERN_NESTING_MAX:
+                raise _RefusedError(
+                    f"nests more than {SCHEMA_PATTERN_NESTING_MAX} groups", self._at
+                )
+            if found is None:
+                raise self._unknown()
+            self._step(found)
         self._settle()
         if len(self._groups) > 1:
-            raise self._refused("has an unclosed `(`", at=self._groups[-1].start)
+            raise _RefusedError("has an unclosed `(`", self._groups[-1].start)
         if self._groups[0].size > SCHEMA_PATTERN_SIZE_MAX:
-            raise self._refused("is too large when its repetitions are written out", at=0)
+            raise _RefusedError("is too large when its repetitions are written out", 0)
 
-    def _step(self, char: str) -> None:
-        match char:
-            case "(":
-                self._open()
-            case ")":
+    def _step(self, found: re.Match[str]) -> None:
+        kind = found.lastgroup
+        if kind == "repeat":
+            self._repeat(found)
+            return
+        self._settle()
+        match kind:
+            case "look":
+                message = "uses look-around, which cannot run in linear time"
+                raise _RefusedError(message, self._at, _LOOK_HINT)
+            case "named" | "open" | "flags":
+                self._open(found)
+            case "close":
                 self._close()
-            case "[":
-                self._settle()
-                self._atom = _Atom(1, self._class())
-            case "*" | "+" | "?":
-                self._repeat(1, self._at + 1)
-            case "{":
-                self._counted()
-            case "|" | "^" | "$":
-                self._settle()
-                self._at += 1
-            case "\\":
-                self._settle()
-                size = self._escape(in_class=False)
-                self._atom = _Atom(1, size) if size else None
-            case "}":
-                raise self._refused("has an unescaped `}`", hint="write `\\\\}` for a brace")
+            case "class":
+                self._at = found.end()
+                self._atom = _Atom(1, self._class(found.start()))
             case _:
-                self._settle()
-                self._atom = _Atom(1, _SIZE_CLASS if char == "." else _SIZE_LITERAL)
-                self._at += 1
+                size = self._size(found)
+                self._atom = _Atom(1, size) if size else None
+                self._at = found.end()
 
     def _settle(self) -> None:
         """Count the last atom into its group: no repetition follows it."""
@@ -144,209 +175,114 @@ class _Scan:
             group.size += self._atom.size
             self._atom = None
 
-    # --- groups -------------------------------------------------------------------------------
-
-    def _open(self) -> None:
-        self._settle()
-        start = self._at
-        if len(self._groups) > SCHEMA_PATTERN_NESTING_MAX:
-            raise self._refused(f"nests more than {SCHEMA_PATTERN_NESTING_MAX} groups")
-        self._at += 1
-        if self._text.startswith("?", self._at):
-            self._at += 1
-            if not self._group_kind(start):
-                return
-        self._groups.append(_Group(start=start))
-
-    def _group_kind(self, start: int) -> bool:
-        """Read what follows `(?`; False when it was a bare setting of flags."""
-        rest = self._text
-        for word in ("=", "!", "<=", "<!"):
-            if rest.startswith(word, self._at):
-                raise self._refused(
-                    "uses look-around, which cannot run in linear time",
-                    at=start,
-                    hint="say it without `(?=`, `(?!`, `(?<=` and `(?<!`, or with a second @check",
-                )
-        if rest.startswith(("P=", "P>"), self._at):
-            raise self._backreference(start)
-        if rest.startswith(":", self._at):
-            self._at += 1
-            return True
-        name = _GROUP_NAME.match(rest, self._at)
-        if name is not None:
-            if name.group(1) in self._names:
-                raise self._refused(f"names two groups `{name.group(1)}`", at=start)
-            self._names.add(name.group(1))
-            self._at = name.end()
-            return True
-        flags = _FLAGS.match(rest, self._at)
-        if flags is not None:
-            self._at = flags.end()
-            return flags.group(1) == ":"
-        raise self._refused(
-            "has an unknown group form",
-            at=start,
-            hint="the forms are `(…)` `(?:…)` `(?P<name>…)` `(?i)` `(?i:…)` with flags i, m, s, U",
-        )
+    def _open(self, found: re.Match[str]) -> None:
+        name = found.group("group")
+        if name is not None and name in self._names:
+            raise _RefusedError(f"names two groups `{name}`", self._at)
+        self._names.add(name)
+        if found.group("scope") != ")":  # else the flags hold for the rest of the group
+            self._groups.append(_Group(start=self._at))
+        self._at = found.end()
 
     def _close(self) -> None:
-        self._settle()
         if len(self._groups) == 1:
-            raise self._refused("has an unmatched `)`", hint="write `\\\\)` for a bracket")
+            raise _RefusedError("has an unmatched `)`", self._at, "write `\\\\)` for a bracket")
         group = self._groups.pop()
         self._atom = _Atom(group.repeats, group.size + _SIZE_LITERAL)
         self._at += 1
 
-    # --- repetitions --------------------------------------------------------------------------
-
-    def _counted(self) -> None:
-        match = _REPEAT.match(self._text, self._at)
-        if match is None:
-            raise self._refused(
-                "has a `{` that is no repetition",
-                hint="write `{3}`, `{3,}` or `{3,5}`, and `\\\\{` for a brace",
-            )
-        low = int(match.group(1))
-        high = int(match.group(3)) if match.group(3) else low
-        if match.group(3) and high < low:
-            raise self._refused(f"repeats from {low} to {high}")
-        self._repeat(max(high, 1), match.end())
-
-    def _repeat(self, times: int, end: int) -> None:
+    def _repeat(self, found: re.Match[str]) -> None:
+        low, high = (int(found.group(name) or 0) for name in ("low", "high"))
+        if found.group("high") and high < low:
+            raise _RefusedError(f"repeats from {low} to {high}", self._at)
         if self._atom is None:
-            raise self._refused(
-                "has nothing to repeat here",
-                hint="write `\\\\*`, `\\\\+` or `\\\\?` for the character itself",
-            )
+            hint = "write `\\\\*`, `\\\\+` or `\\\\?` for the character itself"
+            raise _RefusedError("has nothing to repeat here", self._at, hint)
+        times = max(low, high, 1)
         repeats, size = self._atom.repeats * times, self._atom.size * times + _SIZE_LITERAL
         if repeats > SCHEMA_PATTERN_REPEATS_MAX:
-            raise self._refused(f"repeats more than {SCHEMA_PATTERN_REPEATS_MAX} times")
+            raise _RefusedError(f"repeats more than {SCHEMA_PATTERN_REPEATS_MAX} times", self._at)
         if size > SCHEMA_PATTERN_SIZE_MAX:
-            raise self._refused("is too large when its repetitions are written out")
-        self._at = end
+            raise _RefusedError("is too large when its repetitions are written out", self._at)
+        self._at = found.end()
         if self._text.startswith("?", self._at):  # as few as possible
             self._at += 1
         self._atom = _Atom(repeats, size)
         self._settle()
 
-    # --- classes and escapes ------------------------------------------------------------------
+    # --- classes ------------------------------------------------------------------------------
 
-    def _class(self) -> int:
-        start = self._at
-        self._at += 2 if self._text.startswith("[^", self._at) else 1
+    def _class(self, start: int) -> int:
+        """Read a class up to its bracket; its size."""
         size, first = _SIZE_CLASS, True
-        while True:
-            if self._at >= len(self._text):
-                raise self._refused("has an unclosed `[`", at=start)
+        while self._at < len(self._text):
             if self._text[self._at] == "]" and not first:
                 self._at += 1
                 return size
-            size += self._class_item(first=first)
-            first = False
-
-    def _class_item(self, *, first: bool) -> int:
-        posix = _POSIX.match(self._text, self._at)
-        if posix is not None:
-            self._at = posix.end()
-            return _SIZE_CLASS
-        low, size = self._class_char(first=first)
-        at_range = self._text.startswith("-", self._at) and not self._text.startswith(
-            "-]", self._at
-        )
-        if not at_range:
-            return size
-        if low is None:
-            raise self._refused("has a class inside a range", hint="write `\\\\-` for a hyphen")
-        self._at += 1
-        high, more = self._class_char(first=False)
-        if high is None or high < low:
-            raise self._refused("has a range that ends before it begins")
-        return size + more + _SIZE_CLASS
+            posix = _POSIX.match(self._text, self._at)
+            if posix is not None:
+                self._at, size, first = posix.end(), size + _SIZE_CLASS, False
+                continue
+            low, more = self._class_char(first=first)
+            size, first = size + more, False
+            rest = self._text[self._at : self._at + 2]
+            if not rest.startswith("-") or rest == "-]":
+                continue
+            if low is None:
+                hint = "write `\\\\-` for a hyphen"
+                raise _RefusedError("has a class inside a range", self._at, hint)
+            self._at += 1
+            high, more = self._class_char(first=False)
+            if high is None or high < low:
+                raise _RefusedError("has a range that ends before it begins", self._at)
+            size += more + _SIZE_CLASS
+        raise _RefusedError("has an unclosed `[`", start)
 
     def _class_char(self, *, first: bool) -> tuple[int | None, int]:
         """A character of a class as its code point (None for `\\d` and its like), and its size."""
         if self._at >= len(self._text):
-            raise self._refused("has an unclosed `[`")
+            raise _RefusedError("has an unclosed `[`", self._at)
+        found = _CLASS_PIECE.match(self._text, self._at)
         char = self._text[self._at]
-        doubled = self._text.startswith(("&&", "--", "~~"), self._at)
-        if char == "[" or doubled or (char == "-" and not first and not self._ends_class()):
-            raise self._refused(
-                f"has an unescaped `{char}` inside `[…]`", hint=f"write `\\\\{char}` there"
-            )
+        if found is None:
+            raise self._unknown()
+        lone = char == "-" and not first and not self._text.startswith("-]", self._at)
+        if found.lastgroup == "unescaped" or lone:
+            message = f"has an unescaped `{char}` inside `[…]`"
+            raise _RefusedError(message, self._at, f"write `\\\\{char}` there")
+        size = self._size(found)
+        self._at = found.end()
+        match found.lastgroup:
+            case "hex":
+                return int(found.group("two") or found.group("six"), 16), size
+            case "char":
+                return ord(_CONTROLS.get(found.group()[1], found.group()[1])), size
+            case "plain":
+                return ord(char), size
+            case _:
+                return None, size
+
+    # --- escapes ------------------------------------------------------------------------------
+
+    def _size(self, found: re.Match[str]) -> int:
+        """The size of a single character or set; 0 for what matches a place and no character."""
+        kind = found.lastgroup
+        if kind in ("back", "again"):
+            message = "uses a back-reference, which cannot run in linear time"
+            hint = "patterns cannot refer to what a group matched"
+            raise _RefusedError(message, self._at, hint)
+        if kind == "hex" and int(found.group("two") or found.group("six"), 16) > 0x10FFFF:
+            raise _RefusedError("has a code point beyond Unicode", self._at)
+        if kind == "unicode" and (found["letter"] or found["name"]) not in _UNICODE_NAMES:
+            hint = "use a general category (`\\p{L}`, `\\p{Nd}`) or a script (`\\p{Greek}`)"
+            raise _RefusedError(f"has an unknown class `{found.group()}`", self._at, hint)
+        return _SIZES.get(kind or "", _SIZE_LITERAL)
+
+    def _unknown(self) -> _RefusedError:
+        char = self._text[self._at]
         if char != "\\":
-            self._at += 1
-            return ord(char), _SIZE_LITERAL
-        start = self._at
-        size = self._escape(in_class=True)
-        return _code_point(self._text[start + 1 : self._at]), size
-
-    def _ends_class(self) -> bool:
-        return self._text.startswith("-]", self._at)
-
-    def _escape(self, *, in_class: bool) -> int:
-        """Read an escape; its size, 0 for one that matches a place and no character."""
-        start = self._at
-        self._at += 1
-        if self._at >= len(self._text):
-            raise self._refused("ends with a lone backslash", at=start)
-        char = self._text[self._at]
-        if char in "123456789" or char in "kg":
-            raise self._backreference(start)
-        for form in (_HEX, _UNICODE):
-            match = form.match(self._text, self._at)
-            if match is not None:
-                self._at = match.end()
-                return self._check_code(match, start)
-        self._at += 1
-        if char in _PUNCTUATION or char in _CONTROLS:
-            return _SIZE_LITERAL
-        if char in _CLASSES:
-            return _SIZE_CLASS
-        if char in _PLACES and not in_class:
-            return 0
-        raise self._refused(
-            f"has an unknown escape `\\{char}`",
-            at=start,
-            hint="known are \\d \\w \\s \\b \\A \\z \\n \\r \\t \\f \\v \\a \\x41 \\p{L} and "
-            "punctuation; in a schema each backslash is written twice",
-        )
-
-    def _check_code(self, match: re.Match[str], start: int) -> int:
-        if match.re is _HEX:
-            if int(match.group()[1:].strip("{}"), 16) > _CODE_POINT_MAX:
-                raise self._refused("has a code point beyond Unicode", at=start)
-            return _SIZE_LITERAL
-        name = match.group(1) or match.group(2)
-        if name not in _UNICODE_NAMES:
-            raise self._refused(
-                f"has an unknown class `\\{match.group()}`",
-                at=start,
-                hint="use a general category (`\\p{L}`, `\\p{Nd}`) or a script (`\\p{Greek}`)",
-            )
-        return _SIZE_UNICODE_CLASS
-
-    # --- refusals -----------------------------------------------------------------------------
-
-    def _refused(
-        self, message: str, *, at: int | None = None, hint: str | None = None
-    ) -> Exception:
-        place = (self._at if at is None else at) + 1
-        return _RefusedError(f"{message} (character {place})", hint)
-
-    def _backreference(self, at: int) -> Exception:
-        return self._refused(
-            "uses a back-reference, which cannot run in linear time",
-            at=at,
-            hint="patterns cannot refer to what a group matched",
-        )
-
-
-def _code_point(escape: str) -> int | None:
-    if escape[0] == "x":
-        return int(escape[1:].strip("{}"), 16)
-    if escape[0] in "pP" or escape[0] in _CLASSES:
-        return None
-    return ord(
-        {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v", "a": "\a"}.get(escape, escape)
-    )
+            return _RefusedError(_UNKNOWN[char][0], self._at, _UNKNOWN[char][1])
+        if self._at + 1 == len(self._text):
+            return _RefusedError("ends with a lone backslash", self._at)
+        escape = self._text[self._at : self._at + 2]
+        return _RefusedError(f"has an unknown escape `{escape}`", self._at, _ESCAPE_HINT)

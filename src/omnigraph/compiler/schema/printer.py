@@ -7,11 +7,11 @@ and keeps its comments.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import assert_never
 
-from omnigraph.compiler.diagnostics import SourceText
+import msgspec
+
 from omnigraph.compiler.schema.ast import (
     AnnotationDecl,
     Argument,
@@ -29,16 +29,14 @@ from omnigraph.compiler.schema.ast import (
     TypeExpr,
     Word,
 )
-from omnigraph.compiler.schema.comments import Line, woven
-from omnigraph.compiler.schema.lexer import encoded
 from omnigraph.compiler.schema.parse import parse_schema
+from omnigraph.compiler.text import Lines, SourceText, quoted
 from omnigraph.model.schema import (
     Annotation,
     Cardinality,
     Catalog,
     EdgeType,
     InterfaceType,
-    LiteralValue,
     NodeType,
     Property,
     PropertyType,
@@ -54,7 +52,9 @@ def print_schema(schema: Catalog | SchemaDecl) -> str:
     text: list[str] = []
     previous: Declaration | None = None
     for decl in tree.declarations:
-        if previous is not None and (decl.members or previous.members or not _one_line(decl)):
+        if previous is not None and (
+            decl.members or previous.members or not isinstance(decl, EdgeDecl)
+        ):
             text.append("")
         text += [line.text for line in _lines(decl)]
         previous = decl
@@ -64,26 +64,53 @@ def print_schema(schema: Catalog | SchemaDecl) -> str:
 def format_schema(source: str, *, name: str = "schema") -> str:
     """A schema file in the house layout, comments and single blank lines kept; or `ParseError`."""
     tree = parse_schema(SourceText(source, name))
-    return woven([line for decl in tree.declarations for line in _lines(decl)], source)
+    out = Lines(source)
+    before = ""
+    for line in (line for decl in tree.declarations for line in _lines(decl)):
+        out.comments(before=line.start, indent=line.inside, gaps=True)
+        # Declarations with a body stand apart, unless a comment above belongs to the line already.
+        body = before == "}" or line.text.endswith("{")
+        parts = bool(before) and line.opens and body and not out.ends_in_comment
+        if out.lines and (parts or out.has_gap(line.start)):
+            _blank(out.lines, before=line.text)
+        out.add(line.text, end=max(line.start, line.end))
+        before = line.text
+    out.comments(before=len(source), indent="", gaps=True)
+    return str(out)
 
 
-def _one_line(decl: Declaration) -> bool:
-    return isinstance(decl, EdgeDecl)
+def _blank(lines: list[str], *, before: str) -> None:
+    # No blank line right behind an opening brace, nor right before a closing one.
+    if lines[-1] and not lines[-1].endswith("{") and before != "}":
+        lines.append("")
 
 
 # --- syntax tree to lines ----------------------------------------------------------------------
 
 
-def _lines(decl: Declaration) -> Iterator[Line]:
+class _Line(msgspec.Struct, frozen=True, kw_only=True):
+    """A printed line and the piece of source it stands for, from `start` on.
+
+    `inside` is the indent for comments that stand before it.
+    """
+
+    text: str
+    start: int
+    end: int = -1
+    opens: bool = False
+    inside: str
+
+
+def _lines(decl: Declaration) -> Iterator[_Line]:
     header = _header(decl)
     if not decl.members:
         text = header if isinstance(decl, EdgeDecl) else f"{header} {{}}"
-        yield Line(text=text, start=decl.offset, end=decl.end, opens=True, inside="")
+        yield _Line(text=text, start=decl.at, end=decl.end, opens=True, inside="")
         return
-    yield Line(text=f"{header} {{", start=decl.offset, opens=True, inside="")
+    yield _Line(text=f"{header} {{", start=decl.at, opens=True, inside="")
     for member in decl.members:
-        yield Line(text=_INDENT + _member(member), start=member.offset, inside=_INDENT)
-    yield Line(text="}", start=decl.end - 1, end=decl.end, inside=_INDENT)
+        yield _Line(text=_INDENT + _member(member), start=member.at, inside=_INDENT)
+    yield _Line(text="}", start=decl.end - 1, end=decl.end, inside=_INDENT)
 
 
 def _header(decl: Declaration) -> str:
@@ -139,7 +166,7 @@ def _argument(value: Argument | RangeArg) -> str:
         case bool():
             return "true" if value else "false"
         case str():
-            return encoded(value)
+            return quoted(value)
         case float():
             plain = format(Decimal(repr(value)), "f")  # the language has no exponents
             return plain if "." in plain else f"{plain}.0"
@@ -152,8 +179,7 @@ def _argument(value: Argument | RangeArg) -> str:
 # --- catalog to syntax tree --------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Columns:
+class _Columns(msgspec.Struct, frozen=True, kw_only=True):
     """Constraints over columns, split into those that stand behind a property and the others."""
 
     behind: dict[str, list[str]]
@@ -245,13 +271,8 @@ def _property_decl(prop: Property, words: Iterable[str]) -> PropertyDecl:
 
 def _annotation_decls(notes: Iterable[Annotation]) -> tuple[AnnotationDecl, ...]:
     return tuple(
-        AnnotationDecl(name=note.name, value=_written(note.value), kwargs=note.kwargs)
-        for note in notes
+        AnnotationDecl(name=note.name, value=note.value, kwargs=note.kwargs) for note in notes
     )
-
-
-def _written(value: LiteralValue | None) -> Argument | None:
-    return value
 
 
 def _type_expr(kind: PropertyType) -> TypeExpr:

@@ -9,50 +9,27 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeGuard
+from typing import Any, Final, TypeGuard
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from omnigraph.compiler.query import ir
 from omnigraph.engine.arrow import Array, DataType, Values, pa, pc
 from omnigraph.engine.expr.compare import compare
+from omnigraph.engine.expr.functions import call
 from omnigraph.errors import InputError
-from omnigraph.model.schema import INTEGERS, PropertyType, Scalar
-from omnigraph.model.values import EPOCH_MOMENT, INTEGER_BOUNDS
-from omnigraph.storage.arrow_schema import value_type
+from omnigraph.model.schema import INTEGERS, PropertyType
+from omnigraph.model.values import INTEGER_BOUNDS, calendar_number
+from omnigraph.storage.lance.columns import value_type
 
 Constant = ir.Literal | ir.Param | ir.Now
+Search = ir.TextMatch | ir.Bm25 | ir.Nearest | ir.Rrf
 Mask = npt.NDArray[np.bool_]
 
 
-class Scope(Protocol):
-    """What an expression may look at: the rows and the constants of one run."""
-
-    @property
-    def count(self) -> int: ...
-
-    def value_of(self, var: str, name: str) -> Array: ...
-
-    def id_of(self, var: str) -> Array: ...
-
-    def endpoint(self, var: str, side: str) -> Array: ...
-
-    def search(self, expr: ir.TextMatch | ir.Bm25 | ir.Nearest | ir.Rrf) -> Array: ...
-
-    def computed(self, expr: ir.KeyRef | ir.AggregateRef) -> Array: ...
-
-    @property
-    def constants(self) -> Constants: ...
-
-    def at(self, rows: npt.NDArray[np.int64]) -> Scope:
-        """The scope of these rows only."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Constants:
+class Constants(msgspec.Struct, frozen=True, kw_only=True):
     """Bound parameters and the one moment that `now()` means in this run."""
 
     params: Mapping[str, Any]
@@ -69,6 +46,43 @@ class Constants:
                 return self.now_ms
             case _:
                 raise AssertionError(f"no constant: {expr}")
+
+
+class Rows:
+    """The rows that an expression is evaluated over, with the constants of the run.
+
+    Each kind answers what an expression of its place may ask: `MatchedRows` and `Groups` in reads,
+    `TableRows` in mutations. The compiler has refused everything else.
+    """
+
+    count: int
+    constants: Constants
+
+    def value_of(self, var: str, name: str) -> Array:
+        """A property of the entity that the variable holds."""
+        raise AssertionError(f"{type(self).__name__} have no ${var}.{name}")
+
+    def id_of(self, var: str) -> Array:
+        raise AssertionError(f"{type(self).__name__} have no ${var}")
+
+    def endpoint(self, var: str, side: str) -> Array:
+        """The id of the node at one side (`src` or `dst`) of the edge that the variable holds."""
+        raise AssertionError(f"{type(self).__name__} have no ${var}.{side}")
+
+    def search(self, expr: Search) -> Array:
+        raise AssertionError(f"{type(self).__name__} have no {type(expr).__name__}")
+
+    def computed(self, expr: ir.KeyRef | ir.AggregateRef) -> Array:
+        """A key or an aggregate of a group."""
+        raise AssertionError(f"{type(self).__name__} have no {type(expr).__name__}")
+
+    def at(self, numbers: npt.NDArray[np.int64]) -> Rows:
+        """Only the rows with these numbers."""
+        raise AssertionError(f"{type(self).__name__} are not chosen from, asked for {len(numbers)}")
+
+    def values(self, expr: ir.Expr) -> Array:
+        """The expression for every row, as an array."""
+        return column_of(evaluate(expr, self), self.count)
 
 
 def is_constant(expr: ir.Expr) -> TypeGuard[Constant]:
@@ -91,23 +105,22 @@ def can_fail(expr: ir.Expr) -> bool:
     )
 
 
-def holding(conditions: Sequence[ir.Expr], scope: Scope) -> Mask:
+def holding(conditions: Sequence[ir.Expr], rows: Rows) -> Mask:
     """The rows for which all conditions are true.
 
     Conditions that can fail only see the rows that the others keep. So a row that storage has
     left out, or might have, cannot raise an error.
     """
-    keep = np.ones(scope.count, dtype=np.bool_)
-    parts = sorted(conjuncts(conditions), key=can_fail)
-    for part in parts:
+    keep = np.ones(rows.count, dtype=np.bool_)
+    for part in sorted(conjuncts(conditions), key=can_fail):
         if not can_fail(part):
-            keep &= truths(evaluate(part, scope), scope.count)
+            keep &= truths(evaluate(part, rows), rows.count)
             continue
-        rows = np.flatnonzero(keep)
-        if not len(rows):
+        kept = np.flatnonzero(keep)
+        if not len(kept):
             break
-        some = scope if len(rows) == scope.count else scope.at(rows)
-        keep[rows] = truths(evaluate(part, some), len(rows))
+        some = rows if len(kept) == rows.count else rows.at(kept)
+        keep[kept] = truths(evaluate(part, some), len(kept))
     return keep
 
 
@@ -125,43 +138,45 @@ def scalar_of(value: Any, kind: PropertyType) -> Values:
     arrow = value_type(kind)
     if value is None:
         return pa.scalar(None, arrow)
-    if kind.scalar is Scalar.DATETIME and isinstance(value, dt.datetime):
-        value = (value - EPOCH_MOMENT) // dt.timedelta(milliseconds=1)
+    if isinstance(value, dt.datetime):
+        value = calendar_number(value)
     return pa.scalar(list(value) if isinstance(value, tuple) else value, arrow)
 
 
-def evaluate(expr: ir.Expr, scope: Scope) -> Values:
+def evaluate(expr: ir.Expr, rows: Rows) -> Values:
     """The value of the expression for every row."""
     match expr:
         case ir.Literal() | ir.Param() | ir.Now():
-            return scalar_of(scope.constants.value(expr), expr.type)
+            return scalar_of(rows.constants.value(expr), expr.type)
         case ir.PropertyRef():
-            return scope.value_of(expr.var, expr.prop)
+            return rows.value_of(expr.var, expr.prop)
         case ir.IdRef():
-            return scope.id_of(expr.var)
+            return rows.id_of(expr.var)
         case ir.EndpointRef():
-            return scope.endpoint(expr.var, expr.side)
+            return rows.endpoint(expr.var, expr.side)
         case ir.Compare():
-            return compare(expr.op, evaluate(expr.left, scope), evaluate(expr.right, scope))
+            return compare(expr.op, evaluate(expr.left, rows), evaluate(expr.right, rows))
         case ir.And() | ir.Or() | ir.Not() | ir.IsNull():
-            return _logic(expr, scope)
+            return _logic(expr, rows)
         case ir.InList():
-            return _in_list(expr, scope)
+            return _in_list(expr, rows)
         case ir.ListContains():
-            return _list_contains(evaluate(expr.items, scope), evaluate(expr.needle, scope), scope)
+            return _list_contains(evaluate(expr.items, rows), evaluate(expr.needle, rows), rows)
         case ir.TextContains():
-            return _text(_contains, evaluate(expr.text, scope), evaluate(expr.part, scope), scope)
+            return _text(_contains, evaluate(expr.text, rows), evaluate(expr.part, rows), rows)
         case ir.StartsWith():
-            text, prefix = evaluate(expr.text, scope), evaluate(expr.prefix, scope)
-            return _text(_starts, text, prefix, scope)
-        case ir.Arithmetic() if not scope.count:
+            text, prefix = evaluate(expr.text, rows), evaluate(expr.prefix, rows)
+            return _text(_starts, text, prefix, rows)
+        case ir.Arithmetic() if not rows.count:
             return pa.nulls(0, value_type(expr.type))  # no row, so no error either
         case ir.Arithmetic():
-            return _arithmetic(expr, evaluate(expr.left, scope), evaluate(expr.right, scope))
+            return _arithmetic(expr, evaluate(expr.left, rows), evaluate(expr.right, rows))
+        case ir.FunctionCall():
+            return call(expr, [evaluate(arg, rows) for arg in expr.args])
         case ir.TextMatch() | ir.Bm25() | ir.Nearest() | ir.Rrf():
-            return scope.search(expr)
+            return rows.search(expr)
         case ir.KeyRef() | ir.AggregateRef():
-            return scope.computed(expr)
+            return rows.computed(expr)
         case ir.AggregateCall():
             raise AssertionError("aggregates are computed by the grouping")
 
@@ -175,24 +190,24 @@ def column_of(values: Values, count: int) -> Array:
     return pa.repeat(values, count)
 
 
-def _logic(expr: ir.And | ir.Or | ir.Not | ir.IsNull, scope: Scope) -> Values:
+def _logic(expr: ir.And | ir.Or | ir.Not | ir.IsNull, rows: Rows) -> Values:
     match expr:
         case ir.Not():
-            return pc.invert(evaluate(expr.item, scope))
+            return pc.invert(evaluate(expr.item, rows))
         case ir.IsNull():
-            item = evaluate(expr.item, scope)
+            item = evaluate(expr.item, rows)
             return pc.is_valid(item) if expr.negated else pc.is_null(item)
         case ir.And() | ir.Or():
             name = "and_kleene" if isinstance(expr, ir.And) else "or_kleene"
-            answer = evaluate(expr.items[0], scope)
+            answer = evaluate(expr.items[0], rows)
             for item in expr.items[1:]:
-                answer = pc.call_function(name, [answer, evaluate(item, scope)])
+                answer = pc.call_function(name, [answer, evaluate(item, rows)])
             return answer
 
 
-def _in_list(expr: ir.InList, scope: Scope) -> Values:
-    needle = evaluate(expr.needle, scope)
-    options = scope.constants.value(expr.options)
+def _in_list(expr: ir.InList, rows: Rows) -> Values:
+    needle = evaluate(expr.needle, rows)
+    options = rows.constants.value(expr.options)
     nothing = pa.scalar(None, pa.bool_())
     if options is None:
         return nothing if isinstance(needle, pa.Scalar) else pa.nulls(len(needle), pa.bool_())
@@ -219,10 +234,10 @@ def _in_list(expr: ir.InList, scope: Scope) -> Values:
     return answer
 
 
-def _list_contains(items: Values, needle: Values, scope: Scope) -> Values:
+def _list_contains(items: Values, needle: Values, rows: Rows) -> Values:
     """Membership, row by row: compare every element with its row's needle, then look for a hit."""
-    lists = column_of(items, scope.count)
-    wanted = column_of(needle, scope.count)
+    lists = column_of(items, rows.count)
+    wanted = column_of(needle, rows.count)
     parents = pc.list_parent_indices(lists)
     hits = compare(ir.CompareOp.EQ, pc.list_flatten(lists), wanted.take(parents))
     found = np.zeros(len(lists), dtype=np.bool_)
@@ -240,7 +255,7 @@ def _starts(text: str, prefix: str) -> bool:
     return text.startswith(prefix)
 
 
-def _text(test: Any, text: Values, other: Values, scope: Scope) -> Values:
+def _text(test: Any, text: Values, other: Values, rows: Rows) -> Values:
     """A text predicate; when the second side is a constant Arrow does it for the whole column."""
     if isinstance(other, pa.Scalar) and not isinstance(text, pa.Scalar):
         pattern = other.as_py()
@@ -249,8 +264,8 @@ def _text(test: Any, text: Values, other: Values, scope: Scope) -> Values:
         if test is _starts:
             return pc.starts_with(text, pattern=pattern)
         return pc.match_substring(text, pattern=pattern)
-    texts = column_of(text, scope.count).to_pylist()
-    others = column_of(other, scope.count).to_pylist()
+    texts = column_of(text, rows.count).to_pylist()
+    others = column_of(other, rows.count).to_pylist()
     answers = [
         None if a is None or b is None else test(a, b) for a, b in zip(texts, others, strict=True)
     ]

@@ -1,32 +1,35 @@
-"""Which values are equal in groups, and which comes first: the total order of each type.
+"""Which values are equal in groups, which comes first, and rows in that order.
 
 Null comes first ascending and last descending. NaN is above every number and equal to itself,
 whatever its bits; -0.0 equals 0.0. Text is ordered by code point, a list by its first different
-element, the shorter one first where one begins the other.
+element, the shorter one first where one begins the other. Of an order that is not shown whole, only
+the rows that can be among the first are sorted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from omnigraph.engine.arrow import Array, DataType, pa, pc
+from omnigraph.engine.arrow import Array, DataType, pa, pc, picked
+from omnigraph.storage.lance.columns import equal_floats
 
 Codes = npt.NDArray[np.int64]
+RowNumbers = npt.NDArray[np.int64]
 
 _PADDED_MAX: Final = 1 << 24  # elements; lists of very different lengths are compared one by one
+TOP_ROWS_MIN: Final = 4096  # below this, sorting everything is as fast as finding the first
 
 
 def equal_codes(values: Array) -> Codes:
     """Equal values have equal numbers; null is -1."""
     if pa.types.is_nested(values.type):
         return _list_ranks(values)
-    if pa.types.is_floating(values.type):
-        values = _plain_floats(values)
-    coded = values.dictionary_encode()
+    coded = equal_floats(values).dictionary_encode()
     codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     return np.asarray(codes, dtype=np.int64)
 
@@ -94,12 +97,6 @@ def comparable(values: Array) -> Array:
     return values.cast(pa.int8()) if pa.types.is_boolean(values.type) else values
 
 
-def _plain_floats(values: Array) -> Array:
-    """One 0 and one NaN: Arrow encodes floats by their bits."""
-    values = pc.add(values, pa.scalar(0, values.type))
-    return pc.if_else(pc.is_nan(values), pa.scalar(float("nan"), values.type), values)
-
-
 def _list_ranks(values: Array) -> Codes:
     """Lists by their first different element, the shorter first if there is none; null is -1."""
     there = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
@@ -114,8 +111,8 @@ def _list_ranks(values: Array) -> Codes:
     lists = [
         tuple(items[end - length : end].tolist()) for end, length in zip(ends, lengths, strict=True)
     ]
-    places = {one: rank for rank, one in enumerate(sorted(set(lists)))}
-    ranks[there] = [places[one] for one in lists]
+    places = {items: rank for rank, items in enumerate(sorted(set(lists)))}
+    ranks[there] = [places[items] for items in lists]
     return ranks
 
 
@@ -129,3 +126,123 @@ def _ranked(items: Codes, lengths: npt.NDArray[Any], width: int) -> Codes:
     padded[rows, np.arange(len(items)) - np.repeat(ends - lengths, lengths)] = items
     _, ranks = np.unique(padded.view(f"V{8 * width}").reshape(-1), return_inverse=True)
     return np.asarray(ranks, dtype=np.int64)
+
+
+# --- rows in order -----------------------------------------------------------------------------
+
+
+class Window(msgspec.Struct, frozen=True, kw_only=True):
+    """Which rows of an order are shown: `offset` and `limit`; no limit is None."""
+
+    offset: int = 0
+    limit: int | None = None
+
+    @property
+    def wanted(self) -> int | None:
+        """How many rows are needed from the start; None for all."""
+        return None if self.limit is None else self.offset + self.limit
+
+    @property
+    def whole(self) -> bool:
+        """Whether every row is shown."""
+        return self.limit is None and self.offset == 0
+
+    def of(self, count: int) -> slice:
+        return slice(min(self.offset, count), count if self.wanted is None else self.wanted)
+
+
+class Key(msgspec.Struct, frozen=True):
+    """One sort key: its values for given rows, and its direction."""
+
+    values: Callable[[RowNumbers], Array]
+    descending: bool
+
+
+def order_rows(keys: Sequence[Key], count: int, window: Window) -> RowNumbers:
+    """The row numbers of the window, in order; the first key weighs most."""
+    rows = np.arange(count, dtype=np.int64)
+    if not keys:
+        return rows[window.of(count)]
+    first = keys[0].values(rows)
+    if window.wanted is not None:
+        best = first_rows(first, descending=keys[0].descending, wanted=window.wanted)
+        if len(best) < count:
+            rows, first = best, picked(first, best)
+    rows, runs = _sorted(rows, np.zeros(len(rows), dtype=np.int64), first, keys[0].descending)
+    for key in keys[1:]:
+        tied = _tied(runs)
+        if not len(tied):
+            break
+        rows[tied], deeper = _sorted(rows[tied], runs[tied], key.values(rows[tied]), key.descending)
+        # New runs stay within the old ones, so their numbers may start from each old number.
+        fresh = np.zeros(len(rows), dtype=np.int64)
+        fresh[tied] = deeper
+        _, runs = np.unique(np.stack([runs, fresh]), axis=1, return_inverse=True)
+        runs = np.asarray(runs, dtype=np.int64).reshape(-1)
+    return rows[window.of(len(rows))]
+
+
+def _sorted(
+    rows: RowNumbers,
+    runs: RowNumbers,
+    values: Array,
+    descending: bool,  # noqa: FBT001 - passed on from a key
+) -> tuple[RowNumbers, RowNumbers]:
+    """RowNumbers sorted by value within their runs, and the number of each row's new run."""
+    columns = sortable(values, descending=descending)
+    if len(runs) and runs[0] != runs[-1]:  # runs ascend: otherwise there is only one
+        columns = [runs, *columns]
+    one_key = len(columns) == 1
+    order = np.argsort(columns[0], kind="stable") if one_key else np.lexsort(columns[::-1])
+    changed = np.zeros(len(rows), dtype=np.bool_)
+    for column in columns:
+        here = column[order]
+        changed[1:] |= here[1:] != here[:-1]
+    return rows[order], np.cumsum(changed)
+
+
+def _tied(runs: RowNumbers) -> RowNumbers:
+    """The places that share their run with a neighbour."""
+    same = np.zeros(len(runs), dtype=np.bool_)
+    if len(runs) > 1:
+        pair = runs[1:] == runs[:-1]
+        same[1:] |= pair
+        same[:-1] |= pair
+    return np.flatnonzero(same)
+
+
+def first_rows(values: Array, *, descending: bool, wanted: int) -> RowNumbers:
+    """All rows that may be among the first `wanted` by this key, ties included, in row order."""
+    count = len(values)
+    # Arrow has no order of lists: asked for the first of them, it kills the process.
+    if count < TOP_ROWS_MIN or wanted * 2 >= count or pa.types.is_nested(values.type):
+        return np.arange(count, dtype=np.int64)
+    missing = values.is_null().to_numpy(zero_copy_only=False)
+    nulls = np.flatnonzero(missing)
+    if not descending and len(nulls) >= wanted:
+        return nulls
+    left = wanted if descending else wanted - len(nulls)
+    there = np.flatnonzero(~missing)
+    if left >= len(there):
+        return np.arange(count, dtype=np.int64)
+    best = there[_best(values.filter(values.is_valid()), descending=descending, wanted=left)]
+    return best if descending or not len(nulls) else np.sort(np.concatenate([nulls, best]))
+
+
+def _best(values: Array, *, descending: bool, wanted: int) -> RowNumbers:
+    if wanted == 0:
+        return np.empty(0, dtype=np.int64)
+    if is_number(values.type):
+        numbers = values.to_numpy(zero_copy_only=False)
+        if not (numbers.dtype.kind == "f" and np.isnan(numbers).any()):
+            place = len(numbers) - wanted if descending else wanted - 1
+            edge = np.partition(numbers, place)[place]
+            return np.flatnonzero(numbers >= edge if descending else numbers <= edge)
+        return np.arange(len(numbers), dtype=np.int64)
+    values = comparable(values)
+    direction = "descending" if descending else "ascending"
+    table = pa.table({"key": values})
+    chosen = pc.select_k_unstable(table, k=wanted, sort_keys=[("key", direction)])
+    edge = values[chosen[-1].as_py()]
+    keep = pc.greater_equal(values, edge) if descending else pc.less_equal(values, edge)
+    return np.flatnonzero(keep.to_numpy(zero_copy_only=False))

@@ -15,19 +15,20 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from omnigraph.compiler.query import ir
 from omnigraph.engine.expr.compare import SWAPPED
 from omnigraph.engine.expr.evaluate import Constant, Constants, can_fail, conjuncts, is_constant
-from omnigraph.model.schema import FLOATS, INTEGERS, NUMBERS, PropertyType, Scalar
-from omnigraph.model.values import EPOCH_MOMENT, F32_MAX, INTEGER_BOUNDS, nearest_f32
-from omnigraph.storage import sql
+from omnigraph.model.schema import CALENDAR, FLOATS, INTEGERS, NUMBERS, PropertyType, Scalar
+from omnigraph.model.values import INTEGER_BOUNDS, fits_f32, moment_at, nearest_f32
+from omnigraph.storage.lance import sql
 
 LISTED_MAX: Final = 1_000  # values of one IN; more are compared here
 
-_PLAIN: Final = frozenset({Scalar.STRING, Scalar.BOOL, Scalar.DATE, Scalar.DATETIME})
+_PLAIN: Final = CALENDAR | {Scalar.STRING, Scalar.BOOL}
 _OPPOSITE: Final[Mapping[ir.CompareOp, ir.CompareOp]] = {
     ir.CompareOp.EQ: ir.CompareOp.NE,
     ir.CompareOp.NE: ir.CompareOp.EQ,
@@ -39,8 +40,7 @@ _OPPOSITE: Final[Mapping[ir.CompareOp, ir.CompareOp]] = {
 _EQUALITIES: Final = (ir.CompareOp.EQ, ir.CompareOp.NE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PushDown:
+class PushDown(msgspec.Struct, frozen=True, kw_only=True):
     """How conditions are shared out: storage keeps the rows of `where` (None: all), and of those
     the answer is where all of `rest` are true."""
 
@@ -48,8 +48,7 @@ class PushDown:
     rest: tuple[ir.Expr, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sieve:
+class Sieve(msgspec.Struct, frozen=True, kw_only=True):
     """SQL that is true wherever a condition is; `exact`: and nowhere else."""
 
     where: str
@@ -113,7 +112,7 @@ def _listed(
         lowest, highest = INTEGER_BOUNDS[scalar]
         fits = all(type(value) is int and lowest <= value <= highest for value in values)
         return (name, values) if fits else None
-    same = scalar is kind.scalar and scalar in (Scalar.STRING, Scalar.DATE)
+    same = scalar is kind.scalar and all(type(value) in (str, dt.date) for value in values)
     return (name, values) if same else None
 
 
@@ -268,8 +267,7 @@ def _float(scalar: Scalar, value: float) -> float | None:
     number = nearest_f32(value) if scalar is Scalar.F32 else float(value)
     if isinstance(value, int):  # compared as it is, so it must be a float of the column
         return number if number == value else None
-    beyond = scalar is Scalar.F32 and math.isfinite(number) and abs(number) > F32_MAX
-    return None if beyond else number
+    return None if scalar is Scalar.F32 and not fits_f32(number) else number
 
 
 def _in_list(expr: ir.InList, constants: Constants, *, wanted: bool) -> Sieve | None:
@@ -315,8 +313,8 @@ def _option(value: Any, scalar: Scalar, given: Scalar) -> str | None:
 def _literal(value: Any, scalar: Scalar, given: Scalar) -> str | None:
     if scalar is not given or scalar not in _PLAIN:
         return None
-    if scalar is Scalar.DATETIME and isinstance(value, int):
-        value = EPOCH_MOMENT + dt.timedelta(milliseconds=value)
+    if scalar in CALENDAR and isinstance(value, int):
+        value = moment_at(value)
     return sql.literal(value)
 
 

@@ -1,4 +1,4 @@
-"""Upkeep that runs by itself: small fragments are folded before reads suffer from them.
+"""Upkeep that runs by itself: small fragments are compacted before reads suffer from them.
 
 It looks at what a write left behind, and works in a thread of its own beside readers and writers.
 It never fails anything: what goes wrong is logged, and the next write looks again.
@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from omnigraph.engine.core import Core, OpenMode
 from omnigraph.engine.maintain.optimize import Work, optimize
@@ -21,12 +22,11 @@ from omnigraph.model.limits import AUTO_FRAGMENTS_MAX
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MaintenancePolicy:
+class MaintenancePolicy(msgspec.Struct, frozen=True, kw_only=True):
     """When a table is looked after without being asked.
 
-    More small fragments than this are folded, and the indexes of keys and ends extended over them.
-    Full-text and vector indexes are left to `optimize`.
+    More small fragments than this are compacted, and the indexes of keys and ends extended over
+    them. Full-text and vector indexes are left to `optimize`.
     """
 
     small_fragments_max: int = AUTO_FRAGMENTS_MAX
@@ -82,8 +82,8 @@ class AutoMaintenance:
             if self._seen.get(key) == entry or not after.branch.owns(entry.branch):
                 continue
             self._seen[key] = entry
-            wear = self._core.rooms.tables.open(entry).wear()
-            if wear.small_fragments > policy.small_fragments_max:
+            fragmentation = self._core.store.tables.open(entry).fragmentation()
+            if fragmentation.small_fragments > policy.small_fragments_max:
                 due.add(key)
         return frozenset(due)
 

@@ -10,24 +10,35 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+import msgspec
+from msgspec.structs import replace
+
+from omnigraph.engine.arguments import AGE_OR_NONE, FLAG, INT, INT_OR_NONE, require
 from omnigraph.engine.core import Core
-from omnigraph.engine.maintain.orphans import Reclaim, end_retired, reclaim
 from omnigraph.engine.maintain.retention import Policy, Survey, survey
 from omnigraph.errors import InputError, NotFoundError, OmnigraphError
+from omnigraph.model.graph import Branch
 from omnigraph.model.limits import (
     GRACE_MS,
+    LEASE_WAIT_MS_MAX,
     MAINTENANCE_CONCURRENCY,
     RECOVERY_FLOOR_VERSIONS,
     STAGED_SAFE_AGE_MS,
 )
 from omnigraph.model.steps import Step
+from omnigraph.model.structs import JsonStruct
+from omnigraph.storage.lance.line import Collected, Line
 from omnigraph.storage.layout import DESCENT, MANIFEST
-from omnigraph.storage.presence import Presence
-from omnigraph.storage.retention import Collected
+from omnigraph.storage.manifest.history import Descent, contracted, parents_of
+from omnigraph.storage.manifest.ref_files import Kept
+from omnigraph.storage.objects.lease import Lease
+from omnigraph.storage.objects.local import collect_drafts
+from omnigraph.storage.objects.lock_files import Presence
 
 logger = logging.getLogger(__name__)
 
@@ -35,22 +46,13 @@ Age = timedelta | int | float
 _UNREADABLE = "cannot be read: what it may need was kept"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CleanupStats:
+class CleanupStats(JsonStruct, frozen=True, kw_only=True):
     """What went of one table, over all its branches; `error` if something could not."""
 
     type_key: str
     bytes_removed: int = 0
     old_versions_removed: int = 0
     error: str | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        body: dict[str, Any] = {
-            "type_key": self.type_key,
-            "bytes_removed": self.bytes_removed,
-            "old_versions_removed": self.old_versions_removed,
-        }
-        return body if self.error is None else {**body, "error": self.error}
 
     def plus(self, more: Collected) -> CleanupStats:
         return replace(
@@ -60,8 +62,7 @@ class CleanupStats:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CleanupReport:
+class CleanupReport(msgspec.Struct, frozen=True, kw_only=True):
     """What went, or with `preview` what would go."""
 
     uri: str
@@ -97,8 +98,7 @@ class CleanupReport:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cleanup:
+class Cleanup(msgspec.Struct, frozen=True, kw_only=True):
     """What to keep, and how to go about it."""
 
     keep_versions: int | None = None
@@ -151,6 +151,13 @@ def _unread(found: Survey) -> Iterable[tuple[str, str]]:
 
 
 def _require_policy(how: Cleanup) -> None:
+    require(INT_OR_NONE, keep_versions=how.keep_versions)
+    require(AGE_OR_NONE, older_than=how.older_than, grace=how.grace)
+    require(FLAG, preview=how.preview)
+    require(INT, concurrency=how.concurrency)
+    for name, age in (("older_than", how.older_than), ("grace", how.grace)):
+        if age is not None and not abs(_seconds(age)) <= timedelta.max.total_seconds():
+            raise InputError(f"{name} is no length of time: {age}", argument=name)
     if how.keep_versions is None and how.older_than is None:
         raise InputError("cleanup requires at least one of keep_versions or older_than")
     if how.keep_versions is not None and how.keep_versions < 1:
@@ -168,8 +175,11 @@ def _warnings(how: Cleanup) -> Iterable[str]:
 
 
 def _us(age: Age) -> int:
-    seconds = age.total_seconds() if isinstance(age, timedelta) else age
-    return round(seconds * 1_000_000)
+    return round(_seconds(age) * 1_000_000)
+
+
+def _seconds(age: Age) -> float:
+    return age.total_seconds() if isinstance(age, timedelta) else age
 
 
 def _grace_us(how: Cleanup, *, alone: bool) -> int:
@@ -189,7 +199,7 @@ def _prune_manifest(core: Core, found: Survey, *, preview: bool) -> CleanupStats
     stats = CleanupStats(type_key=MANIFEST)
     for branch_id, versions in found.unwanted.items():
         try:
-            removed, size = core.rooms.manifests.datasets.drop_versions(
+            removed, size = core.store.manifests.datasets.drop_versions(
                 branch_id, versions, preview=preview
             )
             stats = stats.plus(Collected(versions=removed, bytes=size))
@@ -229,7 +239,7 @@ def _collect_tables(core: Core, found: Survey, how: Cleanup) -> tuple[CleanupSta
 def _collect_line(
     core: Core, found: Survey, line: tuple[str, str | None], *, preview: bool
 ) -> Collected:
-    tables = core.rooms.tables
+    tables = core.store.tables
     pinned = found.pinned(line)
     stored = tables.versions(*line)
     # What lies above every pin is a write that is being made, or drift: none of ours.
@@ -240,3 +250,218 @@ def _collect_line(
     collected = tables.collect(*line, unwanted)
     core.world.steps.reach(Step.CLEANUP_VERSIONS_COLLECTED)
     return collected
+
+
+# --- what nobody refers to ---------------------------------------------------------------------
+
+# Lines of tables and of the manifest that no live branch has any more. They come from a branch
+# that was deleted (or never came to be) while its writer or its deletion died, and from a first
+# write on a branch that made its line and then failed. Each is looked at again under the lease of
+# the branch it belongs to, children go before what they stand on, and whatever somebody may be
+# about to use stays until it is old.
+
+
+_FOLDERS = ("nodes", "edges")
+
+
+class Reclaim(msgspec.Struct, frozen=True, kw_only=True):
+    """What counts as abandoned: nothing younger than `before_us` that somebody may still use."""
+
+    before_us: int
+    preview: bool
+
+
+class Reclaimed(msgspec.Struct, frozen=True, kw_only=True):
+    """What went, as (table or `__manifest`, line), and what could not."""
+
+    reclaimed: tuple[tuple[str, str], ...] = ()
+    failures: tuple[tuple[str, str], ...] = ()
+
+
+def reclaim(core: Core, found: Survey, how: Reclaim) -> Reclaimed:
+    """Drop every line that nobody needs, whatever the retention."""
+    if found.unreadable:
+        return Reclaimed()  # what an unreadable branch needs is not known: next time
+    done: list[tuple[str, str]] = []
+    failures: list[tuple[str, str]] = []
+    for location in _locations(core, found):
+        owner = found.table_keys.get(location, location)
+        try:
+            done += ((owner, line) for line in _reclaim_table(core, found, location, how))
+        except OmnigraphError as cause:
+            logger.warning("not reclaimed", extra={"table": owner, "why": cause.message})
+            failures.append((owner, cause.message))
+    try:
+        done += ((MANIFEST, line) for line in _reclaim_manifest(core, how))
+    except OmnigraphError as cause:
+        failures.append((MANIFEST, cause.message))
+    if not how.preview:
+        _reclaim_control_files(core, how)
+    return Reclaimed(reclaimed=tuple(done), failures=tuple(failures))
+
+
+def _reclaim_control_files(core: Core, how: Reclaim) -> None:
+    """Locks of branches that are gone, and what killed writers left half written: a few bytes
+    each, but one for every branch there ever was."""
+    living = {branch.id for branch in core.store.refs.list() if branch.id is not None}
+    locks = core.store.leases.collect(living)
+    drafts = 0
+    if core.root.local_path is not None:
+        # A live draft is there for milliseconds, also of a thread of our own.
+        quiet_us = core.world.clock.now_us() - GRACE_MS * 1000
+        before_us = min(how.before_us, quiet_us)
+        drafts = collect_drafts(Path(core.root.local_path), before_us=before_us)
+    if locks or drafts:
+        core.world.steps.reach(Step.CLEANUP_CONTROL_FILES_REMOVED)
+        logger.info("removed control files", extra={"locks": locks, "drafts": drafts})
+
+
+def end_retired(core: Core, found: Survey) -> None:
+    """Let go of deleted branches that no merge needs any more: from here on they are orphans.
+
+    Who descends from whom outlasts them, so it is written down first, and no more of it than the
+    commits left refer to.
+    """
+    retired, files = found.retired, core.store.manifests.retired
+    if found.unreadable or retired.problem is not None:
+        return  # what an unreadable branch has merged is not known: next time
+    if not (retired.ended or retired.kept):
+        return
+    staying = (*core.store.refs.list(), *retired.needed)
+    left = _parents(core, staying)
+    going = {**retired.kept, **_parents(core, retired.ended)}
+    forgotten = {one: going[one] for one in going.keys() - left.keys()}
+    short = contracted(left, forgotten, bases=retired.bases)
+
+    def changed(now: Kept) -> Kept:
+        # What others wrote down since the survey is none of ours, and a commit that a branch has
+        # stays, because that branch may be on its way out.
+        return {
+            **{one: now[one] for one in now if one not in retired.kept or one in left},
+            **short,
+        }
+
+    files.change_descent(changed)
+    core.world.steps.reach(Step.CLEANUP_DESCENT_KEPT)
+    for branch in retired.ended:
+        assert branch.id is not None, "main is never retired"
+        files.end(branch.id)
+        core.world.steps.reach(Step.CLEANUP_RETIRED_ENDED)
+
+
+def _parents(core: Core, branches: Iterable[Branch]) -> dict[str, tuple[str, ...]]:
+    rows = Descent(core.store.manifests, branches).rows()
+    return {one: parents_of(row) for one, row in rows.items()}
+
+
+def _locations(core: Core, found: Survey) -> list[str]:
+    stored = {
+        "/".join(key.split("/")[:2])
+        for folder in _FOLDERS
+        for key in core.store.objects.list_keys(folder)
+        if key.count("/") > 1
+    }
+    return sorted(stored | found.table_keys.keys())
+
+
+# --- tables ----------------------------------------------------------------------------------
+
+
+def _reclaim_table(core: Core, found: Survey, location: str, how: Reclaim) -> list[str]:
+    if not any(location == at for at, _ in found.lines):
+        return _reclaim_whole(core, location, how)
+    lines = core.store.tables.lines(location)
+    needed = {branch for at, branch in found.lines if at == location and branch is not None}
+    needed |= _ancestors(needed, lines)
+    order = children_first(lines.keys() - needed, lines)
+    return [line for line in order if _drop_line(core, location, line, lines[line], how)]
+
+
+def _reclaim_whole(core: Core, location: str, how: Reclaim) -> list[str]:
+    """A table that no kept snapshot knows: of a type that is gone, or of one being made."""
+    try:
+        written_us = core.store.tables.last_written_us(location)
+    except NotFoundError:
+        written_us = 0
+    if written_us > how.before_us:
+        return []
+    if not how.preview:
+        core.store.drop_table(location)
+        core.world.steps.reach(Step.CLEANUP_FORK_RECLAIMED)
+    return [location]
+
+
+def _drop_line(core: Core, location: str, line: str, facts: Line, how: Reclaim) -> bool:
+    owner_id = line.partition("__")[0]
+
+    def is_needed() -> bool:
+        manifests = core.store.manifests
+        owner = manifests.refs.of_id(owner_id) or manifests.retired.of_id(owner_id)
+        if owner is None:
+            return False
+        entries = manifests.head(owner).datasets
+        if any((entry.location, entry.branch) == (location, line) for entry in entries):
+            return True
+        # A writer makes its line, prepares without the lease, and comes back to use it.
+        return facts.created_at is None or facts.created_at > how.before_us
+
+    def drop(_: Lease) -> bool:
+        if is_needed():
+            return False
+        core.store.tables.drop_branch(location, line)
+        core.world.steps.reach(Step.CLEANUP_FORK_RECLAIMED)
+        return True
+
+    if how.preview:
+        return not is_needed()
+    # A line of a migrated graph has the name of its branch, and names may hold what paths must not.
+    name = quote(owner_id, safe="")
+    return core.store.leases.holding(name, drop, wait_ms=LEASE_WAIT_MS_MAX)
+
+
+def _ancestors(needed: Iterable[str], lines: Mapping[str, Line]) -> set[str]:
+    """The lines that needed ones stand on."""
+    found: set[str] = set()
+    for line in needed:
+        parent = lines[line].parent if line in lines else None
+        while parent is not None and parent not in found:
+            found.add(parent)
+            parent = lines[parent].parent if parent in lines else None
+    return found
+
+
+def children_first(names: Iterable[str], lines: Mapping[str, Line]) -> list[str]:
+    """Lines in an order in which each comes before the one it was made from."""
+
+    def depth(name: str) -> int:
+        steps, parent = 0, lines[name].parent
+        while parent is not None and steps <= len(lines):
+            steps, parent = steps + 1, lines[parent].parent if parent in lines else None
+        return steps
+
+    return sorted(names, key=lambda name: (-depth(name), name))
+
+
+# --- the manifest ----------------------------------------------------------------------------
+
+
+def _reclaim_manifest(core: Core, how: Reclaim) -> list[str]:
+    datasets = core.store.manifests.datasets
+    lines = core.store.tables.lines(MANIFEST)
+    standing = (*core.store.refs.list(), *core.store.manifests.retired.branches())
+    live = {branch.id for branch in standing if branch.id is not None}
+    needed = live | _ancestors(live, lines)
+    gone: list[str] = []
+    for line in children_first(lines.keys() - needed, lines):
+        made_us = lines[line].created_at
+        # A branch is forked first and gets its name then: a young one may be about to.
+        if made_us is not None and made_us > how.before_us:
+            continue
+        # In this order: a branch that is being deleted is retired before it loses its name.
+        if core.store.manifests.refs.of_id(line) or core.store.manifests.retired.of_id(line):
+            continue
+        if not how.preview:
+            datasets.drop(line)
+            core.world.steps.reach(Step.CLEANUP_FORK_RECLAIMED)
+        gone.append(line)
+    return gone

@@ -1,27 +1,28 @@
-"""`health`: how worn a graph is, and what would help. Reads little and writes nothing."""
+"""`health`: what shape a graph is in, and what would help. Reads little and writes nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from omnigraph.engine.core import Core
-from omnigraph.engine.maintain.indexes import index_specs
+from omnigraph.engine.maintain.optimize import index_specs
 from omnigraph.engine.maintain.retention import Policy, Survey, survey
 from omnigraph.errors import CorruptGraphError, NotFoundError, OmnigraphError
 from omnigraph.model.graph import MAIN, TableEntry
 from omnigraph.model.limits import AUTO_FRAGMENTS_MAX
-from omnigraph.storage.indexes import IndexInfo, IndexSpec
-from omnigraph.storage.table import Table
+from omnigraph.model.structs import JsonStruct
+from omnigraph.storage.table.index import IndexInfo, IndexSpec
+from omnigraph.storage.table.table import Table
 
 _UNINDEXED_SHARE_MAX = 0.1
 _DELETED_SHARE_MAX = 0.1
 _RECLAIMABLE_SHARE_MAX = 0.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexHealth:
+class IndexHealth(JsonStruct, frozen=True, kw_only=True):
     """One index of a table: how many rows it does not cover, and in how many parts it is."""
 
     name: str
@@ -30,18 +31,8 @@ class IndexHealth:
     rows_unindexed: int
     segments: int
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "property": self.property,
-            "kind": self.kind,
-            "rows_unindexed": self.rows_unindexed,
-            "segments": self.segments,
-        }
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableHealth:
+class TableHealth(JsonStruct, frozen=True, kw_only=True):
     """One table. `bytes_reclaimable` is what a cleanup that keeps only heads would free."""
 
     type_key: str
@@ -57,25 +48,8 @@ class TableHealth:
     published_dataset_version: int
     lance_head_version: int
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "type_key": self.type_key,
-            "entity_count": self.entity_count,
-            "deleted_rows": self.deleted_rows,
-            "fragments": self.fragments,
-            "small_fragments": self.small_fragments,
-            "indexes": [one.to_json() for one in self.indexes],
-            "missing_indexes": list(self.missing_indexes),
-            "versions": self.versions,
-            "bytes_live": self.bytes_live,
-            "bytes_reclaimable": self.bytes_reclaimable,
-            "published_dataset_version": self.published_dataset_version,
-            "lance_head_version": self.lance_head_version,
-        }
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HealthReport:
+class HealthReport(msgspec.Struct, frozen=True, kw_only=True):
     """A branch's tables, the manifest's versions, unfinished writes, and advice in words."""
 
     uri: str
@@ -107,11 +81,11 @@ def health(core: Core, branch: str = MAIN) -> HealthReport:
     """Look at every table of a branch."""
     snapshot = core.head(branch)
     catalog = core.catalog(snapshot)
-    pending = core.rooms.sidecars.operation_ids()
+    pending = core.recovery.sidecars.operation_ids()
     found = _needs(core)
     datasets: list[TableHealth] = []
-    damage = [f"branch '{ref.name}': {ref.problem}" for ref in core.rooms.refs.unreadable()]
-    damage += [*_damaged_branches(core), *core.rooms.audit.problems()]
+    damage = [f"branch '{ref.name}': {ref.problem}" for ref in core.store.refs.unreadable()]
+    damage += [*_damaged_branches(core), *core.recovery.audit.problems()]
     for key, entry in snapshot.entries.items():
         try:
             datasets.append(_table(core, entry, index_specs(catalog.type_of(key)), found))
@@ -121,7 +95,7 @@ def health(core: Core, branch: str = MAIN) -> HealthReport:
         uri=core.root.uri,
         branch=branch,
         datasets=tuple(datasets),
-        manifest_versions=len(core.rooms.manifests.datasets.versions(snapshot.branch.id)),
+        manifest_versions=len(core.store.manifests.datasets.versions(snapshot.branch.id)),
         pending_recoveries=pending,
         advice=(*(f"damaged: {one}" for one in damage), *_advice(datasets, pending)),
         damage=tuple(damage),
@@ -129,9 +103,9 @@ def health(core: Core, branch: str = MAIN) -> HealthReport:
 
 
 def _damaged_branches(core: Core) -> Iterator[str]:
-    for branch in core.rooms.refs.list():
+    for branch in core.store.refs.list():
         try:
-            core.rooms.manifests.head(branch)
+            core.store.manifests.head(branch)
         except CorruptGraphError as cause:
             yield f"branch '{branch.name}': {cause.message}"
         except NotFoundError:
@@ -150,21 +124,21 @@ def _needs(core: Core) -> Survey | None:
 def _table(
     core: Core, entry: TableEntry, declared: Sequence[IndexSpec], found: Survey | None
 ) -> TableHealth:
-    tables = core.rooms.tables
+    tables = core.store.tables
     table = tables.open(entry)
-    wear = table.wear()
+    fragmentation = table.fragmentation()
     indexes = table.indexes()
     stored = tables.versions(entry.location, entry.branch)
     return TableHealth(
         type_key=entry.table_key,
-        entity_count=wear.rows,
-        deleted_rows=wear.deleted,
-        fragments=wear.fragments,
-        small_fragments=wear.small_fragments,
+        entity_count=fragmentation.rows,
+        deleted_rows=fragmentation.deleted,
+        fragments=fragmentation.fragments,
+        small_fragments=fragmentation.small_fragments,
         indexes=tuple(_index(one) for one in indexes),
         missing_indexes=_missing(table, declared, indexes),
         versions=len(stored),
-        bytes_live=wear.bytes,
+        bytes_live=fragmentation.bytes,
         bytes_reclaimable=_reclaimable(core, entry, stored, found),
         published_dataset_version=entry.version,
         lance_head_version=stored[-1],
@@ -198,7 +172,7 @@ def _reclaimable(core: Core, entry: TableEntry, stored: Sequence[int], found: Su
     line = (entry.location, entry.branch)
     pinned = found.pinned(line)
     unwanted = [one for one in stored if one < entry.version and one not in pinned]
-    return core.rooms.tables.preview_collect(*line, unwanted).bytes
+    return core.store.tables.preview_collect(*line, unwanted).bytes
 
 
 def _advice(datasets: Sequence[TableHealth], pending: Sequence[str]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""`optimize` and `ensure_indices`: fold fragments, extend indexes, publish once.
+"""`optimize` and `ensure_indices`: compact fragments, extend indexes, publish once.
 
 The long part happens beside the writers: tables are planned and rewritten on one snapshot without
 any lease. Then one ordinary write, with its sidecar, shows the result of all tables at once; what
@@ -10,20 +10,25 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
+import msgspec
+from msgspec.structs import replace
+
+from omnigraph.engine.arguments import CALL_OR_NONE, INT, require
 from omnigraph.engine.core import Core, OpenMode
-from omnigraph.engine.maintain.indexes import cheap_specs, index_specs
 from omnigraph.errors import ConflictError, IntegrityError, OmnigraphError
 from omnigraph.model.changeset import WriterKind
 from omnigraph.model.graph import MAIN, Branch, Commit, Snapshot, TableEntry, type_words
 from omnigraph.model.limits import LEASE_WAIT_MS_MAX, MAINTENANCE_CONCURRENCY
-from omnigraph.model.schema import Catalog
-from omnigraph.storage.lease import Lease
-from omnigraph.storage.table import Table
-from omnigraph.storage.upkeep import StagedUpkeep, UpkeepPlan, UpkeepTask, UpkeepWork
-from omnigraph.storage.writer import Intent, Prepared, WriteContext
+from omnigraph.model.schema import Catalog, EdgeType, EntityType, NodeType, Property, Scalar
+from omnigraph.model.structs import HidingStruct, JsonStruct
+from omnigraph.storage.commit.prepared import Intent, Prepared
+from omnigraph.storage.commit.writer import WriteContext
+from omnigraph.storage.objects.lease import Lease
+from omnigraph.storage.table.index import IndexKind, IndexSpec
+from omnigraph.storage.table.table import Table
+from omnigraph.storage.table.upkeep import StagedUpkeep, UpkeepPlan, UpkeepTask, UpkeepWork
 
 logger = logging.getLogger(__name__)
 
@@ -35,19 +40,14 @@ RunTasks = Callable[[Table, Sequence[UpkeepTask]], Sequence[Any]]
 Progress = Callable[[str, int, int], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PendingProperty:
+class PendingProperty(JsonStruct, frozen=True, kw_only=True):
     """An index that a schema declares and that cannot be built yet."""
 
     property: str
     reason: str
 
-    def to_json(self) -> dict[str, str]:
-        return {"property": self.property, "reason": self.reason}
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OptimizeStats:
+class OptimizeStats(JsonStruct, frozen=True, kw_only=True):
     """What happened to one table. `skipped` and `error` say why nothing did."""
 
     type_key: str
@@ -60,22 +60,8 @@ class OptimizeStats:
     pending_indexes: tuple[PendingProperty, ...] = ()
     error: str | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        body: dict[str, Any] = {
-            "type_key": self.type_key,
-            "fragments_removed": self.fragments_removed,
-            "fragments_added": self.fragments_added,
-            "committed": self.committed,
-            "skipped": self.skipped,
-            "published_dataset_version": self.published_dataset_version,
-            "lance_head_version": self.lance_head_version,
-            "pending_indexes": [one.to_json() for one in self.pending_indexes],
-        }
-        return body if self.error is None else {**body, "error": self.error}
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OptimizeReport:
+class OptimizeReport(msgspec.Struct, frozen=True, kw_only=True):
     """What happened to a branch; `commit` is None if there was nothing to do."""
 
     uri: str
@@ -96,8 +82,7 @@ class OptimizeReport:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class Work(msgspec.Struct, frozen=True, kw_only=True):
     """How to work: how much at once, what runs the tasks, and who hears of the progress."""
 
     depth: Depth = "full"
@@ -108,13 +93,14 @@ class Work:
     progress: Progress | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Done:
+class _Done(HidingStruct, frozen=True, kw_only=True):
     """One table after the long part."""
 
+    UNSHOWN: ClassVar[frozenset[str]] = frozenset({"work", "table"})
+
     stats: OptimizeStats
-    work: UpkeepWork | None = field(default=None, repr=False)
-    table: Table | None = field(default=None, repr=False)
+    work: UpkeepWork | None = None
+    table: Table | None = None
 
 
 def optimize(core: Core, branch: str = MAIN, how: Work | None = None) -> OptimizeReport:
@@ -123,7 +109,7 @@ def optimize(core: Core, branch: str = MAIN, how: Work | None = None) -> Optimiz
 
 
 def ensure_indices(core: Core, branch: str = MAIN, how: Work | None = None) -> OptimizeReport:
-    """Build and extend what the schema declares, without folding anything."""
+    """Build and extend what the schema declares, without compacting anything."""
     how = replace(how or Work(), depth="indexes")
     return _maintain(core, branch, WriterKind.ENSURE_INDICES, how)
 
@@ -142,9 +128,11 @@ def require_settled(core: Core, doing: str) -> None:
 
 def _maintain(core: Core, name: str, kind: WriterKind, how: Work) -> OptimizeReport:
     core.require_writable()
+    require(INT, concurrency=how.concurrency)
+    require(CALL_OR_NONE, progress=how.progress)
     require_settled(core, "optimize" if kind is WriterKind.OPTIMIZE else "ensure_indices")
     branch = core.branch(name)
-    snapshot = core.rooms.manifests.head(branch)
+    snapshot = core.store.manifests.head(branch)
     keys = sorted(how.keys & snapshot.entries.keys() if how.keys is not None else snapshot.entries)
     done = _in_parallel(core, branch, snapshot, keys, how)
     staged, after = _publish(core, branch, kind, done)
@@ -203,7 +191,7 @@ def _one_table(core: Core, branch: Branch, entry: TableEntry, catalog: Catalog, 
     head = drifted_head(core, branch, entry)
     if head is not None:
         return _Done(stats=replace(stats, skipped=DRIFT, lance_head_version=head))
-    table = core.rooms.tables.open_alone(entry)
+    table = core.store.tables.open_alone(entry)
     plan = _plan(table, catalog, how)
     stats = replace(
         stats,
@@ -224,7 +212,7 @@ def _plan(table: Table, catalog: Catalog, how: Work) -> UpkeepPlan:
         return table.plan_upkeep(cheap_specs(entity), tiered=True)
     return table.plan_upkeep(
         index_specs(entity),
-        fold=how.depth == "full",
+        compact=how.depth == "full",
         check_indexes=True,
         drop_undeclared=True,
         index_task_rows=how.index_task_rows,
@@ -241,18 +229,18 @@ def drifted_head(core: Core, branch: Branch, entry: TableEntry) -> int | None:
 
     A writer at work is ahead for a moment, so a suspicion is looked at again under the lease.
     """
-    tables = core.rooms.tables
+    tables = core.store.tables
     if tables.head_version(entry.location, entry.branch) == entry.version:
         return None
 
     def look(_: Lease | None) -> tuple[TableEntry, int] | None:
-        fresh = core.rooms.manifests.head(branch).entries.get(entry.table_key)
+        fresh = core.store.manifests.head(branch).entries.get(entry.table_key)
         if fresh is None or fresh.location != entry.location or fresh.branch != entry.branch:
             return None
         return fresh, tables.head_version(fresh.location, fresh.branch)
 
     if core.mode is OpenMode.READ_WRITE:
-        found = core.rooms.leases.holding(branch.id, look, wait_ms=LEASE_WAIT_MS_MAX)
+        found = core.store.leases.holding(branch.id, look, wait_ms=LEASE_WAIT_MS_MAX)
     else:
         found = look(None)
     if found is None:
@@ -275,18 +263,18 @@ def drifted_head(core: Core, branch: Branch, entry: TableEntry) -> int | None:
 def _publish(
     core: Core, branch: Branch, kind: WriterKind, done: Mapping[str, _Done]
 ) -> tuple[dict[str, StagedUpkeep], Snapshot | None]:
-    staged: dict[str, StagedUpkeep] = {}
+    staged: dict[str, StagedUpkeep] = {}  # by the last try, also if that was refused
 
-    def prepare(context: WriteContext) -> Prepared | None:
+    def prepare(context: WriteContext) -> tuple[Prepared, None]:
         staged.clear()
         staged.update(_fitted(context, done))
-        return Prepared(staged=tuple(one.write for one in staged.values()))
+        return Prepared(staged=tuple(one.write for one in staged.values())), None
 
     if not any(one.work for one in done.values()):
         return {}, None
     landed: dict[str, StagedUpkeep] = {}
     try:
-        after = core.write(Intent(branch=branch, kind=kind), prepare)
+        after, _ = core.write(Intent(branch=branch, kind=kind), prepare)
         landed = staged if after is not None else {}
     except ConflictError:
         if _nothing_moved(core, staged):
@@ -302,11 +290,11 @@ def _nothing_moved(core: Core, staged: Mapping[str, StagedUpkeep]) -> bool:
     A file that a version names must stay: recovery may still publish that version. What is left
     behind in doubt is found by `cleanup` when it is old.
     """
-    if core.rooms.sidecars.operation_ids():
+    if core.recovery.sidecars.operation_ids():
         return False
     writes = [one.write for one in staged.values()]
     return all(
-        core.rooms.tables.is_head(one.location, one.branch, one.pinned_version) for one in writes
+        core.store.tables.is_head(one.location, one.branch, one.pinned_version) for one in writes
     )
 
 
@@ -347,3 +335,70 @@ def _final(done: _Done, staged: StagedUpkeep | None, after: Snapshot | None) -> 
         published_dataset_version=version,
         lance_head_version=version,
     )
+
+
+# --- which indexes a schema means --------------------------------------------------------------
+
+# Indexes are derived: reads are right without any.
+
+
+# Phrases need the places of words; folding and stop words are as the engine's own search has them.
+_TEXT: Mapping[str, Any] = {
+    "with_position": True,
+    "base_tokenizer": "simple",
+    "stem": False,
+    "remove_stop_words": False,
+}
+_VECTOR: Mapping[str, Any] = {"metric": "cosine"}
+_CHEAP: frozenset[IndexKind] = frozenset({"btree"})
+
+
+def index_specs(entity: NodeType | EdgeType) -> tuple[IndexSpec, ...]:
+    """Every index that a type should have.
+
+    `id`, and the ends of edges, always have one. Keys, unique and indexed properties have a B-tree,
+    indexed free text a full-text index beside it, and indexed vectors a vector index. Lists and
+    blobs have none.
+    """
+    found = [_spec(column, "btree") for column in _always(entity)]
+    for name in _declared(entity):
+        prop = entity.by_name.get(name)
+        if prop is not None:
+            found += [_spec(name, kind) for kind in _kinds(prop, indexed=_is_indexed(entity, name))]
+    return tuple({spec.name: spec for spec in found}.values())
+
+
+def cheap_specs(entity: NodeType | EdgeType) -> tuple[IndexSpec, ...]:
+    """Those that are quick to extend, for upkeep that runs beside the writers."""
+    return tuple(spec for spec in index_specs(entity) if spec.kind in _CHEAP)
+
+
+def _always(entity: EntityType) -> tuple[str, ...]:
+    return ("id", "src", "dst") if isinstance(entity, EdgeType) else ("id",)
+
+
+def _declared(entity: EntityType) -> Iterable[str]:
+    if isinstance(entity, NodeType):
+        yield from entity.key
+    for names in (*entity.unique, *entity.index):
+        yield from names
+
+
+def _is_indexed(entity: EntityType, name: str) -> bool:
+    return any(name in names for names in entity.index)
+
+
+def _kinds(prop: Property, *, indexed: bool) -> tuple[IndexKind, ...]:
+    kind = prop.type
+    if kind.is_list or kind.scalar is Scalar.BLOB:
+        return ()
+    if kind.scalar is Scalar.VECTOR:
+        return ("vector",) if indexed else ()
+    if kind.scalar is Scalar.STRING and kind.enum_values is None and indexed:
+        return ("btree", "inverted")
+    return ("btree",)
+
+
+def _spec(column: str, kind: IndexKind) -> IndexSpec:
+    parameters = {"inverted": _TEXT, "vector": _VECTOR}.get(kind, {})
+    return IndexSpec(name=f"{column}_{kind}", column=column, kind=kind, parameters=parameters)

@@ -7,20 +7,31 @@ happened since decides which: harmless drift is published, a given up write is u
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
 
+import msgspec
+import pyarrow.compute as pc
+from msgspec.structs import replace
+
+from omnigraph.engine.arguments import FLAG, require
+from omnigraph.engine.check.describe import dangling, repeated_id
+from omnigraph.engine.check.findings import Findings, Violation
+from omnigraph.engine.check.rules import endpoint_rules
 from omnigraph.engine.core import Core, OpenMode
-from omnigraph.engine.maintain.forcing import broken_by, misfit, require_fitting
 from omnigraph.engine.maintain.optimize import require_settled
-from omnigraph.engine.write.violations import Violation
-from omnigraph.errors import InputError, IntegrityError, OmnigraphError
+from omnigraph.errors import InputError, IntegrityError, OmnigraphError, UnfitColumnsError
 from omnigraph.model.changeset import TableUpdate, WriterKind
 from omnigraph.model.graph import MAIN, Branch, Snapshot, TableEntry, type_words
-from omnigraph.storage.landing import VersionTransaction
-from omnigraph.storage.staged import COMMIT_PROPERTY, StagedWrite
-from omnigraph.storage.writer import Intent, Prepared, WriteContext
+from omnigraph.model.schema import EdgeType, NodeType
+from omnigraph.model.structs import JsonStruct
+from omnigraph.storage.commit.prepared import Intent, Prepared
+from omnigraph.storage.commit.writer import WriteContext
+from omnigraph.storage.lance.columns import arrow_schema
+from omnigraph.storage.lance.pylance import VersionTransaction
+from omnigraph.storage.table.stage import COMMIT_PROPERTY, StagedWrite
+from omnigraph.storage.table.table import Table
 
 Classification = Literal[
     "no_drift", "verified_maintenance", "unpublished_write", "suspicious", "unverifiable"
@@ -36,8 +47,7 @@ _PUBLISHING: Final = frozenset({"healed", "forced"})
 _PUTTING_BACK: Final = frozenset({"undone", "restored"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Orders:
+class Orders(msgspec.Struct, frozen=True, kw_only=True):
     """What a repair may do: nothing, what is safe, publish the rest too, or put the rest back."""
 
     confirm: bool = False
@@ -46,6 +56,7 @@ class Orders:
 
     def check(self) -> None:
         """`InputError` if the orders contradict each other."""
+        require(FLAG, confirm=self.confirm, force=self.force, restore=self.restore)
         if self.force and self.restore:
             raise InputError(
                 "repair takes --force or --restore, not both",
@@ -55,8 +66,7 @@ class Orders:
             raise InputError("repair --force requires --confirm")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RepairStats:
+class RepairStats(JsonStruct, frozen=True, kw_only=True):
     """One table: where it stands, what that means and what was done about it."""
 
     type_key: str
@@ -67,20 +77,8 @@ class RepairStats:
     operations: tuple[str, ...] = ()
     error: str | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        body: dict[str, Any] = {
-            "type_key": self.type_key,
-            "published_dataset_version": self.published_dataset_version,
-            "lance_head_version": self.lance_head_version,
-            "classification": self.classification,
-            "action": self.action,
-            "operations": list(self.operations),
-        }
-        return body if self.error is None else {**body, "error": self.error}
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RepairReport:
+class RepairReport(msgspec.Struct, frozen=True, kw_only=True):
     """All tables of a branch; `graph_manifest_version` is None if nothing was published.
 
     `violations` are what `force` would break, or has broken, and `violations_total` how many they
@@ -142,9 +140,7 @@ def repair(core: Core, branch: str = MAIN, orders: Orders | None = None) -> Repa
     if not any(one.action in _PUBLISHING | _PUTTING_BACK for one in found):
         return replace(report, datasets=found)
 
-    def prepare(context: WriteContext) -> Prepared | None:
-        # Under the lease of the branch nobody is in the middle of a write.
-        nonlocal found
+    def prepare(context: WriteContext) -> tuple[Prepared, tuple[RepairStats, ...]]:
         found = _explained(core, context.snapshot, orders)
         entries = context.snapshot.entries
         shown = [one for one in found if one.action in _PUBLISHING]
@@ -152,11 +148,12 @@ def repair(core: Core, branch: str = MAIN, orders: Orders | None = None) -> Repa
         require_fitting(core, context.snapshot, heads)
         back = [one for one in found if one.action in _PUTTING_BACK]
         assert not {one.type_key for one in back} & heads.keys(), "one table, one fate"
-        return Prepared(
+        prepared = Prepared(
             staged=tuple(_put_back(core, entries[one.type_key], one) for one in back),
             repoints=tuple(_repoint(core, entries[one.type_key], one) for one in shown),
             strict=True,
         )
+        return prepared, found
 
     forced = any(one.action == "forced" for one in found)
     intent = Intent(
@@ -164,7 +161,7 @@ def repair(core: Core, branch: str = MAIN, orders: Orders | None = None) -> Repa
         kind=WriterKind.REPAIR,
         actor_id=FORCE_ACTOR if forced else REPAIR_ACTOR,
     )
-    after = core.write(intent, prepare)
+    after, found = core.write(intent, prepare)
     version = after.manifest_version if after is not None else None
     return replace(report, datasets=found, graph_manifest_version=version)
 
@@ -189,13 +186,13 @@ def _repoint(core: Core, entry: TableEntry, stats: RepairStats) -> TableUpdate:
         table_key=entry.table_key,
         version=head.version,
         branch=head.branch,
-        row_count=core.rooms.tables.open(head).count(),
+        row_count=core.store.tables.open(head).count(),
     )
 
 
 def _put_back(core: Core, entry: TableEntry, stats: RepairStats) -> StagedWrite:
     """What is published becomes the newest version again."""
-    return core.rooms.tables.stage_restore(entry, over=stats.lance_head_version)
+    return core.store.tables.stage_restore(entry, over=stats.lance_head_version)
 
 
 def _explained(core: Core, snapshot: Snapshot, orders: Orders) -> tuple[RepairStats, ...]:
@@ -204,7 +201,7 @@ def _explained(core: Core, snapshot: Snapshot, orders: Orders) -> tuple[RepairSt
 
 
 def _explain(core: Core, entry: TableEntry, snapshot: Snapshot, orders: Orders) -> RepairStats:
-    head = core.rooms.tables.head_version(entry.location, entry.branch)
+    head = core.store.tables.head_version(entry.location, entry.branch)
     if head < entry.version:
         raise IntegrityError(
             f"the newest data of {type_words(entry.table_key)} is missing: what is stored is "
@@ -232,7 +229,7 @@ def _explain(core: Core, entry: TableEntry, snapshot: Snapshot, orders: Orders) 
 
 def _unfit(core: Core, entry: TableEntry, snapshot: Snapshot, head: int) -> str | None:
     """Why the head could not be published even by force, as far as its columns tell."""
-    tables = core.rooms.tables
+    tables = core.store.tables
     wrong = misfit(
         core.catalog(snapshot).type_of(entry.table_key),
         found=tables.open(replace(entry, version=head)),
@@ -249,7 +246,7 @@ def _between(
     problem: str | None = None
     for version in range(entry.version + 1, head + 1):
         try:
-            (made,) = core.rooms.tables.transactions(
+            (made,) = core.store.tables.transactions(
                 entry.location, entry.branch, after=version - 1, upto=version
             )
             found.append(made)
@@ -270,7 +267,7 @@ def _is_unpublished(core: Core, branch: Branch, made: VersionTransaction) -> boo
     commit_id = made.properties.get(COMMIT_PROPERTY)
     if commit_id is None:
         return False
-    return core.rooms.manifests.find_commit(branch, commit_id) is None
+    return core.store.manifests.find_commit(branch, commit_id) is None
 
 
 def classify(
@@ -301,3 +298,109 @@ def action_for(classification: Classification, orders: Orders) -> Action:
     if classification == "verified_maintenance":
         return "healed"
     return "forced" if orders.force else "refused"
+
+
+# --- what publishing a drifted table would do --------------------------------------------------
+
+# Columns that do not fit the schema would shut every reader or writer out, so not even `force`
+# publishes them. Ids that stand twice and edges without an end are told, before and after: whoever
+# forces them in can mend them, or put the table back.
+
+
+class ColumnMisfit(msgspec.Struct, frozen=True, kw_only=True):
+    """How the columns of a table differ from what its type declares."""
+
+    missing: tuple[str, ...]
+    unexpected: tuple[str, ...]
+    changed: tuple[str, ...]
+
+    def __str__(self) -> str:
+        told = (
+            ("missing", self.missing),
+            ("not declared", self.unexpected),
+            ("of another type", self.changed),
+        )
+        return ", ".join(
+            f"{what}: {', '.join(repr(name) for name in names)}" for what, names in told if names
+        )
+
+
+def misfit(entity: NodeType | EdgeType, *, found: Table, published: Table) -> ColumnMisfit | None:
+    """How the columns found differ from the type's; None if they fit.
+
+    The published columns say how a type lies in this graph: older releases made other choices.
+    """
+    known = {one.name: one for one in (*arrow_schema(entity), *published.schema)}
+    there = {one.name: one for one in found.schema}
+    declared = frozenset(arrow_schema(entity).names)
+    told = ColumnMisfit(
+        missing=tuple(sorted(declared - there.keys())),
+        unexpected=tuple(sorted(there.keys() - known.keys())),
+        changed=tuple(
+            name
+            for name, one in sorted(there.items())
+            if name in known
+            and (one.type, one.nullable) != (known[name].type, known[name].nullable)
+        ),
+    )
+    return told if told.missing or told.unexpected or told.changed else None
+
+
+def require_fitting(core: Core, snapshot: Snapshot, heads: Mapping[str, int]) -> None:
+    """`UnfitColumnsError` if the columns of a table at its head do not fit its type."""
+    catalog = core.catalog(snapshot)
+    for key, table in _at_heads(core, snapshot, heads).items():
+        if key not in heads:
+            continue
+        published = core.store.tables.open(snapshot.entries[key])
+        wrong = misfit(catalog.type_of(key), found=table, published=published)
+        if wrong is not None:
+            raise UnfitColumnsError(
+                f"'{key}' cannot be published: its columns do not fit the schema ({wrong})",
+                hint="put it back with `omnigraph repair --restore --confirm`",
+                type_key=key,
+                missing=list(wrong.missing),
+                unexpected=list(wrong.unexpected),
+                changed=list(wrong.changed),
+            )
+
+
+def broken_by(core: Core, snapshot: Snapshot, heads: Mapping[str, int]) -> Findings:
+    """The ids that stand twice and the edges that lose an end with these tables at their heads."""
+    findings = Findings()
+    if not heads:
+        return findings
+    catalog, tables = core.catalog(snapshot), _at_heads(core, snapshot, heads)
+    for key in heads:
+        findings.add(_repeated(catalog.type_of(key), tables[key]))
+    for edge in catalog.edges.values():
+        findings.add(_dangling(edge, tables, heads))
+    return findings
+
+
+def _at_heads(core: Core, snapshot: Snapshot, heads: Mapping[str, int]) -> dict[str, Table]:
+    return {
+        key: core.store.tables.open(replace(entry, version=heads.get(key, entry.version)))
+        for key, entry in snapshot.entries.items()
+    }
+
+
+def _repeated(entity: NodeType | EdgeType, table: Table) -> Iterable[Violation]:
+    counted = Counter(table.read(columns=["id"])["id"].to_pylist())
+    for entity_id, count in counted.items():
+        if count > 1:
+            yield repeated_id(entity, str(entity_id), ())
+
+
+def _dangling(
+    edge: EdgeType, tables: Mapping[str, Table], heads: Mapping[str, int]
+) -> Iterable[Violation]:
+    for rule in endpoint_rules(edge):
+        nodes = f"node:{rule.node_type}"
+        if not {edge.table_key, nodes} & heads.keys():
+            continue
+        rows = tables[edge.table_key].read(columns=["id", rule.column])
+        known = tables[nodes].read(columns=["id"])["id"].combine_chunks()
+        lost = rows.filter(pc.invert(pc.is_in(rows[rule.column], value_set=known)))
+        for one in lost.to_pylist():
+            yield dangling(edge, rule, one[rule.column], one["id"], None)

@@ -8,26 +8,25 @@ kept snapshot or an unfinished write pins is kept with it. The rest may go.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from omnigraph.engine.core import Core
 from omnigraph.errors import CorruptGraphError, NotFoundError
-from omnigraph.model.graph import Branch, Snapshot
-from omnigraph.storage.ancestry import bases_of_all
-from omnigraph.storage.descent import Descent
+from omnigraph.model.graph import Branch, Pin, Snapshot
+from omnigraph.storage.commit.sidecar import Sidecar
 from omnigraph.storage.layout import MANIFEST
-from omnigraph.storage.legacy import is_adopted
-from omnigraph.storage.manifest import Known
-from omnigraph.storage.manifest_rows import CommitRow
-from omnigraph.storage.retired import Kept
-from omnigraph.storage.sidecar import Sidecar
+from omnigraph.storage.manifest.history import Descent, bases_of_all
+from omnigraph.storage.manifest.legacy import is_adopted
+from omnigraph.storage.manifest.ref_files import Kept
+from omnigraph.storage.manifest.rows import CommitRow
+from omnigraph.storage.manifest.store import Known
 
 Line = tuple[str, str | None]  # a table's location, and the Lance branch of it
-Pin = tuple[str, str | None, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """How much of the past to keep: a version goes only if every given bound lets it go.
 
     `older_than_us` lets go what was made before that moment; `superseded_us` is the moment from
@@ -47,8 +46,7 @@ class Policy:
         return by_count or by_age
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retired:
+class Retired(msgspec.Struct, frozen=True, kw_only=True):
     """Deleted branches: those that a merge may still need, those that no merge needs any more, and
     what was written down of commits that have no manifest. If that is damaged, `problem` says so
     and nothing is ended."""
@@ -60,8 +58,7 @@ class Retired:
     problem: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Survey:
+class Survey(msgspec.Struct, frozen=True, kw_only=True):
     """What stays and what may go, as of one look at the graph."""
 
     unwanted: Mapping[str | None, tuple[int, ...]]  # manifest versions by branch id
@@ -79,8 +76,7 @@ class Survey:
         return frozenset(self.pins)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Look:
+class _Look(msgspec.Struct, frozen=True, kw_only=True):
     """One branch as it was seen: its head, and when each stored version was made and followed."""
 
     head: Snapshot
@@ -93,8 +89,8 @@ def survey(core: Core, policy: Policy) -> Survey:
     write."""
     looks: dict[Branch, _Look] = {}
     damaged: list[str] = []
-    named = core.rooms.refs.list()
-    lost = [ref.name for ref in core.rooms.refs.unreadable()]
+    named = core.store.refs.list()
+    lost = [ref.name for ref in core.store.refs.unreadable()]
     nameless = _nameless(core, named) if lost else []
     for branch in (*named, *nameless):
         try:
@@ -105,7 +101,7 @@ def survey(core: Core, policy: Policy) -> Survey:
     branches = tuple(looks)
     kept = {branch.id: _kept(look.versions, policy) for branch, look in looks.items()}
     retired = _put_aside(core)
-    descent = Descent(core.rooms.manifests, (*looks, *retired.needed), kept=retired.kept)
+    descent = Descent(core.store.manifests, (*looks, *retired.needed), kept=retired.kept)
     # One look at the history answers for every pair of branches.
     bases = bases_of_all((each.head.graph_commit_id for each in looks.values()), descent.parents)
     needed = [row for one in bases | _forks(looks) if (row := descent.row(one)) is not None]
@@ -120,7 +116,7 @@ def survey(core: Core, policy: Policy) -> Survey:
     former += (row for look in looks.values() for row in _kept_former(look, policy))
     heads = [look.head for look in looks.values()]
     pins = {
-        (entry.location, entry.branch, entry.version)
+        entry.pin
         for snapshot in (
             *_snapshots(core, looks, kept, damaged),
             *_former_snapshots(core, former, damaged),
@@ -147,7 +143,7 @@ def survey(core: Core, policy: Policy) -> Survey:
 def _nameless(core: Core, named: Iterable[Branch]) -> list[Branch]:
     """Every manifest line that no readable reference names: what an unreadable one needs is among
     what these need."""
-    manifests = core.rooms.manifests
+    manifests = core.store.manifests
     known = {branch.id for branch in (*named, *manifests.retired.branches())}
     return [
         Branch(
@@ -158,14 +154,14 @@ def _nameless(core: Core, named: Iterable[Branch]) -> list[Branch]:
             created_by=None,
             created_at=0,
         )
-        for line in core.rooms.tables.lines(MANIFEST)
+        for line in core.store.tables.lines(MANIFEST)
         if line not in known
     ]
 
 
 def _put_aside(core: Core) -> Retired:
     """The deleted branches that were put aside, all taken for needed."""
-    files = core.rooms.manifests.retired
+    files = core.store.manifests.retired
     branches = tuple(files.branches())
     try:
         return Retired(needed=branches, kept=files.descent())
@@ -181,8 +177,8 @@ def _judged(
         return replace(retired, needed=tuple(b for b in retired.needed if _is_whole(core, b)))
     if not retired.needed:
         return retired
-    manifests = core.rooms.manifests
-    live = {branch.id for branch in core.rooms.refs.list()}
+    manifests = core.store.manifests
+    live = {branch.id for branch in core.store.refs.list()}
     owners = {row.branch_id for row in needed_rows}
     known = Descent(manifests, live_branches, kept=retired.kept).rows()
     lonely = [row.id for row in needed_rows if row.id not in known]
@@ -200,7 +196,7 @@ def _judged(
 
 def _is_whole(core: Core, branch: Branch) -> bool:
     try:
-        core.rooms.manifests.fresh(branch.id)
+        core.store.manifests.fresh(branch.id)
     except (NotFoundError, CorruptGraphError):
         return False
     return True
@@ -214,12 +210,12 @@ def _by_line(pins: Collection[Pin]) -> dict[Line, frozenset[int]]:
 
 
 def _is_live(core: Core, branch: Branch) -> bool:
-    living = core.rooms.manifests.refs.find(branch.name)
+    living = core.store.manifests.refs.find(branch.name)
     return living is not None and living.id == branch.id
 
 
 def _look(core: Core, branch: Branch) -> _Look:
-    manifests = core.rooms.manifests
+    manifests = core.store.manifests
     stored = manifests.datasets.versions(branch.id)
     known = manifests.fresh(branch.id)
     made = _made(
@@ -241,7 +237,7 @@ def _look(core: Core, branch: Branch) -> _Look:
 def _former(core: Core, branch: Branch, known: Known) -> Iterator[CommitRow]:
     """The branch's own commits from before a migration: their manifests lie on the old line, which
     stays as long as the branch does."""
-    for chunk in core.rooms.manifests.commit_chunks(known):
+    for chunk in core.store.manifests.commit_chunks(known):
         for row in chunk:
             if row.commit.graph_branch == branch.name and row.branch_id != branch.id:
                 yield row
@@ -261,7 +257,7 @@ def _former_snapshots(
 ) -> Iterator[Snapshot]:
     for row in rows:
         try:
-            yield core.rooms.manifests.at_commit(row.id)
+            yield core.store.manifests.at_commit(row.id)
         except NotFoundError:
             continue  # an earlier cleanup took it
         except CorruptGraphError:
@@ -301,7 +297,7 @@ def _snapshots(
     for branch in looks:
         for version in kept[branch.id]:
             try:
-                yield core.rooms.manifests.at_version(branch, version)
+                yield core.store.manifests.at_version(branch, version)
             except NotFoundError:
                 continue  # an earlier cleanup, or one that died, took it
             except CorruptGraphError:
@@ -310,7 +306,7 @@ def _snapshots(
 
 def _sidecar_pins(core: Core) -> set[Pin]:
     pins: set[Pin] = set()
-    for sidecar in core.rooms.sidecars.pending():
+    for sidecar in core.recovery.sidecars.pending():
         # An unreadable one can only be discarded, which needs nothing; whoever may still be at
         # work with it stands on heads, and what lies above every pin is never collected.
         effects = sidecar.effects if isinstance(sidecar, Sidecar) else ()

@@ -10,15 +10,15 @@ agree on it are a conflict. The same holds for everything if an ancestor cannot 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.engine.check.change import TableChange
 from omnigraph.engine.core import Core
-from omnigraph.engine.difference import (
-    ROW_ID,
+from omnigraph.engine.history.difference import (
     Side,
     TableDifference,
     difference,
@@ -28,19 +28,17 @@ from omnigraph.engine.difference import (
 )
 from omnigraph.engine.merge.combine import combine
 from omnigraph.engine.merge.conflicts import Strategy
-from omnigraph.engine.write.change import TableChange
 from omnigraph.errors import NotFoundError
 from omnigraph.model.graph import Snapshot, TableEntry
 from omnigraph.model.limits import MERGE_BASE_ROUNDS_MAX
-from omnigraph.model.schema import EdgeType, NodeType
-from omnigraph.storage.ancestry import Parents, best_common
-from omnigraph.storage.table import Tables
+from omnigraph.model.schema import ROW_ID, EdgeType, NodeType
+from omnigraph.storage.manifest.history import Parents, best_common
+from omnigraph.storage.table.table import Tables
 
 Entity = NodeType | EdgeType
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class State(msgspec.Struct, frozen=True, kw_only=True):
     """One type: a stored version of its table, what is laid over it, and the disputed entities."""
 
     entry: TableEntry
@@ -60,8 +58,7 @@ class State:
         return self.disputed | self.laid.deleted | _ids(self.laid.rows)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Base:
+class Base(msgspec.Struct, frozen=True, kw_only=True):
     """The ancestors that a merge starts from. No snapshots: none can be read."""
 
     snapshots: tuple[Snapshot, ...]
@@ -80,7 +77,7 @@ def read_base(core: Core, commit_ids: Sequence[str], parents: Parents) -> Base:
 def _snapshots(core: Core, commit_ids: Sequence[str]) -> tuple[Snapshot, ...]:
     """The snapshots of these commits; none if one of them cannot be read."""
     try:
-        return tuple(core.rooms.manifests.at_commit(one) for one in commit_ids)
+        return tuple(core.store.manifests.at_commit(one) for one in commit_ids)
     except NotFoundError:
         return ()  # a release that did not know that it is needed has cleaned it up
 
@@ -97,8 +94,7 @@ def base_state(
     return merging.disputed(State(entry=ours), State(entry=theirs))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Bases:
+class _Bases(msgspec.Struct, frozen=True, kw_only=True):
     """Merging common ancestors of one type into one."""
 
     core: Core
@@ -132,7 +128,7 @@ class _Bases:
         return () if found.unknown else _snapshots(self.core, found.best)
 
     def _merged(self, base: State, ours: State, theirs: State) -> State:
-        tables = self.core.rooms.tables
+        tables = self.core.store.tables
         combined = combine(
             state_difference(tables, self.entity, base, ours),
             state_difference(tables, self.entity, base, theirs),
@@ -149,7 +145,7 @@ class _Bases:
 
     def disputed(self, ours: State, theirs: State) -> State:
         """Nothing is known of what they share: all that differs is disputed."""
-        found = state_difference(self.core.rooms.tables, self.entity, ours, theirs)
+        found = state_difference(self.core.store.tables, self.entity, ours, theirs)
         ids = {
             *ids_at(found.before, found.deleted),
             *ids_at(found.after, found.inserted),

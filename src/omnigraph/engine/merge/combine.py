@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Literal
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.engine.difference import (
+from omnigraph.engine.check.change import TableChange
+from omnigraph.engine.history.difference import (
     Places,
     Side,
     TableDifference,
@@ -25,14 +26,12 @@ from omnigraph.engine.merge.conflicts import (
     TypeCounts,
     row_conflict,
 )
-from omnigraph.engine.write.change import TableChange
-from omnigraph.engine.write.columns import batch_schema
+from omnigraph.engine.rows.columns import batch_schema
 
 Deed = Literal["insert", "update", "delete"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Combined:
+class Combined(msgspec.Struct, frozen=True, kw_only=True):
     """What the target's table has to take over from the source, and what stands against it."""
 
     change: TableChange
@@ -133,8 +132,7 @@ def _combined(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Meeting:
+class _Meeting(msgspec.Struct, frozen=True, kw_only=True):
     """Entities that both sides wrote."""
 
     ours: TableDifference

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from omnigraph.engine.write.violations import Violation
+import msgspec
+
+from omnigraph.engine.check.findings import Violation
 from omnigraph.model import html
 from omnigraph.model.graph import Commit
 from omnigraph.model.requests import result_of
 from omnigraph.model.schema import EntityKind
+from omnigraph.model.structs import HidingStruct, JsonStruct
 
 ConflictKind = Literal[
     "divergent_insert",
@@ -36,8 +38,7 @@ _WORDS: Mapping[ConflictKind, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MergeConflict:
+class MergeConflict(JsonStruct, frozen=True, kw_only=True):
     """One reason why two branches cannot be merged by themselves."""
 
     entity_kind: EntityKind
@@ -49,15 +50,6 @@ class MergeConflict:
     @property
     def type_key(self) -> str:
         return f"{self.entity_kind}:{self.type_name}"
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "entity_kind": self.entity_kind,
-            "type_name": self.type_name,
-            "entity_id": self.entity_id,
-            "kind": self.kind,
-            "message": self.message,
-        }
 
 
 def row_conflict(
@@ -91,27 +83,22 @@ def rule_conflict(violation: Violation) -> MergeConflict:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TypeCounts:
+class TypeCounts(JsonStruct, frozen=True, kw_only=True):
     """How many entities of one type a merge brings."""
 
     inserted: int = 0
     updated: int = 0
     deleted: int = 0
 
-    def to_json(self) -> dict[str, int]:
-        return {"inserted": self.inserted, "updated": self.updated, "deleted": self.deleted}
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MergePreview:
+class MergePreview(msgspec.Struct, frozen=True, kw_only=True):
     """What a merge would do, by type key, without doing it."""
 
     source: str
     target: str
     outcome: Outcome
     base_commit_id: str | None  # the first of several; None = it cannot be read any more
-    changes: Mapping[str, TypeCounts] = field(default_factory=dict)
+    changes: Mapping[str, TypeCounts] = msgspec.field(default_factory=dict)
     conflicts: tuple[MergeConflict, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -138,19 +125,20 @@ class MergePreview:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MergeResult:
+class MergeResult(HidingStruct, frozen=True, kw_only=True):
     """What a merge did. `commit` is None when there was nothing to merge."""
+
+    UNCOMPARED: ClassVar[frozenset[str]] = frozenset({"already_applied"})
 
     source: str
     target: str
     outcome: Outcome
     actor_id: str | None
     commit: Commit | None
-    changes: Mapping[str, TypeCounts] = field(default_factory=dict)
+    changes: Mapping[str, TypeCounts] = msgspec.field(default_factory=dict)
     branch_deleted: bool | None = None  # None = not asked for
     branch_delete_error: str | None = None
-    already_applied: bool = field(default=False, compare=False)
+    already_applied: bool = False
 
     @classmethod
     def told_again(cls, commit: Commit, *, source: str, target: str) -> MergeResult:
@@ -183,3 +171,22 @@ class MergeResult:
         body["commit"] = self.commit.to_json() if self.commit else None
         body["changes"] = {key: counts.to_json() for key, counts in self.changes.items()}
         return body
+
+
+class RevertResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What a revert undid. `commit` is None when nothing of the reverted commit was left."""
+
+    reverted_commit_id: str
+    branch: str
+    actor_id: str | None
+    commit: Commit | None
+    changes: dict[str, TypeCounts]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "reverted_commit_id": self.reverted_commit_id,
+            "branch": self.branch,
+            **({"actor_id": self.actor_id} if self.actor_id else {}),
+            "commit": self.commit.to_json() if self.commit else None,
+            "changes": {key: counts.to_json() for key, counts in self.changes.items()},
+        }

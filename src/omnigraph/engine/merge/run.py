@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
 
-import pyarrow as pa
+import msgspec
+from msgspec.structs import replace
 
+from omnigraph.engine.arguments import FLAG, TEXT, require
+from omnigraph.engine.check.change import TableChange, stage
+from omnigraph.engine.check.findings import Findings
+from omnigraph.engine.check.validate import find_orphans, validate_rows, validate_values
 from omnigraph.engine.core import Core
 from omnigraph.engine.merge.base import Base, State, base_state, read_base, state_difference
 from omnigraph.engine.merge.combine import Combined, adopt, combine
@@ -16,16 +19,13 @@ from omnigraph.engine.merge.conflicts import (
     MergePreview,
     MergeResult,
     Outcome,
+    RevertResult,
     Strategy,
     TypeCounts,
     rule_conflict,
 )
 from omnigraph.engine.results import remembering
-from omnigraph.engine.write.change import TableChange, stage
-from omnigraph.engine.write.constraints import dangling, rules_of
-from omnigraph.engine.write.stored import Stored
-from omnigraph.engine.write.validate import validate_rows, validate_values
-from omnigraph.engine.write.violations import Findings
+from omnigraph.engine.rows.stored import Stored
 from omnigraph.errors import (
     ConflictError,
     ConstraintViolationError,
@@ -33,28 +33,28 @@ from omnigraph.errors import (
     MergeConflictsError,
     NotFoundError,
     OmnigraphError,
+    ParentlessCommitError,
 )
 from omnigraph.model.changeset import TableUpdate, WriterKind
 from omnigraph.model.graph import Snapshot, TableEntry
 from omnigraph.model.limits import MERGE_CONFLICTS_LISTED_MAX
 from omnigraph.model.requests import KeyedRequest
-from omnigraph.model.schema import Catalog, NodeType
-from omnigraph.storage.ancestry import best_common
-from omnigraph.storage.applied import AppliedBeforeError
-from omnigraph.storage.writer import Intent, Prepared, WriteContext
+from omnigraph.model.schema import Catalog
+from omnigraph.storage.commit.prepared import AppliedBeforeError, Intent, Prepared
+from omnigraph.storage.commit.writer import WriteContext
+from omnigraph.storage.manifest.history import best_common
 
 STRATEGIES: tuple[Strategy, ...] = ("fail", "ours", "theirs", "property")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Merge:
+class Merge(msgspec.Struct, frozen=True, kw_only=True):
     """One merge, worked out against one head of the target."""
 
     source: Snapshot
     target: Snapshot
     base: Base
     outcome: Outcome
-    combined: Mapping[str, Combined] = field(default_factory=dict)
+    combined: Mapping[str, Combined] = msgspec.field(default_factory=dict)
     repoints: tuple[TableUpdate, ...] = ()
     conflicts: tuple[MergeConflict, ...] = ()
 
@@ -74,6 +74,7 @@ def merge(
     idempotency_key: str | None = None,
 ) -> MergeResult:
     """Bring everything the source has and the target lacks into the target, as one commit."""
+    require(FLAG, delete_branch=delete_branch)
     _require_mergeable(source, target, strategy)
     request = KeyedRequest.of(
         idempotency_key, "merge", source=source, strategy=strategy, delete_branch=delete_branch
@@ -84,23 +85,20 @@ def merge(
         actor_id=actor_id,
         request=request,
     )
-    worked: Merge | None = None
 
-    def prepare(context: WriteContext) -> Prepared | None:
-        nonlocal worked
+    def prepare(context: WriteContext) -> tuple[Prepared | None, Merge]:
         worked = work_out(core, source, context, strategy=strategy)
         if worked.conflicts:
             raise MergeConflictsError(source=source, target=target, conflicts=worked.conflicts)
         changes = {key: one.to_json() for key, one in worked.counts.items()}
         told = {"outcome": worked.outcome, "changes": changes}
-        return remembering(_prepared(worked, context), request, told)
+        return remembering(_prepared(worked, context), request, told), worked
 
     try:
-        after = core.write(intent, prepare)
+        after, worked = core.write(intent, prepare)
     except AppliedBeforeError as before:
         result = MergeResult.told_again(before.commit, source=source, target=target)
         return _with_merged_branch_deleted(core, result) if delete_branch else result
-    assert worked is not None, "a write prepares at least once"
     result = MergeResult(
         source=source,
         target=target,
@@ -117,7 +115,7 @@ def preview(core: Core, source: str, target: str, *, strategy: Strategy = "fail"
     _require_mergeable(source, target, strategy)
     core.branch(source)
     branch = core.branch(target)
-    context = WriteContext(core.writer, branch, core.rooms.manifests.head(branch))
+    context = WriteContext(core.writer, branch, core.store.manifests.head(branch))
     worked = work_out(core, source, context, strategy=strategy)
     return MergePreview(
         source=source,
@@ -130,12 +128,15 @@ def preview(core: Core, source: str, target: str, *, strategy: Strategy = "fail"
 
 
 def _require_mergeable(source: str, target: str, strategy: str) -> None:
-    if source == target:
-        raise InputError("branch_merge requires distinct source and target branches")
     if strategy not in STRATEGIES:
         raise InputError(
-            f"unknown merge strategy '{strategy}'", hint=f"use one of {', '.join(STRATEGIES)}"
+            f"unknown merge strategy '{strategy}'",
+            hint=f"use one of {', '.join(STRATEGIES)}",
+            argument="strategy",
         )
+    require(TEXT, source=source, into=target)
+    if source == target:
+        raise InputError("branch_merge requires distinct source and target branches")
 
 
 def _with_branch_deleted(core: Core, result: MergeResult) -> MergeResult:
@@ -167,8 +168,8 @@ def _with_merged_branch_deleted(core: Core, result: MergeResult) -> MergeResult:
 def work_out(core: Core, source: str, context: WriteContext, *, strategy: Strategy) -> Merge:
     """Compare both heads with their base and decide about every type."""
     branch = core.branch(source)
-    with core.meanwhile(branch, context.branch):
-        theirs = core.rooms.manifests.head(branch)
+    with core.store.meanwhile(branch, context.branch):
+        theirs = core.store.manifests.head(branch)
         return _worked_out(core, theirs, context, strategy=strategy)
 
 
@@ -176,7 +177,7 @@ def _worked_out(
     core: Core, theirs: Snapshot, context: WriteContext, *, strategy: Strategy
 ) -> Merge:
     ours = context.snapshot
-    descent = core.history.descent(first=(theirs.branch, ours.branch))
+    descent = core.store.history.descent(first=(theirs.branch, ours.branch))
     heads = (ours.graph_commit_id, theirs.graph_commit_id)
     found = best_common(heads[:1], heads[1:], descent.parents)
     if theirs.graph_commit_id in found.best:
@@ -186,7 +187,7 @@ def _worked_out(
         return three_way(core, Base(snapshots=(ours,)), theirs, context, strategy=strategy)
     if not (found.best or found.unknown):
         for branch in (theirs.branch, ours.branch):
-            core.rooms.refs.require_alive(branch)
+            core.store.refs.require_alive(branch)
         raise ConflictError("branches have no common ancestor")
     if found.unknown and descent.damage is not None:
         raise descent.damage
@@ -225,7 +226,7 @@ def _require_one_schema(base: Base, ours: Snapshot, theirs: Snapshot) -> None:
 def _combine_all(
     core: Core, catalog: Catalog, merge: Merge, context: WriteContext, strategy: Strategy
 ) -> Merge:
-    tables = core.rooms.tables
+    tables = core.store.tables
     combined: dict[str, Combined] = {}
     repoints: list[TableUpdate] = []
     for entity in catalog.types():
@@ -265,30 +266,8 @@ def _broken_rules(
         validate_rows(changes, catalog, stored, found)
     except ConstraintViolationError:
         pass  # what was found is listed
-    _find_orphans(changes, catalog, stored, found)
+    find_orphans(changes, catalog, stored, found)
     return tuple(rule_conflict(violation) for violation in found.listed)
-
-
-def _find_orphans(
-    changes: Mapping[str, TableChange], catalog: Catalog, stored: Stored, found: Findings
-) -> None:
-    """Edges of the target whose node the source has deleted."""
-    for change in list(changes.values()):
-        if not (isinstance(change.entity, NodeType) and change.deleted):
-            continue
-        gone: Any = pa.array(sorted(change.deleted), pa.string())
-        for edge in catalog.edges_touching(change.entity.name):
-            taken = changes.get(edge.table_key)
-            settled = (taken.deleted | set(taken.rows["id"].to_pylist())) if taken else frozenset()
-            for rule in rules_of(edge).endpoints:
-                if rule.node_type != change.entity.name:
-                    continue
-                rows = stored.rows_where_in(edge.table_key, rule.column, gone, ["id", rule.column])
-                found.add(
-                    dangling(edge, rule, row[rule.column], row["id"], None)
-                    for row in rows.to_pylist()
-                    if row["id"] not in settled
-                )
 
 
 def _prepared(merge: Merge, context: WriteContext) -> Prepared | None:
@@ -309,4 +288,49 @@ def prepared_changes(merge: Merge, context: WriteContext) -> Prepared:
         staged=stage(changes, context, Stored(context)),
         repoints=merge.repoints,
         relied_on=frozenset(merge.target.entries),
+    )
+
+
+# --- undoing a commit: a merge whose base is the commit and whose source its parent ------------
+
+
+def revert(core: Core, commit_id: str, branch: str, *, actor_id: str | None) -> RevertResult:
+    """Undo what the commit did to its first parent; `MergeConflictsError` if later commits of the
+    branch touched the same entities."""
+    target = core.branch(branch)
+    commit = core.store.manifests.find_commit(target, commit_id)
+    if commit is None:
+        raise NotFoundError(
+            f"commit '{commit_id}' is not in the history of branch '{branch}'",
+            kind="commit",
+            name=commit_id,
+        )
+    if commit.parent_commit_id is None:
+        raise ParentlessCommitError(commit_id=commit_id)
+    done = core.store.manifests.at_commit(commit_id)
+    undone = core.store.manifests.at_commit(commit.parent_commit_id)
+
+    def prepare(context: WriteContext) -> tuple[Prepared, Merge]:
+        if len({one.schema.hash for one in (done, undone, context.snapshot)}) > 1:
+            raise ConflictError(
+                f"commit '{commit_id}' cannot be undone across a change of the schema",
+                hint="apply the earlier schema, or change the entities by hand",
+                commit_id=commit_id,
+            )
+        worked = three_way(core, Base(snapshots=(done,)), undone, context, strategy="fail")
+        if worked.conflicts:
+            raise MergeConflictsError(
+                source=f"revert of {commit_id}", target=branch, conflicts=worked.conflicts
+            )
+        prepared = prepared_changes(replace(worked, repoints=()), context)
+        return replace(prepared, properties={"reverts": commit_id}), worked
+
+    intent = Intent(branch=target, kind=WriterKind.BRANCH_MERGE, actor_id=actor_id)
+    after, worked = core.write(intent, prepare)
+    return RevertResult(
+        reverted_commit_id=commit_id,
+        branch=branch,
+        actor_id=actor_id,
+        commit=after.head if after else None,
+        changes=worked.counts,
     )

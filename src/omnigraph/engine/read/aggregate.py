@@ -6,29 +6,26 @@ entity, not once per row. Whole-number sums are exact; float sums do not depend 
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from omnigraph.compiler.query import ir
-from omnigraph.engine.arrow import Array, pa
-from omnigraph.engine.expr.evaluate import Constants, Scope, column_of, evaluate
+from omnigraph.engine.arrow import Array, int64_array, pa, picked
+from omnigraph.engine.expr.evaluate import Constants, Rows
 from omnigraph.engine.expr.order import equal_codes, ordered_codes, row_keys
-from omnigraph.engine.read.column import Positions
 from omnigraph.engine.read.context import Run
-from omnigraph.engine.read.counting import weighted_counts
-from omnigraph.engine.read.relation import Relation, distinct_positions
-from omnigraph.engine.read.scope import RowScope
+from omnigraph.engine.read.match.relation import MatchedRows, Relation
+from omnigraph.engine.read.memory.arrays import Positions, distinct_positions
 from omnigraph.errors import InputError
-from omnigraph.storage.arrow_schema import value_type
+from omnigraph.model.schema import Scalar
+from omnigraph.model.values import FLOAT_EXACT_MAX, in_bounds
+from omnigraph.storage.lance.columns import value_type
 
-_EXACT_IN_DOUBLE: Final = 1 << 53
-_INT64: Final = range(-(1 << 63), 1 << 63)
 
-
-class GroupScope:
-    """Groups as rows: expressions read keys and aggregates only."""
+class Groups(Rows):
+    """Groups as the rows that an expression looks at: it sees keys and aggregates only."""
 
     def __init__(
         self, constants: Constants, count: int, keys: list[Array], aggregates: list[Array]
@@ -41,56 +38,41 @@ class GroupScope:
     def computed(self, expr: ir.KeyRef | ir.AggregateRef) -> Array:
         return (self._keys if isinstance(expr, ir.KeyRef) else self._aggregates)[expr.index]
 
-    def values(self, expr: ir.Expr) -> Array:
-        return column_of(evaluate(expr, self), self.count)
-
-    def value_of(self, var: str, name: str) -> Array:
-        raise AssertionError(f"a group has no ${var}.{name}")
-
-    def id_of(self, var: str) -> Array:
-        raise AssertionError(f"a group has no ${var}")
-
-    def endpoint(self, var: str, side: str) -> Array:
-        raise AssertionError(f"a group has no ${var}.{side}")
-
-    def search(self, expr: ir.TextMatch | ir.Bm25 | ir.Nearest | ir.Rrf) -> Array:
-        raise AssertionError(f"a group has no {expr}")
-
-    def at(self, rows: Positions) -> Scope:
-        raise AssertionError(f"no conditions are asked of {len(rows)} groups")
-
 
 def grouped(
     run: Run, grouping: ir.Grouping, relation: Relation, weights: Positions | None = None
-) -> GroupScope:
+) -> Groups:
     """The groups of the rows, with their keys and aggregates.
 
     With weights every row counts that often; all aggregates are then plain counts.
     """
-    scope = RowScope(run, relation)
+    rows = MatchedRows(run, relation)
     if grouping.keys:
-        codes, first = _group_numbers(run, grouping.keys, scope)
-        keys = [RowScope(run, relation.take(first)).values(key) for key in grouping.keys]
+        codes, first = _group_numbers(run, grouping.keys, rows)
+        keys = [MatchedRows(run, relation.take(first)).values(key) for key in grouping.keys]
         groups = len(first)
     else:
         codes, keys, groups = np.zeros(relation.count, dtype=np.int64), [], 1
     if weights is not None:
-        counts = pa.array(weighted_counts(codes, weights, groups))
-        return GroupScope(run.constants, groups, keys, [counts] * len(grouping.aggregates))
-    aggregates = [_aggregate(call, scope, codes, groups) for call in grouping.aggregates]
-    return GroupScope(run.constants, groups, keys, aggregates)
+        # Exact, for weights are whole and few enough.
+        counts = int64_array(np.bincount(codes, weights=weights, minlength=groups))
+        return Groups(run.constants, groups, keys, [counts] * len(grouping.aggregates))
+    aggregates = [_aggregate(call, rows, codes, groups) for call in grouping.aggregates]
+    return Groups(run.constants, groups, keys, aggregates)
 
 
 def _group_numbers(
-    run: Run, keys: tuple[ir.Expr, ...], scope: RowScope
+    run: Run, keys: tuple[ir.Expr, ...], rows: MatchedRows
 ) -> tuple[Positions, Positions]:
     """The group of every row, numbered from 0, and one row of every group."""
-    columns = [_key_codes(run, key, scope) for key in keys]
+    columns = [_key_codes(run, key, rows) for key in keys]
     combined = row_keys([column + 1 for column in columns])
     top = int(combined.max(initial=0)) + 1
-    if top <= 4 * scope.count + 1024:
+    if top <= 4 * rows.count + 1024:
+        # The keys are dense enough to be places of an array: no sorting. Written backwards, so that
+        # the first row of each group stays.
         first = np.full(top, -1, dtype=np.int64)
-        first[combined[::-1]] = np.arange(scope.count - 1, -1, -1, dtype=np.int64)
+        first[combined[::-1]] = np.arange(rows.count - 1, -1, -1, dtype=np.int64)
         used = np.flatnonzero(first >= 0)
         numbers = np.zeros(top, dtype=np.int64)
         numbers[used] = np.arange(len(used), dtype=np.int64)
@@ -99,37 +81,37 @@ def _group_numbers(
     return np.asarray(codes, dtype=np.int64), first
 
 
-def _key_codes(run: Run, key: ir.Expr, scope: RowScope) -> Positions:
+def _key_codes(run: Run, key: ir.Expr, rows: MatchedRows) -> Positions:
     variables = ir.variables_of(key)
-    if len(variables) != 1 or not scope.count:
-        return equal_codes(scope.values(key))
+    if len(variables) != 1 or not rows.count:
+        return equal_codes(rows.values(key))
     (var,) = variables
-    positions = scope.relation[var]
+    positions = rows.relation[var]
     frame = run.frame_of(var)
     whole = len(positions) * 2 > frame.length and int(positions.min()) >= 0
     if whole and isinstance(key, ir.PropertyRef):
         return frame.codes(run.stored(var, key.prop))[positions]
     entities, back = distinct_positions(positions, frame.length)
-    return equal_codes(RowScope(run, Relation.of(var, entities)).values(key))[back]
+    return equal_codes(MatchedRows(run, Relation.of(var, entities)).values(key))[back]
 
 
-def _aggregate(call: ir.AggregateCall, scope: RowScope, codes: Positions, groups: int) -> Array:
+def _aggregate(call: ir.AggregateCall, rows: MatchedRows, codes: Positions, groups: int) -> Array:
     target = value_type(call.type)
     if call.fn is ir.AggregateFn.COUNT and not call.distinct:
-        counted = codes if call.arg is None else codes[_present(call.arg, scope)]
-        return pa.array(np.bincount(counted, minlength=groups), target)
+        counted = codes if call.arg is None else codes[_present(call.arg, rows)]
+        return int64_array(np.bincount(counted, minlength=groups)).cast(target)
     assert call.arg is not None, "only count has no argument"
-    values = scope.values(call.arg)
+    values = rows.values(call.arg)
     if values.null_count:
         there = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
-        values, codes = values.take(pa.array(there)), codes[there]
+        values, codes = picked(values, there), codes[there]
     if call.distinct:
         _, first = np.unique(row_keys([codes, equal_codes(values)]), return_index=True)
-        values, codes = values.take(pa.array(first)), codes[first]
+        values, codes = picked(values, first), codes[first]
     counts = np.bincount(codes, minlength=groups)
     match call.fn:
         case ir.AggregateFn.COUNT:
-            return pa.array(counts, target)
+            return int64_array(counts).cast(target)
         case ir.AggregateFn.MIN | ir.AggregateFn.MAX:
             return _extreme(call.fn, values, codes, counts).cast(target)
         case ir.AggregateFn.SUM:
@@ -142,10 +124,10 @@ def _aggregate(call: ir.AggregateCall, scope: RowScope, codes: Positions, groups
             return pa.array((sums / some).astype(np.float64), target, mask=counts == 0)
 
 
-def _present(arg: ir.Expr, scope: RowScope) -> npt.NDArray[np.bool_]:
+def _present(arg: ir.Expr, rows: MatchedRows) -> npt.NDArray[np.bool_]:
     if isinstance(arg, ir.IdRef):
-        return scope.relation[arg.var] >= 0
-    return np.asarray(scope.values(arg).is_valid().to_numpy(zero_copy_only=False))
+        return rows.relation[arg.var] >= 0
+    return np.asarray(rows.values(arg).is_valid().to_numpy(zero_copy_only=False))
 
 
 def _extreme(fn: ir.AggregateFn, values: Array, codes: Positions, counts: Positions) -> Array:
@@ -167,7 +149,7 @@ def _sums(values: Array, codes: Positions, groups: int) -> npt.NDArray[Any]:
         order = np.lexsort((wide, codes))
         return np.bincount(codes[order], weights=wide[order], minlength=groups)
     biggest = max(abs(int(numbers.max(initial=0))), abs(int(numbers.min(initial=0))))
-    if biggest * max(1, len(numbers)) < _EXACT_IN_DOUBLE:
+    if biggest * max(1, len(numbers)) < FLOAT_EXACT_MAX:
         return np.bincount(codes, weights=numbers, minlength=groups).astype(np.int64)
     totals = [0] * groups
     for code, number in zip(codes.tolist(), numbers.tolist(), strict=True):
@@ -178,7 +160,7 @@ def _sums(values: Array, codes: Positions, groups: int) -> npt.NDArray[Any]:
 def _fitting(sums: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if sums.dtype != np.object_:
         return sums
-    if any(total not in _INT64 for total in sums):
+    if any(not in_bounds(total, Scalar.I64) for total in sums):
         raise InputError(
             "a sum does not fit into 64 bits", hint="sum a float property or fewer rows"
         )

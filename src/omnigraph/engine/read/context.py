@@ -1,35 +1,37 @@
-"""One run of a plan: the snapshot, the constants, the budgets and the record of what was done."""
+"""One run of a query: what its operators share, and what it may use."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from omnigraph.compiler.query import ir
 from omnigraph.engine.arrow import Array
-from omnigraph.engine.embed import Embedder
+from omnigraph.engine.embed.embedder import Embedder
 from omnigraph.engine.expr.evaluate import Constants
-from omnigraph.engine.read.cache import Caches
-from omnigraph.engine.read.column import Positions
 from omnigraph.engine.read.explain import Trace
-from omnigraph.engine.read.frame import Frame
-from omnigraph.engine.read.lookup import Lookups
-from omnigraph.engine.read.topology import Topology
+from omnigraph.engine.read.memory.arrays import Positions
+from omnigraph.engine.read.memory.cache import Caches
+from omnigraph.engine.read.memory.frame import Frame
+from omnigraph.engine.read.memory.topology import Lookups, Topology
 from omnigraph.errors import LimitExceededError, TimeLimitError
 from omnigraph.model.graph import Snapshot, TableEntry
 from omnigraph.model.limits import QUERY_MEMORY_BYTES_MAX, QUERY_TIME_MS_MAX
 from omnigraph.model.schema import Catalog, Scalar
 
 ROW_BYTES: Final = 8  # one position
-ROW_NUMBER: Final = "#n"  # a column of a relation: the number of the row in the whole match
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadLimits:
+def sort_keys(plan: ir.ReadPlan) -> list[tuple[ir.Expr, bool]]:
+    """What rows are ordered by, and whether descending: the orderings, then the tie break."""
+    keys = [(ordering.expr, ordering.descending) for ordering in plan.orderings]
+    return keys + [(expr, False) for expr in plan.tie_break]
+
+
+class ReadLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What one query may use."""
 
     memory_bytes: int = QUERY_MEMORY_BYTES_MAX
@@ -65,8 +67,7 @@ class Budget:
             )
 
 
-@dataclass(slots=True, kw_only=True)
-class Run:
+class Run(msgspec.Struct, kw_only=True):
     """Everything the operators of one query share."""
 
     caches: Caches
@@ -77,11 +78,12 @@ class Run:
     embedder: Callable[[], Embedder]
     budget: Budget
     trace: Trace
-    monotonic: Callable[[], float] = time.perf_counter
-    slices: dict[str, Frame] = field(default_factory=dict)  # frames of scanned rows only, by var
-    fixed: dict[ir.Expr, Array] = field(default_factory=dict)  # by ROW_NUMBER: seen all rows
-    _frames: dict[str, Frame] = field(default_factory=dict)
-    _topologies: dict[str, Topology] = field(default_factory=dict)
+    # By variable: what a pushed scan gave
+    scanned: dict[str, Frame] = msgspec.field(default_factory=dict)
+    # By the row numbers of the match
+    fused: dict[ir.Expr, Array] = msgspec.field(default_factory=dict)
+    _frames: dict[str, Frame] = msgspec.field(default_factory=dict)
+    _topologies: dict[str, Topology] = msgspec.field(default_factory=dict)
 
     def entry(self, kind: str, type_name: str) -> TableEntry:
         return self.snapshot.entries[f"{kind}:{type_name}"]
@@ -99,9 +101,8 @@ class Run:
 
     def frame_of(self, var: str) -> Frame:
         """The frame whose positions the variable holds."""
-        sliced = self.slices.get(var)
-        if sliced is not None:
-            return sliced
+        if var in self.scanned:
+            return self.scanned[var]
         variable = self.variables[var]
         return self.frame(variable.kind, variable.type_name)
 

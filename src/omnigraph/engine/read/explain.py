@@ -1,16 +1,18 @@
-"""What a query did and why, as a tree that people can read: `explain`."""
+"""What a query did and why, as a tree that people can read, and what it read from storage."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
+import msgspec
 
-@dataclass(slots=True)
-class Step:
+
+class Step(msgspec.Struct):
     """One operator: what it does, how many rows were expected, how many came, how long it took."""
 
     name: str
@@ -18,7 +20,7 @@ class Step:
     estimated_rows: int | None = None
     rows: int | None = None
     took_ms: float | None = None
-    children: list[Step] = field(default_factory=list)
+    children: list[Step] = msgspec.field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -31,8 +33,7 @@ class Step:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """The plan as it ran, and what it read from storage. `str()` of it is the tree."""
 
     root: Step
@@ -94,3 +95,54 @@ class Trace:
         finally:
             step.took_ms = (perf_counter() - began) * 1000
             self._stack.pop()
+
+
+# --- costs: asserted by tests, shown by `explain` ------------------------------------------------
+
+
+class ReadCost(msgspec.Struct, frozen=True, kw_only=True):
+    """How often tables were read, how many rows came, and how often each column of which table."""
+
+    reads: int = 0
+    rows: int = 0
+    columns: Mapping[tuple[str, str], int] = msgspec.field(default_factory=dict)
+
+    def since(self, earlier: ReadCost) -> ReadCost:
+        """What was added after `earlier`."""
+        added = {key: often - earlier.columns.get(key, 0) for key, often in self.columns.items()}
+        return ReadCost(
+            reads=self.reads - earlier.reads,
+            rows=self.rows - earlier.rows,
+            columns={key: often for key, often in added.items() if often},
+        )
+
+    def by_table(self) -> dict[str, list[str]]:
+        """The columns that were read, by table key."""
+        found: dict[str, list[str]] = {}
+        for table_key, column in sorted(self.columns):
+            found.setdefault(table_key, []).append(column)
+        return found
+
+
+class Counters:
+    """A running total, shared by the threads of one reader."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._reads = 0
+        self._rows = 0
+        self._columns: Counter[tuple[str, str]] = Counter()
+
+    def add(self, table_key: str, columns: Sequence[str], rows: int) -> None:
+        with self._lock:
+            self._reads += 1
+            self._rows += rows
+            self._columns.update((table_key, column) for column in columns)
+
+    @property
+    def reads(self) -> int:
+        return self._reads
+
+    def total(self) -> ReadCost:
+        with self._lock:
+            return ReadCost(reads=self._reads, rows=self._rows, columns=dict(self._columns))

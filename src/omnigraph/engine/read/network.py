@@ -1,21 +1,39 @@
-"""Rows seen as a graph: which two columns are the ends of edges, and what the others belong to."""
+"""Rows seen as a network: which two columns are the ends of edges, networkx, and a picture.
+
+The picture is SVG text. It is computed without chance, so that it is the same every time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
 from itertools import combinations
 from typing import Any, Final
 
+import msgspec
+
 from omnigraph.errors import InputError
-from omnigraph.model.drawing import NODES_DRAWN_MAX, SmallGraph, small_graph
+
+NODES_DRAWN_MAX: Final = 60
+EDGES_DRAWN_MAX: Final = 240
+LABEL_CHARACTERS_MAX: Final = 24
+LAYOUT_ROUNDS: Final = 120
+COLOURS: Final = (
+    *("#3b6ea5", "#c8553d", "#5b8c5a", "#8e6c8a", "#d9a441"),
+    *("#2a9d9d", "#7a7a7a", "#b5567d", "#6b5b2e", "#86a63c"),
+)
+WIDTH: Final = 760
+_HEIGHT, _MARGIN, _LEGEND = 460, 40, 130
 
 # Columns with these names say themselves that they are ends; `w.src` and `w.dst` are an edge's.
 _ENDS: Final = (("src", "dst"), ("from", "to"), ("source", "target"))
 
+Pair = tuple[str, str]
+Point = tuple[float, float]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ends:
+
+class Ends(msgspec.Struct, frozen=True, kw_only=True):
     """The columns that hold the two ends of each row's edge."""
 
     source: str
@@ -98,3 +116,158 @@ def fill_network(network: Any, ends: Ends, rows: Sequence[Mapping[str, Any]]) ->
         if source is not None and target is not None:
             network.add_edge(source, target, **attributes[""])
     return network
+
+
+# --- the picture -------------------------------------------------------------------------------
+
+
+class SmallGraph(msgspec.Struct, frozen=True, kw_only=True):
+    """What is drawn: nodes by name, directed edges between them, and a group for each colour."""
+
+    nodes: tuple[str, ...]
+    edges: tuple[Pair, ...]
+    groups: Mapping[str, str]
+
+    @property
+    def is_small(self) -> bool:
+        """Whether a drawing of it would be readable."""
+        return 0 < len(self.nodes) <= NODES_DRAWN_MAX and len(self.edges) <= EDGES_DRAWN_MAX
+
+
+def small_graph(
+    pairs: Iterable[tuple[str | None, str | None]], groups: Mapping[str, str] | None = None
+) -> SmallGraph:
+    """The graph of these pairs; a pair with one end missing is a node without that edge."""
+    nodes: dict[str, None] = {}
+    edges: dict[Pair, None] = {}
+    for source, target in pairs:
+        nodes.update((end, None) for end in (source, target) if end is not None)
+        if source is not None and target is not None:
+            edges[source, target] = None
+    return SmallGraph(nodes=tuple(nodes), edges=tuple(edges), groups=groups or {})
+
+
+def draw_graph(graph: SmallGraph) -> str:
+    """Nodes as dots with names, edges as arrows; nodes pull along edges and push otherwise."""
+    places = _layout(graph)
+    kinds = sorted({graph.groups.get(node, "") for node in graph.nodes})
+    colour = {kind: COLOURS[index % len(COLOURS)] for index, kind in enumerate(kinds)}
+    parts = [_arrow(places[a], places[b]) for a, b in graph.edges if a != b]
+    for node in graph.nodes:
+        x, y = places[node]
+        fill = colour[graph.groups.get(node, "")]
+        parts.append(
+            f'<g><title>{escaped(node)}</title><circle cx="{x:.1f}" cy="{y:.1f}" r="5" '
+            f'fill="{fill}"/><text x="{x + 7:.1f}" y="{y + 4:.1f}">{label(node)}</text></g>'
+        )
+    for index, kind in enumerate(kinds):
+        if kind:
+            y = 16 + 16 * index
+            parts.append(
+                f'<circle cx="12" cy="{y - 4}" r="5" fill="{colour[kind]}"/>'
+                f'<text x="22" y="{y}">{label(kind)}</text>'
+            )
+    return svg(WIDTH, _HEIGHT, parts, title="graph")
+
+
+def _layout(graph: SmallGraph) -> dict[str, Point]:
+    """A spring layout from a circle: no chance in it, so a picture can be compared."""
+    count = len(graph.nodes)
+    index = {node: number for number, node in enumerate(graph.nodes)}
+    links = [(index[a], index[b]) for a, b in graph.edges if a != b]
+    # The golden angle keeps neighbours in the list apart and breaks every symmetry.
+    turns = [number * 2.399963 for number in range(count)]
+    spread = [math.sqrt((number + 1) / count) for number in range(count)]
+    xs = [math.cos(turn) * far for turn, far in zip(turns, spread, strict=True)]
+    ys = [math.sin(turn) * far for turn, far in zip(turns, spread, strict=True)]
+    ideal = 1.6 / math.sqrt(count)
+    degree = [0] * count
+    for a, b in links:
+        degree[a] += 1
+        degree[b] += 1
+    # Well-connected parts would collapse under the sum of their pulls, so those share one.
+    pulls = [(a, b, 2 / (degree[a] + degree[b])) for a, b in links]
+    for round_number in range(LAYOUT_ROUNDS):
+        step = 0.12 * (1 - round_number / LAYOUT_ROUNDS) + 0.002
+        _relax(xs, ys, pulls, ideal=ideal, step=step)
+    return _fitted(graph.nodes, xs, ys, left=_LEGEND if graph.groups else _MARGIN)
+
+
+def _relax(
+    xs: list[float],
+    ys: list[float],
+    pulls: Sequence[tuple[int, int, float]],
+    *,
+    ideal: float,
+    step: float,
+) -> None:
+    """One round of Fruchterman and Reingold's forces, in place; no node moves more than `step`."""
+    count = len(xs)
+    push_x, push_y = [0.0] * count, [0.0] * count
+    for a in range(count):
+        for b in range(a + 1, count):
+            dx, dy = xs[a] - xs[b], ys[a] - ys[b]
+            force = ideal * ideal / max(dx * dx + dy * dy, 1e-6)
+            push_x[a] += dx * force
+            push_y[a] += dy * force
+            push_x[b] -= dx * force
+            push_y[b] -= dy * force
+    for a, b, weight in pulls:
+        dx, dy = xs[a] - xs[b], ys[a] - ys[b]
+        pull = 4 * weight * math.hypot(dx, dy) / ideal
+        push_x[a] -= dx * pull
+        push_y[a] -= dy * pull
+        push_x[b] += dx * pull
+        push_y[b] += dy * pull
+    for node in range(count):
+        # A weak pull to the middle keeps parts that nothing connects in the picture.
+        dx, dy = push_x[node] - 1.5 * xs[node], push_y[node] - 1.5 * ys[node]
+        scale = min(step / max(math.hypot(dx, dy), 1e-9), 1.0)
+        xs[node] += dx * scale
+        ys[node] += dy * scale
+
+
+def _fitted(
+    nodes: Sequence[str], xs: list[float], ys: list[float], *, left: float
+) -> dict[str, Point]:
+    """The layout stretched over the picture, with room for names on the right."""
+
+    def scaled(values: list[float], low: float, high: float) -> list[float]:
+        first, last = min(values), max(values)
+        if last - first < 1e-9:
+            return [(low + high) / 2] * len(values)
+        return [low + (value - first) / (last - first) * (high - low) for value in values]
+
+    across = scaled(xs, left, WIDTH - 4 * _MARGIN)
+    down = scaled(ys, _MARGIN, _HEIGHT - _MARGIN)
+    return dict(zip(nodes, zip(across, down, strict=True), strict=True))
+
+
+def _arrow(start: Point, end: Point) -> str:
+    dx, dy = end[0] - start[0], end[1] - start[1]
+    far = max(math.hypot(dx, dy), 1e-6)
+    x, y = end[0] - dx / far * 7, end[1] - dy / far * 7
+    left = f"{x - (dx + dy * 0.5) / far * 6:.1f},{y - (dy - dx * 0.5) / far * 6:.1f}"
+    right = f"{x - (dx - dy * 0.5) / far * 6:.1f},{y - (dy + dx * 0.5) / far * 6:.1f}"
+    return (
+        f'<line x1="{start[0]:.1f}" y1="{start[1]:.1f}" x2="{x:.1f}" y2="{y:.1f}" '
+        f'stroke="#aab"/><polygon points="{x:.1f},{y:.1f} {left} {right}" fill="#889"/>'
+    )
+
+
+def svg(width: float, height: float, parts: Sequence[str], *, title: str) -> str:
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
+        f'height="{height}" role="img" aria-label="{escaped(title)}" '
+        'font-family="system-ui,sans-serif" font-size="11">'
+        '<rect width="100%" height="100%" fill="#fff"/>' + "".join(parts) + "</svg>"
+    )
+
+
+def label(name: str, *, limit: int = LABEL_CHARACTERS_MAX) -> str:
+    return escaped(name if len(name) <= limit else name[: limit - 1] + "…")
+
+
+def escaped(words: str) -> str:
+    """Text that an SVG may hold: escaped, and without the characters that XML has no words for."""
+    return escape("".join(char if char.isprintable() else "\ufffd" for char in words))

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from omnigraph.engine.arrow import Array, ArrowTable, RecordBatch, Schema
 from omnigraph.engine.read.explain import Explanation
-from omnigraph.engine.read.network import chosen_ends, drawable, fill_network
-from omnigraph.errors import InputError
-from omnigraph.model import drawing, html
+from omnigraph.engine.read.network import (
+    NODES_DRAWN_MAX,
+    chosen_ends,
+    draw_graph,
+    drawable,
+    fill_network,
+)
+from omnigraph.model import html
+from omnigraph.model.extras import optional
+from omnigraph.model.values import json_value
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -19,7 +24,6 @@ if TYPE_CHECKING:
     import polars as pl
 
 BATCH_ROWS: Final = 65_536
-_SAFE_INTEGER: Final = (1 << 53) - 1
 
 
 class QueryResult:
@@ -90,13 +94,11 @@ class QueryResult:
         ]
 
     def to_pandas(self) -> pd.DataFrame:
+        optional("pandas", use="to_pandas()")
         return self.to_arrow().to_pandas()
 
     def to_polars(self) -> pl.DataFrame:
-        import polars as pl  # noqa: PLC0415 - an optional package
-
-        frame = pl.from_arrow(self.to_arrow())
-        assert isinstance(frame, pl.DataFrame), "a table becomes a frame"
+        frame: pl.DataFrame = optional("polars", use="to_polars()").from_arrow(self.to_arrow())
         return frame
 
     def to_networkx(
@@ -108,17 +110,12 @@ class QueryResult:
         of two variables (`$a.name, $b.name`). The other columns become attributes.
         """
         ends = chosen_ends(self.columns, source, target)
-        try:
-            import networkx as nx  # noqa: PLC0415 - an optional package
-        except ImportError as cause:
-            raise InputError(
-                "to_networkx() needs the package networkx", hint='pip install "omnigraph[networkx]"'
-            ) from cause
-        return fill_network(nx.MultiDiGraph(), ends, self.to_pylist())
+        network = optional("networkx", use="to_networkx()").MultiDiGraph()
+        return fill_network(network, ends, self.to_pylist())
 
     def _repr_html_(self) -> str:
         """For notebooks: the first rows, and a drawing if they are the edges of a small graph."""
-        enough = min(self.row_count, drawing.NODES_DRAWN_MAX**2 + 1)
+        enough = min(self.row_count, NODES_DRAWN_MAX**2 + 1)
         # A big answer is not put together for its first page.
         known = self._make(0, enough) if self._table is None else self._table.slice(0, enough)
         rows = known.to_pylist()
@@ -126,37 +123,9 @@ class QueryResult:
         shown = [[json_value(cell) for cell in row.values()] for row in rows[: html.ROWS_SHOWN_MAX]]
         return html.block(
             f"{self.row_count:,} rows at commit {self.graph_commit_id}",
-            "" if graph is None else drawing.draw_graph(graph),
+            "" if graph is None else draw_graph(graph),
             html.table(self.columns, shown, total=self.row_count),
         )
-
-
-def json_value(value: Any) -> Any:
-    """A value as JSON shows it: dates in ISO form, times in UTC with milliseconds, integers beyond
-    2^53 - 1 and non-finite floats as text."""
-    match value:
-        case bool() | None | str():
-            return value
-        case int():
-            return value if -_SAFE_INTEGER <= value <= _SAFE_INTEGER else str(value)
-        case float():
-            return value if math.isfinite(value) else _float_word(value)
-        case dt.datetime():
-            moment = value.astimezone(dt.UTC) if value.tzinfo else value
-            # Not strftime, whose %Y leaves out the zeros of early years.
-            return f"{moment.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
-        case dt.date():
-            return value.isoformat()
-        case list() | tuple():
-            return [json_value(item) for item in value]
-        case _:
-            return value
-
-
-def _float_word(value: float) -> str:
-    if math.isnan(value):
-        return "NaN"
-    return "Infinity" if value > 0 else "-Infinity"
 
 
 def table_of(schema: Schema, arrays: Sequence[Array]) -> ArrowTable:

@@ -1,35 +1,45 @@
-"""The door of the reading room: a plan, its parameters and a snapshot in, a result out."""
+"""Answering a query: a plan, its parameters and a snapshot in, a result out.
+
+After the match come groups or distinct rows, order, offset and limit, and the columns. Sort keys
+are evaluated as late as possible: the first for all rows, the others only for rows that the keys
+before them leave tied.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+import numpy as np
 
 from omnigraph.compiler.query import CompiledQuery, ir
-from omnigraph.engine.arrow import ArrowTable, pa
-from omnigraph.engine.embed import Embedder, environment_embedder
-from omnigraph.engine.expr.evaluate import Constants
+from omnigraph.engine.arrow import Array, ArrowTable, pa, picked
+from omnigraph.engine.embed.embedder import Embedder, environment_embedder
+from omnigraph.engine.expr.evaluate import Constants, Search
+from omnigraph.engine.expr.order import Key, Window, order_rows
 from omnigraph.engine.read.aggregate import distinct_rows, grouped
-from omnigraph.engine.read.cache import Caches
-from omnigraph.engine.read.context import Budget, ReadLimits, Run
-from omnigraph.engine.read.counters import Counters, ReadCost
-from omnigraph.engine.read.counting import Counted, only_counted
-from omnigraph.engine.read.explain import Explanation, Trace
-from omnigraph.engine.read.match import match
-from omnigraph.engine.read.ordering import Window, ordered, ordered_groups
-from omnigraph.engine.read.relation import Relation
+from omnigraph.engine.read.context import Budget, ReadLimits, Run, sort_keys
+from omnigraph.engine.read.explain import Counters, Explanation, ReadCost, Trace
+from omnigraph.engine.read.match.candidates import with_pushed_scan
+from omnigraph.engine.read.match.match import match
+from omnigraph.engine.read.match.relation import WHOLE_MATCH, MatchedRows, Relation
+from omnigraph.engine.read.match.walk import Counted, only_counted
+from omnigraph.engine.read.memory.arrays import Positions
+from omnigraph.engine.read.memory.cache import Caches
+from omnigraph.engine.read.memory.topology_files import user_topology_folder
 from omnigraph.engine.read.result import QueryResult, table_of
-from omnigraph.engine.read.scope import RowScope
-from omnigraph.engine.read.shelf import user_shelf
-from omnigraph.engine.read.slice import sliced
+from omnigraph.engine.read.search.vectors import near_enough
 from omnigraph.errors import InputError
 from omnigraph.model.graph import Snapshot
 from omnigraph.model.limits import READ_CACHE_BYTES_MAX
 from omnigraph.model.schema import Catalog
-from omnigraph.storage.arrow_schema import value_type
-from omnigraph.storage.table import Tables
+from omnigraph.storage.lance.columns import value_type
+from omnigraph.storage.table.table import Tables
+
+RANKED_SHARE: Final = 8  # fewer than this part of all entities are sorted by themselves
+PROJECTED_ROWS_MAX: Final = 4096  # of more rows, columns are made batch by batch
 
 
 class Reader:
@@ -41,15 +51,15 @@ class Reader:
         *,
         embedder: Callable[[], Embedder] = environment_embedder,
         cache_bytes: int = READ_CACHE_BYTES_MAX,
-        shelf_folder: Callable[[], Path | None] = user_shelf,
+        topology_folder: Callable[[], Path | None] = user_topology_folder,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._caches = Caches(tables, budget_bytes=cache_bytes, shelf_folder=shelf_folder())
+        self._caches = Caches(tables, budget_bytes=cache_bytes, topology_folder=topology_folder())
         self._embedder = embedder
         self._monotonic = monotonic
 
     def close(self) -> None:
-        """Let go of everything kept in memory."""
+        """Drop everything kept in memory."""
         self._caches.clear()
 
     @property
@@ -69,7 +79,7 @@ class Reader:
     ) -> QueryResult:
         """Answer a read query on the snapshot. `params` are bound values (`bind_params`)."""
         plan = query.plan
-        assert isinstance(plan, ir.ReadPlan), "mutations go through another door"
+        assert isinstance(plan, ir.ReadPlan), "a mutation is no read"
         trace = Trace(recording=explain)
         before = self.counters.total() if explain else ReadCost()
         run = Run(
@@ -102,6 +112,7 @@ class _Answer:
     def __init__(self, run: Run, plan: ir.ReadPlan) -> None:
         self._run = run
         self._plan = plan
+        self._shown = [projection.expr for projection in plan.projections]
         self._schema = pa.schema(
             [
                 pa.field(column.name, value_type(column.type), nullable=column.nullable)
@@ -118,44 +129,38 @@ class _Answer:
             return self._made(self._schema.empty_table())
         counted = only_counted(plan)
         with run.trace.step("match") as step:
-            block = counted.block if counted is not None else sliced(run, plan, self._window)
+            block = (
+                counted.block if counted is not None else with_pushed_scan(run, plan, self._window)
+            )
             relation = match(run, block)
             step.rows = relation.count
         if plan.grouping is not None:
             return self._grouped(plan.grouping, relation, counted)
         if plan.distinct:
-            return self._distinct(RowScope(run, relation))
+            return self._distinct(MatchedRows(run, relation))
         with run.trace.step("order") as step:
-            relation = ordered(run, plan, relation, self._window)
+            relation = _ordered(run, plan, relation, self._window)
             step.rows = relation.count
         return self._streamed(relation)
 
     def _streamed(self, relation: Relation) -> QueryResult:
         """Projections are made when they are asked for, unless a rank needs to see all rows."""
-        run, plan, schema = self._run, self._plan, self._schema
-
-        def make(first: int, last: int) -> ArrowTable:
-            rows = relation
-            if last - first != relation.count:
-                rows = relation.take_slice(slice(first, last))
-            scope = RowScope(run, rows)
-            return table_of(schema, [scope.values(one.expr) for one in plan.projections])
-
-        if relation.count <= 4096 or any(_is_search(one.expr) for one in plan.projections):
-            with run.trace.step("project") as step:
+        searches = any(isinstance(part, Search) for expr in self._shown for part in ir.walk(expr))
+        if relation.count <= PROJECTED_ROWS_MAX or searches:
+            with self._run.trace.step("project") as step:
                 table = self._projected(relation)
                 step.rows = relation.count
             return self._made(table)
         return QueryResult(
-            schema=schema,
+            schema=self._schema,
             row_count=relation.count,
-            graph_commit_id=run.snapshot.graph_commit_id,
-            make=make,
+            graph_commit_id=self._run.snapshot.graph_commit_id,
+            make=lambda first, last: self._projected(relation.take_slice(slice(first, last))),
         )
 
     def _projected(self, relation: Relation) -> ArrowTable:
-        scope = RowScope(self._run, relation)
-        return table_of(self._schema, [scope.values(one.expr) for one in self._plan.projections])
+        rows = MatchedRows(self._run, relation)
+        return table_of(self._schema, [rows.values(expr) for expr in self._shown])
 
     # --- groups and distinct rows ---
 
@@ -172,24 +177,23 @@ class _Answer:
             groups = grouped(run, grouping, relation, weights)
             step.rows = groups.count
         with run.trace.step("order") as step:
-            keys = [(groups.values(one.expr), one.descending) for one in plan.orderings]
-            keys += [(groups.values(expr), False) for expr in plan.tie_break]
-            rows = pa.array(ordered_groups(keys, groups.count, self._window))
+            keys = [(groups.values(expr), descending) for expr, descending in sort_keys(plan)]
+            rows = _ordered_groups(keys, groups.count, self._window)
             step.rows = len(rows)
-        arrays = [groups.values(one.expr).take(rows) for one in plan.projections]
+        arrays = [picked(groups.values(expr), rows) for expr in self._shown]
         return self._made(table_of(self._schema, arrays))
 
-    def _distinct(self, scope: RowScope) -> QueryResult:
-        columns = [scope.values(one.expr) for one in self._plan.projections]
-        kept = pa.array(distinct_rows(columns, scope.count))
-        columns = [column.take(kept) for column in columns]
+    def _distinct(self, matched: MatchedRows) -> QueryResult:
+        columns = [matched.values(expr) for expr in self._shown]
+        kept = distinct_rows(columns, matched.count)
+        columns = [picked(column, kept) for column in columns]
         keys = []
-        for one in self._plan.orderings:
-            assert one.column is not None, "under distinct every ordering is a column"
-            keys.append((columns[one.column], one.descending))
+        for ordering in self._plan.orderings:
+            assert ordering.column is not None, "under distinct every ordering is a column"
+            keys.append((columns[ordering.column], ordering.descending))
         keys += [(column, False) for column in columns]
-        rows = pa.array(ordered_groups(keys, len(kept), self._window))
-        return self._made(table_of(self._schema, [column.take(rows) for column in columns]))
+        rows = _ordered_groups(keys, len(kept), self._window)
+        return self._made(table_of(self._schema, [picked(column, rows) for column in columns]))
 
     def _made(self, table: ArrowTable) -> QueryResult:
         return QueryResult(
@@ -211,7 +215,77 @@ def _count(run: Run, expr: ir.Literal | ir.Param | None, word: str) -> int | Non
     return int(value)
 
 
-def _is_search(expr: ir.Expr) -> bool:
-    return any(
-        isinstance(part, ir.TextMatch | ir.Bm25 | ir.Nearest | ir.Rrf) for part in ir.walk(expr)
-    )
+# --- order -------------------------------------------------------------------------------------
+
+
+def _ordered(run: Run, plan: ir.ReadPlan, relation: Relation, window: Window) -> Relation:
+    """The rows that will be shown, in order."""
+    relation = _with_fusions(run, plan, relation)
+    if not plan.orderings and window.whole and not _few(run, relation, plan.tie_break):
+        return _by_id(run, relation, plan.tie_break)
+    relation = _ranked_only(run, plan.orderings, relation, window.wanted)
+
+    def valued(expr: ir.Expr) -> Callable[[Positions], Array]:
+        return lambda rows: MatchedRows(run, relation.take(rows)).values(expr)
+
+    keys = [Key(valued(expr), descending) for expr, descending in sort_keys(plan)]
+    return relation.take(order_rows(keys, relation.count, window))
+
+
+def _ordered_groups(keys: Sequence[tuple[Array, bool]], count: int, window: Window) -> Positions:
+    """The same for rows whose key columns are all there; the shown row numbers."""
+
+    def valued(values: Array) -> Callable[[Positions], Array]:
+        return lambda rows: picked(values, rows)
+
+    return order_rows([Key(valued(values), down) for values, down in keys], count, window)
+
+
+def _with_fusions(run: Run, plan: ir.ReadPlan, relation: Relation) -> Relation:
+    """Fused ranks look at all rows, so they are computed before any row goes away."""
+    exprs = [*(shown.expr for shown in plan.projections), *(expr for expr, _ in sort_keys(plan))]
+    fusions = {part for expr in exprs for part in ir.walk(expr) if isinstance(part, ir.Rrf)}
+    if not fusions:
+        return relation
+    rows = MatchedRows(run, relation)
+    for expr in fusions:
+        run.fused[expr] = rows.search(expr)
+    return relation.numbered(WHOLE_MATCH)
+
+
+def _ranked_only(
+    run: Run, orderings: Sequence[ir.Ordering], relation: Relation, wanted: int | None
+) -> Relation:
+    """Without the rows that a search rank leaves out."""
+    for place, ordering in enumerate(orderings):
+        if not ordering.rank:
+            continue
+        if place == 0 and isinstance(ordering.expr, ir.Nearest) and wanted is not None:
+            near = near_enough(run, ordering.expr, relation[ordering.expr.field.var], wanted)
+            relation = relation if near is None else relation.where(near)
+        scored = MatchedRows(run, relation).values(ordering.expr).is_valid()
+        relation = relation.where(scored.to_numpy(zero_copy_only=False))
+    return relation
+
+
+def _by_id(run: Run, relation: Relation, tie_break: Sequence[ir.Expr]) -> Relation:
+    """All rows, by the ids of their variables: the first of them are what a limit would show."""
+    names = [key.var for key in tie_break if isinstance(key, ir.IdRef)]
+    assert len(names) == len(tie_break), "rows that are not grouped are told apart by ids"
+    if relation.count < 2 or not names:
+        return relation
+    if len(names) == 1:
+        frame = run.frame_of(names[0])
+        if relation.count == frame.length and (np.diff(relation[names[0]]) == 1).all():
+            return relation.take(frame.id_order())  # every entity, once
+    # The last cell stands for -1, which is null and comes first.
+    keys = [np.append(run.frame_of(var).id_ranks(), -1)[relation[var]] for var in names]
+    if len(keys) == 1:
+        return relation.take(np.argsort(keys[0], kind="stable"))
+    return relation.take(np.lexsort(keys[::-1]))
+
+
+def _few(run: Run, relation: Relation, tie_break: Sequence[ir.Expr]) -> bool:
+    """Whether sorting the ids of these rows costs less than knowing the order of all ids."""
+    frames = (run.frame_of(key.var) for key in tie_break if isinstance(key, ir.IdRef))
+    return relation.count * RANKED_SHARE < sum(frame.length for frame in frames)

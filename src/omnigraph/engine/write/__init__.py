@@ -1,6 +1,4 @@
-"""Statements and records become one checked change, and the change becomes staged writes.
+"""Mutations: the statements of a query become one checked change, staged for one commit.
 
-`values`, `columns`, `keys` and `constraints` need no storage: the Spark pipeline runs them on its
-executors. `mutate` and `load` prepare a change on one snapshot for `storage.writer`. Start with
-`change.py`, the change that every writer fills.
+Start with `mutate.py`; `pending.py` holds what the statements have done so far.
 """

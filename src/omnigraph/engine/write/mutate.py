@@ -2,36 +2,119 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
+import msgspec
 import pyarrow as pa
 
-from omnigraph.compiler.query import ir
+from omnigraph.compiler.query import CompiledQuery, bind_params, compile_query, ir
+from omnigraph.engine.arguments import MAPPING_OR_NONE, TEXT, TEXT_OR_NONE, require
+from omnigraph.engine.check.change import stage
+from omnigraph.engine.check.findings import Findings
+from omnigraph.engine.check.rules import Entity
+from omnigraph.engine.check.validate import look_up, validate
+from omnigraph.engine.check.values import misfit, missing
+from omnigraph.engine.core import Core
 from omnigraph.engine.expr.evaluate import Constants
-from omnigraph.engine.write.change import stage
-from omnigraph.engine.write.columns import CellProblem
-from omnigraph.engine.write.constraints import Entity, misfit, missing
-from omnigraph.engine.write.keys import canonical_id, respelled_id
-from omnigraph.engine.write.pending import PendingRow, PendingTable
-from omnigraph.engine.write.stored import Stored
-from omnigraph.engine.write.validate import look_up, validate
-from omnigraph.engine.write.values import Misfit, fit
-from omnigraph.engine.write.violations import Findings
+from omnigraph.engine.results import MutationResult, remembering
+from omnigraph.engine.rows.columns import CellProblem
+from omnigraph.engine.rows.keys import canonical_id, respelled_id
+from omnigraph.engine.rows.stored import Stored
+from omnigraph.engine.write.pending import FittedRow, PendingTable
 from omnigraph.errors import InputError
+from omnigraph.model.changeset import WriterKind
+from omnigraph.model.graph import Snapshot
 from omnigraph.model.ports import World
+from omnigraph.model.requests import KeyedRequest
 from omnigraph.model.schema import Catalog, EdgeType, NodeType
-from omnigraph.storage.writer import Prepared, WriteContext
+from omnigraph.model.values import Misfit, fit
+from omnigraph.storage.commit.prepared import AppliedBeforeError, Intent, Prepared
+from omnigraph.storage.commit.writer import WriteContext
+from omnigraph.storage.table.read import texts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MutationOutcome:
+class MutationOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """A mutation query as its caller asked for it."""
+
+    source: str
+    name: str | None
+    params: Mapping[str, Any] | None
+    branch: str
+    actor_id: str | None
+    if_commit: str | None
+    idempotency_key: str | None
+
+
+class MutationOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What a mutation did. `prepared` is None when nothing changes."""
 
     prepared: Prepared | None
     affected_nodes: int
     affected_edges: int
+
+
+def mutate(
+    core: Core, order: MutationOrder, *, then: Callable[[Snapshot | None], None]
+) -> MutationResult:
+    """Run one mutation query as one commit; `then` is told what came of it."""
+    require(MAPPING_OR_NONE, params=order.params)
+    params = order.params or {}
+    request = KeyedRequest.of(
+        order.idempotency_key, "mutation", source=order.source, name=order.name, params=params
+    )
+    intent = Intent(
+        branch=core.branch(order.branch),
+        kind=WriterKind.MUTATION,
+        actor_id=order.actor_id,
+        if_commit=order.if_commit,
+        request=request,
+    )
+
+    def prepare(context: WriteContext) -> tuple[Prepared | None, dict[str, Any]]:
+        catalog = core.catalog(context.snapshot)
+        compiled = compiled_as("mutation", order.source, order.name, catalog)
+        assert isinstance(compiled.plan, ir.MutationPlan), "a mutation has a mutation plan"
+        outcome = prepare_mutation(
+            compiled.plan,
+            params=bind_params(compiled.params, params),
+            catalog=catalog,
+            context=context,
+            world=core.world,
+        )
+        told = {
+            "query_name": compiled.name,
+            "affected_nodes": outcome.affected_nodes,
+            "affected_edges": outcome.affected_edges,
+        }
+        return remembering(outcome.prepared, request, told), told
+
+    try:
+        after, told = core.write(intent, prepare, then=then)
+    except AppliedBeforeError as before:
+        return MutationResult.told_again(before.commit, branch=order.branch)
+    return MutationResult(
+        branch=order.branch,
+        **told,
+        actor_id=order.actor_id,
+        commit=after.head if after else None,
+    )
+
+
+def compiled_as(
+    kind: Literal["read", "mutation"], source: str, name: str | None, catalog: Catalog
+) -> CompiledQuery:
+    """The query, or `InputError` if it is of the other kind."""
+    require(TEXT, source=source)
+    require(TEXT_OR_NONE, name=name)
+    compiled = compile_query(source, catalog, name)
+    if compiled.kind == kind:
+        return compiled
+    verb = "mutate" if kind == "read" else "query"
+    what = "a mutation" if kind == "read" else "a read query"
+    raise InputError(
+        f"query '{compiled.name}' is {what}", hint=f"run it with `{verb}`", query=compiled.name
+    )
 
 
 def prepare_mutation(
@@ -61,7 +144,7 @@ def prepare_mutation(
     prepared = Prepared(
         staged=stage(changes, context, stored),
         relied_on=frozenset(stored.relied_on),
-        strict=any(not isinstance(one, ir.Insert) for one in plan.statements),
+        strict=any(not isinstance(statement, ir.Insert) for statement in plan.statements),
     )
     return MutationOutcome(
         prepared=prepared, affected_nodes=run.affected_nodes, affected_edges=run.affected_edges
@@ -90,7 +173,9 @@ class _Run:
                 self._delete(statement)
 
     def _table(self, entity: Entity) -> PendingTable:
-        return self.tables.setdefault(entity.table_key, PendingTable(entity, self._stored))
+        if entity.table_key not in self.tables:
+            self.tables[entity.table_key] = PendingTable(entity, self._stored)
+        return self.tables[entity.table_key]
 
     def _entity(self, statement: ir.Statement) -> Entity:
         return self._catalog.type_of(f"{statement.kind}:{statement.type_name}")
@@ -105,7 +190,7 @@ class _Run:
 
     def _insert(self, statement: ir.Insert) -> None:
         entity = self._entity(statement)
-        row: PendingRow = {prop.name: None for prop in entity.properties}
+        row: FittedRow = {prop.name: None for prop in entity.properties}
         row |= self._assigned(entity, statement.assignments)
         if isinstance(entity, EdgeType):
             row["src"] = self._endpoint(entity.from_type, "from", statement.from_id)
@@ -125,9 +210,9 @@ class _Run:
             raise InputError(f"an edge needs '{side}', got null", property=side)
         return respelled_id(self._catalog.nodes[node_type], text)
 
-    def _assigned(self, entity: Entity, assignments: tuple[ir.Assignment, ...]) -> PendingRow:
+    def _assigned(self, entity: Entity, assignments: tuple[ir.Assignment, ...]) -> FittedRow:
         """The fitted values of assignments; all that do not fit are reported together."""
-        values: PendingRow = {}
+        values: FittedRow = {}
         found = Findings()
         for assignment in assignments:
             name = assignment.property
@@ -148,16 +233,14 @@ class _Run:
         table = self._table(entity)
         values = self._assigned(entity, statement.assignments)
         _refuse_key_update(entity, values)
-        matched = list(table.matching(statement.where, self._constants, whole=True))
-        for row in matched:
-            table.update(row, values)
-        self._count(entity, len(matched))
+        matched = table.matching(statement.where, self._constants)
+        table.update(matched, values)
+        self._count(entity, matched.num_rows)
 
     def _delete(self, statement: ir.Delete) -> None:
         entity = self._entity(statement)
         table = self._table(entity)
-        matched = table.matching(statement.where, self._constants, whole=False)
-        gone = table.delete([row["id"] for row in matched])
+        gone = table.delete(table.matching_ids(statement.where, self._constants))
         self._count(entity, len(gone))
         if gone and isinstance(entity, NodeType):
             self._cascade(entity, gone)
@@ -166,30 +249,22 @@ class _Run:
         """Delete every edge that starts or ends at one of the nodes, each once."""
         ids = pa.array(gone, pa.string())
         for edge in self._catalog.edges_touching(node.name):
-            sides = [
-                side
-                for side, end in (("src", edge.from_type), ("dst", edge.to_type))
-                if end == node.name
-            ]
-            lost = [
-                one
-                for side in sides
-                for one in self._stored.rows_where_in(edge.table_key, side, ids, ["id"])[
-                    "id"
-                ].to_pylist()
-            ]
+            lost: dict[str, None] = {}
+            for side, end in (("src", edge.from_type), ("dst", edge.to_type)):
+                if end == node.name:
+                    found = self._stored.rows_where_in(edge.table_key, side, ids, ["id"])
+                    lost.update(dict.fromkeys(texts(found["id"])))
             if lost:
-                unique = list(dict.fromkeys(str(one) for one in lost))
-                self._count(edge, len(self._table(edge).delete(unique)))
+                self._count(edge, len(self._table(edge).delete(list(lost))))
 
 
-def _require_key(node: NodeType, row: PendingRow) -> None:
+def _require_key(node: NodeType, row: FittedRow) -> None:
     found = Findings()
     found.add(missing(node, name, None, absent=False) for name in node.key if row[name] is None)
     found.raise_if_any()
 
 
-def _refuse_key_update(entity: Entity, values: PendingRow) -> None:
+def _refuse_key_update(entity: Entity, values: FittedRow) -> None:
     for name in entity.key if isinstance(entity, NodeType) else ():
         if name in values:
             raise InputError(

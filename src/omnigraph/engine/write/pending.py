@@ -1,32 +1,64 @@
-"""What a mutation has done so far: pending rows that shadow stored ones, and deleted ids.
+"""What a mutation has done so far to one table: rows that shadow stored ones, and deletions.
 
-Rows are dictionaries of fitted values by column. A later statement sees pending rows first and
-stored rows only where nothing shadows them.
+Rows are Arrow tables with the columns of `batch_schema`. A later statement sees pending rows first
+and stored rows only where nothing shadows them.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph.compiler.query import ir
-from omnigraph.engine.expr.evaluate import Constants
-from omnigraph.engine.expr.sql import listed_values, push_down
-from omnigraph.engine.write.change import TableChange
-from omnigraph.engine.write.columns import batch_schema, from_fitted
-from omnigraph.engine.write.constraints import Entity
-from omnigraph.engine.write.scope import TableScope, columns_of
-from omnigraph.engine.write.stored import Stored
-from omnigraph.engine.write.values import BlobCell
-from omnigraph.model.schema import PropertyType, Scalar
-from omnigraph.model.values import EPOCH, EPOCH_MOMENT
-from omnigraph.storage.blobs import StoredBlob
-from omnigraph.storage.reading import texts
+from omnigraph.engine.arrow import Array, flat, picked
+from omnigraph.engine.check.change import TableChange
+from omnigraph.engine.check.rules import Entity
+from omnigraph.engine.expr.evaluate import Constants, Rows, holding
+from omnigraph.engine.expr.sql import column_of, listed_values, push_down
+from omnigraph.engine.rows.columns import batch_schema, carried_blobs, from_fitted
+from omnigraph.engine.rows.stored import Stored
+from omnigraph.model.schema import Scalar
+from omnigraph.storage.table.read import texts
 
-PendingRow = dict[str, Any]
+FittedRow = dict[str, Any]  # values by column, as `model.values.fit` gives them
+
+
+class TableRows(Rows):
+    """The rows that the `where` of a mutation looks at: columns of one table."""
+
+    def __init__(self, table: pa.Table, constants: Constants) -> None:
+        self.table = table
+        self.count = table.num_rows
+        self.constants = constants
+
+    def value_of(self, var: str, name: str) -> Array:
+        assert var == ir.SELF, "a statement looks at one entity at a time"
+        return flat(self.table[name])
+
+    def id_of(self, var: str) -> Array:
+        return self.value_of(var, "id")
+
+    def endpoint(self, var: str, side: str) -> Array:
+        return self.value_of(var, side)
+
+    def at(self, numbers: npt.NDArray[np.int64]) -> TableRows:
+        return TableRows(picked(self.table, numbers), self.constants)
+
+    def matching(self, where: ir.Expr) -> pa.Table:
+        """The rows for which the condition is true."""
+        keep = holding([where], self)
+        return self.table if keep.all() else self.table.filter(pa.array(keep))
+
+
+def columns_of(where: ir.Expr) -> frozenset[str]:
+    """The columns that the condition looks at."""
+    names = (column_of(part) for part in ir.walk(where))
+    return frozenset(name for name in names if name is not None)
 
 
 class PendingTable:
@@ -35,129 +67,123 @@ class PendingTable:
     def __init__(self, entity: Entity, stored: Stored) -> None:
         self.entity = entity
         self._stored = stored
-        self._rows: dict[str, PendingRow] = {}
+        self._schema = batch_schema(entity)
+        self._types = {prop.name: prop.type for prop in entity.properties}
+        self._put_rows = self._schema.empty_table()  # each id once
+        self._inserted: dict[str, FittedRow] = {}  # by id: newer than those, not yet in Arrow
         self._fresh: set[str] = set()
         self._deleted: set[str] = set()
         self._touched: set[str] | None = set()
 
-    def insert(self, row: PendingRow, *, fresh: bool) -> None:
+    def insert(self, row: FittedRow, *, fresh: bool) -> None:
         """Put a whole new row; `fresh` ids were made by us and cannot be stored."""
-        self._rows[row["id"]] = row
+        self._inserted[row["id"]] = row
         self._touched = None
         if fresh:
             self._fresh.add(row["id"])
 
-    def update(self, row: PendingRow, values: PendingRow) -> None:
-        """Put the row with some values set."""
-        self._rows[row["id"]] = {**row, **values}
+    def update(self, rows: pa.Table, values: FittedRow) -> None:
+        """Put the rows with some values set."""
+        if not rows.num_rows:
+            return
+        columns: dict[str, Any] = {name: rows[name] for name in self._schema.names}
+        for name, value in values.items():
+            cell = from_fitted([value], self._types[name])
+            columns[name] = picked(cell, np.zeros(rows.num_rows, dtype=np.int64))
+        self._put(pa.table(columns, schema=self._schema))
         if self._touched is not None:
             self._touched |= values.keys()
 
-    def delete(self, ids: list[str]) -> list[str]:
+    def delete(self, ids: Sequence[str]) -> list[str]:
         """Remove rows; those of them that were not removed before."""
-        new = [one for one in ids if one not in self._deleted]
+        new = [entity_id for entity_id in ids if entity_id not in self._deleted]
         self._deleted.update(new)
         self._touched = None
-        for one in new:
-            self._rows.pop(one, None)
+        self._put_rows = _without(self._rows(), new)
         return new
 
-    def matching(self, where: ir.Expr, constants: Constants, *, whole: bool) -> list[PendingRow]:
-        """The rows, pending or stored, for which the condition is true; whole rows, or only the
-        columns that the condition needs and the identity."""
-        waiting = self._pending_matching(where, constants)
-        return waiting + self._stored_matching(where, constants, whole=whole)
+    def matching(self, where: ir.Expr, constants: Constants) -> pa.Table:
+        """The rows, pending or stored, for which the condition is true."""
+        pending = TableRows(self._rows(), constants).matching(where)
+        stored, row_ids = self._stored_matching(where, constants, self._schema.names)
+        columns = []
+        for field in self._schema:
+            if self._is_blob(field.name):
+                blobs = self._stored.table(self.entity.table_key).blobs(field.name, row_ids)
+                columns.append(carried_blobs(blobs))
+            else:
+                columns.append(flat(stored[field.name]).cast(field.type))
+        return pa.concat_tables([pending, pa.Table.from_arrays(columns, schema=self._schema)])
 
-    def _pending_matching(self, where: ir.Expr, constants: Constants) -> list[PendingRow]:
-        if not self._rows:
-            return []
-        rows = self._columns(sorted({"id"} | columns_of(where)))
-        matched = TableScope(rows=rows, constants=constants).matching(where)
-        return [self._rows[one] for one in texts(matched["id"])]
-
-    def _stored_matching(
-        self, where: ir.Expr, constants: Constants, *, whole: bool
-    ) -> list[PendingRow]:
-        key = self.entity.table_key
-        types = {prop.name: prop.type for prop in self.entity.properties}
-        blobs = [name for name, kind in types.items() if kind.scalar is Scalar.BLOB]
-        needed = columns_of(where)
-        names = [
-            name
-            for name in batch_schema(self.entity).names
-            if (whole or name == "id" or name in needed) and name not in blobs
-        ]
-        found = self._stored.placed_rows(
-            key,
-            names,
-            where=push_down([where], constants).where,
-            among=listed_values(where, constants),
-        )
-        # Storage may have looked up a part of the condition only: all of it is judged here.
-        matched = TableScope(rows=self._unshadowed(found), constants=constants).matching(where)
-        rows = [_fitted(row, types) for row in matched.to_pylist()]
-        row_ids = self._stored.remember_places(key, rows)
-        if whole and blobs and rows:
-            self._carry_blobs(rows, row_ids, blobs)
-        return rows
-
-    def _unshadowed(self, stored: pa.Table) -> pa.Table:
-        """The stored rows that no pending row replaces and that were not deleted."""
-        if not self._rows and not self._deleted:
-            return stored
-        ids = texts(stored["id"])
-        keep = [one not in self._rows and one not in self._deleted for one in ids]
-        return stored.filter(pa.array(keep, pa.bool_()))
-
-    def _carry_blobs(
-        self, rows: list[PendingRow], row_ids: list[int], names: Sequence[str]
-    ) -> None:
-        table = self._stored.table(self.entity.table_key)
-        for name in names:
-            for row, blob in zip(rows, table.blobs(name, row_ids), strict=True):
-                row[name] = _carried(blob)
+    def matching_ids(self, where: ir.Expr, constants: Constants) -> list[str]:
+        """The ids of the rows for which the condition is true."""
+        pending = TableRows(self._rows(), constants).matching(where)
+        stored, _ = self._stored_matching(where, constants, ["id"])
+        return [*texts(pending["id"]), *texts(stored["id"])]
 
     def change(self) -> TableChange:
         """Everything so far, as the validator and the stager want it."""
+        rows = self._rows()
+        fresh = rows.num_rows > 0 and not self._deleted
         return TableChange(
             entity=self.entity,
-            rows=self._columns(batch_schema(self.entity).names),
+            rows=rows,
             deleted=frozenset(self._deleted),
-            fresh=bool(self._rows) and not self._deleted and self._fresh.issuperset(self._rows),
+            fresh=fresh and self._fresh.issuperset(texts(rows["id"])),
             touched=None if self._touched is None else frozenset(self._touched),
         )
 
-    def _columns(self, names: Sequence[str]) -> pa.Table:
-        """The named columns of the pending rows."""
-        schema = batch_schema(self.entity)
-        rows = list(self._rows.values())
-        types = {prop.name: prop.type for prop in self.entity.properties}
-        columns = [
-            from_fitted([row[name] for row in rows], types[name])
-            if name in types
-            else pa.array([row[name] for row in rows], pa.string())
-            for name in names
-        ]
-        return pa.Table.from_arrays(columns, schema=pa.schema([schema.field(n) for n in names]))
+    def _is_blob(self, name: str) -> bool:
+        return name in self._types and self._types[name].scalar is Scalar.BLOB
+
+    def _rows(self) -> pa.Table:
+        """The pending rows, each id once."""
+        if self._inserted:
+            rows = list(self._inserted.values())
+            self._inserted = {}
+            columns = [
+                from_fitted([row[name] for row in rows], self._types[name])
+                if name in self._types
+                else pa.array([row[name] for row in rows], pa.string())
+                for name in self._schema.names
+            ]
+            self._put(pa.Table.from_arrays(columns, schema=self._schema))
+        return self._put_rows
+
+    def _put(self, rows: pa.Table) -> None:
+        """Add rows, each id once; what is pending of their ids is replaced in its place."""
+        before = self._put_rows
+        self._put_rows = pa.concat_tables([before, rows])
+        if before.num_rows:
+            last = {entity_id: at for at, entity_id in enumerate(texts(self._put_rows["id"]))}
+            self._put_rows = picked(self._put_rows, list(last.values()))
+
+    def _stored_matching(
+        self, where: ir.Expr, constants: Constants, columns: Sequence[str]
+    ) -> tuple[pa.Table, list[int]]:
+        """The stored rows that nothing shadows and for which the condition is true, and their row
+        ids. Blobs are no columns here: they are read by row id."""
+        key = self.entity.table_key
+        needed = columns_of(where)
+        found = self._stored.placed_rows(
+            key,
+            [
+                name
+                for name in self._schema.names
+                if (name in columns or name in needed) and not self._is_blob(name)
+            ],
+            where=push_down([where], constants).where,
+            among=listed_values(where, constants),
+        )
+        found = _without(found, [*texts(self._rows()["id"]), *self._deleted])
+        # Storage may have looked up a part of the condition only: all of it is judged here.
+        matched = TableRows(found, constants).matching(where)
+        return matched, self._stored.remember_places(key, matched)
 
 
-def _fitted(row: PendingRow, types: dict[str, PropertyType]) -> PendingRow:
-    """An Arrow row with dates and moments as the numbers that they are stored as."""
-    for name, kind in types.items():
-        if kind.scalar in (Scalar.DATE, Scalar.DATETIME) and row.get(name) is not None:
-            value = row[name]
-            row[name] = [_count(one) for one in value] if kind.is_list else _count(value)
-    return row
-
-
-def _count(value: Any) -> int:
-    if isinstance(value, dt.datetime):
-        return (value - EPOCH_MOMENT) // dt.timedelta(milliseconds=1)
-    return int((value - EPOCH).days)
-
-
-def _carried(blob: StoredBlob | None) -> BlobCell | None:
-    """A stored blob as a cell of the row that replaces its own."""
-    if blob is None:
-        return None
-    return BlobCell(uri=blob.uri) if blob.uri else BlobCell(data=blob.read())
+def _without(rows: pa.Table, ids: Sequence[str]) -> pa.Table:
+    """The rows that have none of these ids."""
+    if not ids or not rows.num_rows:
+        return rows
+    gone: Any = pc.is_in(rows["id"], value_set=pa.array(ids, pa.string()))
+    return rows.filter(pc.invert(gone))

@@ -1,6 +1,0 @@
-"""`omnigraph demo`: the main job, told with real data.
-
-A package graph of this very machine is loaded on Spark, asked, branched, merged, crashed, recovered
-and optimized, and everything is written down as one HTML page. Start reading at `story.py`; the
-sources of data are `debian.py` and `modules.py`, and `victim.py` is the writer that gets killed.
-"""

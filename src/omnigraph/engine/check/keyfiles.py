@@ -1,0 +1,266 @@
+"""Keys of a big load on their way from the tasks that stage rows to the tasks that check them.
+
+Each task that has rows writes one file for each key, with a batch for each bucket; a check task
+reads its own batches of every file. So every key is written once and read once, and what a check
+task is told does not grow with the load.
+"""
+
+from __future__ import annotations
+
+import pickle
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from omnigraph.engine.arrow import ArrowTable, Column, Ints, Mask, flat, pa, pc
+from omnigraph.engine.check.bucket import NO_IDS, NewRows, gathered
+from omnigraph.engine.check.hashing import cut
+from omnigraph.engine.check.rules import Entity, rules_of
+from omnigraph.engine.rows.parts import FragmentGroup, GraphAccess, KeyFile, row_number, unpacked
+from omnigraph.model.limits import (
+    CHECK_BUCKET_KEYS,
+    CHECK_BUCKETS_MAX,
+    CHECK_BUCKETS_UNSIZED,
+    CHECK_LOOKUP_BYTES_MAX,
+)
+from omnigraph.model.schema import ROW_ADDRESS, ROW_ID, EdgeType
+from omnigraph.storage.objects.files import FileAccess
+
+_ROW: Final = "_row"  # the column that numbers new rows
+_KEY_BYTES: Final = 8  # of input, for each key that it may hold
+PLACED: Final = (ROW_ID, ROW_ADDRESS)
+
+Space = tuple[str, tuple[str, ...]]  # a table and the columns of a key of it
+
+
+def bucket_count(input_bytes: int | None, stored_rows: int) -> int:
+    """Into how many buckets the keys of a load are cut; 1 keeps them in memory. The size of
+    DataFrames (None) is not known beforehand."""
+    if input_bytes is None:
+        return CHECK_BUCKETS_UNSIZED
+    if input_bytes <= CHECK_LOOKUP_BYTES_MAX:
+        return 1
+    keys = input_bytes // _KEY_BYTES + stored_rows
+    if keys <= CHECK_BUCKET_KEYS:
+        return 1
+    # A quarter of what one task can hold, so that all processors find something to do.
+    return min(CHECK_BUCKETS_MAX, 4 * -(-keys // CHECK_BUCKET_KEYS))
+
+
+def key_columns(entity: Entity) -> Iterator[tuple[str, ...]]:
+    """The keys by which rows of the type meet others: id, ends, unique columns."""
+    yield ("id",)
+    if isinstance(entity, EdgeType):
+        yield ("src",)
+        yield ("dst",)
+    for rule in rules_of(entity).unique:
+        yield rule.columns
+
+
+def write_keys(
+    files: FileAccess, folder: str, entity: Entity, rows: ArrowTable, *, first: int, count: int
+) -> tuple[KeyFile, ...]:
+    """Write every key of new rows, which are numbered from `first` on."""
+    numbers = np.arange(first, first + rows.num_rows, dtype=np.int64)
+    written = []
+    for by in key_columns(entity):
+        names = list(dict.fromkeys((*by, "id"))) if by not in _PLAIN else list(by)
+        keys = rows.select(names).append_column(_ROW, pa.array(numbers))
+        address = write_cut(files, folder, keys, by, count)
+        written.append(KeyFile(by=by, address=address, count=count))
+    return tuple(written)
+
+
+_PLAIN: Final = (("id",), ("src",), ("dst",))  # keys that need no id beside them
+
+
+def write_cut(
+    files: FileAccess, folder: str, rows: ArrowTable, by: Sequence[str], count: int
+) -> str:
+    """Write rows with a batch for each bucket; the address of the file."""
+    # Without what their schema says about nulls, in which staged and rewritten rows differ.
+    rows = pa.table(dict(zip(rows.column_names, rows.columns, strict=True)))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, rows.schema) as writer:
+        for bucket in cut(rows, by, count):
+            batches = bucket.combine_chunks().to_batches()
+            assert len(batches) <= 1, "a bucket of one task is one batch"
+            empty = pa.RecordBatch.from_pylist([], schema=rows.schema)
+            writer.write_batch(batches[0] if batches else empty)
+    address = f"{folder}/{uuid.uuid4().hex}.arrow"
+    files.write(address, sink.getvalue().to_pybytes())
+    return address
+
+
+def read_cut(files: FileAccess, address: str, buckets: range | None = None) -> Any:
+    """The rows of these buckets, or of all."""
+    with files.open(address) as file, pa.ipc.open_file(file) as reader:
+        numbers = range(reader.num_record_batches) if buckets is None else buckets
+        batches = [reader.get_batch(number) for number in numbers]
+        return pa.Table.from_batches(batches, reader.schema)
+
+
+class KeyIndex(msgspec.Struct, frozen=True, kw_only=True):
+    """Which files hold the keys of a load. `left_out` are new rows that no check looks at any
+    more; `left` are the sources of stored edges that new ones replace."""
+
+    new: Mapping[Space, tuple[str, ...]]
+    stored: Mapping[Space, tuple[str, ...]]
+    left: Mapping[str, tuple[str, ...]]
+    refused: Mapping[str, tuple[str, ...]]
+    left_out: Mapping[str, tuple[tuple[int, bytes], ...]]
+
+    def write(self, files: FileAccess, folder: str) -> str:
+        address = f"{folder}/{uuid.uuid4().hex}.index"
+        files.write(address, pickle.dumps(self))
+        return address
+
+    @staticmethod
+    def read(files: FileAccess, address: str) -> KeyIndex:
+        with files.open(address) as file:
+            index = pickle.loads(file.read())  # noqa: S301  (our own bytes)
+        assert isinstance(index, KeyIndex), "the file was written by us"
+        return index
+
+    def without(self, table_key: str) -> Ints:
+        """The numbers of the table's rows that are left out."""
+        none = np.empty(0, dtype=np.int64)
+        packed = self.left_out.get(table_key, ())
+        return np.concatenate(
+            [none, *(row_number(part, unpacked(ordinals)) for part, ordinals in packed)]
+        )
+
+
+class FileBucket:
+    """Some buckets of a load's key files, judged together (the port `Bucket`)."""
+
+    asks = False
+
+    def __init__(
+        self, files: FileAccess, index: KeyIndex, buckets: range, *, keys_at_once: int
+    ) -> None:
+        self._files, self._index, self._buckets = files, index, buckets
+        self._keys_at_once = keys_at_once
+
+    def new_rows(self, table_key: str, by: Sequence[str], also: Sequence[str]) -> Iterator[NewRows]:
+        del also  # the files hold what is needed
+        left_out = self._index.without(table_key)
+        waiting: list[NewRows] = []
+        for address in self._index.new.get((table_key, tuple(by)), ()):
+            waiting.append(self._read(address, left_out))
+            if sum(len(piece.numbers) for piece in waiting) >= self._keys_at_once:
+                yield from filter(None, [gathered(iter(waiting))])
+                waiting = []
+        yield from filter(None, [gathered(iter(waiting))])
+
+    def _read(self, address: str, left_out: Ints) -> NewRows:
+        rows = read_cut(self._files, address, self._buckets)
+        numbers = np.asarray(flat(rows[_ROW]))
+        if len(self._buckets) > 1:
+            order = np.argsort(numbers)
+            rows, numbers = rows.take(order), numbers[order]
+        if len(left_out):
+            stays: Mask = np.isin(numbers, left_out, invert=True)
+            rows, numbers = rows.filter(pa.array(stays)), numbers[stays]
+        return NewRows(rows.select([name for name in rows.column_names if name != _ROW]), numbers)
+
+    def stored_rows(
+        self,
+        table_key: str,
+        by: Sequence[str],
+        also: Sequence[str],
+        asked: Mapping[str, Column] | None,
+    ) -> ArrowTable:
+        del asked  # looking at the whole bucket costs less
+        names = list(dict.fromkeys(("id", *by, *also)))
+        addresses = self._index.stored.get((table_key, tuple(by)), ())
+        none: ArrowTable = pa.table(dict.fromkeys(names, NO_IDS))
+        found = [read_cut(self._files, address, self._buckets) for address in addresses]
+        return pa.concat_tables(found) if found else none
+
+    def stored_ids(self, table_key: str, asked: Column, *, located: bool) -> ArrowTable:
+        del asked
+        return self.stored_rows(table_key, ("id",), PLACED if located else (), None)
+
+    def left_sources(self, table_key: str) -> Column:
+        return self._strings(self._index.left.get(table_key, ()), "src")
+
+    def refused_ids(self, table_key: str) -> Column:
+        return self._strings(self._index.refused.get(table_key, ()), "id")
+
+    def deleted_ids(self, table_key: str) -> Column:
+        del table_key  # a load deletes nothing
+        return NO_IDS
+
+    def _strings(self, addresses: Sequence[str], name: str) -> Column:
+        found = [flat(read_cut(self._files, one, self._buckets)[name]) for one in addresses]
+        return pa.concat_arrays([NO_IDS, *found])
+
+
+# --- stored rows ------------------------------------------------------------------------------
+
+
+class StoredTask(msgspec.Struct, frozen=True, kw_only=True):
+    """Some fragments of a stored table, to be cut by several keys in one pass.
+
+    `replaced` is a file with the addresses of rows that the load replaces, which do not count;
+    `left` asks for the sources of those.
+    """
+
+    access: GraphAccess
+    group: FragmentGroup
+    keys: tuple[tuple[str, ...], ...]
+    located: bool
+    replaced: str | None
+    left: bool
+    count: int
+    folder: str
+
+
+def write_addresses(files: FileAccess, folder: str, addresses: Ints) -> str | None:
+    """Write the addresses of stored rows; None if there are none."""
+    if not len(addresses):
+        return None
+    address = f"{folder}/{uuid.uuid4().hex}.rows"
+    files.write(address, addresses.astype(np.uint64).tobytes())
+    return address
+
+
+class StoredKeys(msgspec.Struct, frozen=True, kw_only=True):
+    """The files that a `StoredTask` wrote."""
+
+    files: Mapping[tuple[str, ...], str]
+    left: str | None = None
+
+
+def cut_stored(task: StoredTask) -> StoredKeys:
+    """Read the stored rows once and write their keys."""
+    files = FileAccess(environ=task.access.environ)
+    placed = task.located or task.replaced is not None
+    names = list(dict.fromkeys(("id", *(name for by in task.keys for name in by))))
+    if task.left and "src" not in names:
+        names.append("src")
+    rows: Any = task.access.table(task.group.entry).read(
+        columns=names,
+        fragments=task.group.fragments,
+        with_row_id=placed,
+        with_row_address=placed,
+    )
+    left = None
+    if task.replaced is not None:
+        with files.open(task.replaced) as file:
+            replaced = np.frombuffer(file.read(), dtype=np.uint64)
+        gone = pc.is_in(rows[ROW_ADDRESS], value_set=pa.array(replaced))
+        if task.left:
+            sources = rows.filter(gone).select(["src"])
+            left = write_cut(files, task.folder, sources, ("src",), task.count)
+        rows = rows.filter(pc.invert(gone))
+    written = {}
+    for by in task.keys:
+        also = PLACED if task.located and by == ("id",) else ()
+        kept = rows.select(list(dict.fromkeys((*by, "id", *also))))
+        written[by] = write_cut(files, task.folder, kept, by, task.count)
+    return StoredKeys(files=written, left=left)

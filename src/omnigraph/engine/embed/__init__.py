@@ -1,0 +1,1 @@
+"""Embeddings: texts to vectors by a provider, for queries and for whole files."""

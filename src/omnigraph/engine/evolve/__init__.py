@@ -1,0 +1,1 @@
+"""Applying a schema: what it asks of stored rows, and the tables that change with it."""

@@ -1,0 +1,423 @@
+"""Applying a schema: a plan carried out in one commit, or refused as a whole.
+
+Renames and new nullable properties touch no row; a type keeps its table when it gets another name.
+New types get tables of their own before anything is announced, so a crash leaves at most an empty
+dataset that nobody refers to. Older snapshots go on reading under the schema they were written
+with.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, ClassVar
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec.structs import replace
+
+from omnigraph.compiler.schema import compile_schema, plan_migration
+from omnigraph.engine.arguments import FLAG, TEXT, require
+from omnigraph.engine.check.describe import degree_broken
+from omnigraph.engine.check.findings import Findings
+from omnigraph.engine.check.rules import OutDegree, Unique
+from omnigraph.engine.check.validate import check_unique
+from omnigraph.engine.check.values import check_values
+from omnigraph.engine.core import Core
+from omnigraph.engine.evolve.tables import Checked, Entity, Evolution, TableEvolution, evolution_of
+from omnigraph.engine.rows.columns import column_type, from_fitted
+from omnigraph.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    LimitExceededError,
+    NotFoundError,
+    OmnigraphError,
+)
+from omnigraph.model.changeset import Registration, TableUpdate, Tombstone, WriterKind
+from omnigraph.model.graph import MAIN, Commit, Pin, SchemaRecord, Snapshot, TableEntry
+from omnigraph.model.limits import TYPE_LIVES_MAX
+from omnigraph.model.plan import (
+    AddConstraint,
+    ChangeCardinality,
+    SchemaPlan,
+    SchemaStep,
+    UniqueConstraint,
+)
+from omnigraph.model.requests import KeyedRequest
+from omnigraph.model.schema import Cardinality, Catalog, Check, EdgeType, NodeType, Property, Range
+from omnigraph.model.structs import HidingStruct
+from omnigraph.model.values import fit
+from omnigraph.storage.commit.prepared import AppliedBeforeError, Intent, Prepared
+from omnigraph.storage.commit.writer import WriteContext
+from omnigraph.storage.lance.columns import arrow_schema
+from omnigraph.storage.layout import dropped_mark, type_folder
+from omnigraph.storage.table.stage import StagedWrite
+from omnigraph.storage.table.table import Table
+
+logger = logging.getLogger(__name__)
+
+
+class SchemaApplyResult(HidingStruct, frozen=True, kw_only=True):
+    """What an apply did. `commit` is None when the graph had the schema already."""
+
+    UNCOMPARED: ClassVar[frozenset[str]] = frozenset({"already_applied"})
+
+    supported: bool
+    applied: bool
+    steps: tuple[SchemaStep, ...]
+    graph_manifest_version: int
+    actor_id: str | None
+    commit: Commit | None
+    already_applied: bool = False
+
+    @property
+    def step_count(self) -> int:
+        return len(self.steps)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "supported": self.supported,
+            "applied": self.applied,
+            "step_count": self.step_count,
+            "graph_manifest_version": self.graph_manifest_version,
+            "steps": [step.to_json() for step in self.steps],
+            **({"already_applied": True} if self.already_applied else {}),
+            **({"actor_id": self.actor_id} if self.actor_id else {}),
+            "commit": self.commit.to_json() if self.commit else None,
+        }
+
+
+def plan_schema(core: Core, source: str, *, allow_data_loss: bool = False) -> SchemaPlan:
+    """The steps from main's schema to the one in `source`; nothing is written."""
+    _require_order(source, allow_data_loss=allow_data_loss)
+    accepted = core.catalog(core.head())
+    return plan_migration(accepted, compile_schema(source), allow_data_loss=allow_data_loss)
+
+
+def apply_schema(
+    core: Core,
+    source: str,
+    *,
+    allow_data_loss: bool = False,
+    actor_id: str | None = None,
+    idempotency_key: str | None = None,
+) -> SchemaApplyResult:
+    """Bring main to the schema in `source` as one commit, or raise and leave all as it was.
+
+    `SchemaUnsupportedError` says which step cannot be taken, `ConstraintViolationError` which rows
+    stand against a new constraint, `ConflictError` that other branches exist.
+    """
+    core.require_writable()
+    _require_order(source, allow_data_loss=allow_data_loss)
+    desired = compile_schema(source)
+    request = KeyedRequest.of(
+        idempotency_key, "schema apply", source=source, allow_data_loss=allow_data_loss
+    )
+    apply = _Apply(core, desired, allow_data_loss=allow_data_loss)
+    intent = Intent(
+        branch=core.branch(MAIN),
+        kind=WriterKind.SCHEMA_APPLY,
+        actor_id=actor_id,
+        request=request,
+    )
+    try:
+        after, planned = core.write(intent, apply.prepare)
+    except AppliedBeforeError as before:
+        return _told_again(core, before.commit, desired, allow_data_loss=allow_data_loss)
+    if after is not None and planned.evolution.hard:
+        _collect_dropped(core, planned.evolution, planned.base, after)
+    return SchemaApplyResult(
+        supported=True,
+        applied=after is not None,
+        steps=planned.plan.steps,
+        graph_manifest_version=(after or planned.base).graph_manifest_version,
+        actor_id=actor_id,
+        commit=after.head if after else None,
+    )
+
+
+def _require_order(source: str, *, allow_data_loss: bool) -> None:
+    require(TEXT, source=source)
+    require(FLAG, allow_data_loss=allow_data_loss)
+
+
+def _told_again(
+    core: Core, commit: Commit, desired: Catalog, *, allow_data_loss: bool
+) -> SchemaApplyResult:
+    """The answer to the first submission: the steps follow from the schema before the commit, and
+    are left out once cleanup has taken that state."""
+    assert commit.parent_commit_id is not None, "an apply follows the commit that made the graph"
+    steps: tuple[SchemaStep, ...] = ()
+    with suppress(NotFoundError):
+        before = core.store.manifests.at_commit(commit.parent_commit_id)
+        plan = plan_migration(core.catalog(before), desired, allow_data_loss=allow_data_loss)
+        steps = plan.steps
+    return SchemaApplyResult(
+        supported=True,
+        applied=True,
+        steps=steps,
+        graph_manifest_version=commit.graph_manifest_version,
+        actor_id=commit.actor_id,
+        commit=commit,
+        already_applied=True,
+    )
+
+
+def _require_only_main(core: Core) -> None:
+    others = [branch.name for branch in core.store.refs.list() if branch.name != MAIN]
+    if others:
+        raise ConflictError(
+            "schema apply requires a graph with only main; "
+            f"found non-main branches: {', '.join(others)}",
+            hint="merge or delete them first",
+            branches=others,
+        )
+
+
+class _Planned(msgspec.Struct, frozen=True, kw_only=True):
+    """What an apply does to one head."""
+
+    base: Snapshot
+    plan: SchemaPlan
+    evolution: Evolution
+
+
+class _Apply:
+    """One apply, which may have to be prepared several times while others write."""
+
+    def __init__(self, core: Core, desired: Catalog, *, allow_data_loss: bool) -> None:
+        self._core, self._desired, self._allow_data_loss = core, desired, allow_data_loss
+        self._accepted_hash: str | None = None  # of the schema that the first preparation found
+        self._made: dict[str, TableEntry] = {}
+
+    def prepare(self, context: WriteContext) -> tuple[Prepared | None, _Planned]:
+        base = context.snapshot
+        if self._accepted_hash is None:
+            self._accepted_hash = base.schema.hash
+        elif base.schema.hash != self._accepted_hash:
+            # Going on would undo what somebody else has just applied.
+            raise ConflictError("the schema changed during the apply", hint="plan it again")
+        accepted = self._core.catalog(base)
+        plan = plan_migration(accepted, self._desired, allow_data_loss=self._allow_data_loss)
+        plan.require_supported()
+        planned = _Planned(base=base, plan=plan, evolution=evolution_of(plan, accepted))
+        if not plan.steps:
+            return None, planned
+        _require_only_main(self._core)
+        _validate(planned.evolution, context)
+        return self._prepared(planned, context), planned
+
+    def _prepared(self, planned: _Planned, context: WriteContext) -> Prepared:
+        entries, evolution = planned.base.entries, planned.evolution
+        moving = [one for one in evolution.kept if not one.columns.is_empty]
+        staged = context.each(lambda one: self._staged(one, entries[one.old_key]), moving)
+        moved = {write.table_key for write in staged if write is not None}
+        renamed = [one for one in evolution.kept if one.is_renamed]
+        new = [self._new_table(entity) for entity in evolution.added]
+        calm = [_named(one, entries[one.old_key]) for one in renamed]
+        gone = [*evolution.dropped, *(one.old_key for one in renamed)]
+        return Prepared(
+            staged=tuple(write for write in staged if write is not None),
+            repoints=tuple(
+                TableUpdate.pointing_to(entry)
+                for entry in (*new, *calm)
+                if entry.table_key not in moved
+            ),
+            registrations=tuple(
+                Registration(table_key=entry.table_key, location=entry.location)
+                for entry in (*new, *calm)
+            ),
+            tombstones=tuple(
+                Tombstone(table_key=key, version=entries[key].version) for key in gone
+            ),
+            schema=_record(planned.plan.catalog),
+            rely_on_head=True,
+            # A branch is made under main's lease too: whatever is not there now comes after us.
+            last_look=lambda: _require_only_main(self._core),
+        )
+
+    def _staged(self, one: TableEvolution, entry: TableEntry) -> StagedWrite | None:
+        table = self._core.store.tables.open(_named(one, entry))
+        return table.stage_schema(one.columns)
+
+    def _new_table(self, entity: Entity) -> TableEntry:
+        """An empty table for a new type; a repeated preparation uses it again."""
+        made = self._made.get(entity.table_key)
+        if made is None:
+            made = self._made[entity.table_key] = _created(self._core, entity)
+        return made
+
+
+def _validate(evolution: Evolution, context: WriteContext) -> None:
+    found = Findings()
+    for one in evolution.kept:
+        if one.checks and context.snapshot.entries[one.old_key].row_count:
+            _check_rows(one, context.table(one.old_key), found)
+    found.raise_if_any()
+
+
+def _created(core: Core, entity: Entity) -> TableEntry:
+    for life in range(1, TYPE_LIVES_MAX + 1):
+        location = type_folder(entity.kind, entity.name, life=life)
+        # Old snapshots may still refer to what was there, also when nothing is left of it.
+        if core.store.objects.read(dropped_mark(location)) is not None:
+            continue
+        try:
+            version = core.store.tables.create(location, arrow_schema(entity))
+        except AlreadyExistsError:
+            continue
+        return TableEntry(table_key=entity.table_key, location=location, version=version)
+    raise LimitExceededError(
+        resource=f"lives of the type name '{entity.name}'",
+        limit=TYPE_LIVES_MAX,
+        actual=TYPE_LIVES_MAX + 1,
+        hint="choose another name",
+    )
+
+
+def _named(one: TableEvolution, entry: TableEntry) -> TableEntry:
+    return replace(entry, table_key=one.entity.table_key)
+
+
+def _record(catalog: Catalog) -> SchemaRecord:
+    return SchemaRecord(source=catalog.source, ir=catalog.ir, hash=catalog.hash)
+
+
+# --- after a hard drop: the past of what was dropped goes too ---------------------------------
+
+# The drop itself is published before anything is removed. If this is interrupted the rest of the
+# past stays readable until `cleanup` takes it; nothing that a branch still shows is ever touched.
+
+
+def _collect_dropped(core: Core, evolution: Evolution, before: Snapshot, after: Snapshot) -> None:
+    """Remove dropped types altogether, and of tables that lost a property all older versions."""
+    if core.store.refs.unreadable():
+        logger.warning("the past stays", extra={"why": "what a branch shows cannot be read"})
+        return
+    live = _live_pins(core)
+    for key in evolution.dropped:
+        entry = before.entries[key]
+        if not any(location == entry.location for location, _, _ in live):
+            _quietly(entry.location, partial(core.store.drop_table, entry.location))
+    for one in evolution.kept:
+        if not one.hard:
+            continue
+        entry = after.entries[one.entity.table_key]
+        kept = {version for at, branch, version in live if (at, branch) == (entry.location, None)}
+        kept.add(entry.version)
+        _quietly(entry.location, partial(_collect, core, entry.location, kept))
+
+
+def _live_pins(core: Core) -> set[Pin]:
+    """What any branch shows now: somebody may have made one since the plan was checked."""
+    heads = (core.store.manifests.head(branch) for branch in core.store.refs.list())
+    return {entry.pin for head in heads for entry in head.datasets}
+
+
+def _collect(core: Core, location: str, kept: set[int]) -> None:
+    versions = set(core.store.tables.versions(location, None))
+    core.store.tables.collect(location, None, versions - kept)
+
+
+def _quietly(location: str, deed: Callable[[], None]) -> None:
+    """The schema is applied whether or not the past can be removed now."""
+    try:
+        deed()
+    except OmnigraphError as cause:
+        logger.warning("the past stays", extra={"location": location, "why": cause.message})
+
+
+# --- new constraints against the rows that are there, before anything moves --------------------
+
+# Only the columns that a constraint is about are read, as they will be: under their new names, with
+# defaults filled in and numbers widened. Rows stay in Arrow, value checks go batch by batch.
+
+
+def _check_rows(evolution: TableEvolution, table: Table, found: Findings) -> None:
+    """Add every way in which the table's rows break the constraints that the plan adds."""
+    for check in evolution.checks:
+        _check(check, _Rows(evolution, table), found)
+
+
+def _check(check: Checked, rows: _Rows, found: Findings) -> None:
+    entity = rows.entity
+    match check:
+        case ChangeCardinality(to_cardinality=bounds):
+            assert isinstance(entity, EdgeType), "only edges have a cardinality"
+            _check_degrees(entity, bounds, rows, found)
+        case AddConstraint(value=UniqueConstraint(properties=columns)):
+            whole = rows.read(["id", *(name for name in columns if name != "id")])
+            check_unique(entity, Unique(columns=columns), whole, found)
+        case AddConstraint(value=Range() | Check() as rule):
+            # A type with this one property and this one rule is all that the check has to know.
+            assert isinstance(entity, NodeType), "only nodes have value constraints"
+            lone = replace(
+                entity,
+                properties=(entity.by_name[rule.property],),
+                key=(),
+                ranges=(rule,) if isinstance(rule, Range) else (),
+                checks=(rule,) if isinstance(rule, Check) else (),
+            )
+            for batch in rows.batches(["id", rule.property]):
+                check_values(lone, batch, found)
+        case AddConstraint():
+            raise AssertionError("keys are never added, and indexes need no check")
+
+
+def _check_degrees(edge: EdgeType, bounds: Cardinality, rows: _Rows, found: Findings) -> None:
+    rule = OutDegree(minimum=bounds.minimum, maximum=bounds.maximum)
+    counted = rows.read(["src"])["src"].value_counts()
+    sources, counts = counted.field(0), counted.field(1)
+    outside: Any = pc.less(counts, pa.scalar(bounds.minimum))
+    if bounds.maximum is not None:
+        outside = pc.or_(outside, pc.greater(counts, pa.scalar(bounds.maximum)))
+    broken = pa.table({"source": sources, "count": counts}).filter(outside).sort_by("source")
+    violations = (
+        degree_broken(edge, rule, row["source"], row["count"], None)
+        for row in broken.slice(0, found.room).to_pylist()
+    )
+    found.add([one for one in violations if one is not None], total=broken.num_rows)
+
+
+class _Rows:
+    """The rows of a table as they will be after the evolution."""
+
+    def __init__(self, evolution: TableEvolution, table: Table) -> None:
+        self._evolution, self._table = evolution, table
+        self._added = {prop.name: prop for prop in evolution.added}
+
+    @property
+    def entity(self) -> Entity:
+        return self._evolution.entity
+
+    def read(self, columns: Sequence[str]) -> pa.Table:
+        """The columns of all rows."""
+        return self._shaped(self._table.read(columns=self._stored(columns)), columns)
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """The same in pieces."""
+        for batch in self._table.scan(columns=self._stored(columns)):
+            yield self._shaped(pa.Table.from_batches([batch]), columns)
+
+    def _stored(self, columns: Sequence[str]) -> list[str]:
+        kept = [name for name in columns if name not in self._added]
+        return [self._evolution.old_name(name) for name in kept]
+
+    def _shaped(self, rows: pa.Table, columns: Sequence[str]) -> pa.Table:
+        return pa.table({name: self._column(rows, name) for name in columns})
+
+    def _column(self, rows: pa.Table, name: str) -> Any:
+        if name in self._added:
+            return _constant(self._added[name], rows.num_rows)
+        values = rows[self._evolution.old_name(name)]
+        prop = self.entity.by_name.get(name)
+        return values if prop is None else values.cast(column_type(prop.type))
+
+
+def _constant(prop: Property, count: int) -> Any:
+    value: Any = from_fitted([fit(prop.default, prop.type)], prop.type)
+    repeated: Any = pa.repeat(value[0], count)
+    return pa.chunked_array([repeated])

@@ -1,0 +1,1 @@
+"""What changed: the difference of two states, the feed of changes, and one entity through time."""

@@ -1,0 +1,307 @@
+"""Differences as users see them: one change per entity, with its images before and after."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from omnigraph.engine.arguments import TEXT, TEXTS_OR_NONE, require
+from omnigraph.engine.core import Core
+from omnigraph.engine.history.difference import (
+    Blob,
+    Places,
+    Side,
+    TableDifference,
+    blob_names,
+    difference,
+    ids_at,
+)
+from omnigraph.errors import (
+    ChangeFeedGapError,
+    InputError,
+    NotFoundError,
+    ParentlessCommitError,
+    SchemaBoundaryError,
+)
+from omnigraph.model import html
+from omnigraph.model.graph import Commit, Snapshot
+from omnigraph.model.schema import Catalog, EdgeType, EntityKind, NodeType
+from omnigraph.model.values import json_value
+
+Op = Literal["insert", "update", "delete"]
+KINDS: tuple[EntityKind, ...] = ("node", "edge")
+OPS: tuple[Op, ...] = ("insert", "update", "delete")
+
+
+class Image(msgspec.Struct, frozen=True, kw_only=True):
+    """An entity as it was. A blob shows as its size and either its SHA-256 or its URI."""
+
+    properties: dict[str, Any]
+    endpoints: dict[str, str] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "properties": {name: json_value(value) for name, value in self.properties.items()}
+        }
+        if self.endpoints is not None:
+            body["endpoints"] = self.endpoints
+        return body
+
+
+class EntityChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened to one entity between two states."""
+
+    kind: EntityKind
+    type_name: str
+    id: str
+    op: Op
+    before: Image | None
+    after: Image | None
+
+    @property
+    def position(self) -> tuple[int, str, str, int]:
+        """The frozen order: nodes before edges, type, id, insert before update before delete."""
+        return KINDS.index(self.kind), self.type_name, self.id, OPS.index(self.op)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "type_name": self.type_name,
+            "id": self.id,
+            "op": self.op,
+            "before": self.before.to_json() if self.before else None,
+            "after": self.after.to_json() if self.after else None,
+        }
+
+
+class ChangeSet(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that differs between two states of the graph."""
+
+    from_commit_id: str
+    to_commit_id: str
+    changes: tuple[EntityChange, ...]
+
+    @property
+    def stats(self) -> dict[str, int]:
+        return {op: sum(change.op == op for change in self.changes) for op in OPS}
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "from_commit_id": self.from_commit_id,
+            "to_commit_id": self.to_commit_id,
+            "changes": [change.to_json() for change in self.changes],
+            "stats": self.stats,
+        }
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the counts, and the first changes with what is different."""
+        stats = ", ".join(f"{count:,} {op}" for op, count in self.stats.items())
+        return html.block(
+            f"{len(self.changes):,} changes from {self.from_commit_id} to {self.to_commit_id}",
+            html.text(stats),
+            html.table(
+                ("op", "kind", "type", "id", "before", "after"),
+                [
+                    (one.op, one.kind, one.type_name, one.id, *_unlike(one))
+                    for one in self.changes[: html.ROWS_SHOWN_MAX]
+                ],
+                total=len(self.changes),
+            ),
+        )
+
+
+def _unlike(change: EntityChange) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """Both images without what is the same in them."""
+    before = None if change.before is None else {**change.before.properties}
+    after = None if change.after is None else {**change.after.properties}
+    for side, image in ((before, change.before), (after, change.after)):
+        if side is not None and image is not None and image.endpoints:
+            side |= image.endpoints
+    if before is None or after is None:
+        return before, after
+    unlike = [name for name in before | after if before.get(name) != after.get(name)]
+    return {n: before.get(n) for n in unlike}, {n: after.get(n) for n in unlike}
+
+
+class ChangePage(msgspec.Struct, frozen=True, kw_only=True):
+    """Some or all of what one commit did; `next_page_token` is None on the last page."""
+
+    cause: Commit
+    changes: tuple[EntityChange, ...]
+    next_page_token: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "cause": {
+                "graph_commit_id": self.cause.graph_commit_id,
+                "parent_commit_id": self.cause.parent_commit_id,
+                "merged_parent_commit_id": self.cause.merged_parent_commit_id,
+                "authored_branch": self.cause.graph_branch,
+                "actor_id": self.cause.actor_id,
+                "authored_at": self.cause.created_at,
+            },
+            "changes": [change.to_json() for change in self.changes],
+            "next_page_token": self.next_page_token,
+        }
+
+
+class ChangeFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which changes are wanted; None = all of them."""
+
+    kinds: frozenset[str] | None = None
+    types: frozenset[str] | None = None
+    ops: frozenset[str] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        kinds: Sequence[str] | None,
+        types: Sequence[str] | None,
+        ops: Sequence[str] | None,
+    ) -> ChangeFilter:
+        require(TEXTS_OR_NONE, kinds=kinds, types=types, ops=ops)
+        for given, known, what in ((kinds, KINDS, "kind"), (ops, OPS, "op")):
+            unknown = sorted(set(given or ()) - set(known))
+            if unknown:
+                raise InputError(f"unknown {what} '{unknown[0]}'", hint=f"use {', '.join(known)}")
+        return cls(
+            kinds=None if kinds is None else frozenset(kinds),
+            types=None if types is None else frozenset(types),
+            ops=None if ops is None else frozenset(ops),
+        )
+
+    @property
+    def digest(self) -> str:
+        parts = [sorted(part) if part is not None else None for part in self._parts()]
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+    def entities(self, catalog: Catalog) -> Iterator[NodeType | EdgeType]:
+        """The types that changes may be of."""
+        entities = list(catalog.types())
+        unknown = sorted((self.types or frozenset()) - {entity.name for entity in entities})
+        if unknown:
+            raise NotFoundError(f"unknown type '{unknown[0]}'", kind="type", name=unknown[0])
+        for entity in entities:
+            of_kind = self.kinds is None or entity.kind in self.kinds
+            if of_kind and (self.types is None or entity.name in self.types):
+                yield entity
+
+    def _parts(self) -> tuple[frozenset[str] | None, ...]:
+        return self.kinds, self.types, self.ops
+
+
+# --- diff ------------------------------------------------------------------------------------
+
+
+def diff(core: Core, from_ref: str, to_ref: str, wanted: ChangeFilter) -> ChangeSet:
+    """What is different at `to_ref`, seen from `from_ref`; each a branch, a commit or a moment."""
+    require(TEXT, from_ref=from_ref, to_ref=to_ref)
+    before, after = resolve(core, from_ref), resolve(core, to_ref)
+    return ChangeSet(
+        from_commit_id=before.graph_commit_id,
+        to_commit_id=after.graph_commit_id,
+        changes=tuple(changes_between(core, before, after, wanted)),
+    )
+
+
+def resolve(core: Core, ref: str) -> Snapshot:
+    """A branch by its name, or any other read target."""
+    # An unreadable reference is an error, not absent.
+    if core.store.manifests.refs.find(ref) is not None:
+        return core.head(ref)
+    try:
+        return core.snapshot(at=ref)
+    except NotFoundError as cause:
+        if "manifest_version" in cause.facts:
+            raise  # the commit is known, only its data is gone
+        raise NotFoundError(
+            f"'{ref}' is neither a branch nor a commit", kind="ref", name=ref
+        ) from cause
+
+
+def changes_between(
+    core: Core, before: Snapshot, after: Snapshot, wanted: ChangeFilter
+) -> Iterator[EntityChange]:
+    """The changes in their frozen order."""
+    if before.schema.hash != after.schema.hash:
+        raise SchemaBoundaryError(
+            from_commit_id=before.graph_commit_id, to_commit_id=after.graph_commit_id
+        )
+    for entity in wanted.entities(core.catalog(after)):
+        old, new = before.entries[entity.table_key], after.entries[entity.table_key]
+        if old.pin != new.pin:
+            found = difference(core.store.tables, entity, old, new)
+            yield from sorted(_changes(found, wanted), key=lambda change: change.position)
+
+
+def _changes(found: TableDifference, wanted: ChangeFilter) -> Iterator[EntityChange]:
+    ops = wanted.ops
+    if ops is None or "insert" in ops:
+        for entity_id, image in _images(found.after, found.inserted, found.entity):
+            yield _change(found, entity_id, "insert", None, image)
+    if ops is None or "update" in ops:
+        before = _images(found.before, found.updated_before, found.entity)
+        after = _images(found.after, found.updated_after, found.entity)
+        for (entity_id, old), (_, new) in zip(before, after, strict=True):
+            yield _change(found, entity_id, "update", old, new)
+    if ops is None or "delete" in ops:
+        for entity_id, image in _images(found.before, found.deleted, found.entity):
+            yield _change(found, entity_id, "delete", image, None)
+
+
+def _change(
+    found: TableDifference, entity_id: str, op: Op, before: Image | None, after: Image | None
+) -> EntityChange:
+    return EntityChange(
+        kind=found.entity.kind,
+        type_name=found.entity.name,
+        id=entity_id,
+        op=op,
+        before=before,
+        after=after,
+    )
+
+
+def _images(side: Side, places: Places, entity: NodeType | EdgeType) -> Iterator[tuple[str, Image]]:
+    if not len(places):
+        return
+    blobs = {name: side.blobs(name, places) for name in blob_names(entity)}
+    rows = side.rows.take(places).to_pylist()
+    for at, (entity_id, row) in enumerate(zip(ids_at(side, places), rows, strict=True)):
+        properties = {
+            prop.name: blob_image(blobs[prop.name][at]) if prop.name in blobs else row[prop.name]
+            for prop in entity.properties
+        }
+        ends = {"from": row["src"], "to": row["dst"]} if entity.kind == "edge" else None
+        yield entity_id, Image(properties=properties, endpoints=ends)
+
+
+def blob_image(blob: Blob | None) -> dict[str, Any] | None:
+    """What stands for a blob in an image."""
+    if blob is None:
+        return None
+    if blob.uri:
+        return {"uri": blob.uri}
+    body = blob.read()
+    return {"size": len(body), "sha256": hashlib.sha256(body).hexdigest()}
+
+
+# --- one commit ------------------------------------------------------------------------------
+
+
+def commit_images(core: Core, commit: Commit, wanted: ChangeFilter) -> list[EntityChange]:
+    """Everything a commit did to its first parent."""
+    if commit.parent_commit_id is None:
+        raise ParentlessCommitError(commit_id=commit.graph_commit_id)
+    manifests = core.store.manifests
+    try:
+        before = manifests.at_commit(commit.parent_commit_id)
+        after = manifests.at_commit(commit.graph_commit_id)
+        return list(changes_between(core, before, after, wanted))
+    except NotFoundError as cause:
+        if cause.facts.get("kind") == "type":
+            raise
+        raise ChangeFeedGapError(commit_id=commit.graph_commit_id) from cause

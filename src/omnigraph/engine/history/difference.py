@@ -1,0 +1,265 @@
+"""What differs between two states of the graph, entity by entity.
+
+Only rows that are not at the same place in both versions of a table are read; they are paired by
+entity id and compared property by property, typed: null is not "", 1.0 is not "1". An entity that
+was deleted and made again, or touched without a change, is judged by what it is, not by what was
+done to it. Where the schema changed in between, the older rows are seen in the columns of the newer
+schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.engine.arrow import flat
+from omnigraph.engine.rows.columns import batch_schema, carried_blobs
+from omnigraph.model.graph import TableEntry
+from omnigraph.model.schema import ROW_ID, EdgeType, NodeType, Scalar
+from omnigraph.storage.table.read import StoredBlob
+from omnigraph.storage.table.table import Table, Tables
+
+Mask = npt.NDArray[np.bool_]
+Places = npt.NDArray[np.int64]
+
+
+class HeldBlob(msgspec.Struct, frozen=True, kw_only=True):
+    """A blob of a row that is not stored."""
+
+    uri: str | None
+    data: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+    def read(self) -> bytes:
+        return self.data
+
+
+Blob = StoredBlob | HeldBlob
+
+
+def _held(cell: dict[str, Any] | None) -> HeldBlob | None:
+    return None if cell is None else HeldBlob(uri=cell["uri"], data=cell["data"] or b"")
+
+
+class Side(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows of one version of a table: everything but blobs, which are read when asked for.
+
+    The last rows may be ones that are laid over the version: `laid` has them whole.
+    """
+
+    table: Table
+    rows: pa.Table  # id, (src, dst,) properties without blobs, _rowid
+    stored_as: Mapping[str, str | None] = msgspec.field(default_factory=dict)  # where names differ
+    laid: pa.Table | None = None
+
+    def blobs(self, name: str, places: Places) -> list[Blob | None]:
+        from_table = self.rows.num_rows - (self.laid.num_rows if self.laid is not None else 0)
+        read = iter(self._stored_blobs(name, places[places < from_table]))
+        held = self.laid[name].to_pylist() if self.laid is not None else []
+        return [
+            next(read) if place < from_table else _held(held[place - from_table])
+            for place in places.tolist()
+        ]
+
+    def _stored_blobs(self, name: str, places: Places) -> list[StoredBlob | None]:
+        stored = self.stored_as.get(name, name)
+        if stored is None:
+            return [None] * len(places)
+        row_ids = self.rows[ROW_ID].take(pa.array(places, pa.int64())).to_numpy()
+        return self.table.blobs(stored, [int(row_id) for row_id in row_ids])
+
+    @property
+    def ids(self) -> Any:
+        return flat(self.rows["id"])
+
+
+class TableDifference(msgspec.Struct, frozen=True, kw_only=True):
+    """The entities of one type that differ. The places point into the rows of their side;
+    `updated_before` and `updated_after` belong together, place by place."""
+
+    entity: NodeType | EdgeType
+    before: Side
+    after: Side
+    inserted: Places
+    deleted: Places
+    updated_before: Places
+    updated_after: Places
+
+    @property
+    def is_empty(self) -> bool:
+        return not (len(self.inserted) or len(self.deleted) or len(self.updated_after))
+
+
+def difference(
+    tables: Tables,
+    entity: NodeType | EdgeType,
+    before: TableEntry,
+    after: TableEntry,
+) -> TableDifference:
+    """How the type's entities differ from one version of its table to another."""
+    old, new = tables.open(before), tables.open(after)
+    columns = read_columns(entity)
+    stored_as = _older_names(old, new, batch_schema(entity).names)
+    new_rows, old_rows = new.differing_rows(
+        old,
+        one_line=tables.descends(after, before),
+        columns=columns,
+        older_columns=[name for name in map(stored_as.get, columns) if name is not None],
+    )
+    lifted = _in_columns_of(new_rows.schema, old_rows, stored_as)
+    return paired(
+        entity,
+        Side(table=old, rows=lifted, stored_as=stored_as),
+        Side(table=new, rows=new_rows),
+    )
+
+
+def _older_names(old: Table, new: Table, columns: list[str]) -> dict[str, str | None]:
+    """What each column was called in the older version; None if it was not there.
+
+    A renamed column keeps its number. A column that was made again under its name, as widening
+    does, goes on from the one before it.
+    """
+    by_number = {number: name for name, number in old.column_numbers.items()}
+    numbers = new.column_numbers
+    names = {column: by_number.get(numbers[column]) for column in columns}
+    taken = set(names.values())
+    free = set(by_number.values()) - taken
+    return {
+        column: column if name is None and column in free else name
+        for column, name in names.items()
+    }
+
+
+def _in_columns_of(schema: pa.Schema, rows: pa.Table, stored_as: Mapping[str, str | None]) -> Any:
+    """The rows in another version's columns: renamed, widened, null where there was no column."""
+    if rows.schema.equals(schema):
+        return rows
+    columns: list[Any] = []
+    for wanted in schema:
+        name = stored_as.get(wanted.name, wanted.name)
+        columns.append(_cast(rows, name, wanted.type))
+    return pa.Table.from_arrays(columns, names=schema.names)
+
+
+def _cast(rows: pa.Table, name: str | None, to: pa.DataType) -> Any:
+    if name is not None:
+        try:
+            return rows[name].cast(to)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            pass  # another property that took the name of a dropped one
+    return pa.array([None] * rows.num_rows, to)
+
+
+def read_columns(entity: NodeType | EdgeType) -> list[str]:
+    """What is read of a row to compare it: all but blobs."""
+    return [name for name in batch_schema(entity).names if name not in blob_names(entity)]
+
+
+def blob_names(entity: NodeType | EdgeType) -> list[str]:
+    return [prop.name for prop in entity.properties if prop.type.scalar is Scalar.BLOB]
+
+
+def whole_rows(side: Side, entity: NodeType | EdgeType, places: Places) -> pa.Table:
+    """The rows at these places as the write path wants them, blobs included."""
+    schema = batch_schema(entity)
+    chosen = side.rows.take(places)
+    columns: list[Any] = []
+    for name in schema.names:
+        if name in blob_names(entity):
+            columns.append(carried_blobs(side.blobs(name, places)))
+        else:
+            columns.append(chosen[name])
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+# --- pairing and comparing -------------------------------------------------------------------
+
+
+def paired(entity: NodeType | EdgeType, before: Side, after: Side) -> TableDifference:
+    """The difference of two sides, each of which has every row that may differ from the other's."""
+    place: Any = pc.index_in(after.ids, value_set=before.ids)
+    known = np.asarray(place.is_valid())
+    both_after = np.flatnonzero(known)
+    both_before = np.asarray(place.drop_null(), dtype=np.int64)
+    alone = np.ones(len(before.ids), dtype=bool)
+    alone[both_before] = False
+    changed = unequal_rows(entity, before, both_before, after, both_after)
+    return TableDifference(
+        entity=entity,
+        before=before,
+        after=after,
+        inserted=np.flatnonzero(~known),
+        deleted=np.flatnonzero(alone),
+        updated_before=both_before[changed],
+        updated_after=both_after[changed],
+    )
+
+
+def unequal_rows(
+    entity: NodeType | EdgeType, left: Side, at_left: Places, right: Side, at_right: Places
+) -> Mask:
+    """Which of the paired rows differ in any column."""
+    found = np.zeros(len(at_left), dtype=bool)
+    for _, mask in unequal_columns(entity, left, at_left, right, at_right):
+        found |= mask
+    return found
+
+
+def unequal_columns(
+    entity: NodeType | EdgeType, left: Side, at_left: Places, right: Side, at_right: Places
+) -> Iterator[tuple[str, Mask]]:
+    """For each column, which of the paired rows differ in it."""
+    mine, theirs = left.rows.take(at_left), right.rows.take(at_right)
+    blobs = blob_names(entity)
+    for name in batch_schema(entity).names:
+        if name == "id":
+            continue
+        if name in blobs:
+            pairs = zip(left.blobs(name, at_left), right.blobs(name, at_right), strict=True)
+            yield name, np.array([not _same_blob(a, b) for a, b in pairs], dtype=bool)
+        else:
+            yield name, _unequal(flat(mine[name]), flat(theirs[name]))
+
+
+def _unequal(left: Any, right: Any) -> Mask:
+    if pa.types.is_nested(left.type):
+        pairs = zip(left.to_pylist(), right.to_pylist(), strict=True)
+        return np.array([not same(a, b) for a, b in pairs], dtype=bool)
+    differ: Any = pc.not_equal(left, right)
+    if pa.types.is_floating(left.type):
+        differ = pc.and_(differ, pc.invert(pc.and_(pc.is_nan(left), pc.is_nan(right))))
+    one_null = np.asarray(left.is_null()) ^ np.asarray(right.is_null())
+    found: Mask = one_null | np.asarray(pc.fill_null(differ, pa.scalar(value=False)))
+    return found
+
+
+def same(left: Any, right: Any) -> bool:
+    """Whether two values of one property are the same; NaN is, to NaN."""
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    both_nan = isinstance(left, float) and isinstance(right, float) and left != left != right
+    return bool(left == right or (both_nan and right != right))
+
+
+def _same_blob(left: Blob | None, right: Blob | None) -> bool:
+    if left is None or right is None:
+        return left is right
+    if left.uri or right.uri:
+        return left.uri == right.uri
+    return left.size == right.size and left.read() == right.read()
+
+
+def ids_at(side: Side, places: Places) -> list[str]:
+    """The entity ids of the rows at these places."""
+    ids: list[str] = side.ids.take(pa.array(places, pa.int64())).to_pylist()
+    return ids

@@ -1,0 +1,291 @@
+"""The change feed: what happened on a branch, commit by commit, from a cursor on.
+
+At least once: a consumer stores the cursor after it has applied the blocks, and applies each commit
+idempotently. The feed keeps nothing about its consumers: a cursor and a page's place travel as
+tokens, which are base64url of JSON and its SHA-256, so that one which was cut or edited is refused.
+They are no secret and prove nothing about who holds them.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+import orjson
+
+from omnigraph.engine.arguments import INT_OR_NONE, TEXT, TEXT_OR_NONE, require
+from omnigraph.engine.core import Core
+from omnigraph.engine.history.changes import (
+    ChangeFilter,
+    ChangePage,
+    commit_images,
+)
+from omnigraph.engine.read.export import table_lines
+from omnigraph.errors import ChangeFeedGapError, InputError, SchemaBoundaryError
+from omnigraph.model.graph import Branch, Commit, Snapshot
+from omnigraph.model.limits import (
+    CHANGES_PER_PAGE_DEFAULT,
+    CHANGES_PER_PAGE_MAX,
+    FEED_COMMITS_PER_POLL,
+    TOKEN_BYTES_MAX,
+)
+
+_TOKEN_VERSION: Final = 1
+_DIGEST_BYTES: Final = 32
+
+
+class FeedPage(msgspec.Struct, frozen=True, kw_only=True):
+    """One poll's answer.
+
+    A page that ends on a commit boundary has a `cursor`, and `caught_up` says whether it reached
+    the head; one that stops inside a commit has only a `next_page_token`.
+    """
+
+    blocks: tuple[ChangePage, ...]
+    cursor: str | None
+    caught_up: bool | None
+    next_page_token: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "blocks": [
+                {name: part for name, part in block.to_json().items() if name != "next_page_token"}
+                for block in self.blocks
+            ]
+        }
+        if self.cursor is not None:
+            body |= {"cursor": self.cursor, "caught_up": self.caught_up}
+        if self.next_page_token is not None:
+            body["next_page_token"] = self.next_page_token
+        return body
+
+
+class _Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a poll goes on: after a commit, `skip` changes into the next one."""
+
+    after_commit_id: str
+    skip: int = 0
+
+
+def poll(
+    core: Core,
+    branch: str,
+    wanted: ChangeFilter,
+    *,
+    start: str | None = None,
+    cursor: str | None = None,
+    page_token: str | None = None,
+    limit: int | None = None,
+) -> FeedPage:
+    """The next blocks after a cursor, a page token or a start ("now", "beginning",
+    "after:<commit>"); exactly one of the three, "now" if none is given."""
+    require(TEXT_OR_NONE, start=start, cursor=cursor, page_token=page_token)
+    if sum(given is not None for given in (start, cursor, page_token)) > 1:
+        raise InputError("give only one of start, cursor and page_token")
+    target = core.branch(branch)
+    line = core.store.history.commits(target)
+    bond = _bond(target, wanted, line[-1])
+    place = _place(bond, line, start=start, cursor=cursor, page_token=page_token)
+    ahead = _ahead(line, place)
+    return _filled(core, wanted, bond, place, ahead, _page_size(limit))
+
+
+def _cursor_after(core: Core, branch: Branch, wanted: ChangeFilter, commit_id: str) -> str:
+    """The cursor from which a poll goes on right after this commit."""
+    bond = _bond(branch, wanted, core.store.history.commits(branch)[-1])
+    return _sealed("feed-cursor", {**bond, "after": commit_id})
+
+
+def _bond(branch: Branch, wanted: ChangeFilter, genesis: Commit) -> dict[str, str]:
+    """What a cursor is tied to: this graph, this life of the branch, this filter."""
+    identity = f"{genesis.graph_commit_id}/{branch.name}/{branch.id}"
+    return {
+        "graph": hashlib.sha256(identity.encode()).hexdigest()[:32],
+        "filter": wanted.digest,
+    }
+
+
+def _place(
+    bond: dict[str, str],
+    line: list[Commit],
+    *,
+    start: str | None,
+    cursor: str | None,
+    page_token: str | None,
+) -> _Place:
+    if cursor is not None:
+        told = _told(bond, _unsealed("feed-cursor", cursor))
+        return _Place(after_commit_id=told["after"])
+    if page_token is not None:
+        told = _told(bond, _unsealed("feed-page", page_token))
+        return _Place(after_commit_id=told["after"], skip=int(told["skip"]))
+    if start is None or start == "now":
+        return _Place(after_commit_id=line[0].graph_commit_id)
+    if start == "beginning":
+        return _Place(after_commit_id=line[-1].graph_commit_id)
+    word, _, commit_id = start.partition(":")
+    if word != "after" or not commit_id:
+        raise InputError(f"unknown start '{start}'", hint="use now, beginning or after:<commit>")
+    return _Place(after_commit_id=commit_id)
+
+
+def _told(bond: dict[str, str], facts: dict[str, Any]) -> dict[str, Any]:
+    for name, expected in bond.items():
+        if facts.get(name) != expected:
+            what = "filter" if name == "filter" else "graph or branch"
+            raise InputError(f"change cursor rejected: it belongs to another {what}")
+    return facts
+
+
+def _ahead(line: list[Commit], place: _Place) -> list[Commit]:
+    """The commits after the place, oldest first, up to the head as it is now."""
+    for at, commit in enumerate(line):
+        if commit.graph_commit_id == place.after_commit_id:
+            return line[:at][::-1]
+    raise ChangeFeedGapError(commit_id=place.after_commit_id)
+
+
+def _filled(
+    core: Core,
+    wanted: ChangeFilter,
+    bond: dict[str, str],
+    place: _Place,
+    ahead: list[Commit],
+    size: int,
+) -> FeedPage:
+    blocks: list[ChangePage] = []
+    left, after, skip = size, place.after_commit_id, place.skip
+    for commit in ahead[:FEED_COMMITS_PER_POLL]:
+        try:
+            changes = commit_images(core, commit, wanted)[skip:]
+        except (ChangeFeedGapError, SchemaBoundaryError):
+            if not blocks:
+                raise
+            break  # what lies before it is delivered first
+        if len(changes) > left and blocks:
+            break
+        blocks.append(ChangePage(cause=commit, changes=tuple(changes[:left])))
+        if len(changes) > left:
+            token = _sealed("feed-page", {**bond, "after": after, "skip": skip + left})
+            return FeedPage(
+                blocks=tuple(blocks), cursor=None, caught_up=None, next_page_token=token
+            )
+        left, after, skip = left - len(changes), commit.graph_commit_id, 0
+    head = ahead[-1].graph_commit_id if ahead else place.after_commit_id
+    return FeedPage(
+        blocks=tuple(blocks),
+        cursor=_sealed("feed-cursor", {**bond, "after": after}),
+        caught_up=after == head,
+        next_page_token=None,
+    )
+
+
+# --- one commit, page by page ------------------------------------------------------------------
+
+
+def commit_changes(
+    core: Core,
+    commit_id: str,
+    wanted: ChangeFilter,
+    *,
+    limit: int | None = None,
+    page_token: str | None = None,
+) -> ChangePage:
+    """A page of what one commit did."""
+    require(TEXT, commit_id=commit_id)
+    require(TEXT_OR_NONE, page_token=page_token)
+    size = _page_size(limit)
+    commit = core.store.history.commit(commit_id)
+    start = 0
+    if page_token is not None:
+        told = _unsealed("commit-page", page_token)
+        if (told.get("commit"), told.get("filter")) != (commit_id, wanted.digest):
+            raise InputError("change cursor rejected: it belongs to another commit or filter")
+        start = int(told["next"])
+    found = commit_images(core, commit, wanted)
+    more = start + size < len(found)
+    token = {"commit": commit_id, "filter": wanted.digest, "next": start + size}
+    return ChangePage(
+        cause=commit,
+        changes=tuple(found[start : start + size]),
+        next_page_token=_sealed("commit-page", token) if more else None,
+    )
+
+
+def _page_size(limit: int | None) -> int:
+    """How many changes a page holds at most."""
+    require(INT_OR_NONE, limit=limit)
+    if limit is None:
+        return CHANGES_PER_PAGE_DEFAULT
+    if not 1 <= limit <= CHANGES_PER_PAGE_MAX:
+        raise InputError(f"limit must be between 1 and {CHANGES_PER_PAGE_MAX}, got {limit}")
+    return limit
+
+
+# --- where a consumer starts: the whole state, and the cursor that follows it ------------------
+
+
+class Baseline(msgspec.Struct, frozen=True, kw_only=True):
+    """One snapshot as NDJSON lines. Apply them all, then poll from `resume_cursor`."""
+
+    snapshot_commit_id: str
+    resume_cursor: str
+    lines: Iterator[str]
+
+
+def baseline(core: Core, branch: str, wanted: ChangeFilter) -> Baseline:
+    """The head of the branch, as far as the filter's kinds and types want it."""
+    target = core.branch(branch)
+    snapshot = core.store.manifests.head(target)
+    return Baseline(
+        snapshot_commit_id=snapshot.graph_commit_id,
+        resume_cursor=_cursor_after(core, target, wanted, snapshot.graph_commit_id),
+        lines=_lines(core, snapshot, wanted),
+    )
+
+
+def _lines(core: Core, snapshot: Snapshot, wanted: ChangeFilter) -> Iterator[str]:
+    for one in core.catalog(snapshot).types():
+        if wanted.kinds is not None and one.kind not in wanted.kinds:
+            continue
+        if wanted.types is not None and one.name not in wanted.types:
+            continue
+        entry = snapshot.entries[one.table_key]
+        if entry.row_count:
+            yield from table_lines(core.store.tables.open(entry), one)
+
+
+# --- tokens ------------------------------------------------------------------------------------
+
+
+def _sealed(kind: str, facts: dict[str, Any]) -> str:
+    """The facts as a token of that kind."""
+    body = orjson.dumps({"kind": kind, "version": _TOKEN_VERSION, **facts})
+    sealed = body + hashlib.sha256(body).digest()
+    return base64.urlsafe_b64encode(sealed).rstrip(b"=").decode()
+
+
+def _unsealed(kind: str, token: str) -> dict[str, Any]:
+    """The facts of a token of that kind, or `InputError`."""
+    if len(token) > TOKEN_BYTES_MAX:
+        raise _rejected("it is too long")
+    try:
+        sealed = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
+        body, digest = sealed[:-_DIGEST_BYTES], sealed[-_DIGEST_BYTES:]
+        intact = hashlib.sha256(body).digest() == digest
+        facts = orjson.loads(body) if intact else None
+    except (binascii.Error, ValueError) as cause:
+        raise _rejected("it is not a token") from cause
+    if not isinstance(facts, dict):
+        raise _rejected("it is damaged")
+    if facts.get("kind") != kind or facts.get("version") != _TOKEN_VERSION:
+        raise _rejected(f"it is not a {kind}")
+    return facts
+
+
+def _rejected(why: str) -> InputError:
+    return InputError(f"change cursor rejected: {why}")

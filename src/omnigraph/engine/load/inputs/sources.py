@@ -1,0 +1,448 @@
+"""What a load reads: strict graph NDJSON, or one source per type with a column mapping."""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+from typing import Any, Literal
+
+import msgspec
+import pyarrow as pa
+
+from omnigraph.engine.load.reading import Input
+from omnigraph.errors import InputError, NotFoundError
+from omnigraph.model.addresses import PACKED_SUFFIXES, local_path
+from omnigraph.model.schema import Catalog, EdgeType, NodeType, PropertyType, Scalar
+from omnigraph.storage.objects.files import FileAccess
+
+FileFormat = Literal["parquet", "csv", "json", "orc"]
+Address = str | os.PathLike[str]
+
+_BY_SUFFIX: Mapping[str, FileFormat] = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".orc": "orc",
+}
+
+
+class Mapped(msgspec.Struct, frozen=True, kw_only=True):
+    """How source columns become properties.
+
+    `columns` maps a property (or `id`, `key`, `from`, `to`) to the source column it is taken from.
+    Without it the names must be the same and every source column must have a home; with it, source
+    columns that are neither named nor called like a property are left out. `casts` maps a property
+    to a type of the schema language into which its values are forced first (`"String"` makes
+    numbers text, `"I64"` reads numbers from text in any format).
+    """
+
+    columns: Mapping[str, str] = msgspec.field(default_factory=dict)
+    casts: Mapping[str, str] = msgspec.field(default_factory=dict)
+    fills_vectors: bool = False  # required `@embed` vectors are made from their text's column
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows of one type and their mapping: files of one format, an Arrow table, or a table or
+    DataFrame of Spark's."""
+
+    format: FileFormat | Literal["arrow", "frame", "table"]
+    paths: tuple[str, ...] = ()
+    frame: Any = None
+    mapped: Mapped = msgspec.field(default_factory=Mapped)
+    options: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+    @classmethod
+    def parquet(
+        cls,
+        path: Address | Sequence[Address],
+        columns: Mapping[str, str] | None = None,
+        *,
+        casts: Mapping[str, str] | None = None,
+    ) -> Source:
+        """Parquet files, folders or patterns."""
+        return cls(format="parquet", paths=_paths(path), mapped=_mapped(columns, casts))
+
+    @classmethod
+    def orc(
+        cls,
+        path: Address | Sequence[Address],
+        columns: Mapping[str, str] | None = None,
+        *,
+        casts: Mapping[str, str] | None = None,
+    ) -> Source:
+        """ORC files, folders or patterns."""
+        return cls(format="orc", paths=_paths(path), mapped=_mapped(columns, casts))
+
+    @classmethod
+    def csv(
+        cls,
+        path: Address | Sequence[Address],
+        columns: Mapping[str, str] | None = None,
+        *,
+        casts: Mapping[str, str] | None = None,
+        delimiter: str = ",",
+        header: Sequence[str] | None = None,
+        null: str = "",
+        encoding: str = "utf-8",
+    ) -> Source:
+        """CSV files with a header line, or with the column names given as `header`.
+
+        An unquoted cell that is the text `null` (by default: empty) is null. A byte order mark
+        tells UTF-16 and UTF-32 files by itself; other encodings need `encoding`.
+        """
+        options = {"delimiter": delimiter, "null": null, "encoding": _codec(encoding)}
+        if header is not None:
+            options["header"] = "\x1f".join(header)
+        return cls(
+            format="csv", paths=_paths(path), mapped=_mapped(columns, casts), options=options
+        )
+
+    @classmethod
+    def json(
+        cls,
+        path: Address | Sequence[Address],
+        columns: Mapping[str, str] | None = None,
+        *,
+        casts: Mapping[str, str] | None = None,
+    ) -> Source:
+        """Files with one flat JSON object a line, the properties of one row."""
+        return cls(format="json", paths=_paths(path), mapped=_mapped(columns, casts))
+
+    @classmethod
+    def arrow(
+        cls,
+        table: pa.Table,
+        columns: Mapping[str, str] | None = None,
+        *,
+        casts: Mapping[str, str] | None = None,
+    ) -> Source:
+        """An Arrow table in memory."""
+        if not isinstance(table, pa.Table):
+            raise InputError(
+                f"table must be a pyarrow Table, got {type(table).__name__}",
+                hint='paths of files go to "Source.parquet" or "Source.csv"',
+            )
+        return cls(format="arrow", frame=table, mapped=_mapped(columns, casts))
+
+    @classmethod
+    def table(
+        cls,
+        name: str,
+        columns: Mapping[str, str] | None = None,
+        *,
+        casts: Mapping[str, str] | None = None,
+    ) -> Source:
+        """A table or view that the Spark session knows."""
+        return cls(format="table", paths=(name,), mapped=_mapped(columns, casts))
+
+    @classmethod
+    def dataframe(
+        cls,
+        frame: Any,
+        columns: Mapping[str, str] | None = None,
+        *,
+        casts: Mapping[str, str] | None = None,
+    ) -> Source:
+        """A DataFrame of the session. It is read exactly once."""
+        return cls(format="frame", frame=frame, mapped=_mapped(columns, casts))
+
+
+class TypedSource(msgspec.Struct, frozen=True, kw_only=True):
+    """A source and the type whose rows it holds."""
+
+    table_key: str
+    source: Source
+
+
+class Ready(msgspec.Struct, frozen=True, kw_only=True):
+    """Input that needs no looking for: what a caller handed over, cut into tasks."""
+
+    inputs: tuple[Input, ...]
+
+
+class Inputs(msgspec.Struct, frozen=True, kw_only=True):
+    """A load's input, resolved against a schema: graph NDJSON by address, and typed sources."""
+
+    graph_files: tuple[str, ...] = ()
+    typed: tuple[TypedSource, ...] = ()
+    ready: tuple[Input, ...] = ()
+
+    @property
+    def any_type(self) -> bool:
+        """Whether rows of every type may come."""
+        return bool(self.graph_files or self.ready)
+
+
+def resolve(sources: Any, catalog: Catalog, files: FileAccess) -> Inputs:
+    """What the caller gave as `sources`, in one shape; `InputError` names what cannot be read."""
+    if isinstance(sources, Ready):
+        return Inputs(ready=sources.inputs)
+    if isinstance(sources, Mapping):
+        typed = [
+            TypedSource(table_key=type_named(str(name), catalog).table_key, source=source)
+            for name, given in sources.items()
+            for source in _each(str(name), given, files)
+        ]
+        return Inputs(typed=tuple(typed))
+    if isinstance(sources, str | os.PathLike):
+        return Inputs(graph_files=_paths(sources))
+    if isinstance(sources, Sequence) and not isinstance(sources, bytes):
+        each = [resolve(one, catalog, files) for one in sources]
+        return Inputs(
+            graph_files=tuple(path for one in each for path in one.graph_files),
+            typed=tuple(source for one in each for source in one.typed),
+        )
+    raise InputError(
+        f"cannot load from {type(sources).__name__}",
+        hint="give NDJSON paths, or a mapping from type names to paths, Sources or DataFrames",
+    )
+
+
+def declared(sources: Any) -> Any:
+    """What the caller gave as `sources`, as plain values: the same for the same declaration.
+
+    Files are told by their address, DataFrames by their columns; what is in them is not read. Only
+    tables in memory are told by their rows.
+    """
+    if isinstance(sources, Mapping):
+        return {str(name): declared(given) for name, given in sources.items()}
+    if isinstance(sources, str | os.PathLike):
+        address = os.fspath(sources)
+        path = local_path(address)
+        return address if path is None else os.path.abspath(path)
+    if isinstance(sources, Source):
+        tabular = sources.format == "table"
+        return {
+            "format": sources.format,
+            "paths": list(sources.paths) if tabular else declared(sources.paths),
+            "frame": None if sources.frame is None else declared(sources.frame),
+            "columns": sources.mapped.columns,
+            "casts": sources.mapped.casts,
+            "options": sources.options,
+        }
+    if isinstance(sources, pa.Table):
+        return {"arrow": _digest(sources)}
+    if hasattr(sources, "mapInArrow"):  # a DataFrame, classic or Connect
+        return {"frame": sources.schema.simpleString()}
+    if isinstance(sources, Sequence) and not isinstance(sources, bytes):
+        return [declared(one) for one in sources]
+    return type(sources).__name__  # nothing that could be loaded: `resolve` says so
+
+
+def type_named(name: str, catalog: Catalog) -> NodeType | EdgeType:
+    """The type of a name or table key; node types first, edge names in any letter case."""
+    kind, separator, rest = name.partition(":")
+    if separator and kind in ("node", "edge"):
+        found = catalog.nodes.get(rest) if kind == "node" else catalog.edge_named(rest)
+    else:
+        found = catalog.nodes.get(name) or catalog.edge_named(name)
+    if found is None:
+        known = ", ".join(entity.name for entity in catalog.types())
+        raise NotFoundError(
+            f"unknown type '{name}'", kind="type", name=name, hint=f"the schema has {known}"
+        )
+    return found
+
+
+def _each(name: str, given: Any, files: FileAccess) -> list[Source]:
+    if isinstance(given, Source):
+        return [given]
+    if isinstance(given, str | os.PathLike):
+        return [_guessed(name, os.fspath(given), files)]
+    if isinstance(given, list | tuple):
+        return [source for one in given for source in _each(name, one, files)]
+    if isinstance(given, pa.Table):
+        return [Source.arrow(given)]
+    if hasattr(given, "mapInArrow"):  # a DataFrame, classic or Connect
+        return [Source.dataframe(given)]
+    raise InputError(
+        f"source of '{name}': cannot read {type(given).__name__}",
+        hint="give a path, an Arrow table, a Source or a DataFrame",
+    )
+
+
+def _digest(table: pa.Table) -> str:
+    found = hashlib.sha256(table.schema.serialize())
+    for batch in table.combine_chunks().to_batches():
+        found.update(batch.serialize())
+    return found.hexdigest()
+
+
+def _guessed(name: str, address: str, files: FileAccess) -> Source:
+    """A source whose format its path tells: by suffix, or by the files in the folder."""
+    suffix = _format_suffix(address.rstrip("/*"))
+    guess = _BY_SUFFIX.get(suffix)
+    if guess is None:
+        inside = {_format_suffix(file.address) for file in files.found(address)} & set(_BY_SUFFIX)
+        formats = {_BY_SUFFIX[one] for one in inside}
+        guess = formats.pop() if len(formats) == 1 else None
+        suffix = ".tsv" if inside == {".tsv"} else suffix
+    if guess is None:
+        raise InputError(
+            f"source of '{name}': cannot tell the format of '{address}'",
+            hint="say it: Source.parquet(path), Source.csv(path), Source.json(path), …",
+        )
+    options = {"delimiter": "\t", "null": ""} if suffix == ".tsv" else {}
+    return Source(format=guess, paths=(address,), options=options)
+
+
+def _format_suffix(address: str) -> str:
+    """The ending that tells what a file holds, below the one that tells how it is packed."""
+    suffixes = [suffix.lower() for suffix in PurePath(address).suffixes]
+    return next((suffix for suffix in reversed(suffixes) if suffix not in PACKED_SUFFIXES), "")
+
+
+def _codec(name: str) -> str:
+    try:
+        return codecs.lookup(name).name
+    except LookupError as cause:
+        raise InputError(
+            f"unknown encoding '{name}'", hint='for example "utf-8", "utf-16", "latin-1"'
+        ) from cause
+
+
+def _paths(given: Address | Sequence[Address]) -> tuple[str, ...]:
+    if isinstance(given, str | os.PathLike):
+        return (os.fspath(given),)
+    return tuple(os.fspath(one) for one in given)
+
+
+def _mapped(columns: Mapping[str, str] | None, casts: Mapping[str, str] | None) -> Mapped:
+    return Mapped(columns=dict(columns or {}), casts=dict(casts or {}))
+
+
+_CAST_NAMES: Mapping[str, Scalar] = {
+    **{scalar.value.lower(): scalar for scalar in Scalar},
+    "str": Scalar.STRING,
+    "boolean": Scalar.BOOL,
+    "int": Scalar.I32,
+    "integer": Scalar.I32,
+    "long": Scalar.I64,
+    "bigint": Scalar.I64,
+    "float": Scalar.F32,
+    "double": Scalar.F64,
+    "timestamp": Scalar.DATETIME,
+}
+
+
+class ColumnPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """Table column → source column, and table column → type to force it into first."""
+
+    takes: Mapping[str, str]
+    casts: Mapping[str, PropertyType] = msgspec.field(default_factory=dict)
+
+
+def plan_columns(
+    entity: NodeType | EdgeType, available: Sequence[str], mapped: Mapped, *, place: str
+) -> ColumnPlan:
+    """The plan for a source with these columns, or `InputError` that names what does not fit.
+
+    `mapped.columns` reads "property: source column". Written the other way round it is understood
+    as well, if that is the only reading that fits.
+    """
+    homes = homes_of(entity)
+    renames = _oriented(mapped.columns, homes, available)
+    takes: dict[str, str] = {}
+    for target, column in renames.items():
+        home = homes.get(target)
+        if home is None:
+            raise InputError(
+                f"{place}: {entity.name} has no property '{target}'",
+                hint=f"it has {', '.join(sorted(homes))}",
+            )
+        if column not in available:
+            raise InputError(
+                f"{place}: there is no column '{column}'", hint=f"it has {', '.join(available)}"
+            )
+        if home in takes:
+            raise InputError(f"{place}: '{home}' of {entity.name} is mapped twice")
+        takes[home] = column
+    used = set(takes.values())
+    unknown: list[str] = []
+    for column in available:
+        home = homes.get(column)
+        if column in used:
+            continue
+        if home is None:
+            unknown.append(column)
+        elif home not in takes:
+            takes[home] = column
+    if unknown and not mapped.columns:
+        raise InputError(
+            f"{place}: unknown column '{unknown[0]}' for {entity.name}",
+            hint="map the columns you want with columns={property: column}; others are left out",
+            columns=unknown,
+        )
+    _require_needed(entity, takes, mapped, place=place)
+    return ColumnPlan(takes=takes, casts=_casts(entity, mapped.casts, homes, place=place))
+
+
+def homes_of(entity: NodeType | EdgeType) -> dict[str, str]:
+    """Every word that may name a column of the type, and the column that it names."""
+    homes = {prop.name: prop.name for prop in entity.properties}
+    homes.setdefault("id", "id")
+    if isinstance(entity, EdgeType):
+        for word, column in (("from", "src"), ("to", "dst"), ("src", "src"), ("dst", "dst")):
+            homes.setdefault(word, column)
+    else:
+        homes.setdefault("key", entity.key[0] if len(entity.key) == 1 else "id")
+    return homes
+
+
+def _oriented(
+    columns: Mapping[str, str], homes: Mapping[str, str], available: Sequence[str]
+) -> Mapping[str, str]:
+    def fits(pairs: Mapping[str, str]) -> bool:
+        return all(target in homes and column in available for target, column in pairs.items())
+
+    turned = {column: target for target, column in columns.items()}
+    if not fits(columns) and len(turned) == len(columns) and fits(turned):
+        return turned
+    return columns
+
+
+def _require_needed(
+    entity: NodeType | EdgeType, takes: Mapping[str, str], mapped: Mapped, *, place: str
+) -> None:
+    ends = ("src", "dst") if isinstance(entity, EdgeType) else ()
+    required = [
+        prop.name
+        for prop in entity.properties
+        if not prop.type.nullable and prop.default is None
+        if not (mapped.fills_vectors and prop.embed is not None and prop.embed.source in takes)
+    ]
+    for column in (*ends, *required):
+        if column not in takes:
+            word = {"src": "from", "dst": "to"}.get(column, column) if ends else column
+            raise InputError(
+                f"{place}: no column for required '{word}' of {entity.name}",
+                hint=f'map it with columns={{"{word}": "<column>"}}',
+            )
+
+
+def _casts(
+    entity: NodeType | EdgeType,
+    casts: Mapping[str, str],
+    homes: Mapping[str, str],
+    *,
+    place: str,
+) -> dict[str, PropertyType]:
+    plan: dict[str, PropertyType] = {}
+    for target, name in casts.items():
+        scalar = _CAST_NAMES.get(name.lower())
+        if target not in homes:
+            raise InputError(f"{place}: {entity.name} has no property '{target}' to cast")
+        if scalar is None or scalar in (Scalar.VECTOR, Scalar.BLOB):
+            raise InputError(
+                f"{place}: cannot cast to '{name}'",
+                hint="use String, Bool, I32, I64, U32, U64, F32, F64, Date or DateTime",
+            )
+        plan[homes[target]] = PropertyType(scalar=scalar, nullable=True)
+    return plan

@@ -1,0 +1,228 @@
+"""Taking a load's input in: find it, cut it into tasks, stage it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from omnigraph.engine.check.keyfiles import bucket_count
+from omnigraph.engine.load.inputs.lines import FileLines
+from omnigraph.engine.load.inputs.sources import Inputs, Source, TypedSource, plan_columns, resolve
+from omnigraph.engine.load.inputs.splits import plan_splits
+from omnigraph.engine.load.inputs.tables import plan_pieces
+from omnigraph.engine.load.reading import Input
+from omnigraph.engine.load.stage import StageAnswer, StageJob, StageTask, run_stage
+from omnigraph.engine.load.vectors import EmbedPlan
+from omnigraph.engine.rows.parts import GraphAccess, Part
+from omnigraph.errors import InputError
+from omnigraph.model.graph import TableEntry
+from omnigraph.model.ports import Runner
+from omnigraph.model.schema import Catalog
+from omnigraph.storage.commit.writer import WriteContext
+from omnigraph.storage.objects.files import FileAccess
+
+
+class Intake(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that was staged, and under which schema."""
+
+    answers: tuple[StageAnswer, ...]
+    schema_hash: str
+    mentioned: frozenset[str]
+    files: int
+    bytes_read: int
+    scratch: str
+    access: FileAccess
+    buckets: int = 1  # into which the keys were cut
+
+    @property
+    def records(self) -> int:
+        return sum(answer.records for answer in self.answers)
+
+    @property
+    def vectors(self) -> int:
+        return sum(answer.vectors for answer in self.answers)
+
+    @property
+    def parts(self) -> dict[str, tuple[Part, ...]]:
+        """The staged parts by table key, in the order of the input."""
+        parts: dict[str, list[Part]] = {}
+        for answer in self.answers:
+            for part in answer.parts:
+                parts.setdefault(part.table_key, []).append(part)
+        return {key: tuple(some) for key, some in sorted(parts.items())}
+
+
+class Frames(Protocol):
+    """DataFrames and tables of a Spark session, for loads that run on one."""
+
+    def columns(self, source: Source) -> Sequence[str]:
+        """The names of the frame's columns."""
+        ...
+
+    def stage(self, source: TypedSource, job: StageJob, *, first: int) -> list[StageAnswer]:
+        """Stage every row of the frame; `first` is the number of its first part."""
+        ...
+
+
+def take_in(
+    runner: Runner,
+    frames: Frames | None,
+    *,
+    sources: Any,
+    catalog: Catalog,
+    context: WriteContext,
+    access: GraphAccess,
+    scratch: str,
+    keep_all: bool,
+    rewrites: bool,
+    embed: EmbedPlan | None = None,
+) -> Intake:
+    """Stage all input. Problems with records come back as data; unreadable sources raise."""
+    files = FileAccess(environ=access.environ)
+    inputs = resolve(sources, catalog, files)
+    if embed is not None:
+        inputs = _filling(inputs)
+    found = [file for address in inputs.graph_files for file in files.found(address)]
+    framed, pieces = _typed(inputs, catalog, files)
+    for one in framed:
+        _check_columns(frames, one, catalog)
+    lines = (FileLines(split=split) for split in plan_splits(found))
+    units: list[Input] = [*inputs.ready, *lines, *pieces]
+    bytes_read = sum(file.size for file in found) + _sizes(inputs, files)
+    sized = not framed and not inputs.ready
+    stored_rows = sum(entry.row_count for entry in context.snapshot.entries.values())
+    job = StageJob(
+        graph=access,
+        files=files,
+        catalog=catalog,
+        buckets=bucket_count(bytes_read if sized else None, stored_rows),
+        entries=entries_of(inputs, catalog, context, lazily=runner.held_bytes > 0),
+        keep_all=keep_all,
+        scratch=scratch,
+        keeps_blobs=rewrites,
+        embed=embed,
+        held_bytes=runner.held_bytes // max(len(units), 1),
+    )
+    tasks = [StageTask(number=number, source=one) for number, one in enumerate(units)]
+    answers = runner.run(tasks, partial(run_stage, job), stage="stage")
+    for one in framed:
+        first = 1 + max((answer.number for answer in answers), default=-1)
+        answers += _needed(frames, one.source).stage(one, job, first=first)
+    named = {part.table_key for answer in answers for part in answer.parts}
+    return Intake(
+        answers=tuple(answers),
+        schema_hash=context.snapshot.schema.hash,
+        mentioned=frozenset(named | {one.table_key for one in inputs.typed}),
+        files=len({answer.address for answer in answers if answer.address}),
+        bytes_read=bytes_read,
+        scratch=scratch,
+        access=files,
+        buckets=job.buckets,
+    )
+
+
+def staged_intake(
+    job: StageJob,
+    answers: Sequence[StageAnswer],
+    schema_hash: str,
+    mentioned: frozenset[str] = frozenset(),
+) -> Intake:
+    """What tasks of another making have staged, as an intake."""
+    named = {part.table_key for answer in answers for part in answer.parts}
+    return Intake(
+        answers=tuple(answers),
+        schema_hash=schema_hash,
+        mentioned=mentioned | named,
+        files=0,
+        bytes_read=0,
+        scratch=job.scratch,
+        access=job.files,
+        buckets=job.buckets,
+    )
+
+
+def _filling(inputs: Inputs) -> Inputs:
+    """The sources, which may now leave out required vectors that will be made."""
+    return replace(
+        inputs,
+        typed=tuple(
+            replace(
+                one,
+                source=replace(one.source, mapped=replace(one.source.mapped, fills_vectors=True)),
+            )
+            for one in inputs.typed
+        ),
+    )
+
+
+def _typed(
+    inputs: Inputs, catalog: Catalog, files: FileAccess
+) -> tuple[list[TypedSource], list[Any]]:
+    frames = [one for one in inputs.typed if one.source.format in ("frame", "table")]
+    pieces = [
+        piece
+        for one in inputs.typed
+        if one.source.format not in ("frame", "table")
+        for piece in plan_pieces(catalog.type_of(one.table_key), one.source, files)
+    ]
+    return frames, pieces
+
+
+def _check_columns(frames: Frames | None, one: TypedSource, catalog: Catalog) -> None:
+    """A mapping that cannot work is refused here, not by every task."""
+    columns = _needed(frames, one.source).columns(one.source)
+    entity = catalog.type_of(one.table_key)
+    plan_columns(entity, columns, one.source.mapped, place=f"source of {entity.name}")
+
+
+def _needed(frames: Frames | None, source: Source) -> Frames:
+    if frames is None:
+        name = f"table '{source.paths[0]}'" if source.paths else "DataFrame"
+        raise InputError(f"the {name} can only be read with Spark")
+    return frames
+
+
+def entries_of(
+    inputs: Inputs, catalog: Catalog, context: WriteContext, *, lazily: bool = False
+) -> Mapping[str, TableEntry]:
+    """The tables that may be written, on the branch's own line. Which types graph NDJSON holds is
+    not known before it is read, so all of them are made ready, or each when it is needed."""
+    if lazily:
+        return _LazyEntries(context)
+    if inputs.any_type:
+        keys = [entity.table_key for entity in catalog.types()]
+    else:
+        keys = sorted({one.table_key for one in inputs.typed})
+    return {key: context.writable(key).entry for key in keys}
+
+
+class _LazyEntries(Mapping[str, TableEntry]):
+    """The same, each made ready when it is asked for: most loads in process hold their rows."""
+
+    def __init__(self, context: WriteContext) -> None:
+        self._context, self._lock = context, threading.Lock()
+
+    def __getitem__(self, table_key: str) -> TableEntry:
+        with self._lock:
+            return self._context.writable(table_key).entry
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._context.snapshot.entries)
+
+    def __len__(self) -> int:
+        return len(self._context.snapshot.entries)
+
+
+def _sizes(inputs: Inputs, files: FileAccess) -> int:
+    return sum(
+        file.size
+        for one in inputs.typed
+        if one.source.format != "table"
+        for path in one.source.paths
+        for file in files.found(path)
+    )

@@ -1,0 +1,213 @@
+"""What a load was asked for, checked: the mode, the sources, and what to do with bad records."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal
+
+import msgspec
+import pyarrow as pa
+from msgspec.structs import replace
+
+from omnigraph.engine.arguments import DATA, FLAG, PATH, TEXT, TEXT_OR_NONE, require
+from omnigraph.engine.embed.embedder import EmbedConfig
+from omnigraph.engine.load.inputs.lines import FileLines, HeldLines, HeldRecords
+from omnigraph.engine.load.inputs.sources import Ready, Source, declared
+from omnigraph.engine.load.inputs.splits import BOM, Split, plan_splits, read_chunks
+from omnigraph.engine.load.reading import Input
+from omnigraph.errors import InputError, NotFoundError
+from omnigraph.model.changeset import LOAD_MODES
+from omnigraph.model.graph import MAIN
+from omnigraph.model.limits import SPLIT_CHUNK_BYTES
+from omnigraph.model.requests import KeyedRequest, digest_of_lines
+from omnigraph.storage.objects.files import FileAccess, InputFile
+
+_FILES: Final = FileAccess()  # of this machine
+OnError = Literal["fail", "quarantine"]
+
+Rows = pa.Table | Source | str | os.PathLike[str]
+LoadData = (
+    str
+    | bytes
+    | os.PathLike[str]
+    | Iterable[str | bytes]
+    | Sequence[os.PathLike[str]]
+    | Mapping[str, Rows | list[Rows]]
+)
+
+
+class LoadOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked for, checked."""
+
+    uri: str
+    sources: Any
+    mode: str
+    branch: str = MAIN
+    from_branch: str | None = None
+    actor: str | None = None
+    quarantine: str | None = None  # None: fail on the first kind of badness
+    request: KeyedRequest | None = None  # None: it may be repeated freely
+    message: str | None = None
+    properties: Mapping[str, str] | None = None
+    embed: EmbedConfig | None = None  # None: vectors that the input lacks stay null
+    keys_once: bool = False  # also a merge refuses a keyed node that comes twice
+
+    def of_batch(
+        self, sources: Any, request: KeyedRequest, properties: Mapping[str, str]
+    ) -> LoadOrder:
+        """The same order for one micro-batch of a stream."""
+        return replace(self, sources=sources, request=request, properties=properties)
+
+
+def require_mode(mode: str) -> None:
+    require(TEXT, mode=mode)
+    if mode not in LOAD_MODES:
+        raise InputError(f"unknown load mode '{mode}'", hint=f"use {', '.join(LOAD_MODES)}")
+
+
+def checked_order(
+    *, on_error: str = "fail", quarantine: Any = None, idempotency_key: str | None, **facts: Any
+) -> LoadOrder:
+    """The order that the caller's words mean, or `InputError`."""
+    require_mode(facts["mode"])
+    require(TEXT_OR_NONE, from_branch=facts.get("from_branch"), actor=facts.get("actor"))
+    if idempotency_key is not None and "request" not in facts:
+        facts["request"] = KeyedRequest.of(
+            idempotency_key, "bulk load", mode=facts["mode"], sources=declared(facts["sources"])
+        )
+    if on_error not in ("fail", "quarantine"):
+        raise InputError(f"unknown on_error '{on_error}'", hint="use fail or quarantine")
+    if on_error == "fail":
+        if quarantine is not None:
+            raise InputError(
+                "a quarantine folder is of no use to a load that fails on bad records",
+                hint='pass on_error="quarantine" with it',
+            )
+        return LoadOrder(quarantine=None, **facts)
+    folder = f"{facts['uri'].rstrip('/')}.quarantine" if quarantine is None else quarantine
+    require(PATH, quarantine=folder)
+    return LoadOrder(quarantine=os.fspath(folder), **facts)
+
+
+# --- data that the caller hands over ----------------------------------------------------------
+
+
+def request_order(
+    data: LoadData, *, strict: bool, idempotency_key: str | None, **facts: Any
+) -> LoadOrder:
+    """The order of a load in process. Text and lines are known by what is in them: submitted
+    again with the same key, they must be the same."""
+    require(FLAG, strict=strict)
+    require_mode(facts["mode"])
+    require(DATA, data=data)
+    paths = isinstance(data, list | tuple) and isinstance(next(iter(data), None), os.PathLike)
+    if paths or isinstance(data, Mapping):
+        if not strict:
+            raise InputError(
+                "only one text or file has a permissive form", hint="leave out strict=False"
+            )
+        return checked_order(sources=data, idempotency_key=idempotency_key, **facts)
+    if isinstance(data, os.PathLike):
+        _require_file(os.fspath(data))
+    request = None
+    if idempotency_key is not None:
+        if not isinstance(data, str | bytes | os.PathLike):
+            data = b"".join(_blocks(data))  # lines may come only once, and are needed twice
+        lines = digest_of_lines(_lines(data))
+        request = KeyedRequest.of(
+            idempotency_key, "load", lines=lines, mode=facts["mode"], strict=strict
+        )
+    return checked_order(
+        sources=Ready(inputs=tuple(_inputs(data, strict=strict))),
+        idempotency_key=idempotency_key,
+        request=request,
+        keys_once=not strict,
+        **facts,
+    )
+
+
+def _require_file(path: str) -> None:
+    try:
+        with open(path, "rb"):
+            return
+    except FileNotFoundError as cause:
+        raise NotFoundError(f"No such file: '{path}'", kind="file", name=path) from cause
+    except OSError as cause:
+        raise InputError(f"cannot read data file '{path}': {cause.strerror}") from cause
+
+
+def _inputs(
+    data: str | bytes | os.PathLike[str] | Iterable[Any], *, strict: bool
+) -> Iterator[Input]:
+    if isinstance(data, os.PathLike):
+        if strict:
+            yield from (FileLines(split=split, named=False) for split in _splits(data))
+            return
+        with _FILES.unpacked(os.fspath(data)) as file:
+            data = bytes(file.read())
+    if not strict:
+        yield HeldRecords(body=_body(data))
+    elif isinstance(data, str | bytes):
+        yield from (HeldLines(blocks=(block,)) for block in _pieces(_body(data)))
+    else:
+        yield HeldLines(blocks=_blocks(data))
+
+
+def _body(data: str | bytes | Iterable[Any]) -> bytes:
+    if isinstance(data, str):
+        data = data.encode(errors="surrogatepass")
+    body = data if isinstance(data, bytes) else b"".join(_blocks(data))
+    return body.removeprefix(BOM)
+
+
+def _lines(data: str | bytes | os.PathLike[str]) -> Iterator[bytes]:
+    """The lines of data that can be read more than once."""
+    if not isinstance(data, os.PathLike):
+        yield from io.BytesIO(_body(data))
+        return
+    for split in _splits(data):
+        for chunk in read_chunks(split, _FILES):
+            yield from chunk.lines
+
+
+def _splits(path: os.PathLike[str]) -> list[Split]:
+    file = InputFile(address=os.fspath(path), size=os.path.getsize(path))
+    return plan_splits([file])
+
+
+def _pieces(body: bytes) -> Iterator[bytes]:
+    """The text in pieces of whole lines, one a task; also the last line gets an end."""
+    start = 0
+    while start < len(body):
+        end = len(body)
+        if end - start > SPLIT_CHUNK_BYTES:
+            end = body.rfind(b"\n", start, start + SPLIT_CHUNK_BYTES) + 1
+            end = end or body.find(b"\n", start) + 1 or len(body)
+        piece = body[start:end]
+        yield piece if piece.endswith(b"\n") else piece + b"\n"
+        start = end
+
+
+def _blocks(items: Iterable[Any]) -> Iterator[bytes]:
+    """Lines that come one by one, as text of bounded size."""
+    waiting: list[bytes] = []
+    size = 0
+    for number, item in enumerate(items):
+        if not isinstance(item, str | bytes | bytearray | memoryview):
+            raise InputError(
+                f"load: item {number + 1} of data must be a line (str or bytes), got "
+                f"{type(item).__name__}",
+                hint="write each record as a line of JSON: json.dumps(record)",
+            )
+        text = item.encode(errors="surrogatepass") if isinstance(item, str) else bytes(item)
+        if number == 0:
+            text = text.removeprefix(BOM)
+        waiting.append(text if text.endswith(b"\n") else text + b"\n")
+        size += len(text)
+        if size >= SPLIT_CHUNK_BYTES:
+            yield b"".join(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield b"".join(waiting)

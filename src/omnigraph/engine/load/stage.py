@@ -1,0 +1,289 @@
+"""Staging: one task's input becomes rows that wait for the checks, and for being committed.
+
+In process a task may hold its rows in memory. On Spark, and when there are too many of them, it
+writes them as uncommitted fragments into the tables' folders. Nothing that is written here is
+visible, and nothing is lost if the task runs twice: only the receipts of the attempt that counts
+are ever used.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Literal
+
+import msgspec
+import pyarrow as pa
+from msgspec.structs import replace
+
+from omnigraph.engine.check.findings import Findings, Offender, PlaceWord, Unreadable
+from omnigraph.engine.check.keyfiles import write_cut, write_keys
+from omnigraph.engine.check.places import Places
+from omnigraph.engine.load.notes import Notes, Written
+from omnigraph.engine.load.reading import Input, Problem, Reading, ShapedRows
+from omnigraph.engine.load.vectors import EmbedPlan, VectorFiller
+from omnigraph.engine.rows.parts import GraphAccess, KeyFile, Part, packed, write_spill
+from omnigraph.errors import EmbeddingError, LimitExceededError
+from omnigraph.model.graph import TableEntry
+from omnigraph.model.limits import STAGE_FLUSH_BYTES
+from omnigraph.model.schema import Catalog, EdgeType, NodeType, Scalar
+from omnigraph.storage.lance.columns import arrow_schema, seal
+from omnigraph.storage.objects.files import FileAccess
+from omnigraph.storage.table.fragments import row_count, write_fragments
+
+
+class StageJob(msgspec.Struct, frozen=True, kw_only=True):
+    """What all tasks of one staging share."""
+
+    graph: GraphAccess
+    files: FileAccess
+    catalog: Catalog
+    entries: Mapping[str, TableEntry]  # by table key, on the lines that will be written
+    keep_all: bool  # every problem with its text, for a quarantine
+    scratch: str  # a folder for files that are only needed while the load runs
+    keeps_blobs: bool = False  # keep rows with blobs there: they cannot be read back from fragments
+    embed: EmbedPlan | None = None  # None: vectors that the input lacks stay null
+    buckets: int = 1  # into which keys are cut for the checks; 1: no key files are written
+    held_bytes: int = 0  # of rows that a task may hold in memory instead of writing them
+
+    @property
+    def notes(self) -> Notes:
+        return Notes(graph=self.graph, scratch=self.scratch)
+
+    def reading(self) -> Reading:
+        """What one task reads with."""
+        filler = None if self.embed is None else VectorFiller(self.embed, self.files)
+        return Reading(self.catalog, self.files, keep_all=self.keep_all, filler=filler)
+
+
+class StageTask(msgspec.Struct, frozen=True, kw_only=True):
+    """One task. Its number orders its rows among those of the others."""
+
+    number: int
+    source: Input
+
+
+class StageAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a task did. `lines` is how many lines its split has (None: it has rows, not lines)."""
+
+    number: int
+    address: str
+    word: PlaceWord
+    first: int  # of the numbers in problems: 0 for splits, which the driver counts up
+    lines: int | None
+    records: int
+    parts: tuple[Part, ...]
+    problems: tuple[Problem, ...]
+    by_kind: Mapping[str, int] = {}
+    vectors: int = 0  # made from text
+
+    @property
+    def bad(self) -> int:
+        return sum(self.by_kind.values())
+
+
+def run_stage(job: StageJob, task: StageTask) -> StageAnswer:
+    """Read, shape, check and stage one task's input."""
+    source, reading = task.source, job.reading()
+    with _unhurried_collector():
+        parts = _staged(job, task.number, source.shaped(reading))
+    return StageAnswer(
+        number=task.number,
+        address=source.address,
+        word=source.word,
+        first=source.first,
+        lines=reading.lines if source.word == "line" else None,
+        records=reading.records,
+        parts=parts,
+        problems=tuple(reading.problems.listed),
+        by_kind=dict(reading.problems.by_kind),
+        vectors=reading.filler.made if reading.filler else 0,
+    )
+
+
+@contextmanager
+def _unhurried_collector() -> Iterator[None]:
+    """Python's cycle collector costs half of the time when millions of lines are alive."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _staged(
+    job: StageJob, number: int, shaped: Iterable[tuple[str, ShapedRows]]
+) -> tuple[Part, ...]:
+    """Stage the rows by table. They are staged also if the load has failed already, because the
+    checks across rows will want to see them."""
+    parts: dict[str, Part] = {}
+    waiting: dict[str, list[ShapedRows]] = {}
+    size, limit = 0, job.held_bytes or STAGE_FLUSH_BYTES
+    for key, rows in shaped:
+        if job.keep_all and not rows.rows.num_rows:
+            continue  # a type whose records are all put aside is not part of the load
+        part = parts.get(key) or Part(number=number, table_key=key)
+        parts[key] = replace(
+            part,
+            fresh_ids=part.fresh_ids and rows.fresh_ids,
+            numbers=(*part.numbers, packed(rows.numbers)),
+            lost=part.lost + rows.lost,
+        )
+        waiting.setdefault(key, []).append(rows)
+        size += rows.rows.nbytes + sum(map(len, rows.refused))
+        if size >= limit:
+            parts.update(_written(job, parts, waiting))
+            waiting, size, limit = {}, 0, STAGE_FLUSH_BYTES
+    holds = job.held_bytes and limit == job.held_bytes
+    parts.update(_held(job, parts, waiting) if holds else _written(job, parts, waiting))
+    return tuple(part for _, part in sorted(parts.items()))
+
+
+def _held(
+    job: StageJob, parts: Mapping[str, Part], waiting: Mapping[str, list[ShapedRows]]
+) -> Iterator[tuple[str, Part]]:
+    for key, some in waiting.items():
+        part = _with_ghosts(job, parts[key], some)
+        tables = tuple(one.rows for one in some if one.rows.num_rows)
+        rows = sum(table.num_rows for table in tables)
+        yield key, replace(part, held=tables, rows=rows)
+
+
+def _written(
+    job: StageJob, parts: Mapping[str, Part], waiting: Mapping[str, list[ShapedRows]]
+) -> Iterator[tuple[str, Part]]:
+    for key, some in waiting.items():
+        part = _with_ghosts(job, parts[key], some)
+        tables = [one.rows for one in some if one.rows.num_rows]
+        if tables:
+            part = write_part(
+                job.notes,
+                job.catalog.type_of(key),
+                job.entries[key],
+                part,
+                pa.concat_tables(tables),
+                buckets=job.buckets,
+                keeps_blobs=job.keeps_blobs,
+            )
+        yield key, part
+
+
+def write_part(
+    notes: Notes,
+    entity: NodeType | EdgeType,
+    entry: TableEntry,
+    part: Part,
+    rows: pa.Table,
+    *,
+    buckets: int,
+    keeps_blobs: bool,
+) -> Part:
+    """The part with these rows added, as fragments of the table at `entry`; beside them whatever
+    checks and rewrites will ask for."""
+    schema = arrow_schema(entity)
+    folder = notes.graph.folder(entry)
+    files = FileAccess(environ=notes.graph.environ)
+    keys: tuple[KeyFile, ...] = ()
+    if buckets > 1:
+        first = part.first_row + part.rows
+        keys = write_keys(files, notes.scratch, entity, rows, first=first, count=buckets)
+    receipts = write_fragments(folder, notes.graph.options, seal(rows, schema), schema)
+    note = notes.add(Written(folder=folder, receipts=tuple(receipts)))
+    spills: tuple[str, ...] = ()
+    if keeps_blobs and any(prop.type.scalar is Scalar.BLOB for prop in entity.properties):
+        spills = (write_spill(files, notes.scratch, rows),)
+    return replace(
+        part,
+        entry=entry,
+        notes=(*part.notes, note),
+        receipts=(*part.receipts, *receipts),
+        rows=part.rows + sum(row_count(receipt) for receipt in receipts),
+        keys=(*part.keys, *keys),
+        spills=(*part.spills, *spills),
+    )
+
+
+def _with_ghosts(job: StageJob, part: Part, some: Sequence[ShapedRows]) -> Part:
+    """The part with a file of the ids that were refused. A quarantine wants none: there an edge
+    goes with its node."""
+    refused = [entity_id for one in some for entity_id in one.refused]
+    if not refused or job.keep_all:
+        return part
+    ids = pa.table({"id": pa.array(refused, pa.string())})
+    spill = write_cut(job.files, job.scratch, ids, ("id",), job.buckets)
+    return replace(part, ghosts=(*part.ghosts, spill))
+
+
+def offenders_of(answers: Sequence[StageAnswer], places: Places) -> list[Offender]:
+    """The problems of reading and shaping, in the order of the input."""
+    return [
+        Offender(
+            place=str(places.of(answer.number, problem.number)),
+            kind=problem.kind,
+            message=problem.text,
+            hint=problem.hint,
+            raw=problem.raw,
+        )
+        for answer in answers
+        for problem in answer.problems
+    ]
+
+
+def refuse_failures(answers: Sequence[StageAnswer], places: Places, *, quarantined: bool) -> None:
+    """Raise for what is more than a record's fault: a vector that could not be made, and, where
+    records are not put aside, one that is longer than a record may be."""
+    failed = [
+        (answer, one)
+        for answer in answers
+        for one in answer.problems
+        if one.error and not (quarantined and isinstance(one.error, LimitExceededError))
+    ]
+    if not failed:
+        return
+    answer, problem = failed[0]
+    assert problem.error is not None, "chosen by it"
+    place = places.of(answer.number, problem.number)
+    if isinstance(problem.error, LimitExceededError):
+        limits = {name: problem.error.facts[name] for name in ("limit", "actual")}
+        raise LimitExceededError(resource=f"{place} of a load, in bytes,", **limits)
+    if not isinstance(problem.error, EmbeddingError):
+        raise problem.error
+    type_name = (problem.table_key or "").partition(":")[2]
+    raise EmbeddingError(
+        f"{place}: no vector for '{type_name}.{problem.property}': {problem.text}",
+        hint=problem.hint,
+        **{
+            **problem.error.facts,
+            "type_name": type_name,
+            "property_name": problem.property,
+            "place": str(place),
+        },
+    ) from problem.error
+
+
+def staging_findings(answers: Sequence[StageAnswer], places: Places) -> Findings:
+    """What reading and shaping found: records that cannot be read, and values that are wrong."""
+    found = Findings()
+    for answer in answers:
+        uncounted = dict(answer.by_kind)
+        for problem in answer.problems:
+            place = places.of(answer.number, problem.number)
+            uncounted[problem.kind] -= 1
+            if problem.violation is not None:
+                found.add([replace(problem.violation, place=place)])
+                continue
+            kind: Literal["file", "record"] = "file" if problem.kind == "file" else "record"
+            unreadable = Unreadable(
+                text=problem.text,
+                place=place,
+                hint=problem.hint,
+                kind=kind,
+            )
+            found.refuse([unreadable])
+        for kind_, more in uncounted.items():
+            if more:
+                found.count(kind_, more)
+    return found

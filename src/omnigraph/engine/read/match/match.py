@@ -1,0 +1,329 @@
+"""How a match runs: start at the most selective variable, walk, filter as early as possible."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import numpy as np
+
+from omnigraph.compiler.query import ir
+from omnigraph.engine.arrow import pa
+from omnigraph.engine.expr.evaluate import can_fail
+from omnigraph.engine.expr.order import equal_codes
+from omnigraph.engine.read.context import Run
+from omnigraph.engine.read.match.candidates import Candidates
+from omnigraph.engine.read.match.relation import MatchedRows, Relation, RowNumber, joined_rows
+from omnigraph.engine.read.match.walk import direction_of, ends, expand
+from omnigraph.engine.read.memory.arrays import Mask, Positions
+
+CROSS_CHUNK_ROWS: Final = 1 << 20
+
+
+def match(run: Run, block: ir.MatchBlock) -> Relation:
+    """All rows of a plan's match."""
+    return _Block(run, block, Relation.one_row(), depth=0).rows()
+
+
+class _Block:
+    """One level of a match, with the rows of the level above fixed."""
+
+    def __init__(self, run: Run, block: ir.MatchBlock, outer: Relation, *, depth: int) -> None:
+        self._run = run
+        self._block = block
+        self._outer = outer
+        self._depth = depth
+        self._todo = list(block.traversals)
+        self._filters = [clause for clause in block.filters if not _fails_alone(clause)]
+        self._fatal = [clause for clause in block.filters if _fails_alone(clause)]
+        self._candidates = {binding.var: Candidates(run, binding) for binding in block.bindings}
+
+    def rows(self, *, only_existence: bool = False) -> Relation:
+        """The rows of the block, each an extension of an outer row."""
+        pieces = [self._grow(self._filtered(self._outer))]
+        pieces += [self._grow(self._start(group)) for group in self._groups()]
+        relation = self._combined(pieces, only_existence=only_existence)
+        # Late filters look at what an optional block found; negations then have fewer rows to ask
+        # about; a condition that can fail alone may only fail for a row that all others keep.
+        for optional in self._block.optionals:
+            relation = self._extended(relation, optional)
+        for late in self._block.late_filters:
+            relation = self._where(relation, late)
+        for negation in self._block.negations:
+            relation = self._without(relation, negation)
+        for clause in self._fatal:
+            relation = self._where(relation, clause)
+        return relation
+
+    # --- joining one group of connected variables ---
+
+    def _groups(self) -> list[list[str]]:
+        """The variables that no walk from the outer rows reaches, by connection."""
+        outer = {var for var in self._outer.columns if isinstance(var, str)}
+        group_of = {var: {var} for var in (*outer, *self._candidates)}
+        for step in self._block.traversals:
+            merged = group_of.get(step.src, set()) | group_of.get(step.dst, set())
+            group_of.update(dict.fromkeys(merged, merged))
+        groups = dict.fromkeys(frozenset(group_of[var]) for var in self._candidates)
+        return [sorted(group) for group in groups if group.isdisjoint(outer)]
+
+    def _start(self, group: Iterable[str]) -> Relation:
+        """Scan the variable of the group that has the fewest candidates."""
+        var, estimate = min(
+            ((var, self._candidates[var].estimate()) for var in group), key=lambda pair: pair[1]
+        )
+        found = self._candidates[var]
+        detail = f"${var}: {found.binding.type_name} ({found.way})"
+        with self._run.trace.step("scan", detail, estimate) as step:
+            positions = found.positions()
+            step.rows = len(positions)
+        self._run.budget.reserve(len(positions))
+        return self._filtered(Relation.of(var, positions))
+
+    def _grow(self, relation: Relation) -> Relation:
+        """Walk every traversal that can be reached, the cheapest first."""
+        while True:
+            reachable = [
+                step for step in self._todo if step.src in relation or step.dst in relation
+            ]
+            if not reachable:
+                return relation
+            step = min(reachable, key=lambda step: self._cost(relation, step))
+            self._todo.remove(step)
+            relation = self._walked(relation, step)
+
+    def _cost(self, relation: Relation, step: ir.Traversal) -> float:
+        """Rows to expect; between two bound ends a walk only removes rows, so it goes first."""
+        if step.src in relation and step.dst in relation:
+            return 0.0
+        if len(self._todo) == 1:
+            return 1.0
+        near, far, _ = ends(relation, step)
+        edges = self._run.entry("edge", step.edge_type).row_count
+        nodes = max(1, self._run.entry_of(near).row_count)
+        growth = (edges / nodes) ** step.max_hops
+        share = 1.0
+        if far in self._candidates and self._candidates[far].binding.conditions:
+            total = max(1, self._run.entry_of(far).row_count)
+            share = self._candidates[far].estimate() / total
+        return relation.count * growth * share
+
+    def _walked(self, relation: Relation, step: ir.Traversal) -> Relation:
+        estimate = int(self._cost(relation, step)) if self._run.trace.recording else None
+        with self._run.trace.step("expand", _walk_text(step), estimate) as record:
+            known = set(relation.columns)
+            grown = expand(self._run, relation, step)
+            for var in (step.src, step.dst):
+                if var in self._candidates and var not in known:
+                    grown = grown.where(self._candidates[var].among(grown[var]))
+            if step.edge_conditions:
+                grown = grown.where(MatchedRows(self._run, grown).true_for(*step.edge_conditions))
+            grown = self._filtered(grown)
+            record.rows = grown.count
+        return grown
+
+    # --- conditions over several variables ---
+
+    def _filtered(self, relation: Relation) -> Relation:
+        """Apply every waiting filter whose variables are all there."""
+        for clause in list(self._filters):
+            if clause.variables <= relation.columns.keys():
+                self._filters.remove(clause)
+                relation = self._where(relation, clause)
+        return relation
+
+    def _where(self, relation: Relation, clause: ir.Filter) -> Relation:
+        if not relation.count:
+            return relation
+        with self._run.trace.step("filter", " ".join(sorted(clause.variables))) as record:
+            relation = relation.where(MatchedRows(self._run, relation).true_for(clause.expr))
+            record.rows = relation.count
+        return relation
+
+    def _combined(self, pieces: Sequence[Relation], *, only_existence: bool) -> Relation:
+        """The pieces joined: by an equality between them if there is one, crossed otherwise."""
+        result, *rest = pieces
+        # Without an outer variable the first piece is one empty row, which changes nothing.
+        if not result.columns and result.count == 1 and rest:
+            result, *rest = sorted(rest, key=lambda piece: piece.count)
+        if only_existence:
+            used = self._used_later()
+            rest = [_at_most_one(piece, used) for piece in rest]
+        rest = sorted(rest, key=lambda piece: piece.count)
+        while rest:
+            piece, equality = self._next_piece(result, rest)
+            rest = [other for other in rest if other is not piece]
+            with self._run.trace.step("join", "by value" if equality else "all pairs") as record:
+                if equality is not None:
+                    self._filters.remove(equality)
+                    result = self._filtered(self._equal(result, piece, equality))
+                else:
+                    result = self._crossed(result, piece)
+                record.rows = result.count
+        return result
+
+    def _used_later(self) -> set[str]:
+        used: set[str] = set()
+        for clause in (*self._filters, *self._block.late_filters):
+            used |= clause.variables
+        for optional in self._block.optionals:
+            used |= optional.outer
+        for negation in self._block.negations:
+            used |= negation.outer
+        return used
+
+    def _next_piece(
+        self, result: Relation, rest: Sequence[Relation]
+    ) -> tuple[Relation, ir.Filter | None]:
+        for piece in rest:
+            for clause in self._filters:
+                if _sides(clause, result, piece) is not None:
+                    return piece, clause
+        return rest[0], None
+
+    def _equal(self, left: Relation, right: Relation, clause: ir.Filter) -> Relation:
+        sides = _sides(clause, left, right)
+        assert sides is not None, "the caller looked"
+        a = MatchedRows(self._run, left).values(sides[0])
+        b = MatchedRows(self._run, right).values(sides[1])
+        both = pa.concat_arrays([a, b])
+        keys = equal_codes(both)
+        if pa.types.is_floating(both.type):
+            keys[np.isnan(both.fill_null(0).to_numpy(zero_copy_only=False))] = -1  # NaN equals none
+        known_a = np.flatnonzero(keys[: len(a)] >= 0)
+        known_b = np.flatnonzero(keys[len(a) :] >= 0)
+        rows_a, rows_b = joined_rows(keys[: len(a)][known_a], keys[len(a) :][known_b])
+        self._run.budget.reserve(len(rows_a), len(left.columns) + len(right.columns))
+        return left.take(known_a[rows_a]).beside(right.take(known_b[rows_b]))
+
+    def _crossed(self, left: Relation, right: Relation) -> Relation:
+        """All pairs; when filters wait for them, a chunk of pairs at a time."""
+        width = len(left.columns) + len(right.columns)
+        names = left.columns.keys() | right.columns.keys()
+        waiting = [clause for clause in self._filters if clause.variables <= names]
+        if not waiting or left.count * right.count <= CROSS_CHUNK_ROWS:
+            self._run.budget.reserve(left.count * right.count, width)
+            return self._filtered(left.crossed(right))
+        step = max(1, CROSS_CHUNK_ROWS // max(1, right.count))
+        parts: list[Relation] = []
+        held = 0
+        for first in range(0, left.count, step):
+            rows = np.arange(first, min(first + step, left.count), dtype=np.int64)
+            part = left.take(rows).crossed(right)
+            for clause in waiting:
+                part = part.where(MatchedRows(self._run, part).true_for(clause.expr))
+            held += part.count
+            self._run.budget.reserve(held, width)
+            parts.append(part)
+        self._filters = [clause for clause in self._filters if clause not in waiting]
+        columns = {
+            var: np.concatenate([part.columns[var] for part in parts]) for var in parts[0].columns
+        }
+        return Relation(held, columns)
+
+    # --- inner blocks ---
+
+    def _inner(
+        self, relation: Relation, block: ir.MatchBlock, outer: Iterable[str], *, exists: bool
+    ) -> tuple[Relation, RowNumber, Relation, Positions]:
+        """Run a block once per different outer row: its rows carry the number of that row."""
+        base, back = relation.only(sorted(outer)).distinct()
+        number = RowNumber(self._depth)
+        inner = _Block(self._run, block, base.numbered(number), depth=self._depth + 1)
+        return inner.rows(only_existence=exists), number, base, back
+
+    def _without(self, relation: Relation, negation: ir.Negation) -> Relation:
+        if not relation.count:
+            return relation
+        with self._run.trace.step("not", " ".join(sorted(negation.outer))) as record:
+            bare = _bare_walk(negation.block, relation)
+            if bare is not None:
+                relation = relation.where(~self._has_neighbour(relation, bare))
+            else:
+                found, number, base, back = self._inner(
+                    relation, negation.block, negation.outer, exists=True
+                )
+                matched = np.zeros(base.count, dtype=np.bool_)
+                matched[found[number]] = True
+                relation = relation.where(~matched[back])
+            record.rows = relation.count
+        return relation
+
+    def _has_neighbour(self, relation: Relation, step: ir.Traversal) -> Mask:
+        near, _, backwards = ends(relation, step)
+        topology = self._run.topology(step.edge_type)
+        nodes = relation[near]
+        there = nodes >= 0
+        has = topology.has_any(np.where(there, nodes, 0), direction_of(step, backwards=backwards))
+        return there & has
+
+    def _extended(self, relation: Relation, optional: ir.Optional) -> Relation:
+        with self._run.trace.step("optional", " ".join(optional.introduces)) as record:
+            found, number, base, back = self._inner(
+                relation, optional.block, optional.outer, exists=False
+            )
+            rows, matches = joined_rows(back, found[number])
+            self._run.budget.reserve(
+                len(rows) + relation.count, len(relation.columns) + len(optional.introduces)
+            )
+            matched = np.zeros(base.count, dtype=np.bool_)
+            matched[found[number]] = True
+            alone = np.flatnonzero(~matched[back])
+            grown = {
+                var: np.concatenate([column[rows], column[alone]])
+                for var, column in relation.columns.items()
+            }
+            missing = np.full(len(alone), -1, dtype=np.int64)
+            for var in optional.introduces:
+                grown[var] = np.concatenate([found[var][matches], missing])
+            record.rows = len(rows) + len(alone)
+        return Relation(len(rows) + len(alone), grown)
+
+
+def _fails_alone(clause: ir.Filter) -> bool:
+    """A condition on constants that may end in an error, which needs a row that all others keep."""
+    return not clause.variables and can_fail(clause.expr)
+
+
+def _walk_text(step: ir.Traversal) -> str:
+    name = f"<{step.edge_type}>" if step.undirected else step.edge_type
+    hops = "" if step.max_hops == 1 else f"{{{step.min_hops},{step.max_hops}}}"
+    edge = f"${step.edge_var}:" if step.edge_var else ""
+    return f"${step.src} {edge}{name}{hops} ${step.dst}"
+
+
+def _at_most_one(piece: Relation, used: set[str]) -> Relation:
+    """For existence one row is enough, unless something still looks at the variables."""
+    if used & piece.columns.keys() or piece.count <= 1:
+        return piece
+    return piece.take(np.zeros(1, dtype=np.int64))
+
+
+def _sides(clause: ir.Filter, left: Relation, right: Relation) -> tuple[ir.Expr, ir.Expr] | None:
+    """The two sides of an equality between the relations, the left one's first."""
+    match clause.expr:
+        case ir.Compare(op=ir.CompareOp.EQ, left=a, right=b):
+            a_vars, b_vars = ir.variables_of(a), ir.variables_of(b)
+            if not a_vars or not b_vars or a.type.scalar is not b.type.scalar:
+                return None
+            if a_vars <= left.columns.keys() and b_vars <= right.columns.keys():
+                return a, b
+            if b_vars <= left.columns.keys() and a_vars <= right.columns.keys():
+                return b, a
+        case _:
+            pass
+    return None
+
+
+def _bare_walk(block: ir.MatchBlock, outer: Relation) -> ir.Traversal | None:
+    """The traversal of a block that asks nothing but whether there is any neighbour."""
+    if block.filters or block.optionals or block.late_filters or block.negations:
+        return None
+    if len(block.traversals) != 1 or any(binding.conditions for binding in block.bindings):
+        return None
+    step = block.traversals[0]
+    inside = {binding.var for binding in block.bindings}
+    far = {step.src, step.dst} - outer.columns.keys()
+    if len(far) != 1 or not inside <= far or step.edge_conditions or step.min_hops != 1:
+        return None
+    return step

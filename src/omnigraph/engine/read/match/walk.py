@@ -1,0 +1,277 @@
+"""Walking along edges: one hop, several hops, and neighbours that are only counted.
+
+Walking several hops is breadth first, from many nodes at once. The relation is defined from the
+source side: a target counts at its smallest depth, if that depth is within the bounds; the source
+itself is not found again through a cycle; and a self loop on the target, met one hop after the
+target was reached, gives it once more if it has not counted yet. Walking backwards gives exactly
+the same pairs.
+
+A variable that is only counted is not listed: `return { $p.name, count($f) }` over `$p knows $f`
+needs how many friends each person has, not the friends. The walk to such a variable is left out of
+the match and becomes a weight of its neighbour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from omnigraph.compiler.query import ir
+from omnigraph.engine.expr.order import row_keys
+from omnigraph.engine.read.context import Run
+from omnigraph.engine.read.match.relation import Relation
+from omnigraph.engine.read.memory.arrays import (
+    NO_POSITIONS,
+    Mask,
+    Positions,
+    distinct_sorted,
+    equal_runs,
+    spread,
+)
+from omnigraph.engine.read.memory.topology import (
+    LOOKUP_HOPS_MAX,
+    LOOKUP_NODES_MAX,
+    Adjacency,
+    Direction,
+    TooMany,
+    Topology,
+)
+
+_BITMAP_CELLS_MAX: Final = 1 << 26
+_REVERSED: Final[Mapping[Direction, Direction]] = {"out": "in", "in": "out", "both": "both"}
+
+Checkpoint = Callable[[int], None]  # called with the number of pairs about to be held
+
+
+def expand(run: Run, relation: Relation, step: ir.Traversal) -> Relation:
+    """The rows extended along the edge; conditions on the far end are the caller's.
+
+    When both ends are bound, rows without such an edge go away instead.
+    """
+    near, far, _ = ends(relation, step)
+    relation = relation.where(_there(relation, near, far if far in relation else None))
+    if step.min_hops > step.max_hops:
+        return _attached(relation, NO_POSITIONS, NO_POSITIONS, far)
+    if step.edge_var is not None:
+        return _along_edges(run, relation, step, run.topology(step.edge_type))
+    if step.max_hops <= LOOKUP_HOPS_MAX and relation.count <= LOOKUP_NODES_MAX:
+        lookups = run.lookups(step.edge_type)
+        if lookups is not None:
+            try:
+                return _walked(run, relation, step, lookups)
+            except TooMany:
+                pass  # the frontier outgrew lookups: start again with the topology
+    return _walked(run, relation, step, run.topology(step.edge_type))
+
+
+def _walked(run: Run, relation: Relation, step: ir.Traversal, adjacency: Adjacency) -> Relation:
+    if step.max_hops > 1:
+        return _several_hops(run, relation, step, adjacency)
+    near, far, backwards = ends(relation, step)
+    direction = direction_of(step, backwards=backwards)
+    run.budget.reserve(adjacency.degree_sum(relation[near], direction), len(relation.columns) + 1)
+    hits = adjacency.neighbours(relation[near], direction)
+    return _attached(relation, hits.rows, hits.targets, far)
+
+
+def direction_of(step: ir.Traversal, *, backwards: bool) -> Direction:
+    if step.undirected:
+        return "both"
+    return "in" if backwards else "out"
+
+
+def ends(relation: Relation, step: ir.Traversal) -> tuple[str, str, bool]:
+    """(bound end, other end, whether that means walking backwards)."""
+    if step.src in relation:
+        return step.src, step.dst, False
+    return step.dst, step.src, True
+
+
+def _there(relation: Relation, near: str, far: str | None) -> Mask:
+    """Rows whose bound ends are not null (they may be, behind an `optional`)."""
+    there = relation[near] >= 0
+    return there if far is None else there & (relation[far] >= 0)
+
+
+def _attached(relation: Relation, rows: Positions, found: Positions, far: str) -> Relation:
+    if far in relation:
+        return relation.take(rows[relation[far][rows] == found])
+    return relation.take(rows).with_column(far, found)
+
+
+def _along_edges(run: Run, relation: Relation, step: ir.Traversal, topology: Topology) -> Relation:
+    assert step.edge_var is not None, "the caller looked"
+    near, far, backwards = ends(relation, step)
+    direction = direction_of(step, backwards=backwards)
+    run.budget.reserve(topology.degree_sum(relation[near], direction), len(relation.columns) + 2)
+    hits = topology.edges(relation[near], direction)
+    if far in relation:
+        hits = hits.where(relation[far][hits.rows] == hits.targets)
+    found = relation.take(hits.rows).with_column(far, hits.targets)
+    return found.with_column(step.edge_var, hits.edges)
+
+
+def _several_hops(
+    run: Run, relation: Relation, step: ir.Traversal, adjacency: Adjacency
+) -> Relation:
+    near, far, backwards = ends(relation, step)
+    starts, back = np.unique(relation[near], return_inverse=True)
+    who, found = reach(
+        adjacency,
+        starts,
+        direction="both" if step.undirected else "out",
+        backwards=backwards,
+        min_hops=step.min_hops,
+        max_hops=step.max_hops,
+        checkpoint=lambda pairs: run.budget.reserve(pairs, 3),
+    )
+    if far in relation:
+        pairs = row_keys([np.concatenate([who, back]), np.concatenate([found, relation[far]])])
+        wanted = np.isin(pairs[len(who) :], pairs[: len(who)])
+        return relation.where(wanted)
+    first, counts = equal_runs(who, back)
+    run.budget.reserve(int(counts.sum()), len(relation.columns) + 1)
+    rows, places = spread(first, counts)
+    return relation.take(rows).with_column(far, found[places])
+
+
+# --- several hops ----------------------------------------------------------------------------
+
+
+def reach(
+    adjacency: Adjacency,
+    starts: Positions,
+    *,
+    direction: Direction,
+    backwards: bool,
+    min_hops: int,
+    max_hops: int,
+    checkpoint: Checkpoint,
+) -> tuple[Positions, Positions]:
+    """Pairs (index into `starts`, node at the other end), sorted, each once.
+
+    `starts` are distinct. With `backwards` they are the far ends, and the nodes found are sources.
+    """
+    side: Direction = _REVERSED[direction] if backwards else direction
+    size = max(adjacency.node_bound, int(starts.max(initial=0)) + 1)
+    seen = _Seen(len(starts), size)
+
+    def looped(keys: Positions) -> Positions:
+        """Of pairs one hop too near to count, those whose target has a self loop."""
+        who, nodes = np.divmod(keys, size)
+        return keys[adjacency.has_loop(starts[who] if backwards else nodes)]
+
+    # A pair (index of a start, node) travels as one number, so that sets of pairs are arrays.
+    keys = np.arange(len(starts), dtype=np.int64) * size + starts
+    seen.add(keys)
+    found = [looped(keys)] if min_hops == 1 else []
+    for depth in range(1, max_hops + 1):
+        who, nodes = np.divmod(keys, size)
+        checkpoint(adjacency.degree_sum(nodes, side))
+        hits = adjacency.neighbours(nodes, side)
+        keys = distinct_sorted(who[hits.rows] * size + hits.targets)
+        keys = keys[seen.lacks(keys)]
+        if not len(keys):
+            break
+        seen.add(keys)
+        if depth >= min_hops:
+            found.append(keys)
+        elif depth + 1 == min_hops:
+            found.append(looped(keys))
+    pairs = np.divmod(np.sort(np.concatenate([NO_POSITIONS, *found])), size)
+    return pairs[0], pairs[1]
+
+
+class _Seen:
+    """A set of pair keys: a bitmap when that is small, sorted keys otherwise."""
+
+    def __init__(self, starts: int, size: int) -> None:
+        cells = starts * size
+        self._bits = np.zeros(cells, dtype=np.bool_) if cells <= _BITMAP_CELLS_MAX else None
+        self._keys: Positions = np.empty(0, dtype=np.int64)
+
+    def add(self, keys: Positions) -> None:
+        if self._bits is not None:
+            self._bits[keys] = True
+        else:
+            self._keys = np.union1d(self._keys, keys)
+
+    def lacks(self, keys: Positions) -> Mask:
+        if self._bits is not None:
+            return ~self._bits[keys]
+        return np.isin(keys, self._keys, invert=True)
+
+
+# --- only counted -----------------------------------------------------------------------------
+
+
+class Counted(msgspec.Struct, frozen=True, kw_only=True):
+    """A match without one walk, and how to count what the walk would have given."""
+
+    block: ir.MatchBlock
+    near: str
+    edge_type: str
+    direction: Direction
+    per_edge: bool  # count edges, not neighbours
+
+    def weigh(self, run: Run, relation: Relation) -> tuple[Relation, Positions]:
+        """The rows that have any continuation, and how many each has."""
+        topology = run.topology(self.edge_type)
+        weights = topology.counts(relation[self.near], self.direction, per_edge=self.per_edge)
+        keep = weights > 0
+        return relation.where(keep), weights[keep]
+
+
+def only_counted(plan: ir.ReadPlan) -> Counted | None:
+    """The walk of a plan that can be counted instead, if there is one."""
+    block, grouping = plan.match, plan.grouping
+    if grouping is None or block.optionals or block.late_filters or block.negations:
+        return None
+    if any(call.fn is not ir.AggregateFn.COUNT or call.distinct for call in grouping.aggregates):
+        return None
+    if not all(call.arg is None or isinstance(call.arg, ir.IdRef) for call in grouping.aggregates):
+        return None
+    used = [var for key in grouping.keys for var in ir.variables_of(key)]
+    used += [var for clause in block.filters for var in clause.variables]
+    for step in block.traversals:
+        for far, near in ((step.dst, step.src), (step.src, step.dst)):
+            if far != near and _is_free(far, near, step, block, used):
+                return _without(block, step, far, near)
+    return None
+
+
+def _is_free(
+    far: str, near: str, step: ir.Traversal, block: ir.MatchBlock, used: list[str]
+) -> bool:
+    """Whether nothing but counts looks at the far end (and at the edge)."""
+    if step.max_hops != 1 or step.min_hops != 1 or step.edge_conditions:
+        return False
+    if far in used or (step.edge_var is not None and step.edge_var in used):
+        return False
+    others = [other for other in block.traversals if other is not step]
+    if any(far in (other.src, other.dst) for other in others):
+        return False
+    bindings = {binding.var: binding for binding in block.bindings}
+    if far in bindings and bindings[far].conditions:
+        return False
+    return near in bindings
+
+
+def _without(block: ir.MatchBlock, step: ir.Traversal, far: str, near: str) -> Counted:
+    direction: Direction = "both" if step.undirected else ("out" if far == step.dst else "in")
+    rest = replace(
+        block,
+        bindings=tuple(binding for binding in block.bindings if binding.var != far),
+        traversals=tuple(other for other in block.traversals if other is not step),
+    )
+    return Counted(
+        block=rest,
+        near=near,
+        edge_type=step.edge_type,
+        direction=direction,
+        per_edge=step.edge_var is not None,
+    )

@@ -1,0 +1,465 @@
+"""A frame: one table version as columns in memory, where positions 0, 1, 2, … stand for entities.
+
+Positions follow row ids. Within one *lineage* (a frame and those moved from it) a position keeps
+its meaning for ever: new rows come at the end, deleted rows leave a hole. Columns are loaded when
+they are needed, by the one way from reading to storage: a table that counts what was read of it.
+Everything here is derived from storage and may be dropped at any time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from omnigraph.engine.arrow import Array, ArrowTable, RecordBatch, Schema, flat, pa, pc, picked
+from omnigraph.engine.expr.order import equal_codes
+from omnigraph.engine.read.explain import Counters
+from omnigraph.engine.read.memory.arrays import Column, Growable, Mask, Positions
+from omnigraph.model.graph import TableEntry
+from omnigraph.model.schema import ROW_ID
+from omnigraph.storage.table.read import Order, TableDelta, texts
+from omnigraph.storage.table.table import Table
+
+RowIds = npt.NDArray[np.uint64]
+
+SMALL_TABLE_ROWS: Final = 16_384  # below this a whole column is read at the first touch
+HOT_FETCHES: Final = 2  # a column asked for this often by position is read whole
+WHOLE_SHARE: Final = 8  # from this part of the rows on, the whole column is read
+MOVED_SHARE_MAX: Final = 0.25  # a bigger difference than this share of the table is a rebuild
+ADDED_IDS_MAX: Final = 4096
+COLUMN_BYTES_MAX: Final = 512 * 1024 * 1024  # a bigger column is never kept whole
+SEARCHED_IDS_MAX: Final = 4  # so few ids are looked for one by one before there is a map
+
+_lineages = itertools.count(1)
+
+
+class CountedTable:
+    """Reads of one table version, each of them counted. Every answer carries `_rowid`."""
+
+    def __init__(self, table: Table, counters: Counters) -> None:
+        self._table = table
+        self._counters = counters
+
+    @property
+    def entry(self) -> TableEntry:
+        return self._table.entry
+
+    @property
+    def schema(self) -> Schema:
+        return self._table.schema
+
+    @property
+    def column_numbers(self) -> dict[str, int]:
+        """What tells a column from an earlier one of the same name and type."""
+        return self._table.column_numbers
+
+    @property
+    def pin(self) -> tuple[str, str | None, int]:
+        """What names the version: location, branch and number."""
+        return self._table.entry.pin
+
+    def read(
+        self,
+        columns: Sequence[str],
+        *,
+        where: str | None = None,
+        limit: int | None = None,
+        order_by: Sequence[Order] = (),
+    ) -> ArrowTable:
+        """The named columns and `_rowid` of the rows that satisfy the SQL condition."""
+        found = self._table.read(
+            columns=list(columns), where=where, limit=limit, order_by=order_by, with_row_id=True
+        )
+        self._counters.add(self.entry.table_key, columns, found.num_rows)
+        return found
+
+    def batches(self, columns: Sequence[str], *, batch_rows: int) -> Iterator[RecordBatch]:
+        """The whole table, a batch at a time."""
+        reader = self._table.scan(columns=list(columns), with_row_id=True, batch_rows=batch_rows)
+        for batch in reader:
+            self._counters.add(self.entry.table_key, columns, batch.num_rows)
+            yield batch
+
+    def take(self, row_ids: RowIds, columns: Sequence[str]) -> ArrowTable:
+        """The named columns of these rows, in this order."""
+        found = self._table.take(row_ids, list(columns))
+        self._counters.add(self.entry.table_key, columns, found.num_rows)
+        return found
+
+    def changes_since(self, older: CountedTable, columns: Sequence[str]) -> TableDelta:
+        """What happened between the two versions, with the named columns of the rows."""
+        delta = self._table.changes_since(older._table, columns=columns)
+        rows = delta.inserted.num_rows + delta.updated.num_rows
+        self._counters.add(self.entry.table_key, columns if rows else (), rows)
+        return delta
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """How a frame came from an older one: what everything derived from that one needs to follow."""
+
+    origin: tuple[str, str | None, int]  # the table version before
+    added: ArrowTable  # rows at the new positions, in their order
+    updated_at: Positions
+    updated: ArrowTable
+    deleted_at: Positions
+
+
+class Frame:
+    """One table version. Safe to share between threads."""
+
+    def __init__(
+        self,
+        table: CountedTable,
+        row_ids: Growable,
+        alive: Mask | None,
+        columns: dict[str, Column],
+        *,
+        lineage: int,
+        ids: IdMap | None = None,
+        change: Change | None = None,
+        part: bool = False,
+    ) -> None:
+        self.table = table
+        self.lineage = lineage
+        self.change = change
+        self.part = part
+        self.alive = alive
+        self.length = row_ids.length
+        self.live = self.length if alive is None else int(np.count_nonzero(alive))
+        self._row_ids = row_ids
+        self._columns = columns
+        self._ids = ids
+        self._fetches: dict[str, int] = {}
+        self._living: Positions | None = None
+        self._id_searches = 0
+        self._derived: dict[Hashable, Positions] = {}
+        self._lock = threading.RLock()
+
+    @classmethod
+    def build(cls, table: CountedTable, columns: Sequence[str]) -> Frame:
+        """Read the columns (and the row ids) of the whole table once."""
+        return cls.of(table, table.read(columns))
+
+    @classmethod
+    def of(cls, table: CountedTable, rows: ArrowTable, *, part: bool = False) -> Frame:
+        """From rows that were read already. Of a `part` of the table, no column is read whole."""
+        rows = _by_row_id(rows)
+        names = [name for name in rows.column_names if name != ROW_ID]
+        loaded = {name: Column.of(flat(rows[name])) for name in names}
+        row_ids = Growable(_row_ids(rows))
+        return cls(table, row_ids, None, loaded, lineage=next(_lineages), part=part)
+
+    @classmethod
+    def bare(cls, table: CountedTable, row_ids: RowIds) -> Frame:
+        """A frame whose row ids are known already and whose columns are all still to be read."""
+        return cls(table, Growable(row_ids), None, {}, lineage=next(_lineages))
+
+    def release(self, names: Sequence[str]) -> list[Array]:
+        """Hand whole columns over and keep them no longer; read them if they are not here."""
+        with self._lock:
+            if not all(name in self._columns for name in names):
+                return self.load(names)
+            return [self._columns.pop(name).whole() for name in names]
+
+    # --- positions ---
+
+    @property
+    def row_ids(self) -> RowIds:
+        return self._row_ids.view
+
+    def positions(self) -> Positions:
+        """Every living position, ascending."""
+        if self._living is None:
+            if self.alive is None:
+                self._living = np.arange(self.length, dtype=np.int64)
+            else:
+                self._living = np.flatnonzero(self.alive)
+        return self._living
+
+    def at_row_ids(self, row_ids: RowIds) -> Positions:
+        """The positions of these rows, -1 for rows that are not here."""
+        if not len(self.row_ids):
+            return np.full(len(row_ids), -1, dtype=np.int64)
+        found = np.searchsorted(self.row_ids, row_ids)
+        found[found == self.length] = 0
+        return np.where(self.row_ids[found] == row_ids, found, -1)
+
+    def lookup(self, ids: Sequence[str]) -> Positions:
+        """The living positions of these ids, -1 for unknown ones."""
+        if self._ids is None and len(ids) <= SEARCHED_IDS_MAX and not self._asked_often():
+            column = self.column("id").whole()
+            found = [pc.index(column, entity_id).as_py() for entity_id in ids]
+        else:
+            found = [*map(self.id_map.get, ids)]
+        return self._only_living(np.asarray(found, dtype=np.int64))
+
+    def lookup_all(self, ids: Array) -> Positions:
+        """The same for a long column of ids."""
+        if len(ids) <= ADDED_IDS_MAX and self._ids is not None:
+            return self.lookup(ids.to_pylist())
+        found = pc.index_in(ids, value_set=self.column("id").whole())
+        return self._only_living(
+            pc.fill_null(found, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+        )
+
+    def _asked_often(self) -> bool:
+        """A map of all ids pays from the second lookup on."""
+        self._id_searches += 1
+        return self._id_searches >= HOT_FETCHES
+
+    def _only_living(self, positions: Positions) -> Positions:
+        if self.alive is None or not len(positions):
+            return positions
+        return np.where((positions >= 0) & self.alive[positions], positions, -1)
+
+    @property
+    def id_map(self) -> IdMap:
+        with self._lock:
+            if self._ids is None:
+                self._ids = IdMap.of(self.column("id").whole())
+            return self._ids
+
+    # --- values ---
+
+    @property
+    def nbytes(self) -> int:
+        with self._lock:
+            columns = sum(column.nbytes for column in self._columns.values())
+            columns += sum(codes.nbytes for codes in self._derived.values())
+        ids = 0 if self._ids is None else self._ids.nbytes
+        return columns + ids + int(self.row_ids.nbytes)
+
+    def is_hot(self, name: str) -> bool:
+        """Whether the column is in memory, or has been asked for so often that it should be."""
+        return name in self._columns or self._fetches.get(name, 0) >= HOT_FETCHES
+
+    def note_use(self, name: str) -> int:
+        """Count a use of a column that is not in memory."""
+        with self._lock:
+            asked = self._fetches[name] = self._fetches.get(name, 0) + 1
+        return asked
+
+    def column(self, name: str) -> Column:
+        """The whole column, read now if it is not in memory."""
+        known = self._columns.get(name)
+        if known is not None:
+            return known
+        with self._lock:
+            known = self._columns.get(name)
+            if known is None:
+                known = Column.of(self.load([name])[0])
+                self._columns[name] = known
+            return known
+
+    def load(self, names: Sequence[str]) -> list[Array]:
+        """Whole columns by position, read from storage and not kept."""
+        rows = self.table.read(names)
+        row_ids = _row_ids(rows)
+        arrays = [flat(rows[name]) for name in names]
+        if len(row_ids) == self.length and (row_ids == self.row_ids).all():
+            return arrays
+        at = self.at_row_ids(row_ids)
+        here = np.flatnonzero(at >= 0)  # the frame may be a part of its table
+        place = np.full(self.length, -1, dtype=np.int64)
+        place[at[here]] = here
+        indices = pa.array(place, mask=place < 0)
+        return [array.take(indices) for array in arrays]
+
+    def fetch(self, name: str, positions: Positions) -> Array:
+        """The values at the positions (null at -1): from memory, or only these rows' from storage.
+
+        A column that is asked for again and again is read whole and kept.
+        """
+        known = self._columns.get(name)
+        if known is None and self._worth_keeping(name, len(positions)):
+            known = self.column(name)
+        if known is not None:
+            everything = positions is self._living and self.alive is None
+            return known.whole() if everything else known.take(positions)
+        wanted, back = np.unique(positions, return_inverse=True)
+        holes = int(len(wanted) > 0 and wanted[0] < 0)
+        values = flat(self.table.take(self.row_ids[wanted[holes:]], [name])[name])
+        back = back - holes
+        return values.take(pa.array(back, mask=back < 0) if holes else pa.array(back))
+
+    def codes(self, name: str) -> Positions:
+        """By position: equal values have equal numbers, null is -1."""
+        return self._kept(("codes", name), lambda: equal_codes(self.column(name).whole()))
+
+    def id_order(self) -> Positions:
+        """Every position, by the ids."""
+        return self._kept("id order", self._sorted_ids)
+
+    def id_ranks(self) -> Positions:
+        """By position: the place of the id among all ids of the table."""
+        return self._kept("id ranks", lambda: _inverse(self.id_order()))
+
+    def _sorted_ids(self) -> Positions:
+        order = pc.sort_indices(self.column("id").whole()).to_numpy()
+        return np.asarray(order, dtype=np.int64)
+
+    def _kept(self, key: Hashable, make: Callable[[], Positions]) -> Positions:
+        with self._lock:
+            known = self._derived.get(key)
+        if known is None:
+            known = make()
+            with self._lock:
+                self._derived[key] = known
+        return known
+
+    def _worth_keeping(self, name: str, wanted: int) -> bool:
+        if self.part:
+            return False
+        asked = self.note_use(name)
+        if self.length <= SMALL_TABLE_ROWS:
+            return True
+        often = wanted * WHOLE_SHARE >= self.length or asked >= HOT_FETCHES
+        return often and self.length * self._width(name) <= COLUMN_BYTES_MAX
+
+    def fits(self, name: str) -> bool:
+        """Whether the column is in memory or small enough to be."""
+        return name in self._columns or self.length * self._width(name) <= COLUMN_BYTES_MAX
+
+    def _width(self, name: str) -> int:
+        """About how many bytes a value takes."""
+        kind = self.table.schema.field(name).type
+        return 4 * kind.list_size if pa.types.is_fixed_size_list(kind) else 32
+
+    # --- moving on ---
+
+    def moved(self, table: CountedTable) -> Frame | None:
+        """This frame at a later version of its table; None when building it anew is better."""
+        same_columns = table.column_numbers == self.table.column_numbers
+        if table.schema != self.table.schema or not same_columns:
+            return None
+        with self._lock:
+            loaded = dict(self._columns)
+        kind = table.entry.entity_kind
+        always = ("id",) if kind == "node" else ("src", "dst")
+        delta = table.changes_since(self.table, [*dict.fromkeys([*always, *loaded])])
+        changed = delta.inserted.num_rows + delta.updated.num_rows + len(delta.deleted_row_ids)
+        if changed > max(64, self.length * MOVED_SHARE_MAX):
+            return None
+        added = _by_row_id(delta.inserted)
+        new_ids = _row_ids(added)
+        # Positions follow row ids: a new row before the last known one would shift the others.
+        if len(new_ids) and self.length and new_ids[0] <= self.row_ids[-1]:
+            return None
+        deleted_at = self.at_row_ids(np.asarray(delta.deleted_row_ids, dtype=np.uint64))
+        updated_at = self.at_row_ids(_row_ids(delta.updated))
+        # A row that this frame never had: it was not made from the version that we compare with.
+        if (deleted_at < 0).any() or (updated_at < 0).any():
+            return None
+        ids = None
+        if kind == "node":
+            # An id that comes back has a new row. Edges of other tables still mean the old
+            # position, so the lineage ends here.
+            if self._returns(added):
+                return None
+            ids = self._ids and self._ids.extended(texts(added["id"]), self.length)
+        row_ids = self._row_ids.extended(new_ids)
+        frame = Frame(
+            table,
+            row_ids,
+            self._moved_alive(row_ids.length, deleted_at),
+            loaded,
+            lineage=self.lineage,
+            ids=ids,
+            change=Change(
+                origin=self.table.pin,
+                added=added,
+                updated_at=updated_at,
+                updated=delta.updated,
+                deleted_at=deleted_at,
+            ),
+        )
+        for name, column in loaded.items():
+            changes = frame.changed_values(name)
+            if changes is not None and len(changes[0]):
+                loaded[name] = column.patched(*changes, row_ids.length)
+        frame._fetches = dict(self._fetches)
+        frame._id_searches = self._id_searches
+        return frame
+
+    def _returns(self, added: ArrowTable) -> bool:
+        """Whether a new row has an id that an older row of this lineage had."""
+        if not added.num_rows:
+            return False
+        if self._ids is not None:
+            known = self._ids
+            return any(known.get(entity_id) >= 0 for entity_id in texts(added["id"]))
+        return bool(pc.any(pc.is_in(added["id"], value_set=self.column("id").whole())).as_py())
+
+    def changed_values(self, name: str) -> tuple[Positions, Array] | None:
+        """The positions that differ from the version before, updated ones first, and their values;
+        None if there is no such version or the column was not compared."""
+        change = self.change
+        if change is None or name not in change.added.column_names:
+            return None
+        added_at = np.arange(self.length - change.added.num_rows, self.length, dtype=np.int64)
+        values = pa.concat_arrays([flat(change.updated[name]), flat(change.added[name])])
+        return np.concatenate([change.updated_at, added_at]), values
+
+    def _moved_alive(self, length: int, deleted_at: Positions) -> Mask | None:
+        if self.alive is None and not len(deleted_at):
+            return None
+        alive = np.ones(length, dtype=np.bool_)
+        if self.alive is not None:
+            alive[: self.length] = self.alive
+        alive[deleted_at] = False
+        return alive
+
+
+def _inverse(order: Positions) -> Positions:
+    ranks = np.empty(len(order), dtype=np.int64)
+    ranks[order] = np.arange(len(order), dtype=np.int64)
+    return ranks
+
+
+def _row_ids(rows: ArrowTable) -> RowIds:
+    found: RowIds = flat(rows[ROW_ID]).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _by_row_id(rows: ArrowTable) -> ArrowTable:
+    row_ids = _row_ids(rows)
+    if len(row_ids) < 2 or (row_ids[1:] > row_ids[:-1]).all():
+        return rows
+    ordered: ArrowTable = picked(rows, np.argsort(row_ids))
+    return ordered
+
+
+class IdMap:
+    """Id to position. Versions share the big part and copy only the few that were added since."""
+
+    __slots__ = ("_added", "_base")
+
+    def __init__(self, base: dict[str, int], added: dict[str, int]) -> None:
+        self._base = base
+        self._added = added
+
+    @classmethod
+    def of(cls, ids: Array) -> IdMap:
+        names = ids.to_pylist()
+        return cls(dict(zip(names, range(len(names)), strict=True)), {})
+
+    @property
+    def nbytes(self) -> int:
+        return 120 * (len(self._base) + len(self._added))  # an entry with its text, roughly
+
+    def get(self, entity_id: str) -> int:
+        found = self._base.get(entity_id)
+        return found if found is not None else self._added.get(entity_id, -1)
+
+    def extended(self, ids: Sequence[str], first: int) -> IdMap:
+        """With new ids at `first`, `first` + 1, …"""
+        added = {**self._added, **{entity_id: first + at for at, entity_id in enumerate(ids)}}
+        if len(added) > ADDED_IDS_MAX:
+            return IdMap({**self._base, **added}, {})
+        return IdMap(self._base, added)

@@ -1,0 +1,360 @@
+"""Words: how text is cut into them, who holds which of them, and how relevant that is (BM25).
+
+One analysis serves every search function. A word is a run of letters and digits, lower-cased and
+without accents. Ranking compares words by their stem and leaves out the most common English words;
+matching compares the words themselves.
+
+An index is a big part and a small newer one, so that a commit of a few rows costs a few rows. Its
+answers depend only on the texts of its version, never on how it came about.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from omnigraph.engine.arrow import Array, pc, picked
+from omnigraph.engine.read.memory.arrays import NO_POSITIONS, Mask, Positions, distinct_sorted
+from omnigraph.engine.read.memory.cache import Caches
+from omnigraph.engine.read.memory.frame import Change, Frame
+
+_COMMON: Final = (
+    "a an and are as at be but by for if in into is it no not of on or such that the their then "
+    "there these they this to was will with"
+)
+STOP_WORDS: Final = frozenset(_COMMON.split())
+_NOT_WORD: Final = r"[^\p{L}\p{N}]+"
+_MARKS: Final = r"\p{M}+"
+K1: Final = 1.2  # BM25: how fast repetition saturates
+B: Final = 0.75  # BM25: how much long texts are held back
+NEWER_TEXTS_MAX: Final = 16_384  # with more texts or parts behind the first, an index is built anew
+NEWER_PARTS_MAX: Final = 64
+
+Scores = npt.NDArray[np.float64]
+
+
+def cut(texts: Array) -> Array:
+    """Every text as the list of its words; null stays null."""
+    plain = pc.utf8_normalize(texts, form="NFKD")
+    plain = pc.utf8_lower(pc.replace_substring_regex(plain, pattern=_MARKS, replacement=""))
+    # Splitting leaves an empty word at either end of a text that starts or ends with a sign.
+    plain = pc.replace_substring_regex(plain, pattern=_NOT_WORD, replacement=" ")
+    return pc.split_pattern(pc.utf8_trim(plain, characters=" "), pattern=" ")
+
+
+@lru_cache(maxsize=1024)
+def words(text: str) -> tuple[str, ...]:
+    """The words of one text, in order: the same as `cut`, without the cost of a kernel call."""
+    plain = "".join(
+        letter.lower() if kind in "LN" else " "
+        for letter in unicodedata.normalize("NFKD", text)
+        if (kind := unicodedata.category(letter)[0]) != "M"
+    )
+    return tuple(plain.split())
+
+
+@lru_cache(maxsize=65_536)
+def stem(word: str) -> str:
+    """The word without common English endings: a light stemmer, for ranking only.
+
+    It unifies plurals, `-ing`, `-ed` and `-ly` forms; words of three letters or fewer stay.
+    """
+    if len(word) <= 3 or not word.isascii() or not word.isalpha():
+        return word
+    if word.endswith("ies") and len(word) > 4:
+        word = word[:-3] + "y"
+    elif word.endswith(("sses", "shes", "ches", "xes", "zes")):
+        word = word[:-2]
+    elif word.endswith("s") and not word.endswith(("ss", "us", "is")):
+        word = word[:-1]
+    for ending in ("ing", "ed", "ly"):
+        cut_word = word.removesuffix(ending)
+        if cut_word != word and len(cut_word) >= 3 and any(v in cut_word for v in "aeiouy"):
+            return _undoubled(cut_word) if ending != "ly" else cut_word
+    return word[:-1] if word.endswith("e") and len(word) > 4 else word
+
+
+def _undoubled(word: str) -> str:
+    """`runn` is `run`; `fall` stays."""
+    if len(word) > 3 and word[-1] == word[-2] and word[-1] not in "lsz":
+        return word[:-1]
+    return word
+
+
+def within_edits(vocabulary: Array, word: str, edits: int) -> Mask:
+    """Which words can be made from `word` by at most `edits` single-letter changes.
+
+    A change puts in, takes out or replaces one letter. One dynamic programme runs over all words of
+    the vocabulary at once.
+    """
+    count = len(vocabulary)
+    lengths = pc.utf8_length(vocabulary).to_numpy(zero_copy_only=False).astype(np.int64)
+    near = np.flatnonzero(np.abs(lengths - len(word)) <= edits)
+    found = np.zeros(count, dtype=np.bool_)
+    if not len(near):
+        return found
+    lengths = lengths[near]
+    letters = _letters(picked(vocabulary, near), int(lengths.max(initial=0)))
+    distance = _edit_distance(letters, lengths, [ord(letter) for letter in word])
+    found[near[distance <= edits]] = True
+    return found
+
+
+def _letters(some: Array, width: int) -> np.ndarray[tuple[int, int], np.dtype[np.uint32]]:
+    """Code points, a row per word, padded with zeros."""
+    if width == 0:
+        return np.zeros((len(some), 0), dtype=np.uint32)
+    fixed = np.asarray(some.to_pylist(), dtype=f"<U{width}")
+    return fixed.view(np.uint32).reshape(len(some), width)
+
+
+def _edit_distance(
+    letters: np.ndarray[tuple[int, int], np.dtype[np.uint32]], lengths: Positions, word: list[int]
+) -> Positions:
+    rows, width = letters.shape
+    before = np.tile(np.arange(width + 1, dtype=np.int32), (rows, 1))
+    for at, letter in enumerate(word, start=1):
+        now = np.empty_like(before)
+        now[:, 0] = at
+        replaced = before[:, :-1] + (letters != letter)
+        dropped = before[:, 1:] + 1
+        best = np.minimum(replaced, dropped)
+        for place in range(1, width + 1):
+            now[:, place] = np.minimum(best[:, place - 1], now[:, place - 1] + 1)
+        before = now
+    return before[np.arange(rows), lengths].astype(np.int64)
+
+
+# --- the words of one column -------------------------------------------------------------------
+
+
+def text_index(caches: Caches, frame: Frame, column: str) -> TextIndex:
+    """The words of one column of a frame, kept and moved with it."""
+
+    def build() -> TextIndex:
+        return TextIndex.build(frame.column(column).whole(), frame.positions())
+
+    def move(older: TextIndex, change: Change) -> TextIndex | None:
+        changed = frame.changed_values(column)
+        if changed is None:
+            return None
+        gone = np.concatenate([change.deleted_at, change.updated_at])
+        return older.moved(gone=gone, positions=changed[0], values=changed[1])
+
+    return caches.derived("text", frame, column, build=build, move=move)
+
+
+class Postings(msgspec.Struct):
+    """Occurrences sorted by (word, text, place): `starts[w]` to `starts[w + 1]` are word w's."""
+
+    vocabulary: Array
+    positions: Positions  # of the texts, ascending
+    starts: Positions
+    texts: npt.NDArray[np.int32]  # index into `positions`, by occurrence
+    places: npt.NDArray[np.int32]
+    weights: npt.NDArray[np.int32]  # ranked words per text: all but stop words
+    _codes: dict[str, int] = msgspec.field(default_factory=dict)
+    _stems: dict[str, list[int]] = msgspec.field(default_factory=dict)
+
+    @classmethod
+    def build(cls, values: Array, positions: Positions) -> Postings:
+        """From the texts at these positions (values in the same order).
+
+        A null is no text: it counts neither among the texts nor in their mean length.
+        """
+        if values.null_count:
+            positions = positions[values.is_valid().to_numpy(zero_copy_only=False)]
+            values = values.drop_null()
+        lists = cut(values)
+        lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
+        coded = pc.list_flatten(lists).dictionary_encode()
+        vocabulary = coded.dictionary
+        codes = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        texts = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
+        ends = np.cumsum(lengths)
+        places = (np.arange(len(codes)) - np.repeat(ends - lengths, lengths)).astype(np.int32)
+        order = np.argsort(codes, kind="stable")
+        starts = np.zeros(len(vocabulary) + 1, dtype=np.int64)
+        np.cumsum(np.bincount(codes, minlength=len(vocabulary)), out=starts[1:])
+        names = vocabulary.to_pylist()
+        ranked = np.fromiter(
+            (bool(name) and name not in STOP_WORDS for name in names), np.bool_, len(names)
+        )
+        weights = np.bincount(texts, weights=ranked[codes], minlength=len(lengths))
+        made = cls(
+            vocabulary,
+            positions,
+            starts,
+            texts[order],
+            places[order],
+            weights.astype(np.int32),
+        )
+        made._codes = {name: code for code, name in enumerate(names) if name}
+        return made
+
+    @property
+    def nbytes(self) -> int:
+        arrays = (self.positions, self.starts, self.texts, self.places, self.weights)
+        return sum(array.nbytes for array in arrays) + 200 * len(self._codes)
+
+    def occurrences(self, code: int) -> slice:
+        return slice(int(self.starts[code]), int(self.starts[code + 1]))
+
+    def code_of(self, word: str) -> int | None:
+        return self._codes.get(word)
+
+    def codes_of_stem(self, wanted: str) -> list[int]:
+        if not self._stems:
+            for name, code in self._codes.items():
+                self._stems.setdefault(stem(name), []).append(code)
+        return self._stems.get(wanted, [])
+
+
+class TextIndex(msgspec.Struct):
+    """All words of a column at one version. Answers are by position."""
+
+    parts: tuple[Postings, ...]
+    gone: tuple[Mask | None, ...]  # per part, by text: no longer in the table, or changed since
+
+    @classmethod
+    def build(cls, values: Array, positions: Positions) -> TextIndex:
+        """From a whole column; only texts at the living positions count."""
+        if len(positions) != len(values):
+            values = picked(values, positions)
+        return cls((Postings.build(values, positions),), (None,))
+
+    def moved(self, *, gone: Positions, values: Array, positions: Positions) -> TextIndex | None:
+        """The next version: texts at `gone` are out, `values` are in. None: build anew."""
+        newer = sum(len(part.positions) for part in self.parts[1:])
+        if newer + len(positions) > NEWER_TEXTS_MAX or len(self.parts) > NEWER_PARTS_MAX:
+            return None
+        marks = tuple(
+            _marked(part, mark, gone) for part, mark in zip(self.parts, self.gone, strict=True)
+        )
+        if not len(positions):
+            return TextIndex(self.parts, marks)
+        order = np.argsort(positions)
+        part = Postings.build(picked(values, order), positions[order])
+        return TextIndex((*self.parts, part), (*marks, None))
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in self.parts)
+
+    # --- matching ---
+
+    def any_word(self, query: str, size: int) -> Mask:
+        """Which positions hold any of the query's words.
+
+        Very common words count only when the query has no others.
+        """
+        asked = words(query)
+        wanted = [word for word in asked if word not in STOP_WORDS] or asked
+        found = np.zeros(size, dtype=np.bool_)
+        for part, gone in zip(self.parts, self.gone, strict=True):
+            for word in wanted:
+                code = part.code_of(word)
+                if code is not None:
+                    _mark(found, part, gone, part.texts[part.occurrences(code)])
+        return found
+
+    def close_word(self, query: str, edits: int, size: int) -> Mask:
+        """Which positions hold a word within `edits` of any of the query's words."""
+        found = np.zeros(size, dtype=np.bool_)
+        for part, gone in zip(self.parts, self.gone, strict=True):
+            for word in words(query):
+                near = within_edits(part.vocabulary, word, edits)
+                for code in np.flatnonzero(near).tolist():
+                    _mark(found, part, gone, part.texts[part.occurrences(code)])
+        return found
+
+    def phrase(self, query: str, size: int) -> Mask:
+        """Which positions hold the query's words in a row."""
+        wanted = words(query)
+        found = np.zeros(size, dtype=np.bool_)
+        for part, gone in zip(self.parts, self.gone, strict=True):
+            texts = _phrase(part, wanted)
+            if texts is not None:
+                _mark(found, part, gone, texts)
+        return found
+
+    # --- ranking ---
+
+    def bm25(self, query: str, size: int) -> Scores:
+        """Relevance by position, NaN where no word of the query occurs."""
+        stems = list(dict.fromkeys(stem(word) for word in words(query) if word not in STOP_WORDS))
+        living = [
+            np.ones(len(part.positions), dtype=np.bool_) if gone is None else ~gone
+            for part, gone in zip(self.parts, self.gone, strict=True)
+        ]
+        texts = sum(int(np.count_nonzero(alive)) for alive in living)
+        total = sum(
+            int(part.weights[alive].sum()) for part, alive in zip(self.parts, living, strict=True)
+        )
+        mean = total / texts if total else 1.0
+        scores = np.full(size, np.nan)
+        for stemmed in stems:
+            counts = [
+                _counts(part, part.codes_of_stem(stemmed), alive)
+                for part, alive in zip(self.parts, living, strict=True)
+            ]
+            holders = sum(len(at) for at, _ in counts)
+            rarity = np.log(1.0 + (texts - holders + 0.5) / (holders + 0.5))
+            for part, (at, often) in zip(self.parts, counts, strict=True):
+                if len(at):
+                    length = K1 * (1.0 - B + B * part.weights[at] / mean)
+                    gain = rarity * often * (K1 + 1.0) / (often + length)
+                    where = part.positions[at]
+                    scores[where] = np.where(np.isnan(scores[where]), 0.0, scores[where]) + gain
+        return scores
+
+
+def _marked(part: Postings, mark: Mask | None, gone: Positions) -> Mask | None:
+    at = np.searchsorted(part.positions, gone)
+    at[at == len(part.positions)] = 0
+    if not len(part.positions):
+        return mark
+    hit = at[part.positions[at] == gone]
+    if not len(hit):
+        return mark
+    mark = np.zeros(len(part.positions), dtype=np.bool_) if mark is None else mark.copy()
+    mark[hit] = True
+    return mark
+
+
+def _mark(found: Mask, part: Postings, gone: Mask | None, texts: npt.NDArray[np.int32]) -> None:
+    if gone is not None:
+        texts = texts[~gone[texts]]
+    found[part.positions[texts]] = True
+
+
+def _phrase(part: Postings, wanted: Sequence[str]) -> npt.NDArray[np.int32] | None:
+    """The texts with these words in a row: intersect (text, place of the first word) keys."""
+    keys: Positions | None = None
+    for offset, word in enumerate(wanted):
+        code = part.code_of(word)
+        if code is None:
+            return None
+        spot = part.occurrences(code)
+        first = part.places[spot].astype(np.int64) - offset
+        here = (part.texts[spot].astype(np.int64) << 32) + first
+        here = here[first >= 0]
+        keys = here if keys is None else np.intersect1d(keys, here, assume_unique=True)
+        if not len(keys):
+            return None
+    return None if keys is None else distinct_sorted(keys >> 32).astype(np.int32)
+
+
+def _counts(part: Postings, codes: Sequence[int], alive: Mask) -> tuple[Positions, Positions]:
+    """Which living texts hold any of these words, and how often altogether."""
+    if not codes:
+        return NO_POSITIONS, NO_POSITIONS
+    texts = np.concatenate([part.texts[part.occurrences(code)] for code in codes])
+    at, often = np.unique(texts[alive[texts]], return_counts=True)
+    return at.astype(np.int64), often.astype(np.int64)

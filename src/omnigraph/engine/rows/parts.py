@@ -1,0 +1,229 @@
+"""Staged rows and stored rows as tasks see them: columns by address, in any process.
+
+A `Part` is what one task staged for one table. A row of it is named by the part and its ordinal,
+which holds from staging to the end of the load; that name is turned into a file and a line only
+when somebody has to be told.
+"""
+
+from __future__ import annotations
+
+import uuid
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar, Final, TypeVar
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from msgspec.structs import replace
+
+from omnigraph.engine.arrow import Ints, Mask
+from omnigraph.model.graph import TableEntry
+from omnigraph.model.limits import GROUP_ROWS
+from omnigraph.model.ports import World
+from omnigraph.model.structs import HidingStruct
+from omnigraph.storage.layout import branch_folder
+from omnigraph.storage.objects.files import FileAccess
+from omnigraph.storage.objects.root import Root
+from omnigraph.storage.table.fragments import read_columns
+from omnigraph.storage.table.table import Table, Tables
+
+
+class GraphAccess(HidingStruct, frozen=True, kw_only=True, dict=True):
+    """How a task reaches the graph: a value that travels, and handles made where it arrives."""
+
+    UNSHOWN: ClassVar[frozenset[str]] = frozenset({"environ"})
+
+    uri: str
+    environ: Mapping[str, str] = msgspec.field(default_factory=dict)  # may hold secrets
+
+    @cached_property
+    def root(self) -> Root:
+        return Root.parse(self.uri, self.environ)
+
+    def table(self, entry: TableEntry) -> Table:
+        """The stored table at the entry's version."""
+        return self.tables.open(entry)
+
+    def folder(self, entry: TableEntry) -> str:
+        """Where the fragments of a table's line are written."""
+        return self.root.child(branch_folder(entry.location, entry.branch))
+
+    @property
+    def options(self) -> dict[str, str]:
+        return self.root.storage_options
+
+    @cached_property
+    def tables(self) -> Tables:
+        return Tables(self.root, World())
+
+    def sharing(self, tables: Tables) -> GraphAccess:
+        """The same, with tables that are open already, as long as it stays in this process."""
+        self.__dict__["tables"] = tables
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"uri": self.uri, "environ": dict(self.environ)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+
+class KeyFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file with one key of some staged rows, cut into `count` hash buckets."""
+
+    by: tuple[str, ...]  # the columns of the key
+    address: str
+    count: int
+
+
+_ORDINAL_BITS: Final = 40
+Rows = TypeVar("Rows", int, Ints)  # the number of one row, or of some
+
+
+def row_number(part: int, ordinals: Ints) -> Ints:
+    """One number for each row of a part; rows of earlier input have smaller ones."""
+    assert part < 1 << (63 - _ORDINAL_BITS), "so many tasks nobody has"
+    return (part << _ORDINAL_BITS) | ordinals
+
+
+def part_of(rows: Rows) -> Rows:
+    """The parts of the rows with these numbers."""
+    return rows >> _ORDINAL_BITS
+
+
+def ordinal_of(rows: Rows) -> Rows:
+    """The ordinals of these rows in their parts."""
+    return rows & ((1 << _ORDINAL_BITS) - 1)
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """What one task staged for one table, in the order of its input: uncommitted fragments, or
+    rows that it holds in memory.
+
+    `number` orders the parts of a load as their input was ordered. `fresh_ids` says that all ids
+    were made by us, so that none of them can be met twice.
+    """
+
+    number: int
+    table_key: str
+    entry: TableEntry | None = None  # where the fragments are; None: there are none
+    receipts: tuple[str, ...] = ()
+    held: tuple[pa.Table, ...] = ()  # all rows, if there are no fragments
+    rows: int = 0
+    fresh_ids: bool = True
+    numbers: tuple[bytes, ...] = ()  # which record each row was, packed
+    keys: tuple[KeyFile, ...] = ()  # files with the keys of the rows, if those are checked so
+    spills: tuple[str, ...] = ()  # files with the rows, where the fragments cannot be read back
+    lost: int = 0  # records of the table that were refused
+    ghosts: tuple[str, ...] = ()  # files with the ids of those, for edges that name them
+    notes: tuple[str, ...] = ()  # names of the notes about its receipts
+    left_out: bytes = b""  # packed ordinals of rows that no check looks at any more
+
+    @property
+    def first_row(self) -> int:
+        """The number of its first row among all rows of the load."""
+        return self.number << _ORDINAL_BITS
+
+    def without(self, ordinals: Ints) -> Part:
+        """The part of a load that will fail, without rows of which is known what is wrong."""
+        assert not self.left_out, "the rows of a part are left out once"
+        return replace(self, left_out=packed(np.sort(ordinals)))
+
+    def judged(self, ordinals: Ints) -> Mask:
+        """Which of these rows checks look at."""
+        if not self.left_out:
+            return np.ones(len(ordinals), dtype=bool)
+        return np.isin(ordinals, unpacked(self.left_out), invert=True)
+
+    def record_numbers(self) -> Ints:
+        """Which record of the part's input each row was."""
+        none = np.empty(0, dtype=np.int64)
+        return np.concatenate([none, *(unpacked(one) for one in self.numbers)])
+
+    def all_rows(self, access: GraphAccess, names: Sequence[str]) -> pa.Table:
+        """Every row with these columns, for being written again."""
+        if not self.spills:
+            return self.columns(access, names)
+        files = FileAccess(environ=access.environ)
+        tables = []
+        for spill in self.spills:
+            with files.open(spill) as file, pa.ipc.open_file(file) as reader:
+                tables.append(reader.read_all().select(list(names)))
+        return pa.concat_tables(tables)
+
+    def columns(self, access: GraphAccess, names: Sequence[str]) -> pa.Table:
+        """These columns of all rows, in order."""
+        if self.entry is None:
+            tables = [table.select(list(names)) for table in self.held]
+        else:
+            folder = access.folder(self.entry)
+            tables = [
+                read_columns(folder, access.options, receipt, list(names))
+                for receipt in self.receipts
+            ]
+        found = pa.concat_tables(tables)
+        # Stored ids are never null and ids in memory may be: as columns they are alike.
+        return pa.Table.from_arrays(found.columns, names=found.column_names)
+
+
+STAGING_FOLDER = "__staging"
+
+
+def staging_folder(uri: str) -> str:
+    """Where files are that no commit will ever name."""
+    return f"{uri}/{STAGING_FOLDER}"
+
+
+def scratch_folder(uri: str) -> str:
+    """A folder of its own below the graph for files that live only as long as a load."""
+    return f"{staging_folder(uri)}/{uuid.uuid4().hex}"
+
+
+def write_spill(files: FileAccess, folder: str, rows: pa.Table) -> str:
+    """Keep rows in a file of their own; its address."""
+    address = f"{folder}/{uuid.uuid4().hex}.arrow"
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    files.write(address, sink.getvalue().to_pybytes())
+    return address
+
+
+def packed(numbers: Ints) -> bytes:
+    """Growing numbers in few bytes: mostly their distances are one."""
+    if not len(numbers):
+        return b""
+    steps = np.diff(numbers).astype(np.uint32).tobytes()
+    return int(numbers[0]).to_bytes(8, "little") + zlib.compress(steps, 1)
+
+
+def unpacked(content: bytes) -> Ints:
+    """The numbers that `packed` packed."""
+    if not content:
+        return np.empty(0, dtype=np.int64)
+    steps = np.frombuffer(zlib.decompress(content[8:]), dtype=np.uint32)
+    first = np.array([int.from_bytes(content[:8], "little")], dtype=np.int64)
+    return np.cumsum(np.concatenate([first, steps.astype(np.int64)]))
+
+
+# --- pieces of a stored table, one a task ---------------------------------------------------------
+
+
+class FragmentGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Some fragments of a stored table."""
+
+    entry: TableEntry
+    fragments: tuple[int, ...]
+
+
+def fragment_groups(table: Table, *, rows: int = GROUP_ROWS) -> Iterator[FragmentGroup]:
+    """The table's fragments in runs that hold about so many rows each; none for an empty table."""
+    numbers = table.fragment_ids
+    if not numbers or not table.entry.row_count:
+        return
+    tasks = max(1, min(len(numbers), -(-table.entry.row_count // rows)))
+    for task in range(tasks):
+        start, end = len(numbers) * task // tasks, len(numbers) * (task + 1) // tasks
+        yield FragmentGroup(entry=table.entry, fragments=numbers[start:end])

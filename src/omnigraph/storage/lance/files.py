@@ -1,0 +1,301 @@
+"""The files of a Lance dataset on disk: their names, whether they are whole, what they say.
+
+*Torn versions.* Lance names a new version before its bytes are on the disk; we ask the disk
+afterwards, only then acknowledge, and only after that delete the write's sidecar. So a version file
+that is not whole was never acknowledged if the sidecar of its write is still there, and is damage
+if it is not. The look at the sidecars is the caller's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import struct
+from collections.abc import Iterable, Mapping
+from glob import escape, glob
+from typing import Any, BinaryIO, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from omnigraph.errors import CorruptGraphError, StorageUnavailableError
+from omnigraph.storage.lance import pylance
+from omnigraph.storage.objects.root import Root
+
+_MAGIC: Final = b"LANC"
+_MAGICS: Final = {".lance": _MAGIC, ".arrow": b"ARROW1"}
+_LENGTH: Final = struct.Struct("<I")
+_FOOTER: Final = struct.Struct("<QHH4s")  # where the last section starts, format numbers, magic
+_SECTIONS_MAX: Final = 64
+_HINT: Final = "latest_version_hint.json"
+_NAME: Final = re.compile(r"(\d{20})\.manifest")
+_TOP: Final = (1 << 64) - 1
+
+
+# --- version files ---------------------------------------------------------------------------
+
+
+def version_file(version: int) -> str:
+    """The file name of a version: newer versions sort first."""
+    return f"{_TOP - version:020d}.manifest"
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest whole version (None = there is none) and the torn ones above it."""
+
+    version: int | None
+    torn: tuple[int, ...]
+
+
+def newest_whole(versions_folder: str) -> Found:
+    """Look at the version files of a local dataset, newest first."""
+    torn: list[int] = []
+    try:
+        names = sorted(os.listdir(versions_folder))
+    except (FileNotFoundError, NotADirectoryError):
+        names = []
+    except OSError as cause:
+        raise _unread(versions_folder, cause) from cause
+    for name in names:
+        match = _NAME.fullmatch(name)
+        if match is None:
+            continue
+        version = _TOP - int(match.group(1))
+        if is_whole(versions_folder, version):
+            return Found(version=version, torn=tuple(torn))
+        torn.append(version)
+    return Found(version=None, torn=tuple(torn))
+
+
+def is_there(versions_folder: str, version: int) -> bool:
+    """Whether the version has a file, whole or not."""
+    return os.path.exists(os.path.join(versions_folder, version_file(version)))
+
+
+def is_whole(versions_folder: str, version: int) -> bool:
+    """Whether the version's file is built as Lance builds it, from its first byte to its last."""
+    path = os.path.join(versions_folder, version_file(version))
+    try:
+        with open(path, "rb") as file:
+            return _is_whole(file)
+    except (FileNotFoundError, IsADirectoryError):
+        return False
+    except OSError as cause:
+        raise _unread(path, cause) from cause
+
+
+def _unread(path: str, cause: OSError) -> StorageUnavailableError:
+    return StorageUnavailableError(f"cannot read '{path}': {cause.strerror or cause}")
+
+
+def hinted(versions_folder: str) -> tuple[int, bool] | None:
+    """The version that Lance would open first, and whether it is whole: it trusts its own hint, and
+    would panic over some of what it finds. None if there is no such version."""
+    try:
+        with open(os.path.join(versions_folder, _HINT), "rb") as file:
+            version = int(json.loads(file.read())["version"])
+        if not is_there(versions_folder, version):
+            return None
+        return version, is_whole(versions_folder, version)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # a hint that makes no sense leads nowhere
+
+
+def _is_whole(file: BinaryIO) -> bool:
+    """Sections, each behind its length, follow each other without a gap up to the footer, which
+    says where the last of them starts. Lance trusts these numbers and panics over wrong ones."""
+    size = file.seek(0, os.SEEK_END)
+    if size < _FOOTER.size + _LENGTH.size:
+        return False
+    footer_at = file.seek(size - _FOOTER.size)
+    last_at, _, _, magic = _FOOTER.unpack(file.read(_FOOTER.size))
+    if magic != _MAGIC:
+        return False
+    at, seen_last = 0, False
+    for _ in range(_SECTIONS_MAX):
+        if at >= footer_at:
+            break
+        seen_last = seen_last or at == last_at
+        file.seek(at)
+        length = file.read(_LENGTH.size)
+        if len(length) < _LENGTH.size:
+            return False
+        at += _LENGTH.size + _LENGTH.unpack(length)[0]
+    return seen_last and at == footer_at
+
+
+def remove_torn(versions_folder: str) -> tuple[int, ...]:
+    """Remove torn files above the newest whole version, so that their numbers can be used.
+
+    Only for whoever has seen the sidecar of the write that they belong to: without one they are
+    damaged versions that had been acknowledged, and evidence.
+    """
+    found = newest_whole(versions_folder)
+    if found.version is None:
+        return ()  # nothing whole to go on from: leave the evidence
+    for version in found.torn:
+        assert version > found.version, "only what lies above a whole version was never told"
+        os.remove(os.path.join(versions_folder, version_file(version)))
+    return found.torn
+
+
+# --- data files ------------------------------------------------------------------------------
+
+
+class FragmentKey(msgspec.Struct, frozen=True, kw_only=True):
+    """What makes two fragments the same: their files and their deletions."""
+
+    files: tuple[str, ...]
+    deletions: str | None
+
+
+def fragment_key(fragment: Any) -> FragmentKey:
+    """The identity of a fragment, from its metadata. Names of files are never used again."""
+    deletions = fragment.deletion_file
+    return FragmentKey(
+        files=pylance.file_names(fragment),
+        deletions=None if deletions is None else str(deletions.path(fragment.id)),
+    )
+
+
+def fragment_keys(dataset: Any) -> Mapping[int, FragmentKey]:
+    """The identity of each fragment, by number."""
+    found = (fragment.metadata for fragment in dataset.get_fragments())
+    return {fragment.id: fragment_key(fragment) for fragment in found}
+
+
+def data_paths(folder: str, fragments: Iterable[Any], *, last_only: bool = False) -> list[str]:
+    """The data files of fragments (or only their newest ones), with the blobs beside them."""
+    paths: list[str] = []
+    for fragment in fragments:
+        for name in pylance.file_names(fragment)[-1 if last_only else 0 :]:
+            path = f"{folder}/data/{name}"
+            paths.append(path)
+            paths.extend(glob(f"{escape(path.removesuffix('.lance'))}/*"))
+    return paths
+
+
+# --- damage ----------------------------------------------------------------------------------
+
+
+def blamed(dataset: Any, folder: str, root: str) -> str | None:
+    """The file to blame for a read that has failed, relative to the graph where it lies there; None
+    if nothing can be told."""
+    try:
+        path = _damaged_file(dataset, folder)
+    except (OSError, ValueError, RuntimeError):
+        return None
+    return None if path is None else path.removeprefix(f"{root}/")
+
+
+def _damaged_file(dataset: Any, folder: str) -> str | None:
+    """The first file of a local dataset that is gone, has another size than was recorded or ends
+    wrongly; None if they all look well, as one with a flipped bit inside does."""
+    bases = {number: base.path for number, base in dataset.base_paths().items()}
+    for fragment in dataset.get_fragments():
+        for file in fragment.metadata.files:
+            path = os.path.join(str(bases.get(file.base_id, folder)), "data", file.path)
+            if not _looks_well(path, file.file_size_bytes):
+                return path
+        deletions = fragment.deletion_file()
+        if deletions is not None:
+            places = [os.path.join(str(place), deletions) for place in (folder, *bases.values())]
+            if not any(_looks_well(path, None) for path in places):
+                return next((path for path in places if os.path.exists(path)), places[0])
+    return None
+
+
+def _looks_well(path: str, size: int | None) -> bool:
+    magic = _MAGICS.get(os.path.splitext(path)[1], b"")
+    try:
+        with open(path, "rb") as file:
+            actual = file.seek(0, os.SEEK_END)
+            file.seek(max(0, actual - len(magic)))
+            return (size is None or actual == size) and file.read() == magic
+    except OSError:
+        return False
+
+
+def require_home(dataset: Any, root: Root, folder: str) -> None:
+    """Nothing may read another graph's files: branches hold absolute paths, so those of a graph
+    that was moved or copied point to where it was made."""
+    here = root.local_path or root.uri
+    bases = (str(base.path) for base in dataset.base_paths().values())
+    other = next((path for path in bases if not _is_below(path, here)), None)
+    if other is not None:
+        raise CorruptGraphError(
+            f"the graph was moved or copied: '{folder}' still reads from '{other}'",
+            hint="open it where it was made; only a graph without branches can be moved or copied",
+            part=folder,
+            made_at=other,
+        )
+
+
+def _is_below(path: str, root: str) -> bool:
+    if "://" in root:
+        return path.startswith(f"{root}/")
+    return os.path.realpath(path).startswith(os.path.realpath(root) + os.sep)
+
+
+# --- deletion files --------------------------------------------------------------------------
+
+Offsets = npt.NDArray[np.uint64]
+
+_COOKIE_PLAIN: Final = 12346
+_COOKIE_RUNS: Final = 12347
+_LIST_MAX: Final = 4096  # a container with more values is a bit set
+_BIT_SET_BYTES: Final = 8192
+_OFFSETS_FROM: Final = 4  # bitmaps with runs list container offsets from this many containers on
+
+
+def deleted_offsets(kind: str, body: bytes) -> Offsets:
+    """The offsets that a deletion file of Lance's kind "array" or "bitmap" names, ascending.
+
+    Few deletions are an Arrow file with one column of offsets, many are a roaring bitmap in its
+    portable form (the specification is public and does not change): 65,536 offsets to a container,
+    which is a sorted list, a bit set or a list of runs, whichever is smallest.
+    """
+    if kind == "array":
+        table = pa.ipc.open_file(pa.py_buffer(body)).read_all()
+        return np.sort(np.asarray(table.column(0), dtype=np.uint64))
+    return _roaring(body)
+
+
+def _roaring(body: bytes) -> Offsets:
+    cookie = int.from_bytes(body[:4], "little")
+    if cookie == _COOKIE_PLAIN:
+        count = int.from_bytes(body[4:8], "little")
+        runs = np.zeros(count, np.bool_)
+        at, has_offsets = 8, True
+    elif cookie & 0xFFFF == _COOKIE_RUNS:
+        count = (cookie >> 16) + 1
+        size = (count + 7) // 8
+        flags = np.frombuffer(body, np.uint8, size, 4)
+        runs = np.unpackbits(flags, bitorder="little")[:count].astype(np.bool_)
+        at, has_offsets = 4 + size, count >= _OFFSETS_FROM
+    else:
+        raise ValueError(f"not a roaring bitmap: cookie {cookie}")
+    heads = np.frombuffer(body, "<u2", 2 * count, at).reshape(count, 2)
+    at += 4 * count + (4 * count if has_offsets else 0)
+    parts: list[Offsets] = []
+    for (key, less_one), is_run in zip(heads.tolist(), runs.tolist(), strict=True):
+        values, at = _run_list(body, at) if is_run else _container(body, at, less_one + 1)
+        parts.append(values.astype(np.uint64) + np.uint64(key << 16))
+    return np.concatenate(parts) if parts else np.empty(0, np.uint64)
+
+
+def _container(body: bytes, at: int, size: int) -> tuple[npt.NDArray[np.int64], int]:
+    if size <= _LIST_MAX:
+        return np.frombuffer(body, "<u2", size, at).astype(np.int64), at + 2 * size
+    bits = np.frombuffer(body, np.uint8, _BIT_SET_BYTES, at)
+    return np.flatnonzero(np.unpackbits(bits, bitorder="little")), at + _BIT_SET_BYTES
+
+
+def _run_list(body: bytes, at: int) -> tuple[npt.NDArray[np.int64], int]:
+    count = int.from_bytes(body[at : at + 2], "little")
+    pairs = np.frombuffer(body, "<u2", 2 * count, at + 2).reshape(count, 2)
+    values = [np.arange(start, start + more + 1, dtype=np.int64) for start, more in pairs.tolist()]
+    return np.concatenate(values), at + 2 + 4 * count

@@ -1,0 +1,606 @@
+"""One way to talk to Lance about a dataset: open it, look at its versions, fork, clean up, sync.
+
+A *line* is a row of versions of one dataset: (location, None) is its main line, (location, branch)
+one of its Lance branches. Tables, the manifest and the audit stand on this file. What rows mean is
+not known here; who commits, and what a lost race means, is the caller's. A dataset that is handed
+out never leaves `storage`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Collection
+from datetime import datetime
+from glob import escape, glob
+from typing import Any, Final, Generic, TypeVar
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from omnigraph.errors import (
+    AlreadyExistsError,
+    CorruptGraphError,
+    NotFoundError,
+    OmnigraphError,
+)
+from omnigraph.model.graph import Pin, TableEntry
+from omnigraph.model.limits import TABLE_HANDLES_MAX
+from omnigraph.model.ports import ObjectStore, World
+from omnigraph.storage.lance import pylance
+from omnigraph.storage.lance.files import (
+    blamed,
+    hinted,
+    is_there,
+    is_whole,
+    newest_whole,
+    remove_torn,
+    require_home,
+    version_file,
+)
+from omnigraph.storage.lance.fsync import Flusher
+from omnigraph.storage.lance.pylance import (
+    VersionTransaction,
+    as_ours,
+    is_damaged_version,
+    is_missing,
+    reason_of,
+    steadily,
+    told_by,
+    translated,
+)
+from omnigraph.storage.layout import branch_folder, dropped_mark
+from omnigraph.storage.objects.root import Root, open_store
+
+logger = logging.getLogger(__name__)
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_PARTS: Final = ("_versions", "_transactions", "_deletions", "_indices", "data")
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """A branch of a dataset. One without a reference was left behind half made or half dropped."""
+
+    parent: str | None = None
+    parent_version: int | None = None
+    created_at: int | None = None  # microseconds; None = it has no reference
+
+
+class Collected(msgspec.Struct, frozen=True, kw_only=True):
+    """What a collection removed. `failed_deletes` counts files that will be tried again."""
+
+    versions: int = 0
+    bytes: int = 0
+    data_files: int = 0
+    failed_deletes: int = 0
+
+
+class Recent(Generic[K, V]):
+    """The values used last, a bounded number of them. Safe to share between threads."""
+
+    def __init__(self, values_max: int) -> None:
+        self._max = values_max
+        self._values: OrderedDict[K, V] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: K) -> V | None:
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+            return self._values.get(key)
+
+    def put(self, key: K, value: V) -> None:
+        with self._lock:
+            self._values[key] = value
+            while len(self._values) > self._max:
+                self._values.popitem(last=False)
+
+    def drop(self, unwanted: Callable[[K], bool]) -> None:
+        """Keep none of the values with such a key."""
+        with self._lock:
+            for key in [key for key in self._values if unwanted(key)]:
+                del self._values[key]
+
+
+class Lines:
+    """Every line below one graph root, through one session; the latest handles are kept open.
+
+    `opening` is what its errors say was tried. `owed`: a version above the newest one of its line
+    was lost, so that asking for it is damage; lines that go on elsewhere cannot tell. Safe to share
+    between threads.
+    """
+
+    def __init__(
+        self,
+        root: Root,
+        world: World,
+        store: ObjectStore | None = None,
+        *,
+        opening: str = "open table",
+        owed: bool = True,
+    ) -> None:
+        self.root = root
+        self.world = world
+        self.store = open_store(root, world) if store is None else store
+        self.flusher = Flusher(root, world)
+        self._doing = opening
+        self._owed = owed
+        self._session = pylance.new_session()
+        self._open: Recent[Pin, Any] = Recent(TABLE_HANDLES_MAX)
+
+    def uri(self, location: str, branch: str | None) -> str:
+        """The address under which Lance opens a line."""
+        return self.root.child(branch_folder(location, branch))
+
+    def versions_folder(self, location: str, branch: str | None) -> str | None:
+        """Where the version files of a line are on local disk; None on an object store."""
+        if self.root.local_path is None:
+            return None
+        return f"{self.uri(location, branch)}/_versions"
+
+    # --- opening -----------------------------------------------------------------------------
+
+    def at(self, location: str, branch: str | None, version: int) -> Any:
+        """The dataset at one version, through a handle that all share."""
+        known = self._open.get((location, branch, version))
+        if known is not None:
+            return known
+        dataset = self.own(location, branch, version)
+        self.remember(location, branch, dataset)
+        return dataset
+
+    def own(self, location: str, branch: str | None, version: int) -> Any:
+        """A handle of one's own, for the few calls that move or lock the one they are made on."""
+        return self._load(location, branch, version)
+
+    def head(self, location: str, branch: str | None) -> Any:
+        """The dataset at its newest version; `CorruptGraphError` if that one is not whole."""
+        folder = self.versions_folder(location, branch)
+        hint = None if folder is None else hinted(folder)
+        if hint is not None and not hint[1]:
+            raise self.damaged(location, branch, None, reason="it is not whole")
+        dataset = self._load(location, branch, None)
+        if hint is None or hint[0] != int(dataset.version):
+            self._require_whole(location, branch, int(dataset.version))
+        # Lance reads a file of zeros as version 0, which has no file.
+        lost = folder is not None and not is_there(folder, int(dataset.version))
+        if lost and folder is not None and newest_whole(folder).torn:
+            raise self.damaged(location, branch, None, reason="it is not whole")
+        return dataset
+
+    def whole_head(self, location: str, branch: str | None) -> tuple[Any, tuple[int, ...]]:
+        """The dataset at its newest whole version, and the versions above it that are not whole.
+
+        For whoever looks at the sidecars: what is torn was never acknowledged, or is damage.
+        """
+        folder = self.versions_folder(location, branch)
+        if folder is None:
+            return self._load(location, branch, None), ()
+        try:
+            return self.head(location, branch), ()
+        except OmnigraphError as cause:
+            found = newest_whole(folder)
+            if not found.torn:
+                if not isinstance(cause, CorruptGraphError):
+                    raise
+                # What was torn a moment ago is gone: recovery took it away, or all of it went, as
+                # a branch does. Anything else says again what is wrong.
+                return self._load(location, branch, None), ()
+            if found.version is None:
+                raise self.damaged(
+                    location, branch, found.torn[0], reason="it is not whole"
+                ) from cause
+            assert all(torn > found.version for torn in found.torn), "torn ones lie above"
+            return self._load(location, branch, found.version), found.torn
+
+    def exists(self, location: str) -> bool:
+        """Whether there is a dataset, whole or damaged."""
+        try:
+            self.head(location, None)
+        except NotFoundError:
+            return False
+        except CorruptGraphError:
+            return True
+        return True
+
+    def head_version(self, location: str, branch: str | None) -> int:
+        """The newest version that Lance has, published or not; `CorruptGraphError` if it is not
+        whole."""
+        return int(self.head(location, branch).version)
+
+    def whole_head_version(self, location: str, branch: str | None) -> int:
+        """The newest whole version (recovery only: whose sidecar explains what is torn)."""
+        return int(self._standing(location, branch).version)
+
+    def is_head(self, location: str, branch: str | None, version: int) -> bool:
+        """Whether the version is the newest that Lance has. On local disk that is a look for the
+        file of the next version, however many versions there are."""
+        folder = self.versions_folder(location, branch)
+        if folder is not None and not is_there(folder, version + 1):
+            return is_there(folder, version)
+        return self.head_version(location, branch) == version
+
+    def _standing(self, location: str, branch: str | None) -> Any:
+        dataset, torn = self.whole_head(location, branch)
+        if torn:
+            logger.warning("read around a torn version", extra={"table": location})
+        return dataset
+
+    def _load(self, location: str, branch: str | None, version: int | None) -> Any:
+        if version is not None:
+            self._require_whole(location, branch, version)
+        with told_by(lambda cause: self._cannot_open(cause, location, branch, version)):
+            dataset = pylance.opened(
+                self.uri(location, branch),
+                self.root.storage_options,
+                version=version,
+                session=self._session,
+            )
+        if branch is not None:
+            require_home(dataset, self.root, branch_folder(location, branch))
+        return dataset
+
+    def _require_whole(self, location: str, branch: str | None, version: int) -> None:
+        """Look before Lance does: it panics over some of what it finds in a damaged file."""
+        folder = self.versions_folder(location, branch)
+        if folder is not None and is_there(folder, version) and not is_whole(folder, version):
+            raise self.damaged(location, branch, version, reason="it is not whole")
+
+    # --- what is kept open -------------------------------------------------------------------
+
+    def remember(self, location: str, branch: str | None, dataset: Any) -> None:
+        """Keep a handle that is at hand already, for example the one that a commit returned."""
+        self._open.put((location, branch, int(dataset.version)), dataset)
+
+    def forget(self, location: str, branch: str | None = None) -> None:
+        """Let go of what is open of a line that is removed."""
+        self._open.drop(lambda pin: pin[:2] == (location, branch))
+        self.flusher.forget(self.uri(location, branch))
+
+    # --- what is wrong -----------------------------------------------------------------------
+
+    def damaged(
+        self, location: str, branch: str | None, version: int | None, *, reason: str
+    ) -> CorruptGraphError:
+        """What is said about a version that is lost or not whole although it was acknowledged."""
+        place = f"{branch_folder(location, branch)}/_versions"
+        folder = self.versions_folder(location, branch)
+        if version is None and folder is not None:
+            torn = newest_whole(folder).torn
+            version = torn[0] if torn else None
+        part = place if version is None else f"{place}/{version_file(version)}"
+        return CorruptGraphError.at(part, doing=self._doing, reason=reason)
+
+    def _cannot_open(
+        self, cause: BaseException, location: str, branch: str | None, version: int | None
+    ) -> OmnigraphError:
+        reason = reason_of(cause)
+        if is_missing(cause):
+            if self._owed and version is not None and self._is_owed(location, branch, version):
+                return self.damaged(location, branch, version, reason="it is not there")
+            at = f" at version {version}" if version is not None else ""
+            return NotFoundError(
+                f"table '{location}'{at} is not there",
+                kind="table-version" if version is not None else "table",
+                name=location,
+                branch=branch,
+                version=version,
+                reason=reason,
+            )
+        if is_damaged_version(cause):
+            return self.damaged(location, branch, version, reason=reason)
+        return as_ours(cause, uri=self.uri(location, branch), doing=self._doing)
+
+    def _is_owed(self, location: str, branch: str | None, version: int) -> bool:
+        """Whether a version that is not there should be. Cleanup never takes the newest of a line,
+        so one above the newest was lost; a line or table that is gone as a whole was dropped if
+        nothing refers to it any more."""
+        try:
+            return int(self._load(location, branch, None).version) < version
+        except NotFoundError:
+            if branch is not None:
+                return self.store.read(_reference_key(location, branch)) is not None
+            return self.store.read(dropped_mark(location)) is None
+        except CorruptGraphError:
+            return True
+
+    def unreadable(
+        self,
+        line: tuple[str, str | None],
+        dataset: Any,
+        cause: BaseException,
+        *,
+        doing: str,
+        named: str,
+        is_damaged: Callable[[BaseException], bool],
+    ) -> OmnigraphError:
+        """The error of ours for what the library raised while it read an opened version.
+
+        A file that is gone is damage if the version is still kept; else cleanup took both.
+        """
+        missing, uri = is_missing(cause), self.uri(*line)
+        if not missing and not is_damaged(cause):
+            return as_ours(cause, uri=uri, doing=doing)
+        place = branch_folder(*line)
+        try:
+            file = f"{place}/_versions/{version_file(int(dataset.version))}"
+            if missing and self.store.read(file) is None:
+                return as_ours(cause, uri=uri, doing=doing)
+            root = self.root.local_path
+            part = blamed(dataset, uri, root) if root is not None else None
+        except OmnigraphError as second:  # the store cannot be asked: that is all we know
+            return second
+        return CorruptGraphError.at(
+            part or place, doing=f"{doing} {named}", reason=reason_of(cause)
+        )
+
+    # --- after a commit ----------------------------------------------------------------------
+
+    def sync(
+        self,
+        location: str,
+        branch: str | None,
+        dataset: Any,
+        *,
+        since: int,
+        uuid: str | None = None,
+    ) -> None:
+        """Make the versions after `since` survive a power cut.
+
+        Danger: only after this may a commit be acknowledged, and its sidecar be deleted. `uuid` is
+        the transaction of a commit that made one version; others are asked for theirs.
+        """
+        newest = int(dataset.version)
+        assert newest > since, "a commit makes a version"
+        assert uuid is None or newest == since + 1, "one transaction makes one version"
+        if self.flusher.active:
+            folder = self.uri(location, branch)
+            paths = [f"{folder}/_versions/{version_file(v)}" for v in range(since + 1, newest + 1)]
+            if uuid is not None:
+                paths.append(f"{folder}/_transactions/{since}-{uuid}.txn")
+            else:
+                paths += _transaction_files(folder, dataset, since)
+            self.flusher.flush(paths)
+
+    def attempts(self, location: str, branch: str | None, version: int) -> list[str]:
+        """The transactions that were begun on the version, but for the one that made it: Lance
+        writes one down before its version. So a later version is there, or its write has not come
+        to its end, or its file was lost."""
+        folder = branch_folder(location, branch)
+        found = list(self.store.keys_beginning(f"{folder}/_transactions/{version}-"))
+        if found:
+            # A fork's first version has the number of the one it was made from.
+            own = self._made_by(location, branch, version)
+            found = [key for key in found if own is None or own not in key]
+        return found
+
+    def _made_by(self, location: str, branch: str | None, version: int) -> str | None:
+        dataset = self.own(location, branch, version)
+        with told_by(lambda cause: self._cannot_open(cause, location, branch, version)):
+            made = dataset.read_transaction(version)
+        return None if made is None else str(made.uuid)
+
+    def transactions(
+        self, location: str, branch: str | None, *, after: int, upto: int
+    ) -> list[VersionTransaction]:
+        """What made the versions in (after, upto], oldest first."""
+        if upto <= after:
+            return []
+        dataset = self._standing(location, branch)
+        with translated(self.uri(location, branch), doing="read history of table"):
+            return [pylance.transaction(dataset, one) for one in range(after + 1, upto + 1)]
+
+    def clear_torn(self, location: str, branch: str | None, *, above: int) -> bool:
+        """Take away what a power cut left of the version after `above`; False if nothing was there.
+
+        Only for recovery, which holds the sidecar of the write that the torn version belongs to.
+        """
+        folder = self.versions_folder(location, branch)
+        if folder is None:
+            return False
+        found = newest_whole(folder)
+        if not found.torn or found.version is None or found.version < above:
+            return False  # nothing torn, or a published version is: that is damage, and stays
+        gone = remove_torn(folder)
+        logger.warning("removed torn versions", extra={"table": location, "versions": gone})
+        return True
+
+    # --- branches ----------------------------------------------------------------------------
+
+    def fork(
+        self, location: str, *, source_branch: str | None, version: int, branch_id: str
+    ) -> None:
+        """Have a branch that starts at (source_branch, version).
+
+        A fork that is there already and has not moved is fine, so that it can be repeated after a
+        crash. One that moved raises AlreadyExistsError: the caller knows whether anybody refers to
+        it.
+        """
+        # Lance locks the handle meanwhile, and others are reading through the shared one.
+        source = self.own(location, source_branch, version)
+        with translated(self.uri(location, branch_id), doing="fork table"):
+            try:
+                source.create_branch(branch_id)
+            except OSError:
+                # Lance has one message for a branch that exists and for a half-made one.
+                known = self._base(location, branch_id)
+                if known is None:
+                    if not self._sweep_orphan(location, branch_id):
+                        raise
+                    source.create_branch(branch_id)
+                else:
+                    self._require_untouched(location, branch_id, known, (source_branch, version))
+        if self.flusher.active:
+            self.flusher.flush_tree(self.uri(location, branch_id))
+            self.flusher.flush([self.root.child(_reference_key(location, branch_id))])
+
+    def drop_branch(self, location: str, branch_id: str) -> bool:
+        """Remove a branch and all that only it holds, also a half-made one; False if there was
+        nothing."""
+        self.forget(location, branch_id)
+        try:
+            trunk = self._standing(location, None)
+        except NotFoundError:
+            return self._sweep_orphan(location, branch_id)
+        known = self._base(location, branch_id) is not None
+        with translated(self.uri(location, branch_id), doing="drop branch of table"):
+            if known:
+                steadily(lambda: trunk.branches.delete(branch_id))
+        return self._sweep_orphan(location, branch_id) or known
+
+    def branches(self, location: str) -> dict[str, Line]:
+        """Every branch that has a reference, with what that says."""
+        refs = self.store.list_keys(f"{location}/_refs/branches")
+        named = (unquote(key.rsplit("/", 1)[-1].removesuffix(".json")) for key in refs)
+        found = {name: self._line(location, name) for name in sorted(named)}
+        return {name: line for name, line in found.items() if line.created_at is not None}
+
+    def lines(self, location: str) -> dict[str, Line]:
+        """Every branch that has a reference or files, also half-made ones."""
+        prefix = f"{location}/tree/"
+        keys = self.store.list_keys(prefix.rstrip("/"))
+        stored = {_owner(key.removeprefix(prefix)) for key in keys}
+        return {**{name: Line() for name in sorted(stored)}, **self.branches(location)}
+
+    def descends(self, newer: TableEntry, older: TableEntry) -> bool:
+        """Whether one version of a table came from the other, on one line or across forks."""
+        if newer.location != older.location:
+            return False
+        line, version = newer.branch, newer.version
+        while line != older.branch:
+            base = None if line is None else self._base(newer.location, line)
+            if base is None:
+                return False
+            line, version = base
+        return older.version <= version
+
+    def _line(self, location: str, branch_id: str) -> Line:
+        key = _reference_key(location, branch_id)
+        found = self.store.read(key)
+        if found is None:
+            return Line()
+        try:
+            body = json.loads(found.body)
+            return Line(
+                parent=body["parentBranch"],
+                parent_version=int(body["parentVersion"]),
+                created_at=int(body["createAt"]) * 1_000_000,
+            )
+        except (ValueError, KeyError, TypeError) as cause:
+            raise CorruptGraphError(
+                f"the branch reference '{key}' cannot be read", part=key
+            ) from cause
+
+    def _base(self, location: str, branch_id: str) -> tuple[str | None, int] | None:
+        """The line and version that a branch was made from; None if there is no such branch.
+
+        Read from Lance's own reference file: asking Lance means reading those of all branches.
+        """
+        found = self._line(location, branch_id)
+        return None if found.parent_version is None else (found.parent, found.parent_version)
+
+    def _require_untouched(
+        self,
+        location: str,
+        branch_id: str,
+        found: tuple[str | None, int],
+        wanted: tuple[str | None, int],
+    ) -> None:
+        try:
+            head = self.head_version(location, branch_id)
+        except CorruptGraphError:
+            head = None  # half a line of a power cut, or a damaged one: nothing to go on from
+        if found != wanted or head != wanted[1]:
+            raise AlreadyExistsError(
+                f"branch '{branch_id}' of table '{location}' is there with other content",
+                kind="table-branch",
+                name=branch_id,
+            )
+
+    def _sweep_orphan(self, location: str, branch_id: str) -> bool:
+        """Delete the files of a branch without a reference; Lance can neither list nor delete
+        them."""
+        self.forget(location, branch_id)
+        folder = branch_folder(location, branch_id)
+        keys = self.store.list_keys(folder)
+        if any(_owner(key.removeprefix(f"{location}/tree/")) != branch_id for key in keys):
+            # Lines of migrated graphs nest: the folder of `a` holds the folder of `a/b`.
+            return sum(self.store.delete_prefix(f"{folder}/{part}") for part in _PARTS) > 0
+        return self.store.delete_prefix(folder) > 0
+
+    # --- old versions ------------------------------------------------------------------------
+
+    def versions(self, location: str, branch: str | None) -> tuple[int, ...]:
+        """Every version that is still stored, ascending; the last one is the head."""
+        head = self.head(location, branch)
+        with translated(self.uri(location, branch), doing="list versions of table"):
+            return tuple(sorted(int(one["version"]) for one in head.version_refs()))
+
+    def last_written_us(self, location: str) -> int:
+        """When the newest version of a main line was made, by the machine that made it."""
+        head = self.head(location, None)
+        with translated(self.uri(location, None), doing="read age of table"):
+            moment: datetime = head.get_version()["timestamp"]
+        return round(moment.timestamp() * 1_000_000)
+
+    def collect(self, location: str, branch: str | None, unwanted: Collection[int]) -> Collected:
+        """Remove these versions and the files that only they use. Which ones nobody needs is for
+        the caller to know.
+
+        The head and versions that a branch starts from stay. Files that no version ever had go when
+        they are a week old; writes that are still being staged have younger ones.
+        """
+        return self._collect(location, branch, unwanted, preview=False)
+
+    def preview_collect(
+        self, location: str, branch: str | None, unwanted: Collection[int]
+    ) -> Collected:
+        """What `collect` would remove; nothing is touched."""
+        return self._collect(location, branch, unwanted, preview=True)
+
+    def _collect(
+        self, location: str, branch: str | None, unwanted: Collection[int], *, preview: bool
+    ) -> Collected:
+        head = self.head(location, branch)
+        old = [version for version in unwanted if version < int(head.version)]
+        with translated(self.uri(location, branch), doing="collect versions of table"):
+            done = pylance.clean_up(head, old, preview=preview)
+        if not preview:
+            gone = {(location, branch, version) for version in old}
+            self._open.drop(lambda pin: pin in gone)
+        return Collected(
+            versions=int(done.old_versions),
+            bytes=int(done.bytes_removed),
+            data_files=int(done.data_files_removed),
+            failed_deletes=0 if preview else int(done.failed_deletes),
+        )
+
+
+def _transaction_files(folder: str, dataset: Any, since: int) -> list[str]:
+    """The transaction files of the versions after `since`."""
+    paths: list[str] = []
+    for version in range(since + 1, int(dataset.version) + 1):
+        made = pylance.transaction(dataset, version)
+        if made.uuid is not None:
+            paths.append(f"{folder}/_transactions/{made.read_version}-{made.uuid}.txn")
+        else:
+            # A compaction that moved indexes does not tell its name.
+            for read in range(since, version):
+                paths.extend(glob(f"{escape(folder)}/_transactions/{read}-*.txn"))
+    return paths
+
+
+def _reference_key(location: str, branch_id: str) -> str:
+    return f"{location}/_refs/branches/{quote(branch_id, safe='')}.json"
+
+
+def _owner(path: str) -> str:
+    """The branch that a file below `tree/` belongs to. Ids of ours are one word; the branches of a
+    migrated graph have the names that users gave them, `a` and `a/b` at once."""
+    parts = path.split("/")
+    end = next((at for at, part in enumerate(parts) if at and part in _PARTS), 1)
+    return "/".join(parts[:end])

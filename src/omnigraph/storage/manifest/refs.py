@@ -1,0 +1,275 @@
+"""Graph branches: references that point a name at a Lance branch of `__manifest`.
+
+The reference makes a branch exist and its deletion ends it; everything else is either made before
+or dropped after, so that a crash leaves at most orphans that nobody can see.
+"""
+
+from __future__ import annotations
+
+import logging
+import unicodedata
+from collections.abc import Iterator, Sequence
+from typing import Final, Protocol
+
+from msgspec.structs import replace
+
+from omnigraph.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    InvalidNameError,
+    NotFoundError,
+    OmnigraphError,
+)
+from omnigraph.model.graph import MAIN, Branch
+from omnigraph.model.limits import BRANCH_NAME_BYTES_MAX
+from omnigraph.model.ports import ObjectStore, World
+from omnigraph.model.steps import Step
+from omnigraph.storage.manifest.history import Farewell, farewell
+from omnigraph.storage.manifest.ref_files import MAIN_BRANCH, UnreadableRef, encode_ref, ref_key
+from omnigraph.storage.manifest.store import ManifestStore
+
+logger = logging.getLogger(__name__)
+
+RESERVED_NAMES: Final = frozenset({"__schema_apply_lock__"})
+_JOINERS: Final = frozenset("\u200c\u200d")  # part of words and emoji, though not "printable"
+
+
+class Forks(Protocol):
+    """Where the tables' own branches can be dropped."""
+
+    def drop_branch(self, location: str, branch_id: str) -> bool: ...
+
+
+class Refs:
+    """Create, find, list and delete branches. Deleting is for whoever holds the branch's lease."""
+
+    def __init__(
+        self, manifests: ManifestStore, tables: Forks, store: ObjectStore, world: World
+    ) -> None:
+        self._manifests = manifests
+        self._tables = tables
+        self._world = world
+        self._store = store
+        self._files = manifests.refs
+
+    def list(self) -> list[Branch]:
+        """Main first, then all others by name."""
+        return [MAIN_BRANCH, *sorted(self._files.others(), key=lambda branch: branch.name)]
+
+    def unreadable(self) -> Sequence[UnreadableRef]:
+        """The references that make no sense; their branches are in no list."""
+        return self._files.unreadable()
+
+    def get(self, name: str) -> Branch:
+        """The branch of that name; `NotFoundError` if there is none."""
+        if name in RESERVED_NAMES:
+            validate_name(name)
+        return self._files.get(name)
+
+    def require_alive(self, branch: Branch) -> None:
+        """Raise `NotFoundError` if the branch was deleted, even if another has its name now."""
+        living = self._files.find(branch.name)
+        if living is None or living.id != branch.id:
+            raise NotFoundError(
+                f"branch '{branch.name}' was deleted meanwhile", kind="branch", name=branch.name
+            )
+
+    def create(self, name: str, from_branch: str = MAIN, *, actor_id: str | None) -> Branch:
+        """Fork a branch at its parent's head. Costs the same for one table and for a thousand."""
+        validate_name(name)
+        if self._files.find(name) is not None:
+            raise _taken(name)
+        parent = self._files.get(from_branch)
+        known = self._manifests.fresh(parent.id)
+        branch = Branch(
+            name=name,
+            id=self._world.ids.ulid(),
+            parent=parent.name,
+            fork_commit_id=known.tail.head.id,
+            created_by=actor_id,
+            created_at=self._world.clock.now_us(),
+        )
+        assert branch.id is not None, "only main has no id"
+        self._manifests.datasets.fork(known.opened, branch.id)
+        self._world.steps.reach(Step.BRANCH_MANIFEST_FORKED)
+        if not self._store.put_if_absent(ref_key(name), encode_ref(branch)):
+            self._drop_manifest(branch.id)
+            raise _taken(name)
+        self._world.steps.reach(Step.BRANCH_REF_WRITTEN)
+        self._check_parent(branch, parent)
+        return branch
+
+    def delete(self, name: str) -> Branch:
+        """End the branch and drop what it alone used; gives back what it was.
+
+        Refused for main, a missing branch, and one that another branch was made from. Once the
+        reference is gone the branch is; whatever fails after that leaves orphans for cleanup. What
+        the merges of other branches need of it is put aside before that.
+        """
+        if name == MAIN:
+            raise InvalidNameError("cannot delete branch 'main'", kind="branch", name=name)
+        branch = self._files.get(name)
+        self._check_childless(name)
+        # A branch whose reference cannot be read may have been made from this one, or have merged
+        # it: then this one stays for it, and cleanup decides once all references can be read.
+        blind = bool(self._files.unreadable())
+        assert branch.id is not None, "only main has no id"
+        forked = self._forked(branch)
+        retired = self._put_aside(branch, blind=blind)
+        if not self._store.delete(ref_key(name)):
+            self._files.get(name)
+        self._restore_for_child(branch)
+        self._world.steps.reach(Step.BRANCH_REF_DELETED)
+        if retired or blind:
+            # Its files stay: for merges that need them, or for a child that cannot be read.
+            self._manifests.forget(branch.id)
+            return branch
+        self._drop_manifest(branch.id)
+        self._world.steps.reach(Step.BRANCH_MANIFEST_DROPPED)
+        for location, line in forked:
+            self._drop_fork(location, line)
+            self._world.steps.reach(Step.BRANCH_TABLE_DROPPED)
+        return branch
+
+    def _put_aside(self, branch: Branch, *, blind: bool) -> bool:
+        """Keep what merges of other branches need; True if that is the branch itself.
+
+        All of it is true while the branch still lives, so that a crash right after does no harm.
+        """
+        try:
+            self._manifests.fresh(branch.id)
+        except OmnigraphError:
+            return False  # what cannot be read now helps no merge later
+        try:
+            parting = farewell(self._manifests, branch, self._others(branch))
+            if blind:
+                parting = replace(parting, needed=True)
+            elif parting.kept and not parting.needed:
+                self._manifests.retired.change_descent(lambda kept: {**kept, **parting.kept})
+                self._world.steps.reach(Step.BRANCH_DESCENT_KEPT)
+        except OmnigraphError as cause:
+            # Which commits others need cannot be told now: all stay, for cleanup to decide.
+            logger.warning(
+                "put a deleted branch aside", extra={"branch": branch.name, "why": str(cause)}
+            )
+            parting = Farewell(needed=True, kept={})
+        if parting.needed:
+            self._manifests.retired.retire(branch)
+            self._world.steps.reach(Step.BRANCH_RETIRED)
+        return parting.needed
+
+    def _others(self, branch: Branch) -> Iterator[Branch]:
+        return (each for each in self._files.all() if each.id != branch.id)
+
+    def delete_unreadable(self, name: str) -> bool:
+        """Remove a reference that makes no sense, and with it the branch; its id is not known, so
+        its files are left to cleanup. False if there is no such reference."""
+        return self._files.remove_unreadable(name)
+
+    def _forked(self, branch: Branch) -> tuple[tuple[str, str], ...]:
+        """The tables that the branch has lines of its own of, and those lines: its id or, after an
+        earlier life, the id and a number (`<id>__2`)."""
+        try:
+            entries = self._manifests.head(branch).entries.values()
+        except OmnigraphError as cause:  # a damaged branch must be deletable
+            logger.warning(
+                "deleting an unreadable branch", extra={"branch": branch.name, "why": str(cause)}
+            )
+            return ()
+        # Earlier lives go too; those of tables that the branch gave up are left to cleanup.
+        return tuple(
+            sorted(
+                (each.location, branch.line(life))
+                for each in entries
+                for life in range(1, branch.life(each.branch) + 1)
+            )
+        )
+
+    def _check_parent(self, branch: Branch, parent: Branch) -> None:
+        """Undo a branch whose parent was deleted meanwhile.
+
+        Creation writes the child and then looks for the parent; deletion removes the parent and
+        then looks for children. Whatever the order, at least one of the two sees the other.
+        """
+        living = self._files.find(parent.name)
+        if living is not None and living.id == parent.id:
+            return
+        self._store.delete(ref_key(branch.name))
+        assert branch.id is not None, "only main has no id"
+        self._drop_manifest(branch.id)
+        raise NotFoundError(
+            f"branch '{parent.name}' does not exist", kind="branch", name=parent.name
+        )
+
+    def _check_childless(self, name: str) -> None:
+        child = self._child_of(name)
+        if child is not None:
+            raise _needed(name, child)
+
+    def _restore_for_child(self, branch: Branch) -> None:
+        child = self._child_of(branch.name)
+        if child is not None:
+            self._store.put_if_absent(ref_key(branch.name), encode_ref(branch))
+            raise _needed(branch.name, child)
+
+    def _child_of(self, name: str) -> Branch | None:
+        children = (branch for branch in self._files.others() if branch.parent == name)
+        return min(children, key=lambda branch: branch.name, default=None)
+
+    def _drop_fork(self, location: str, branch_id: str) -> None:
+        try:
+            self._tables.drop_branch(location, branch_id)
+        except OmnigraphError as cause:  # an orphan that cleanup collects
+            logger.warning(
+                "left a table branch behind",
+                extra={"table": location, "branch": branch_id, "why": str(cause)},
+            )
+
+    def _drop_manifest(self, branch_id: str) -> None:
+        self._manifests.forget(branch_id)
+        try:
+            self._manifests.datasets.drop(branch_id)
+        except OmnigraphError as cause:  # an orphan that cleanup collects
+            logger.warning(
+                "left a manifest branch behind", extra={"branch": branch_id, "why": str(cause)}
+            )
+
+
+def validate_name(name: str) -> None:
+    """Raise `InvalidNameError` for a name that no new branch may have."""
+    reason = _refusal(name)
+    if reason is not None:
+        raise InvalidNameError(reason, kind="branch", name=name)
+
+
+def _refusal(name: str) -> str | None:
+    if not name.strip():
+        return "a branch name must not be empty"
+    if name == MAIN:
+        return "cannot create branch 'main'"
+    if name in RESERVED_NAMES:
+        return f"branch name '{name}' is reserved for internal system refs"
+    odd = next((each for each in name if not each.isprintable() and each not in _JOINERS), None)
+    if odd is not None:
+        what = unicodedata.name(odd, f"U+{ord(odd):04X}").lower()
+        return f"a branch name must be printable text, this one holds {what}"
+    if name != name.strip():
+        return f"branch name '{name}' begins or ends with a space"
+    size = len(name.encode())
+    if size > BRANCH_NAME_BYTES_MAX:
+        return f"a branch name has at most {BRANCH_NAME_BYTES_MAX} bytes, this one {size}"
+    return None
+
+
+def _taken(name: str) -> AlreadyExistsError:
+    return AlreadyExistsError(f"branch '{name}' already exists", kind="branch", name=name)
+
+
+def _needed(name: str, child: Branch) -> ConflictError:
+    return ConflictError(
+        f"cannot delete branch '{name}' because descendant branch '{child.name}' "
+        "still depends on it",
+        hint=f"delete '{child.name}' first",
+        branch=name,
+        descendant=child.name,
+    )

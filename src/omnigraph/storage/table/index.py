@@ -1,0 +1,340 @@
+"""Indexes of a table: what there is, what it covers, and staging what is missing.
+
+An index is made of segments, each covering some fragments. Rows that came later are found by
+scanning until a new segment covers them; when segments become many, or the uncovered part big, the
+index is built anew.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final, Literal
+
+import lance
+import msgspec
+import pyarrow as pa
+from lance import LanceOperation as Op
+from lance.bitmap import Bitmap
+from msgspec.structs import replace
+
+from omnigraph.model.limits import INDEX_SEGMENTS_MAX, VECTOR_PARTITIONS_MAX
+from omnigraph.storage.lance import pylance, sql
+from omnigraph.storage.lance.pylance import reason_of, translated
+from omnigraph.storage.table.pinned import Pinned
+
+logger = logging.getLogger(__name__)
+
+IndexKind = Literal["btree", "bitmap", "inverted", "ngram", "label_list", "vector"]
+
+_LANCE_KINDS: Final[Mapping[IndexKind, str]] = {
+    "btree": "BTREE",
+    "bitmap": "BITMAP",
+    "inverted": "INVERTED",
+    "ngram": "NGRAM",
+    "label_list": "LABEL_LIST",
+    "vector": "IVF_FLAT",
+}
+
+
+class IndexSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """An index that should be there. `parameters` go to Lance as they are."""
+
+    name: str
+    column: str
+    kind: IndexKind
+    parameters: Mapping[str, Any] = {}
+
+
+class IndexInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """An index that is there, and how much of the table it covers."""
+
+    name: str
+    columns: tuple[str, ...]
+    kind: str
+    rows_indexed: int
+    rows_unindexed: int
+    segments: int
+    fragments: frozenset[int]  # those that a segment covers
+
+
+class PendingIndex(msgspec.Struct, frozen=True, kw_only=True):
+    """An index that cannot be built yet."""
+
+    name: str
+    column: str
+    reason: str
+
+
+class Segment(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of an index that is there, and the fragments it covers; `broken` = unreadable."""
+
+    uuid: str
+    fragments: frozenset[int]
+    broken: bool = False
+
+
+class IndexBuild(msgspec.Struct, frozen=True, kw_only=True):
+    """One segment to build over some fragments, and the segments that it replaces."""
+
+    spec: IndexSpec
+    fragments: tuple[int, ...]
+    replaces: tuple[str, ...] = ()
+
+
+class IndexTask(msgspec.Struct, frozen=True, kw_only=True):
+    """One piece of a segment to build, as a value that may travel to another process."""
+
+    spec: IndexSpec
+    fragments: tuple[int, ...]
+
+
+def describe(pinned: Pinned) -> tuple[IndexInfo, ...]:
+    """Every index of the table, by name."""
+    rows = int(pinned.dataset.count_rows())
+    return tuple(
+        _info(index, rows) for index in sorted(_descriptions(pinned), key=lambda one: one.name)
+    )
+
+
+# --- deciding --------------------------------------------------------------------------------
+
+
+def decide_builds(
+    specs: Sequence[IndexSpec],
+    known: Mapping[str, Sequence[Segment]],
+    sizes: Mapping[int, int],
+    groups: Sequence[Collection[int]] = (),
+) -> tuple[IndexBuild, ...]:
+    """The segments to build so that every index covers all fragments.
+
+    Segments that cannot be read, and those that cover only a part of one of the groups, are
+    replaced. `sizes` are rows by fragment number.
+    """
+    decided = (_decide(spec, known.get(spec.name, ()), sizes, groups) for spec in specs)
+    return tuple(one for one in decided if one is not None)
+
+
+def _decide(
+    spec: IndexSpec,
+    there: Sequence[Segment],
+    sizes: Mapping[int, int],
+    groups: Sequence[Collection[int]],
+) -> IndexBuild | None:
+    """Nothing, one more segment, or all anew."""
+    replaced = {one.uuid for one in there if one.broken}
+    owner = {number: one.uuid for one in there if not one.broken for number in one.fragments}
+    for group in groups:
+        owners = {owner.get(number) for number in group}
+        if len(owners) > 1:
+            replaced |= {one for one in owners if one is not None}
+    wanted = {number for number in sizes if owner.get(number) in (None, *replaced)}
+    if not wanted:
+        return None
+    # Like the digits of a counter: a segment joins if it is no bigger than twice what is built
+    # anyway, so that few segments stay and no row is indexed again more than a few times.
+    rows = sum(sizes[number] for number in wanted)
+    kept = [one for one in there if one.uuid not in replaced]
+    too_many = len(kept) >= INDEX_SEGMENTS_MAX
+    for one in sorted(kept, key=lambda one: _rows(one, sizes)):
+        if too_many or _rows(one, sizes) <= 2 * rows:
+            replaced.add(one.uuid)
+            wanted |= one.fragments & sizes.keys()
+            rows += _rows(one, sizes)
+    return IndexBuild(spec=spec, fragments=tuple(sorted(wanted)), replaces=tuple(sorted(replaced)))
+
+
+def _rows(segment: Segment, sizes: Mapping[int, int]) -> int:
+    return sum(sizes.get(number, 0) for number in segment.fragments)
+
+
+def untrainable(pinned: Pinned, spec: IndexSpec) -> str | None:
+    """Why the index cannot be built yet, or None."""
+    if spec.kind != "vector":
+        return None
+    present = pinned.dataset.count_rows(f"{sql.column(spec.column)} IS NOT NULL")
+    return None if present else "no row has a vector yet"
+
+
+def resolved(pinned: Pinned, specs: Sequence[IndexSpec]) -> tuple[IndexSpec, ...]:
+    """The specs, each under the name that its index has already: a renamed column keeps it."""
+    known = {(index.field_names[0], _kind(index)): index.name for index in _descriptions(pinned)}
+    return tuple(
+        replace(spec, name=known.get((spec.column, spec.kind), spec.name)) for spec in specs
+    )
+
+
+def coverage(
+    known: Mapping[str, Sequence[Segment]], builds: Sequence[IndexBuild], drops: Sequence[str] = ()
+) -> dict[int, frozenset[str]]:
+    """The segments that cover each fragment once the builds have landed."""
+    replaced = {uid for one in builds for uid in one.replaces}
+    covering: dict[int, set[str]] = {}
+    for name, there in known.items():
+        for one in there:
+            if one.uuid not in replaced and name not in drops:
+                for number in one.fragments:
+                    covering.setdefault(number, set()).add(one.uuid)
+    for wanted in builds:
+        for number in wanted.fragments:
+            covering.setdefault(number, set()).add(f"new {wanted.spec.name}")
+    return {number: frozenset(names) for number, names in covering.items()}
+
+
+# --- doing -----------------------------------------------------------------------------------
+
+
+def segments(pinned: Pinned, *, check: bool) -> dict[str, tuple[Segment, ...]]:
+    """The segments of every index by its name; `check` reads them through to find damage."""
+    return {
+        index.name: tuple(
+            Segment(
+                uuid=str(one.uuid),
+                fragments=frozenset(one.fragment_ids),
+                broken=broken,
+            )
+            for one in index.segments
+        )
+        for index in _descriptions(pinned)
+        for broken in (check and _is_broken(pinned, index.name),)
+    }
+
+
+def tasks(
+    wanted: IndexBuild, sizes: Mapping[int, int], *, rows_max: int | None = None
+) -> tuple[IndexTask, ...]:
+    """The segment in pieces of about `rows_max` rows, for `run` or `run_at`; None = in one.
+
+    A vector index is always one piece: pieces trained apart from each other do not join.
+    """
+    spec = wanted.spec
+    if spec.kind == "vector":
+        rows = sum(sizes[number] for number in wanted.fragments)
+        partitions = max(1, min(VECTOR_PARTITIONS_MAX, math.isqrt(rows)))
+        spec = replace(spec, parameters={"num_partitions": partitions, **spec.parameters})
+    if spec.kind == "vector" or rows_max is None:
+        return (IndexTask(spec=spec, fragments=wanted.fragments),)
+    runs: list[list[int]] = [[]]
+    for number in wanted.fragments:
+        if runs[-1] and sum(sizes[one] for one in runs[-1]) + sizes[number] > rows_max:
+            runs.append([])
+        runs[-1].append(number)
+    return tuple(IndexTask(spec=spec, fragments=tuple(run)) for run in runs)
+
+
+def run(pinned: Pinned, task: IndexTask) -> Any:
+    """Build one piece into new files; nobody uses it before it is `joined`."""
+    return _piece(pinned.dataset, task, pinned.folder)
+
+
+def run_at(uri: str, storage_options: Mapping[str, str], version: int, task: IndexTask) -> Any:
+    """The same for an executor that has nothing but the table's address."""
+    with translated(uri, doing="open table"):
+        dataset = pylance.opened(uri, storage_options, version=version)
+    return _piece(dataset, task, uri)
+
+
+def joined(pinned: Pinned, wanted: IndexBuild, pieces: Sequence[Any]) -> Any:
+    """One segment of all the pieces, whoever built them; their own files go."""
+    (segment, *more), spec = pieces, wanted.spec
+    # A raw full-text piece holds drafts only, and merging makes it complete.
+    if more or spec.kind == "inverted":
+        with pinned.translated(doing=f"join index '{spec.name}' of"):
+            segment = pinned.dataset.merge_existing_index_segments(list(pieces))
+    pinned.flusher.flush(
+        f"{pinned.folder}/_indices/{segment.uuid}/{file.path}" for file in segment.files or ()
+    )
+    for piece in pieces:
+        if piece.uuid != segment.uuid:
+            discard(pinned, piece)
+    return segment
+
+
+def discard(pinned: Pinned, segment: Any) -> None:
+    """Delete the files of a segment, or of a piece of one, that no version names."""
+    pinned.store.delete_prefix(f"{pinned.place}/_indices/{segment.uuid}")
+
+
+def operation(
+    pinned: Pinned, built: Sequence[tuple[IndexBuild, Any]], drops: Sequence[str]
+) -> Any | None:
+    """The Lance operation that shows the built segments and takes others away; None = no change."""
+    replaced = {uid for one, _ in built for uid in one.replaces}
+    removed = [
+        _identity(pinned, index, segment)
+        for index in _descriptions(pinned)
+        for segment in index.segments
+        if index.name in drops or str(segment.uuid) in replaced
+    ]
+    if not built and not removed:
+        return None
+    return Op.CreateIndex([segment for _, segment in built], removed)
+
+
+def _piece(dataset: Any, task: IndexTask, uri: str) -> Any:
+    spec = task.spec
+    with translated(uri, doing=f"build index '{spec.name}' of table"):
+        return dataset.create_index_uncommitted(
+            spec.column,
+            _LANCE_KINDS[spec.kind],
+            name=spec.name,
+            replace=True,
+            fragment_ids=list(task.fragments),
+            **spec.parameters,
+        )
+
+
+def _is_broken(pinned: Pinned, name: str) -> bool:
+    """Whether the index cannot be read through."""
+    try:
+        pinned.dataset.prewarm_index(name)
+    except (OSError, ValueError, RuntimeError, pa.ArrowException) as cause:
+        logger.warning(
+            "index is unreadable",
+            extra={"table": pinned.entry.table_key, "index": name, "why": reason_of(cause)},
+        )
+        return True
+    return False
+
+
+def _identity(pinned: Pinned, index: Any, segment: Any) -> Any:
+    """A segment in the form in which Lance takes it out again."""
+    number = pinned.dataset.lance_schema.field(index.field_names[0]).id()
+    return lance.Index(
+        uuid=str(segment.uuid),
+        name=index.name,
+        fields=[number],
+        dataset_version=segment.dataset_version_at_last_update,
+        fragment_ids=Bitmap(segment.fragment_ids),
+        index_version=segment.index_version,
+    )
+
+
+def _kind(index: Any) -> str:
+    name = str(index.index_type).lower().replace("_", "")
+    kinds = {"labellist": "label_list"}
+    return "vector" if name.startswith("ivf") else kinds.get(name, name)
+
+
+def _descriptions(pinned: Pinned) -> Sequence[Any]:
+    with pinned.translated(doing="list indexes of"):
+        found: Sequence[Any] = pinned.dataset.describe_indices()
+        return found
+
+
+def _info(index: Any, rows: int) -> IndexInfo:
+    indexed = min(rows, int(index.num_rows_indexed))
+    return IndexInfo(
+        name=index.name,
+        columns=tuple(index.field_names),
+        kind=str(index.index_type),
+        rows_indexed=indexed,
+        rows_unindexed=rows - indexed,
+        segments=len(index.segments),
+        fragments=_covered(index),
+    )
+
+
+def _covered(index: Any) -> frozenset[int]:
+    return frozenset(number for segment in index.segments for number in segment.fragment_ids)

@@ -1,0 +1,408 @@
+"""Reading one version of a table: scans, lookups, differences and blobs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from itertools import chain
+from typing import Any, Final, Literal
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from lance.dataset import ColumnOrdering
+
+from omnigraph.model.graph import TableEntry
+from omnigraph.model.schema import ROW_ADDRESS, ROW_ID
+from omnigraph.storage.lance import pylance, sql
+from omnigraph.storage.lance.columns import (
+    LOCATED,
+    equal_floats,
+    standard,
+    standard_batches,
+    standard_schema,
+    stored_condition,
+)
+from omnigraph.storage.lance.pylance import is_foreign, reason_of, translated
+from omnigraph.storage.table import delta
+from omnigraph.storage.table import index as indexes
+from omnigraph.storage.table.index import IndexInfo
+from omnigraph.storage.table.pinned import Pinned
+
+logger = logging.getLogger(__name__)
+
+BlobForm = Literal["descriptors", "bytes"]
+
+_BLOBS: Final = {"descriptors": "blobs_descriptions", "bytes": "all_binary"}
+_EXTERNAL: Final = 3  # Lance's kind of a blob that lies at a URI
+_VALUE_LIST_MAX: Final = 10_000  # values of one SQL condition
+_ROWS_PER_VALUE: Final = 100  # fewer rows than this for each value are read and compared here
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """One column to sort by; nulls come first ascending and last descending."""
+
+    column: str
+    descending: bool = False
+
+
+class Scan(msgspec.Struct, frozen=True, kw_only=True):
+    """What to read. `columns=None` is every column; `fragments=None` the whole table.
+
+    The names `_rowid`, `_rowaddr` and `_row_last_updated_at_version` may be asked for like columns.
+    """
+
+    columns: Sequence[str] | None = None
+    where: str | None = None
+    limit: int | None = None
+    offset: int | None = None
+    order_by: Sequence[Order] = ()
+    with_row_id: bool = False
+    with_row_address: bool = False
+    batch_rows: int | None = None
+    fragments: Sequence[int] | None = None
+    blobs: BlobForm = "descriptors"
+
+
+class TableDelta(msgspec.Struct, frozen=True, kw_only=True):
+    """What changed since an older version. The rows are those of the newer one, with `_rowid`."""
+
+    inserted: pa.Table
+    updated: pa.Table
+    deleted_row_ids: pa.Array[Any]
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.inserted.num_rows or self.updated.num_rows or len(self.deleted_row_ids))
+
+
+class TableReader:
+    """One version of a table. Nothing here moves it, and any thread may read."""
+
+    def __init__(self, pinned: Pinned) -> None:
+        self._pinned = pinned
+
+    @property
+    def entry(self) -> TableEntry:
+        return self._pinned.entry
+
+    @property
+    def version(self) -> int:
+        return self._pinned.entry.version
+
+    @property
+    def schema(self) -> pa.Schema:
+        return standard_schema(self._pinned.dataset.schema)
+
+    @property
+    def column_numbers(self) -> dict[str, int]:
+        """Lance's number of each column; a column that was dropped and made again has another."""
+        fields = self._pinned.dataset.lance_schema.fields()
+        return {field.name(): int(field.id()) for field in fields}
+
+    @property
+    def fragment_ids(self) -> tuple[int, ...]:
+        """The numbers of the table's fragments, for scans of parts."""
+        return tuple(self._pinned.dataset.fragment_ids())
+
+    def count(self, where: str | None = None) -> int:
+        """How many rows there are, or how many satisfy the SQL condition."""
+        dataset = self._pinned.dataset
+        with self._reading():
+            try:
+                return int(dataset.count_rows(stored_condition(where, dataset.schema)))
+            except BaseException as cause:
+                if where is None or not is_foreign(cause):
+                    raise
+                self._warn(cause)
+                request = Scan(columns=[], where=where, with_row_id=True)
+                return int(self._scanner(request, use_indexes=False).count_rows())
+
+    def scan(self, **options: Any) -> pa.RecordBatchReader:
+        """The rows that a `Scan` of these options asks for, batch by batch, in table order unless
+        told otherwise."""
+        with self._reading():
+            reader = self._batches(Scan(**options))
+        # Lance reads when the batches are asked for, long after this call.
+        return pa.RecordBatchReader.from_batches(reader.schema, self._guarded(reader))
+
+    def read(self, **options: Any) -> pa.Table:
+        """The same as `scan`, all at once."""
+        with self._reading():
+            return self._rows(Scan(**options))
+
+    def locate(self, ids: Sequence[str]) -> pa.Table:
+        """Where the rows with these ids are: `id`, `_rowid`, `_rowaddr`; missing ones left out."""
+        with self._reading():
+            if not ids or not self._pinned.dataset.count_rows():
+                return LOCATED.empty_table()
+            return self._lookup({"id": ids}, LOCATED.names)
+
+    def lookup(
+        self,
+        column: str,
+        values: Sequence[Any],
+        columns: Sequence[str],
+        *,
+        and_in: Mapping[str, Sequence[Any]] | None = None,
+    ) -> pa.Table:
+        """The columns of the rows whose `column` holds one of the values, and whose columns in
+        `and_in` hold one of theirs; `_rowid` and `_rowaddr` may be asked for.
+
+        Of floats, -0.0 is 0.0, and NaN is NaN whatever its bits. The cost does not grow with the
+        number of small commits.
+        """
+        with self._reading():
+            return self._lookup({column: values, **(and_in or {})}, columns)
+
+    def take(self, row_ids: Any, columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows with these `_rowid`s, in the order given; ids that are gone are left out."""
+        wanted = row_ids if isinstance(row_ids, pa.Array) else pa.array(row_ids, pa.uint64())
+        dataset = self._pinned.dataset
+        with self._reading():
+            names = dataset.schema.names if columns is None else columns
+            return standard(pylance.take_rows(dataset, wanted, names))
+
+    def changes_since(
+        self, older: TableReader, *, columns: Sequence[str] | None = None
+    ) -> TableDelta:
+        """What happened between an ancestor of this version and this version.
+
+        Costs what the difference costs: shared fragments are not read, and compaction is no change.
+        """
+        with self._reading():
+            found = delta.changes(self._pinned, older._pinned)
+            names = list(self.schema.names) if columns is None else list(columns)
+            names = [*(name for name in names if name != ROW_ID), ROW_ID]
+            return TableDelta(
+                inserted=self._rows_at(found.inserted, names),
+                updated=self._rows_at(found.updated, names),
+                deleted_row_ids=pa.array(found.deleted, pa.uint64()),
+            )
+
+    def differing_rows(
+        self,
+        older: TableReader,
+        *,
+        one_line: bool,
+        columns: Sequence[str],
+        older_columns: Sequence[str],
+    ) -> tuple[pa.Table, pa.Table]:
+        """The rows of this version and of the other that may differ, each with its row id; of the
+        other version, the columns that it has.
+
+        Costs what the difference costs. `one_line`: the other is an ancestor (`Tables.descends`).
+        """
+        with self._reading():
+            mine, theirs = delta.differing(self._pinned, older._pinned, one_line=one_line)
+            return (
+                self._rows_at(mine, [*columns, ROW_ID]),
+                older._rows_at(theirs, [*older_columns, ROW_ID]),
+            )
+
+    def blobs(self, column: str, row_ids: Sequence[int]) -> list[StoredBlob | None]:
+        """The blobs of the rows with these row ids, in that order; None for null."""
+        return _open_blobs(self._pinned, column, row_ids) if row_ids else []
+
+    def indexes(self) -> tuple[IndexInfo, ...]:
+        """Every index, and how much of the table it covers."""
+        return indexes.describe(self._pinned)
+
+    def _reading(self) -> AbstractContextManager[None]:
+        return self._pinned.translated(doing="read")
+
+    # --- scans -------------------------------------------------------------------------------
+
+    def _rows(self, scan: Scan) -> pa.Table:
+        """The rows of the request, all at once; a damaged index only costs time."""
+        try:
+            found: pa.Table = self._scanner(scan).to_table()
+        except BaseException as cause:
+            if scan.where is None or not is_foreign(cause):
+                raise
+            self._warn(cause)
+            found = self._scanner(scan, use_indexes=False).to_table()
+        return standard(found)
+
+    def _batches(self, scan: Scan) -> pa.RecordBatchReader:
+        reader: pa.RecordBatchReader = standard_batches(self._scanner(scan).to_reader())
+        if scan.where is None:
+            return reader
+        try:
+            # Lance asks its indexes before the first batch comes.
+            first = next(iter(reader), None)
+        except BaseException as cause:
+            if not is_foreign(cause):
+                raise
+            self._warn(cause)
+            return standard_batches(self._scanner(scan, use_indexes=False).to_reader())
+        begun = [] if first is None else [first]
+        return pa.RecordBatchReader.from_batches(reader.schema, chain(begun, reader))
+
+    def _guarded(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        with self._reading():
+            yield from reader
+
+    def _warn(self, cause: BaseException) -> None:
+        """An error of the data, or of the condition, comes again when all rows are looked at."""
+        logger.warning(
+            "reading without indexes",
+            extra={"table": self.entry.table_key, "why": reason_of(cause)},
+        )
+
+    def _scanner(self, scan: Scan, *, use_indexes: bool = True) -> Any:
+        """The Lance scanner for the request; it reports to the meter when it is done."""
+        dataset = self._pinned.dataset
+        chosen = scan.fragments
+        return dataset.scanner(
+            columns=None if scan.columns is None else list(scan.columns),
+            filter=stored_condition(scan.where, dataset.schema),
+            limit=scan.limit,
+            offset=scan.offset,
+            order_by=[_ordering(order) for order in scan.order_by] or None,
+            with_row_id=scan.with_row_id,
+            with_row_address=scan.with_row_address,
+            batch_size=scan.batch_rows,
+            fragments=None if chosen is None else [dataset.get_fragment(one) for one in chosen],
+            scan_in_order=True,
+            use_scalar_index=use_indexes,
+            blob_handling=_BLOBS[scan.blobs],
+            scan_stats_callback=self._pinned.meter.add,
+        )
+
+    # --- lookups -----------------------------------------------------------------------------
+
+    def _lookup(self, wanted: Mapping[str, Sequence[Any]], columns: Sequence[str]) -> pa.Table:
+        """The columns of the rows that hold one of the wanted values in every column named."""
+        short = {name: values for name, values in wanted.items() if len(values) <= _VALUE_LIST_MAX}
+        chosen = self._narrowed(short)
+        if chosen is not None and not chosen:
+            return self._nothing(columns)
+        fewest = min(len(values) for values in wanted.values())
+        if len(short) == len(wanted) and fewest * _ROWS_PER_VALUE < self._row_count(chosen):
+            where = sql.all_of(*(sql.in_list(name, values) for name, values in wanted.items()))
+            return self._rows(Scan(columns=columns, where=where, fragments=chosen))
+        # Comparing every row with many values is cheaper here than in Lance's filters.
+        names = [*columns, *(name for name in wanted if name not in columns)]
+        found = self._rows(Scan(columns=names, fragments=chosen))
+        for name, values in wanted.items():
+            held = equal_floats(found[name])
+            options = equal_floats(pa.array(values, held.type))
+            found = found.filter(pc.is_in(held, value_set=options, skip_nulls=True))
+        return found.select(list(columns))
+
+    def _narrowed(self, wanted: Mapping[str, Sequence[Any]]) -> list[int] | None:
+        """The fragments that may hold rows with all the wanted values; None means any may."""
+        pinned = self._pinned
+        chosen: list[int] | None = None
+        for name, values in wanted.items():
+            holding = pinned.narrowing.fragments(pinned.dataset, name, values)
+            if holding is None:
+                return None
+            chosen = holding if chosen is None else [one for one in holding if one in set(chosen)]
+        return chosen
+
+    def _row_count(self, fragments: Sequence[int] | None) -> int:
+        dataset = self._pinned.dataset
+        if fragments is None:
+            return int(dataset.count_rows())
+        return sum(int(dataset.get_fragment(one).physical_rows) for one in fragments)
+
+    def _nothing(self, columns: Sequence[str]) -> pa.Table:
+        stored = self.schema
+        hidden = (ROW_ID, ROW_ADDRESS)
+        fields = [(LOCATED if name in hidden else stored).field(name) for name in columns]
+        return pa.schema(fields).empty_table()
+
+    def _rows_at(self, addresses: npt.NDArray[np.uint64], columns: Sequence[str]) -> pa.Table:
+        """The rows at these places of the table.
+
+        Cheaper than `take` on a version that is read for the first time: Lance needs no map from
+        row ids to places.
+        """
+        if not len(addresses):
+            return self._rows(Scan(columns=columns, limit=0))
+        if len(addresses) <= _VALUE_LIST_MAX:
+            listed = ", ".join(str(address) for address in addresses.tolist())
+            return self._rows(Scan(columns=columns, where=f"{ROW_ADDRESS} IN ({listed})"))
+        fragments = np.unique(addresses >> np.uint64(32)).tolist()
+        found = self._rows(Scan(columns=[*columns, ROW_ADDRESS], fragments=fragments))
+        found = found.filter(pc.is_in(found[ROW_ADDRESS], value_set=pa.array(addresses)))
+        return found.select(list(columns))
+
+
+def texts(column: pa.ChunkedArray[Any]) -> list[str]:
+    """The values of a text column that has no nulls."""
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+def _ordering(order: Order) -> ColumnOrdering:
+    return ColumnOrdering(
+        order.column, ascending=not order.descending, nulls_first=not order.descending
+    )
+
+
+# --- blobs -----------------------------------------------------------------------------------
+
+
+class StoredBlob:
+    """One stored blob. Its bytes are read when asked for, and only those asked for."""
+
+    def __init__(self, find: Callable[[], Any], *, uri: str | None, folder: str) -> None:
+        self._find, self._found = find, None
+        self.uri = uri  # where the bytes are, None when they are the graph's own
+        self._place = folder if uri is None else uri
+
+    @property
+    def size(self) -> int:
+        with translated(self._place, doing="read blob of"):
+            return int(self._file.size())
+
+    def read_range(self, start: int, stop: int) -> bytes:
+        """The bytes from `start` up to but not including `stop`; both within the blob."""
+        if stop <= start:
+            return b""
+        with translated(self._place, doing="read blob of"):
+            return bytes(self._file.read_range(start, stop - start))
+
+    def read(self) -> bytes:
+        return self.read_range(0, self.size)
+
+    @property
+    def _file(self) -> Any:
+        if self._found is None:
+            self._found = self._find()
+        return self._found
+
+
+def _open_blobs(pinned: Pinned, column: str, row_ids: Sequence[int]) -> list[StoredBlob | None]:
+    listed = ", ".join(str(one) for one in row_ids)
+    with pinned.translated(doing="read blobs of"):
+        described = pinned.dataset.scanner(
+            columns=[column], filter=f"{ROW_ID} IN ({listed})", with_row_id=True
+        ).to_table()
+        uris = {
+            row[ROW_ID]: row[column]["blob_uri"]
+            for row in described.to_pylist()
+            if row[column] is not None and row[column]["kind"] == _EXTERNAL
+        }
+        own = [one for one in row_ids if one not in uris]
+        files = pinned.dataset.take_blobs(column, ids=own) if own else []
+    found = dict(zip(own, files, strict=True))
+
+    def blob(row_id: int) -> StoredBlob | None:
+        if row_id in uris:
+            # What lies elsewhere is looked for when its bytes are wanted: it is not the graph's,
+            # and one that is gone must not keep the others from being read.
+            def find() -> Any:
+                return pinned.dataset.take_blobs(column, ids=[row_id])[0]
+
+            return StoredBlob(find, uri=uris[row_id], folder=pinned.folder)
+        file = found[row_id]
+        return None if file is None else StoredBlob(lambda: file, uri=None, folder=pinned.folder)
+
+    return [blob(row_id) for row_id in row_ids]

@@ -1,0 +1,156 @@
+"""Changing the columns of a table in one staged step.
+
+Lance numbers columns, and a number must never come to mean another column. The new numbers are
+therefore found on a copy of the table's description in memory, which Lance itself evolves; no file
+of the table is touched until the write lands, and columns without values need no new files at all.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import lance
+import msgspec
+import pyarrow as pa
+from lance import LanceOperation as Op
+from lance.fragment import FragmentMetadata
+
+from omnigraph.errors import SchemaUnsupportedError
+from omnigraph.storage.lance import sql
+from omnigraph.storage.lance.columns import is_blob
+from omnigraph.storage.lance.files import data_paths
+from omnigraph.storage.table.pinned import Pinned
+from omnigraph.storage.table.stage import StagedWrite, staged
+
+
+class AddedColumn(msgspec.Struct, frozen=True, kw_only=True):
+    """A new column: null in every row, or with the value of an SQL expression over the row."""
+
+    field: pa.Field[Any]
+    value: str | None = None
+
+
+class ColumnChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """What to do with the columns, each called what it is called now. An added column may take the
+    name of a dropped one, and its value may be made from it."""
+
+    renamed: Mapping[str, str] = {}
+    dropped: Sequence[str] = ()
+    added: Sequence[AddedColumn] = ()
+    made_nullable: Sequence[str] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.renamed or self.dropped or self.added or self.made_nullable)
+
+
+def stage(pinned: Pinned, changes: ColumnChanges) -> StagedWrite | None:
+    """All changes in one write; None if there are none."""
+    if changes.is_empty:
+        return None
+    changes = _copied(pinned, changes)
+    with pinned.translated(doing="change columns of"):
+        drafts = {one.field.name: one.value for one in changes.added if one.value is not None}
+        schema, fragments = _fill(pinned, {_draft(name): drafts[name] for name in drafts})
+        if not fragments:
+            drafts = {}  # no rows, no values: these columns are added like all others
+        schema = _evolved(schema, fragments, changes, list(drafts), pinned.dataset.max_field_id)
+        # Only a projection may relax columns, and only a merge may bring new files.
+        operation: Any = Op.Project(schema)
+        if not changes.made_nullable:
+            operation = Op.Merge(fragments, schema, preserves_nullability=True)
+    return staged(pinned, "schema", operation)
+
+
+def _copied(pinned: Pinned, changes: ColumnChanges) -> ColumnChanges:
+    """The same changes; beside columns with values, relaxed ones are copied into new columns."""
+    if not changes.made_nullable or all(one.value is None for one in changes.added):
+        return changes
+    columns = {name: pinned.dataset.schema.field(name) for name in changes.made_nullable}
+    blobs = [name for name, column in columns.items() if is_blob(column.type)]
+    if blobs:
+        raise SchemaUnsupportedError(
+            f"Blob '{blobs[0]}' cannot become nullable in the same apply that fills new columns",
+            hint="apply one change first, then the other",
+        )
+    names = {name: changes.renamed.get(name, name) for name in columns}
+    copies = [
+        AddedColumn(field=column.with_name(names[name]), value=sql.column(name))
+        for name, column in columns.items()
+    ]
+    return ColumnChanges(
+        renamed={old: new for old, new in changes.renamed.items() if old not in columns},
+        dropped=[*changes.dropped, *columns],
+        added=[*changes.added, *copies],
+    )
+
+
+def _draft(name: str) -> str:
+    """What a column is called while an old one of its name is still there."""
+    return f"{name} in the making"
+
+
+def _fill(pinned: Pinned, values: Mapping[str, str]) -> tuple[Any, list[FragmentMetadata]]:
+    """The fragments with a new data file each for the columns that have values."""
+    dataset = pinned.dataset
+    schema: Any = dataset.lance_schema
+    fragments: list[FragmentMetadata] = []
+    for fragment in dataset.get_fragments():
+        if values:
+            changed, schema = fragment.merge_columns(dict(values))
+            fragments.append(changed)
+        else:
+            fragments.append(fragment.metadata)
+    if values and pinned.flusher.active:
+        pinned.flusher.flush(data_paths(pinned.folder, fragments, last_only=True))
+    return schema, fragments
+
+
+def _evolved(
+    schema: Any,
+    fragments: list[FragmentMetadata],
+    changes: ColumnChanges,
+    drafts: Sequence[str],
+    highest: int,
+) -> Any:
+    """The schema after the changes; new columns have numbers beyond the highest ever used."""
+    # Only the numbers that the files use matter; whose rows they are does not.
+    bare = [
+        FragmentMetadata(id=one.id, files=one.files, physical_rows=one.physical_rows)
+        for one in fragments
+    ]
+    scratch = lance.LanceDataset.commit(
+        f"memory://{secrets.token_hex(8)}", Op.Overwrite(schema, bare)
+    )
+    # Creating a dataset numbers its columns anew; this puts the table's own numbers back.
+    scratch = lance.LanceDataset.commit(
+        scratch, Op.Project(schema), read_version=int(scratch.version)
+    )
+    if changes.dropped:
+        scratch.drop_columns(list(changes.dropped))
+    alterations: dict[str, Any] = {
+        old: {"path": old, "name": new} for old, new in changes.renamed.items()
+    }
+    for name in changes.made_nullable:
+        alterations[name] = {"path": name, **alterations.get(name, {}), "nullable": True}
+    for name in drafts:
+        path = f"`{_draft(name)}`"
+        alterations[path] = {"path": path, "name": name, "nullable": True}
+    if alterations:
+        scratch.alter_columns(*alterations.values())
+    padding = [f"padding {n}" for n in range(highest - int(scratch.max_field_id))]
+    if padding:
+        scratch.add_columns([pa.field(name, pa.bool_()) for name in padding])
+    present = set(scratch.schema.names)
+    empty = [_nullable(one.field) for one in changes.added if one.field.name not in present]
+    if empty:
+        scratch.add_columns(empty)
+    if padding:
+        scratch.drop_columns(padding)
+    return scratch.lance_schema
+
+
+def _nullable(column: pa.Field[Any]) -> pa.Field[Any]:
+    return column if column.nullable else column.with_nullable(True)  # noqa: FBT003

@@ -1,0 +1,476 @@
+"""Upkeep of one table: which fragments to compact, and which index parts that needs.
+
+Upkeep is planned and carried out on one version, which may take long, and staged on whatever
+version is current then, which is quick: what other writers changed meanwhile is left out, the rest
+still holds. An index segment covers whole fragments, and Lance compacts fragments only if every
+segment covers all or none of them. Segments that stand in the way of compaction are built anew over
+everything they cover.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import uuid
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Any, Final, get_args
+
+import msgspec
+from lance.optimize import Compaction, CompactionTask
+
+from omnigraph.model.limits import TARGET_FRAGMENT_ROWS
+from omnigraph.storage.lance import pylance
+from omnigraph.storage.lance.files import FragmentKey, fragment_key
+from omnigraph.storage.lance.pylance import translated
+from omnigraph.storage.layout import branch_folder
+from omnigraph.storage.table import index as indexes
+from omnigraph.storage.table.index import (
+    IndexBuild,
+    IndexKind,
+    IndexSpec,
+    IndexTask,
+    PendingIndex,
+    Segment,
+)
+from omnigraph.storage.table.pinned import Pinned
+from omnigraph.storage.table.stage import Rewrites, StagedWrite, staged
+
+_DELETED_SHARE_MAX: Final = 0.1
+_COMPACTION_VERSIONS: Final = 2  # Lance commits the fragment numbers first, then the rewrite
+_ROW_NOTES: Final = frozenset(
+    {"row_id_meta", "created_at_version_meta", "last_updated_at_version_meta"}
+)
+
+UpkeepTask = str | IndexTask  # Lance's own JSON for compaction, ours for indexes
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """One fragment as far as upkeep cares. `identity` names its files, `rows` live rows only."""
+
+    number: int
+    rows: int
+    deleted: int
+    identity: FragmentKey
+    bytes: int = 0
+
+    @property
+    def worn(self) -> bool:
+        return self.deleted > _DELETED_SHARE_MAX * (self.rows + self.deleted)
+
+
+class UpkeepPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What to do to a table: fragments to compact, and index segments to build in pieces."""
+
+    compactions: tuple[str, ...]
+    builds: tuple[tuple[IndexBuild, tuple[IndexTask, ...]], ...]
+    drops: tuple[str, ...]
+    pending: tuple[PendingIndex, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.compactions or self.builds or self.drops)
+
+    @property
+    def tasks(self) -> tuple[UpkeepTask, ...]:
+        """All that takes long, in no particular order; each may run in another process."""
+        return (*self.compactions, *(task for _, pieces in self.builds for task in pieces))
+
+
+class UpkeepWork(msgspec.Struct, frozen=True, kw_only=True):
+    """What was done on the side: rewritten fragments and index segments, not visible yet."""
+
+    location: str
+    branch: str | None
+    results: tuple[str, ...]
+    segments: tuple[tuple[IndexBuild, Any], ...]
+    drops: tuple[str, ...]
+    identities: Mapping[int, FragmentKey]
+
+
+class StagedUpkeep(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of the work that still fits, as one write."""
+
+    write: StagedWrite
+    fragments_removed: int = 0
+    fragments_added: int = 0
+    used: frozenset[str] = frozenset()  # results, and names of segments, that are part of it
+
+
+def parts(pinned: Pinned) -> tuple[Part, ...]:
+    """The fragments of the table, in table order."""
+    return tuple(_part(fragment) for fragment in pinned.dataset.get_fragments())
+
+
+def _part(fragment: Any) -> Part:
+    metadata = fragment.metadata
+    deletion = metadata.deletion_file
+    deleted = int(fragment.num_deletions) if deletion is not None else 0
+    return Part(
+        number=int(metadata.id),
+        rows=int(metadata.physical_rows) - deleted,
+        deleted=deleted,
+        identity=fragment_key(metadata),
+        bytes=sum(int(file.file_size_bytes or 0) for file in metadata.files),
+    )
+
+
+class Fragmentation(msgspec.Struct, frozen=True, kw_only=True):
+    """How fragmented a table is: what upkeep would find to do, and how big it is."""
+
+    rows: int
+    deleted: int
+    fragments: int
+    small_fragments: int
+    bytes: int
+
+
+def fragmentation(pinned: Pinned) -> Fragmentation:
+    """How fragmented the table is, from what its version says alone: no data is read."""
+    found = parts(pinned)
+    tier = tier_rows(found)
+    return Fragmentation(
+        rows=sum(part.rows for part in found),
+        deleted=sum(part.deleted for part in found),
+        fragments=len(found),
+        small_fragments=sum(1 for part in found if part.rows < tier),
+        bytes=sum(part.bytes for part in found),
+    )
+
+
+# --- deciding --------------------------------------------------------------------------------
+
+
+def compaction_groups(
+    found: Sequence[Part],
+    *,
+    target_rows: int = TARGET_FRAGMENT_ROWS,
+    parts_max: int | None = None,
+) -> tuple[tuple[int, ...], ...]:
+    """Runs of neighbours that become fewer, or lose many deleted rows, when written anew.
+
+    A run stands or falls as a whole: shorter ones (`parts_max`) lose less to a writer who changes
+    one of their fragments meanwhile.
+    """
+    groups: list[tuple[int, ...]] = []
+    run: list[Part] = []
+
+    def close() -> None:
+        rows = sum(part.rows for part in run)
+        fewer = math.ceil(rows / target_rows) < len(run)
+        if fewer or any(part.worn for part in run):
+            groups.append(tuple(part.number for part in run))
+        run.clear()
+
+    for part in found:
+        if part.rows >= target_rows and not part.worn:
+            close()
+            continue
+        run.append(part)
+        if sum(one.rows for one in run) >= target_rows or len(run) == parts_max:
+            close()
+    close()
+    return tuple(groups)
+
+
+def tier_rows(found: Sequence[Part], *, target_rows: int = TARGET_FRAGMENT_ROWS) -> int:
+    """The fragment size up to which compaction is worth it, growing like the digits of a counter.
+
+    Smaller fragments are taken first and a bigger one joins only if it is no bigger than all the
+    smaller ones together. So each row is rewritten O(log n) times however many commits come.
+    """
+    total = 0
+    for rows in sorted(part.rows for part in found):
+        if rows > max(total, 1):
+            break
+        total += rows
+    return max(2, min(target_rows, total + 1))
+
+
+def compactable(
+    groups: Iterable[Collection[int]], coverage: Mapping[int, frozenset[str]]
+) -> tuple[tuple[int, ...], ...]:
+    """The groups, cut where neighbours are covered by different segments."""
+    cut: list[tuple[int, ...]] = []
+    for group in groups:
+        run: list[int] = []
+        for number in group:
+            if run and coverage.get(number) != coverage.get(run[-1]):
+                cut.append(tuple(run))
+                run = []
+            run.append(number)
+        cut.append(tuple(run))
+    return tuple(cut)
+
+
+def _undeclared(
+    known: Mapping[str, Sequence[Segment]], specs: Sequence[IndexSpec]
+) -> tuple[str, ...]:
+    declared = {spec.name for spec in specs}
+    kinds = tuple(f"_{kind}" for kind in get_args(IndexKind))
+    return tuple(name for name in known if name not in declared and name.endswith(kinds))
+
+
+# --- doing -----------------------------------------------------------------------------------
+
+
+def plan(
+    pinned: Pinned,
+    specs: Sequence[IndexSpec],
+    *,
+    target_rows: int = TARGET_FRAGMENT_ROWS,
+    parts_max: int | None = None,
+    compact: bool = True,
+    check_indexes: bool = False,
+    drop_undeclared: bool = False,
+    index_task_rows: int | None = None,
+) -> UpkeepPlan:
+    """What the table needs; `check_indexes` also reads the indexes to find damaged ones, and
+    `drop_undeclared` takes indexes of ours away that no spec asks for any more. Segments are built
+    in pieces of `index_task_rows`."""
+    found = parts(pinned)
+    groups = (
+        compaction_groups(found, target_rows=target_rows, parts_max=parts_max) if compact else ()
+    )
+    sizes = {part.number: part.rows for part in found}
+    known = indexes.segments(pinned, check=check_indexes)
+    specs = indexes.resolved(pinned, specs)
+    drops = _undeclared(known, specs) if drop_undeclared else ()
+    builds = []
+    pending = []
+    for build in indexes.decide_builds(specs, known, sizes, groups):
+        reason = indexes.untrainable(pinned, build.spec)
+        if reason is None:
+            builds.append(build)
+        else:
+            pending.append(
+                PendingIndex(name=build.spec.name, column=build.spec.column, reason=reason)
+            )
+    coverage = indexes.coverage(known, builds, drops)
+    by_number = {part.number: part for part in found}
+    cut = compactable(groups, coverage)
+    useful = [group for group in cut if len(group) > 1 or by_number[group[0]].worn]
+    return UpkeepPlan(
+        compactions=_compaction_tasks(pinned, useful, target_fragment_rows=target_rows),
+        builds=tuple(
+            (build, indexes.tasks(build, sizes, rows_max=index_task_rows)) for build in builds
+        ),
+        drops=drops,
+        pending=tuple(pending),
+    )
+
+
+def run(pinned: Pinned, task: UpkeepTask) -> Any:
+    """Carry out one task into new files that nobody sees yet; the answer is for `done`."""
+    if isinstance(task, IndexTask):
+        return indexes.run(pinned, task)
+    return _run_compaction(pinned, task)
+
+
+def run_at(uri: str, storage_options: Mapping[str, str], version: int, task: UpkeepTask) -> Any:
+    """The same for an executor that has nothing but the table's address."""
+    if isinstance(task, IndexTask):
+        return indexes.run_at(uri, storage_options, version, task)
+    return _run_compaction_at(uri, storage_options, version, task)
+
+
+def done(pinned: Pinned, planned: UpkeepPlan, answers: Sequence[Any]) -> UpkeepWork:
+    """The plan carried out: the answers to its tasks in their order, index pieces joined."""
+    results = answers[: len(planned.compactions)]
+    pieces = iter(answers[len(planned.compactions) :])
+    # Executors write without asking the disk to keep it.
+    pinned.flusher.flush(path for one in results for path in _new_files(pinned.folder, one))
+    return UpkeepWork(
+        location=pinned.entry.location,
+        branch=pinned.entry.branch,
+        results=tuple(results),
+        segments=tuple(
+            (build, indexes.joined(pinned, build, list(islice(pieces, len(tasks)))))
+            for build, tasks in planned.builds
+        ),
+        drops=planned.drops,
+        identities={part.number: part.identity for part in parts(pinned)},
+    )
+
+
+def stage(pinned: Pinned, work: UpkeepWork) -> StagedUpkeep | None:
+    """The work as one write on this version; None if nothing of it fits any more."""
+    entry = pinned.entry
+    if (entry.location, entry.branch) != (work.location, work.branch):
+        return None
+    current = {part.number: part for part in parts(pinned)}
+    known = indexes.segments(pinned, check=False)
+    kept = [one for one in work.segments if _still_builds(one[0], known, current, work)]
+    drops = [name for name in work.drops if name in known]
+    coverage = indexes.coverage(known, [build for build, _ in kept], drops)
+    results = [one for one in work.results if _still_compacts(one, current, work, coverage)]
+    index_write = _index_write(pinned, kept, drops)
+    used = frozenset([*results, *(str(segment.uuid) for _, segment in kept)])
+    if not results:
+        return None if index_write is None else StagedUpkeep(write=index_write, used=used)
+    counts = [_counts(one) for one in results]
+    first = None if index_write is None else index_write.transaction
+    write = StagedWrite(
+        table_key=entry.table_key,
+        location=entry.location,
+        branch=entry.branch,
+        pinned_version=entry.version,
+        version_after=entry.version + _COMPACTION_VERSIONS + (first is not None),
+        transaction_uuid=str(uuid.uuid4()),  # a name only: Lance makes up those of the rewrite
+        operation="compaction",
+        row_count_after=sum(part.rows for part in current.values()),
+        transaction=Rewrites(results=tuple(results), first=first),
+    )
+    return StagedUpkeep(
+        write=write,
+        fragments_removed=sum(removed for removed, _ in counts),
+        fragments_added=sum(added for _, added in counts),
+        used=used,
+    )
+
+
+def discard(pinned: Pinned, work: UpkeepWork, staged: StagedUpkeep | None) -> None:
+    """Delete the files of work that did not fit: no version will ever name them."""
+    used = frozenset() if staged is None else staged.used
+    folder = branch_folder(work.location, work.branch)
+    for result in work.results:
+        if result not in used:
+            for path in _new_files(folder, result):
+                pinned.store.delete(path)
+    for _, segment in work.segments:
+        if str(segment.uuid) not in used:
+            indexes.discard(pinned, segment)
+
+
+def _index_write(
+    pinned: Pinned, kept: Sequence[tuple[IndexBuild, Any]], drops: Sequence[str]
+) -> StagedWrite | None:
+    operation = indexes.operation(pinned, kept, drops)
+    return None if operation is None else staged(pinned, "index", operation)
+
+
+def _still_builds(
+    build: IndexBuild,
+    known: Mapping[str, tuple[Segment, ...]],
+    current: Mapping[int, Part],
+    work: UpkeepWork,
+) -> bool:
+    """Whether the segment says as much about this version as about the one it was built on.
+
+    A fragment that is gone does no harm, as with an index that was there before its rows were
+    deleted or changed: row ids are stable, and a row that moved is found in its new fragment.
+    Otherwise a table whose rows change all the time would never get its first index.
+    """
+    there = {segment.uuid: segment for segment in known.get(build.spec.name, ())}
+    if not there.keys() >= set(build.replaces):
+        return False
+    others = [one for uid, one in there.items() if uid not in build.replaces]
+    if any(set(one.fragments) & set(build.fragments) for one in others):
+        return False
+    there_still = [number for number in build.fragments if number in current]
+    return bool(there_still) and all(
+        current[number].identity.files == work.identities[number].files for number in there_still
+    )
+
+
+def _still_compacts(
+    result: str,
+    current: Mapping[int, Part],
+    work: UpkeepWork,
+    coverage: Mapping[int, frozenset[str]],
+) -> bool:
+    """Whether the fragments that the result replaces are as they were, and covered alike."""
+    numbers = _sources(result)
+    if any(
+        number not in current or current[number].identity != work.identities.get(number)
+        for number in numbers
+    ):
+        return False
+    return len({coverage.get(number, frozenset()) for number in numbers}) == 1
+
+
+# --- compaction ------------------------------------------------------------------------------
+#
+# Tasks and results are Lance's own JSON, so that tasks can run in other processes.
+
+
+def _compaction_tasks(
+    pinned: Pinned, groups: Sequence[Sequence[int]], *, target_fragment_rows: int
+) -> tuple[str, ...]:
+    """One task per group of fragment numbers, whatever Lance itself would have planned."""
+    if not groups:
+        return ()
+    with pinned.translated(doing="plan compaction of"):
+        # Lance's own plan tells the full set of options that its tasks carry.
+        drafted: Any = Compaction.plan(
+            pinned.dataset, {"target_rows_per_fragment": target_fragment_rows}
+        )
+        template = json.loads(drafted.json())  # a method that its stub forgets
+    fragments = {one.fragment_id: one.metadata for one in pinned.dataset.get_fragments()}
+    return tuple(
+        json.dumps(
+            {
+                "task": {"fragments": [fragments[number].to_json() for number in group]},
+                "read_version": pinned.entry.version,
+                "options": {**template["options"], "has_eager_remappable_index": True},
+            }
+        )
+        for group in groups
+    )
+
+
+def _sources(result: str) -> tuple[int, ...]:
+    """The numbers of the fragments that a result replaces."""
+    return tuple(int(one["id"]) for one in json.loads(result)["original_fragments"])
+
+
+def on_version(result: str, version: int, *, indexed: bool) -> str:
+    """The same result, to be committed on a version in which its sources are unchanged.
+
+    Where rows moved to is told for the sake of indexes. On a version without any (a writer may have
+    taken away what the first one was built on) Lance would put that aside for later, and refuses.
+    """
+    fitted = {**json.loads(result), "read_version": version}
+    return json.dumps(fitted if indexed else {**fitted, "row_addrs": None})
+
+
+def _run_compaction(pinned: Pinned, task: str) -> str:
+    """Rewrite the fragments of one task into new files; nobody sees them yet."""
+    result = _execute(pinned.dataset, task, pinned.folder)
+    pinned.flusher.flush(_new_files(pinned.folder, result))
+    return result
+
+
+def _run_compaction_at(
+    uri: str, storage_options: Mapping[str, str], version: int, task: str
+) -> str:
+    """The same for an executor that has nothing but the table's address."""
+    with translated(uri, doing="open table"):
+        dataset = pylance.opened(uri, storage_options, version=version)
+    return _execute(dataset, task, uri)
+
+
+def _new_files(folder: str, result: str) -> list[str]:
+    """The data files that a task wrote."""
+    fragments = json.loads(result)["new_fragments"]
+    return [f"{folder}/data/{file['path']}" for one in fragments for file in one["files"]]
+
+
+def _counts(result: str) -> tuple[int, int]:
+    """How many fragments a task took away and how many it made."""
+    metrics = json.loads(result)["metrics"]
+    return int(metrics["fragments_removed"]), int(metrics["fragments_added"])
+
+
+def _execute(dataset: Any, task: str, uri: str) -> str:
+    decode: Any = CompactionTask  # its stub forgets `from_json`
+    with translated(uri, doing="compact table"):
+        result = json.loads(decode.from_json(task).execute(dataset).json())
+    for fragment in result["new_fragments"]:
+        # When a row was made is written into every later version and nobody asks for it; when it
+        # was last changed stays, because that is how differences are found.
+        fragment["created_at_version_meta"] = None
+    for fragment in result["original_fragments"]:
+        # Lance finds them by number, and would copy all else into the new version for ever.
+        fragment.update(dict.fromkeys(_ROW_NOTES & fragment.keys()))
+    return json.dumps(result)

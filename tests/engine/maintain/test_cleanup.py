@@ -1,0 +1,385 @@
+"""Cleanup: the past goes, and nothing that anybody may still ask for goes with it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from maintain_world import WRITES, add, age, make, names, reopened, stats
+
+from inside import core_of, store_of, table_of
+from omnigraph import Graph, OpenMode
+from omnigraph.errors import InputError, NotFoundError, StorageUnavailableError
+from omnigraph.model.ports import World
+from omnigraph.model.steps import Step
+
+PEOPLE = ("ada", "bob", "cyd", "dan", "eve", "fay")
+
+
+class Stop(BaseException):
+    """The process is gone."""
+
+
+class StopAt:
+    def __init__(self, step, nth):
+        self._step, self._left = step, nth
+
+    def reach(self, step):
+        if step is self._step:
+            self._left -= 1
+            if self._left == 0:
+                raise Stop
+
+
+class Later:
+    """A clock that runs ahead."""
+
+    def __init__(self, **ahead):
+        self._ahead_us = timedelta(**ahead) // timedelta(microseconds=1)
+
+    def now_us(self):
+        return time.time_ns() // 1000 + self._ahead_us
+
+
+@pytest.fixture
+def graph(tmp_path):
+    with make(tmp_path / "g.omni") as graph:
+        add(graph, *PEOPLE)
+        yield graph
+
+
+def readable(graph, branch="main"):
+    """How many of the branch's snapshots can be read, newest first."""
+    found = 0
+    for commit in graph.commits(branch):
+        try:
+            names(graph, snapshot=commit.graph_commit_id)
+        except NotFoundError:
+            break
+        found += 1
+    return found
+
+
+def table_versions(graph, key="node:Person"):
+    entry = graph.snapshot().entries[key]
+    return store_of(graph).tables.versions(entry.location, entry.branch)
+
+
+@pytest.mark.parametrize(
+    ("policy", "kept"),
+    [
+        ({"keep_versions": 1}, 1),
+        ({"keep_versions": 3}, 3),
+        ({"keep_versions": 100}, 7),
+        ({"older_than": timedelta(0)}, 1),
+        ({"older_than": 0}, 1),
+        ({"older_than": timedelta(hours=1)}, 7),
+        ({"keep_versions": 2, "older_than": timedelta(hours=1)}, 7),
+        ({"keep_versions": 2, "older_than": timedelta(0)}, 2),
+    ],
+    ids=str,
+)
+def test_a_snapshot_goes_only_if_every_bound_lets_it_go(graph, policy, kept):
+    content, history = sorted(graph.export()), graph.commits()
+    report = graph.cleanup(**policy)
+    with reopened(graph) as fresh:
+        assert readable(fresh) == kept
+        assert sorted(fresh.export()) == content
+        assert fresh.commits() == history, "the history is never shortened"
+    assert stats(report, "node:Person").old_versions_removed == 7 - kept
+    assert report.manifest.old_versions_removed == 7 - kept
+    assert len(table_versions(graph)) == kept
+
+
+def test_a_collected_snapshot_is_a_typed_error(graph):
+    old = graph.commits()[3].graph_commit_id
+    graph.cleanup(keep_versions=1)
+    with pytest.raises(NotFoundError):
+        names(graph, snapshot=old)
+
+
+def test_a_preview_touches_nothing_and_tells_the_truth(graph):
+    told = graph.cleanup(keep_versions=2, preview=True)
+    assert readable(graph) == 7
+    done = graph.cleanup(keep_versions=2)
+    assert [one.to_json() for one in told.datasets] == [one.to_json() for one in done.datasets]
+    assert told.bytes_removed == done.bytes_removed > 0
+
+
+def test_a_read_only_handle_may_preview_but_not_collect(graph):
+    with Graph.open(graph.uri, mode=OpenMode.READ_ONLY) as reader:
+        assert reader.cleanup(keep_versions=1, preview=True).preview
+        with pytest.raises(InputError):
+            reader.cleanup(keep_versions=1)
+
+
+def test_a_second_run_finds_nothing(graph):
+    graph.cleanup(keep_versions=1)
+    assert graph.cleanup(keep_versions=1).bytes_removed == 0
+
+
+def test_writes_and_reads_go_on_afterwards(graph):
+    warm = reopened(graph)
+    assert names(warm) == list(PEOPLE)
+    add(graph, "gus")
+    graph.optimize()
+    graph.cleanup(keep_versions=1, grace=0)
+    assert names(warm) == [*PEOPLE, "gus"]
+    add(warm, "hal")
+    warm.mutate(WRITES, "age", params={"name": "ada", "age": 3})
+    assert age(graph, "ada") == 3
+
+
+@pytest.mark.parametrize("policy", [{}, {"keep_versions": 0}, {"older_than": -1}])
+def test_a_policy_that_makes_no_sense_is_refused(graph, policy):
+    with pytest.raises(InputError):
+        graph.cleanup(**policy)
+
+
+def test_few_versions_are_warned_about(graph):
+    assert graph.cleanup(keep_versions=2, preview=True).warnings
+    assert not graph.cleanup(keep_versions=3, preview=True).warnings
+
+
+# --- what branches need ---
+
+
+def test_branches_keep_what_they_show_and_inherit(graph):
+    graph.create_branch("own")
+    add(graph, "owen", branch="own")
+    graph.create_branch("lazy")
+    for name in ("gus", "hal", "ivy"):
+        add(graph, name)
+    graph.optimize()
+    graph.cleanup(keep_versions=1)
+    with reopened(graph) as fresh:
+        assert names(fresh, branch="own") == sorted([*PEOPLE, "owen"])
+        assert names(fresh, branch="lazy") == list(PEOPLE)
+        add(fresh, "lea", branch="lazy")
+        assert names(fresh, branch="lazy") == sorted([*PEOPLE, "lea"])
+
+
+def test_branches_can_still_be_merged(graph):
+    graph.create_branch("side")
+    add(graph, "sid", branch="side")
+    add(graph, "gus")
+    graph.cleanup(keep_versions=1)
+    assert graph.merge("side").outcome == "merged"
+    add(graph, "sue", branch="side")
+    add(graph, "hal")
+    graph.cleanup(keep_versions=1)
+    assert graph.merge("side").outcome == "merged"
+    assert names(graph) == sorted([*PEOPLE, "sid", "gus", "sue", "hal"])
+
+
+def test_a_branch_keeps_its_own_last_snapshots(graph):
+    graph.create_branch("side")
+    add(graph, "u1", "u2", "u3", branch="side")
+    before = graph.commits("side")
+    graph.cleanup(keep_versions=2)
+    for commit in before[:2]:
+        names(graph, snapshot=commit.graph_commit_id)
+    with pytest.raises(NotFoundError):
+        names(graph, snapshot=before[2].graph_commit_id)
+
+
+# --- orphans ---
+
+
+def lines(graph, key="node:Person"):
+    return set(store_of(graph).tables.lines(graph.snapshot().entries[key].location))
+
+
+def test_a_line_of_a_branch_that_is_gone_is_reclaimed(graph):
+    location = graph.snapshot().entries["node:Person"].location
+    tables, head = store_of(graph).tables, graph.snapshot().entries["node:Person"].version
+    tables.fork(location, source_branch=None, version=head, branch_id="01GONE")
+    tables.fork(location, source_branch="01GONE", version=head, branch_id="01GONECHILD")
+    report = graph.cleanup(keep_versions=100)
+    assert set(report.reclaimed) == {("node:Person", "01GONE"), ("node:Person", "01GONECHILD")}
+    assert lines(graph) == set()
+    assert graph.cleanup(keep_versions=100).reclaimed == ()
+
+
+def test_a_line_that_its_live_branch_does_not_use_is_reclaimed(graph):
+    branch = graph.create_branch("side")
+    entry = graph.snapshot().entries["node:Person"]
+    store_of(graph).tables.fork(
+        entry.location, source_branch=None, version=entry.version, branch_id=branch.id
+    )
+    add_city = '{"type":"City","data":{"name":"Ulm"}}'
+    graph.load(add_city, mode="append", branch="side")
+    report = graph.cleanup(keep_versions=100)
+    assert report.reclaimed == (("node:Person", branch.id),)
+    assert lines(graph, "node:City") == {branch.id}
+    assert names(graph, branch="side") == list(PEOPLE)
+
+
+def test_a_line_that_a_writer_may_come_back_to_stays_while_others_are_there(graph):
+    branch = graph.create_branch("side")
+    entry = graph.snapshot().entries["node:Person"]
+    store_of(graph).tables.fork(
+        entry.location, source_branch=None, version=entry.version, branch_id=branch.id
+    )
+    with reopened(graph):
+        assert graph.cleanup(keep_versions=100).reclaimed == ()
+    with Graph.open(graph.uri, world=World(clock=Later(days=8))) as later:
+        assert later.cleanup(keep_versions=100).reclaimed == (("node:Person", branch.id),)
+
+
+def test_a_manifest_line_without_a_reference_is_reclaimed(graph):
+    manifests = store_of(graph).manifests
+    manifests.datasets.fork(manifests.fresh(None).opened, "01HALFMADE")
+    report = graph.cleanup(keep_versions=100)
+    assert report.reclaimed == (("__manifest", "01HALFMADE"),)
+    assert "01HALFMADE" not in manifests.datasets.branch_ids()
+
+
+def test_a_deleted_branch_leaves_no_line_of_any_life(graph):
+    for name in ("sid", "sue"):
+        graph.create_branch(name)
+        add(graph, name, branch=name)
+        graph.delete_branch(name)
+    assert lines(graph) == set()
+    graph.cleanup(keep_versions=1)
+    assert names(graph) == list(PEOPLE)
+
+
+def test_the_table_of_a_dropped_type_goes_with_its_last_snapshot(graph):
+    location = graph.snapshot().entries["node:City"].location
+    kept = graph.schema_source().replace("node City { name: String @key }\n", "")
+    graph.apply_schema(kept, allow_data_loss=True)
+    graph.cleanup(keep_versions=1)
+    assert not (Path(graph.uri) / location / "_versions").exists()
+    assert names(graph) == list(PEOPLE)
+
+
+# --- others at work ---
+
+
+def test_a_former_head_stays_for_its_readers_while_others_have_the_graph_open(graph):
+    with reopened(graph) as other:
+        graph.cleanup(keep_versions=1)
+        assert readable(other) == 7
+    with Graph.open(graph.uri, world=World(clock=Later(minutes=2))) as later, reopened(graph):
+        later.cleanup(keep_versions=1)
+        assert readable(later) == 1
+
+
+def test_another_thread_at_work_counts_as_another(graph):
+    thread = threading.Thread(target=names, args=(graph,))
+    thread.start()
+    thread.join()
+    graph.cleanup(keep_versions=1)
+    assert len(table_versions(graph)) == 7
+    graph.cleanup(keep_versions=1, grace=0)
+    assert len(table_versions(graph)) == 1
+
+
+def test_what_an_unfinished_write_would_go_back_to_is_kept(graph):
+    table = table_of(graph, "node:Person")
+    head = table.version
+    store_of(graph).tables.apply(table.stage_delete_ids(["ada"]))
+    graph.cleanup(keep_versions=1)
+    assert table_versions(graph) == (head, head + 1)
+
+
+def test_an_unreadable_sidecar_does_not_stop_it(graph):
+    before = graph.snapshot()
+    store_of(graph).objects.put("__recovery/01ARZ3NDEKTSV4RRFFQ69G5FAV.json", b"not json")
+    report = graph.cleanup(keep_versions=1)
+    assert report.old_versions_removed
+    assert readable(graph) == 1
+    assert graph.snapshot() == before
+
+
+def test_one_table_that_fails_does_not_stop_the_others(graph, monkeypatch):
+    tables, person = store_of(graph).tables, graph.snapshot().entries["node:Person"].location
+    collect = type(tables).collect
+
+    def failing(self, location, branch, unwanted):
+        if location == person:
+            raise StorageUnavailableError("no", uri=location, reason="injected")
+        return collect(self, location, branch, unwanted)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(tables), "collect", failing)
+        report = graph.cleanup(keep_versions=1)
+    assert stats(report, "node:Person").error == "no"
+    assert stats(report, "edge:Knows").old_versions_removed == 6
+    assert stats(graph.cleanup(keep_versions=1), "node:Person").old_versions_removed == 6
+
+
+def test_abandoned_files_go_when_they_are_old(graph):
+    entry = graph.snapshot().entries["node:Person"]
+    folder = Path(graph.uri) / entry.location / "data"
+    known = set(folder.iterdir())
+    table = table_of(graph, "node:Person")
+    table.stage_append(table.read().slice(0, 1))
+    (left,) = set(folder.iterdir()) - known
+    graph.cleanup(keep_versions=1)
+    assert left.exists()
+    old = time.time() - 8 * 24 * 3600
+    os.utime(left, (old, old))
+    graph.cleanup(keep_versions=1)
+    assert not left.exists()
+    assert names(graph) == list(PEOPLE)
+
+
+STEPS = (
+    Step.CLEANUP_FORK_RECLAIMED,
+    Step.CLEANUP_MANIFEST_PRUNED,
+    Step.CLEANUP_VERSIONS_COLLECTED,
+)
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+@pytest.mark.parametrize("step", STEPS)
+def test_a_killed_cleanup_is_finished_by_the_next(graph, step, nth):
+    tables, entry = store_of(graph).tables, graph.snapshot().entries["node:Person"]
+    graph.create_branch("side")
+    add(graph, "sid", branch="side")
+    for name in ("01GONE", "01GONETOO"):
+        tables.fork(entry.location, source_branch=None, version=entry.version, branch_id=name)
+    world = World(steps=StopAt(step, nth), durability="process")
+    uri = graph.uri
+    graph.close()
+    with Graph.open(uri, world=world) as dying, pytest.raises(Stop):
+        dying.cleanup(keep_versions=2)
+    with Graph.open(uri, durability="process") as fresh:
+        assert names(fresh) == list(PEOPLE)
+        assert names(fresh, branch="side") == sorted([*PEOPLE, "sid"])
+        fresh.cleanup(keep_versions=2)
+        assert readable(fresh) == 2
+        assert lines(fresh) == {core_of(fresh).branch("side").id}
+        assert fresh.cleanup(keep_versions=2).bytes_removed == 0
+        add(fresh, "gus")
+        assert names(fresh) == [*PEOPLE, "gus"]
+
+
+def test_locks_of_deleted_branches_and_drafts_of_killed_writers_go(graph):
+    locks, recovery = Path(graph.uri, "__locks"), Path(graph.uri, "__recovery")
+    for number in range(3):
+        graph.create_branch(f"b{number}")
+        add(graph, "dan", branch=f"b{number}")
+    graph.delete_branch("b0")
+    graph.delete_branch("b1")
+    assert len(list(locks.glob("01*.lock"))) == 3
+    old, young = recovery / ".draft-old", recovery / ".draft-young"
+    for draft in (old, young):
+        draft.write_bytes(b"{")
+    os.utime(old, (0, 0))
+    graph.cleanup(keep_versions=3, preview=True)
+    assert old.exists()
+    graph.cleanup(keep_versions=3)
+    assert not old.exists()
+    assert young.exists(), "somebody may be writing it"
+    assert len(list(locks.glob("01*.lock"))) == 1
+    add(graph, "eve", branch="b2")
+    graph.delete_branch("b2")
+    graph.cleanup(keep_versions=3)
+    assert sorted(path.name for path in locks.iterdir()) == ["main.lock", "present.lock"]

@@ -1,0 +1,287 @@
+"""Optimize: fewer fragments, whole indexes, the same content, and nobody in the way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import lance
+import pytest
+from maintain_world import (
+    WRITES,
+    At,
+    add,
+    age,
+    fragments,
+    make,
+    names,
+    reopened,
+    stats,
+    stepping,
+)
+
+from inside import core_of, store_of, table_of
+from omnigraph import Graph
+from omnigraph.engine.maintain.optimize import Work, optimize
+from omnigraph.errors import ConflictError
+from omnigraph.model.steps import Step
+
+PEOPLE = ("ada", "bob", "cyd", "dan", "eve")
+
+
+@pytest.fixture
+def graph(tmp_path):
+    with make(tmp_path / "g.omni") as graph:
+        add(graph, *PEOPLE)
+        yield graph
+
+
+def indexes(graph, key="node:Person", branch="main"):
+    return table_of(graph, key, branch).indexes()
+
+
+def test_it_folds_and_indexes_all_tables_in_one_commit(graph):
+    before, commits = sorted(graph.export()), len(graph.commits())
+    report = graph.optimize()
+    assert len(graph.commits()) == commits + 1
+    assert report.commit == graph.commits()[0]
+    people = stats(report, "node:Person")
+    assert (people.committed, people.fragments_removed, people.fragments_added) == (True, 5, 1)
+    assert people.published_dataset_version == people.lance_head_version
+    assert fragments(graph) == fragments(graph, "edge:Knows") == 1
+    assert {one.name for one in indexes(graph)} == {
+        "id_btree",
+        "name_btree",
+        "bio_btree",
+        "bio_inverted",
+    }
+    assert {one.name for one in indexes(graph, "edge:Knows")} == {
+        "id_btree",
+        "src_btree",
+        "dst_btree",
+    }
+    assert all(one.rows_unindexed == 0 for one in indexes(graph))
+    assert sorted(graph.export()) == before
+    assert [age(graph, name) for name in PEOPLE] == [1] * 5
+
+
+def test_an_empty_table_is_left_alone(graph):
+    city = stats(graph.optimize(), "node:City")
+    assert (city.committed, city.skipped, city.pending_indexes) == (False, None, ())
+
+
+def test_a_second_run_finds_nothing_and_makes_no_version(graph):
+    graph.optimize()
+    before = graph.snapshot()
+    report = graph.optimize()
+    assert report.commit is None
+    assert not any(one.committed for one in report.datasets)
+    assert graph.snapshot() == before
+
+
+def test_an_index_that_cannot_be_built_is_told_with_its_reason(graph):
+    pending = stats(graph.optimize(), "node:Person").pending_indexes
+    assert [(one.property, one.reason) for one in pending] == [("spot", "no row has a vector yet")]
+    graph.load('{"type":"Person","data":{"name":"vic","spot":[1.0,2.0]}}', mode="merge")
+    report = graph.ensure_indices()
+    assert report.pending_indexes == {}
+    assert "spot_vector" in {one.name for one in indexes(graph)}
+
+
+def test_ensure_indices_folds_nothing(graph):
+    report = graph.ensure_indices()
+    assert stats(report, "node:Person").committed
+    assert fragments(graph) == len(PEOPLE)
+    assert graph.commits()[0].properties["writer_kind"] == "EnsureIndices"
+
+
+def test_deleted_rows_are_worked_off(graph):
+    graph.optimize()
+    graph.mutate(WRITES, "drop", params={"name": "bob"})
+    table = table_of(graph, "node:Person")
+    assert table.fragmentation().deleted == 1
+    graph.optimize()
+    assert table_of(graph, "node:Person").fragmentation().deleted == 0
+    assert names(graph) == ["ada", "cyd", "dan", "eve"]
+
+
+def test_rows_keep_their_identity(graph):
+    def row_ids():
+        table = table_of(graph, "node:Person")
+        rows = table.read(columns=["id"], with_row_id=True).to_pylist()
+        return {row["id"]: row["_rowid"] for row in rows}
+
+    before = row_ids()
+    graph.optimize()
+    assert row_ids() == before
+    since = graph.commits()[1].graph_commit_id
+    assert list(graph.diff(since, "main").changes) == []
+
+
+def test_blobs_survive_folding(tmp_path):
+    schema = "node File { name: String @key  body: Blob? }"
+    with Graph.init(str(tmp_path / "g.omni"), schema, durability="process") as graph:
+        for name in "abc":
+            body = "base64:" + {"a": "QUFB", "b": "QkJC", "c": "Q0ND"}[name]
+            line = f'{{"type":"File","data":{{"name":"{name}","body":"{body}"}}}}'
+            graph.load(line, mode="append")
+        before = sorted(graph.export())
+        assert stats(graph.optimize(), "node:File").fragments_added == 1
+        assert sorted(graph.export()) == before
+        reader = graph.read_blob("node", "File", "b", "body")
+        assert bytes(reader.read_range(0, reader.size)) == b"BBB"
+
+
+# --- side by side with others ---
+
+
+def test_a_write_that_lands_meanwhile_is_kept_and_the_folding_too(graph):
+    other = reopened(graph)
+    worker = stepping(graph, At(Step.WRITE_STAGED, lambda: add(other, "fay")))
+    report = worker.optimize()
+    assert stats(report, "node:Person").fragments_removed == 5
+    assert names(reopened(graph)) == sorted([*PEOPLE, "fay"])
+    assert fragments(reopened(graph)) == 2
+
+
+def test_a_fragment_that_changed_meanwhile_is_left_out(graph):
+    other = reopened(graph)
+
+    def change():
+        other.mutate(WRITES, "age", params={"name": "ada", "age": 7})
+
+    report = stepping(graph, At(Step.WRITE_STAGED, change)).optimize()
+    assert stats(report, "node:Person").fragments_removed == 0
+    table = table_of(reopened(graph), "node:Person")
+    stored = set((Path(graph.uri) / table.entry.location / "data").iterdir())
+    assert len(stored) == len(PEOPLE) + 1, "what did not fit is gone"
+    assert age(reopened(graph), "ada") == 7
+    reopened(graph).optimize()
+    assert [age(reopened(graph), name) for name in PEOPLE] == [7, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("write", ["drop", "age"])
+def test_the_first_index_comes_although_rows_go_and_change_all_the_time(tmp_path, write):
+    people = [f"p{number:02}" for number in range(20)]
+    with make(tmp_path / "g.omni", maintenance=None) as graph:
+        add(graph, *people)
+        params = {"name": people[-1]} | ({"age": 7} if write == "age" else {})
+        other = reopened(graph)
+        step = At(Step.WRITE_STAGED, lambda: other.mutate(WRITES, write, params=params))
+        worker = core_of(stepping(graph, step))
+        report = optimize(worker, "main", Work(depth="tail"))
+        assert stats(report, "node:Person").committed
+        now = reopened(graph)
+        assert {one.name for one in indexes(now)} >= {"id_btree", "name_btree"}
+        assert fragments(now) < len(people)
+        assert not now.recoveries()
+        left = [7] if write == "age" else [None]
+        assert [age(now, name) for name in people] == [1] * 19 + left
+        assert stats(now.optimize(), "node:Person").committed
+        assert [age(now, name) for name in people] == [1] * 19 + left
+
+
+def test_a_refused_folding_leaves_nothing_behind(graph, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError("Not supported: not by this build")
+
+    def files():
+        tables = (Path(graph.uri) / folder for folder in ("nodes", "edges"))
+        return {path for folder in tables for path in folder.rglob("*") if path.is_file()}
+
+    graph.ensure_indices()
+    before, commits = files(), graph.commits()
+    monkeypatch.setattr("omnigraph.storage.table.land.Compaction.commit", refuse)
+    with pytest.raises(ConflictError, match="refused"):
+        graph.optimize()
+    assert graph.commits() == commits
+    assert not graph.pending_recoveries()
+    assert files() == before
+    monkeypatch.undo()
+    assert stats(graph.optimize(), "node:Person").fragments_removed == 5
+
+
+def test_a_strict_write_goes_on_when_only_maintenance_came_between(graph):
+    other = reopened(graph)
+    writer = stepping(graph, At(Step.WRITE_STAGED, lambda: other.optimize()))
+    writer.mutate(WRITES, "age", params={"name": "bob", "age": 9})
+    assert age(reopened(graph), "bob") == 9
+    assert names(reopened(graph)) == list(PEOPLE)
+
+
+def test_two_that_do_the_same_do_it_once(graph):
+    other = reopened(graph)
+    worker = stepping(graph, At(Step.WRITE_STAGED, lambda: other.optimize()))
+    assert worker.optimize().commit is None
+    assert fragments(reopened(graph)) == 1
+
+
+# --- branches ---
+
+
+def test_a_branch_folds_its_own_tables_and_leaves_inherited_ones(graph):
+    graph.create_branch("side")
+    graph.load('{"type":"Person","data":{"name":"fay"}}', mode="append", branch="side")
+    report = graph.optimize("side")
+    assert stats(report, "node:Person").committed
+    assert stats(report, "edge:Knows").skipped == "inherited_from_parent"
+    assert fragments(graph, branch="side") == 1
+    assert fragments(graph) == len(PEOPLE)
+    assert names(graph, branch="side") == sorted([*PEOPLE, "fay"])
+    assert graph.merge("side").outcome == "fast_forward"
+    assert names(graph) == sorted([*PEOPLE, "fay"])
+
+
+# --- what stands in the way ---
+
+
+def test_drift_is_skipped_and_told(graph):
+    drift(graph)
+    person = stats(graph.optimize(), "node:Person")
+    assert person.skipped == "drift_needs_repair"
+    assert person.lance_head_version == person.published_dataset_version + 1
+    assert stats(graph.optimize(), "edge:Knows").skipped is None
+
+
+def drift(graph):
+    table = table_of(graph, "node:Person")
+    store_of(graph).tables.apply(table.stage_delete_ids(["ada"]))
+
+
+def test_a_sidecar_that_cannot_be_settled_refuses_it(graph):
+    store_of(graph).objects.put("__recovery/01ARZ3NDEKTSV4RRFFQ69G5FAV.json", b"not json")
+    with pytest.raises(ConflictError, match="clean recovery state"):
+        graph.optimize()
+
+
+@pytest.mark.parametrize("damage", ["zeros", "gone"])
+def test_a_damaged_index_costs_no_answer_and_is_mended(graph, damage):
+    graph.optimize()
+    place = Path(graph.uri) / graph.snapshot().entries["node:Person"].dataset_path / "_indices"
+    for file in place.rglob("*.lance"):
+        file.write_bytes(b"\0" * file.stat().st_size) if damage == "zeros" else file.unlink()
+    with reopened(graph) as fresh:
+        assert age(fresh, "cyd") == 1
+        fresh.mutate(WRITES, "age", params={"name": "cyd", "age": 5})
+        assert stats(fresh.optimize(), "node:Person").committed
+    with reopened(graph) as healed:
+        assert age(healed, "cyd") == 5
+        table = table_of(healed, "node:Person")
+        found = table._pinned.dataset.scanner(filter="id = 'cyd'", use_scalar_index=True)
+        assert found.to_table().num_rows == 1
+
+
+def test_a_mutation_that_is_prepared_again_leaves_no_rows_of_the_first_time(graph):
+    with reopened(graph) as other:
+        stepping(graph, At(Step.WRITE_STAGED, other.optimize)).mutate(
+            WRITES, "add", params={"name": "fay"}
+        )
+    assert names(graph) == [*PEOPLE, "fay"]
+    entry = graph.snapshot("main").entries["node:Person"]
+    stored = {path.name for path in (Path(graph.uri) / entry.location / "data").iterdir()}
+    known = {
+        file.path
+        for version in store_of(graph).tables.versions(entry.location, None)
+        for one in lance.dataset(f"{graph.uri}/{entry.location}", version=version).get_fragments()
+        for file in one.metadata.files
+    }
+    assert stored == known

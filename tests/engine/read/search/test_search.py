@@ -1,0 +1,266 @@
+"""Search through queries: what is found, how it is ranked, and that indexes change nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from inside import core_of
+from omnigraph import Graph
+from omnigraph.engine.read.memory import frame
+from omnigraph.errors import EmbeddingModelMismatchError, InputError
+from omnigraph.model.changeset import WriterKind
+from omnigraph.storage.commit.prepared import Intent, Prepared
+from omnigraph.storage.table.index import IndexSpec
+
+SCHEMA = """
+node Doc {
+  slug: String @key
+  title: String? @index
+  body: String @index
+  lang: enum(en, de)? @index
+  vec: Vector(2)? @index
+}
+node Author { name: String @key }
+edge Wrote: Author -> Doc
+"""
+DOCS = [
+    ("a", "Graph databases", "graphs store nodes and edges", "en", [1.0, 0.0]),
+    ("b", "Databases of graphs", "a table stores rows", "en", [0.0, 1.0]),
+    ("c", None, "edges and nodes make graphs of graphs", "de", [1.0, 1.0]),
+    ("d", "Cooking", "the soup needs salt", "en", None),
+    ("e", "Cooking", "the soup needs salt", None, [-1.0, 0.0]),
+]
+QUERIES = """
+query search($q: String) { match { $d: Doc  search($d.title, $q) } return { $d.slug } }
+query not_search($q: String) { match { $d: Doc  not search($d.title, $q) } return { $d.slug } }
+query fuzzy($q: String) { match { $d: Doc  fuzzy($d.title, $q, 1) } return { $d.slug } }
+query fuzzy_default($q: String) { match { $d: Doc  fuzzy($d.body, $q) } return { $d.slug } }
+query phrase($q: String) { match { $d: Doc  match_text($d.body, $q) } return { $d.slug } }
+query bm25($q: String) {
+  match { $d: Doc }
+  return { $d.slug, bm25($d.body, $q) as score } order { bm25($d.body, $q) } limit 9
+}
+query by_alias($q: String) {
+  match { $d: Doc } return { $d.slug, bm25($d.body, $q) as score } order { score desc }
+}
+query unordered($q: String) { match { $d: Doc } return { $d.slug, bm25($d.body, $q) as score } }
+query near($v: Vector(2)) {
+  match { $d: Doc }
+  return { $d.slug, nearest($d.vec, $v) as far } order { nearest($d.vec, $v) } limit 9
+}
+query near_in($v: Vector(2)) {
+  match { $d: Doc { lang: "en" } } return { $d.slug } order { nearest($d.vec, $v) } limit 1
+}
+query near_walk($v: Vector(2), $n: String) {
+  match { $a: Author { name: $n }  $a wrote $d }
+  return { $d.slug } order { nearest($d.vec, $v) } limit 1
+}
+query near_text() {
+  match { $d: Doc } return { $d.slug } order { nearest($d.vec, "some text") } limit 2
+}
+query fused($v: Vector(2), $q: String) {
+  match { $d: Doc } return { $d.slug, rrf(nearest($d.vec, $v), bm25($d.body, $q)) as score }
+  order { rrf(nearest($d.vec, $v), bm25($d.body, $q)) } limit 2
+}
+query fused_k($v: Vector(2), $q: String) {
+  match { $d: Doc } return { $d.slug, rrf(nearest($d.vec, $v), bm25($d.body, $q), 1) as score }
+  order { score desc } limit 9
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    made = Graph.init(str(tmp_path_factory.mktemp("search") / "g.omni"), SCHEMA)
+    made.load("\n".join(lines(DOCS)), mode="overwrite")
+    yield made
+    made.close()
+
+
+def lines(docs):
+    for slug, title, body, lang, vec in docs:
+        data = {"slug": slug, "title": title, "body": body, "lang": lang, "vec": vec}
+        yield json.dumps({"type": "Doc", "data": data})
+    yield json.dumps({"type": "Author", "data": {"name": "ann"}})
+    for slug in ("b", "e"):
+        yield json.dumps({"edge": "Wrote", "from": "ann", "to": slug})
+
+
+def slugs(graph, name, **params):
+    return [row["d.slug"] for row in graph.query(QUERIES, name, params=params).to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("name", "query", "found"),
+    [
+        ("search", "graph", ["a"]),
+        ("search", "GRAPHS cooking", ["b", "d", "e"]),
+        ("search", "nothing", []),
+        ("not_search", "cooking", ["a", "b"]),  # a missing title is neither
+        ("fuzzy", "graph", ["a", "b"]),
+        ("fuzzy", "grap", ["a"]),
+        ("fuzzy", "coking", ["d", "e"]),
+        ("fuzzy_default", "grahps", ["a", "c"]),
+        ("phrase", "nodes and edges", ["a"]),
+        ("phrase", "Edges and NODES", ["c"]),
+        ("phrase", "edges nodes", []),
+    ],
+)
+def test_text_predicates_find(graph, name, query, found):
+    assert sorted(slugs(graph, name, q=query)) == found
+
+
+def test_relevance_orders_best_first_and_leaves_out_what_does_not_match(graph):
+    rows = graph.query(QUERIES, "bm25", params={"q": "graphs"}).to_pylist()
+    assert [row["d.slug"] for row in rows] == ["c", "a"]
+    assert rows[0]["score"] > rows[1]["score"] > 0
+
+
+def test_equal_scores_are_ordered_by_id(graph):
+    assert slugs(graph, "bm25", q="soup") == ["d", "e"]
+
+
+def test_a_score_can_be_ordered_by_its_alias_and_is_null_without_a_match(graph):
+    rows = graph.query(QUERIES, "by_alias", params={"q": "graphs"}).to_pylist()
+    assert [row["d.slug"] for row in rows] == ["c", "a"]
+    rows = graph.query(QUERIES, "unordered", params={"q": "graphs"}).to_pylist()
+    assert {row["d.slug"] for row in rows if row["score"] is None} == {"b", "d", "e"}
+
+
+def test_vectors_are_compared_by_cosine_distance(graph):
+    rows = graph.query(QUERIES, "near", params={"v": [5.0, 0.0]}).to_pylist()
+    assert [row["d.slug"] for row in rows] == ["a", "c", "b", "e"]
+    expected = [0.0, 1 - math.sqrt(0.5), 1.0, 2.0]
+    assert [row["far"] for row in rows] == pytest.approx(expected, abs=1e-7)
+
+
+def test_vectors_too_big_to_keep_are_scanned_with_the_same_answers(graph, monkeypatch):
+    asked = {"v": [0.3, -0.2]}
+    expected = graph.query(QUERIES, "near", params=asked).to_pylist()
+    monkeypatch.setattr(frame, "COLUMN_BYTES_MAX", 0)
+    monkeypatch.setattr(frame, "SMALL_TABLE_ROWS", -1)
+    with Graph.open(graph.uri) as other:
+        assert other.query(QUERIES, "near", params=asked).to_pylist() == expected
+
+
+def test_filters_and_walks_restrict_before_ranking(graph):
+    assert slugs(graph, "near_in", v=[1.0, 1.0]) == ["a"]
+    assert slugs(graph, "near_walk", v=[1.0, 0.0], n="ann") == ["b"]
+
+
+def test_fusion_sums_reciprocal_ranks_over_all_rows_whatever_the_limit(graph):
+    rows = graph.query(QUERIES, "fused", params={"v": [1.0, 0.0], "q": "graphs"}).to_pylist()
+    # By vector a, c, b, e; by text c, a: ranks from 0.
+    both = 1 / 61 + 1 / 62
+    assert [(row["d.slug"], row["score"]) for row in rows] == [
+        ("a", pytest.approx(both)),
+        ("c", pytest.approx(both)),
+    ]
+    rows = graph.query(QUERIES, "fused_k", params={"v": [1.0, 0.0], "q": "soup"}).to_pylist()
+    scores = {row["d.slug"]: row["score"] for row in rows}
+    assert scores["e"] == pytest.approx(1 / 5 + 1 / 3)
+    assert scores["d"] == pytest.approx(1 / 2)
+    assert scores["a"] == pytest.approx(1 / 2)
+
+
+def test_a_text_query_is_embedded_first(graph, monkeypatch):
+    monkeypatch.setenv("OMNIGRAPH_EMBEDDINGS_MOCK", "1")
+    assert len(slugs(graph, "near_text")) == 2
+    monkeypatch.setenv("OMNIGRAPH_EMBEDDINGS_MOCK", "")
+    for name in ("OPENROUTER_API_KEY", "OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(InputError, match="API key"):
+        slugs(graph, "near_text")
+
+
+def test_another_model_than_the_declared_one_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("OMNIGRAPH_EMBEDDINGS_MOCK", "1")
+    monkeypatch.setenv("OMNIGRAPH_EMBED_MODEL", "theirs")
+    schema = 'node Doc { slug: String @key  t: String  vec: Vector(2)? @embed("t", model="ours") }'
+    with Graph.init(str(tmp_path / "g.omni"), schema) as graph:
+        query = (
+            'query q() { match { $d: Doc } return { $d } order { nearest($d.vec, "x") } limit 1 }'
+        )
+        graph.load('{"type": "Doc", "data": {"slug": "a", "t": "t", "vec": [1, 0]}}', mode="append")
+        with pytest.raises(EmbeddingModelMismatchError, match="ours"):
+            graph.query(query)
+
+
+ASKED = [
+    ("search", {"q": "graph databases"}),
+    ("fuzzy", {"q": "graph"}),
+    ("phrase", {"q": "nodes and edges"}),
+    ("bm25", {"q": "graphs and soup"}),
+    ("near", {"v": [1.0, 0.5]}),
+    ("fused", {"v": [1.0, 0.5], "q": "graphs"}),
+]
+
+
+INDEXES = (
+    IndexSpec(name="title_idx", column="title", kind="inverted"),
+    IndexSpec(name="body_idx", column="body", kind="inverted"),
+    IndexSpec(name="lang_idx", column="lang", kind="btree"),
+    IndexSpec(name="vec_idx", column="vec", kind="vector"),
+)
+
+
+def build_indexes(graph):
+    """Storage indexes over what is there now, as one commit."""
+    core = core_of(graph)
+
+    def prepare(context):
+        table = context.writable("node:Doc")
+        plan = table.plan_upkeep(INDEXES, compact=False)
+        done = table.finish_upkeep(plan, [table.run_upkeep_task(task) for task in plan.tasks])
+        staged = table.stage_upkeep(done)
+        assert staged is not None
+        return Prepared(staged=(staged.write,)), None
+
+    core.write(Intent(branch=core.branch("main"), kind=WriterKind.ENSURE_INDICES), prepare)
+
+
+def test_no_partial_and_full_indexes_give_the_same_answers(tmp_path):
+    def answers(graph):
+        return [graph.query(QUERIES, name, params=params).to_pylist() for name, params in ASKED]
+
+    def docs(some):
+        return "\n".join(line for line in lines(some) if '"Doc"' in line)
+
+    with Graph.init(str(tmp_path / "plain.omni"), SCHEMA) as plain:
+        plain.load("\n".join(lines(DOCS)), mode="overwrite")
+        expected = answers(plain)
+    with Graph.init(str(tmp_path / "indexed.omni"), SCHEMA) as indexed:
+        indexed.load(docs(DOCS[:3]), mode="append")
+        build_indexes(indexed)
+        indexed.load(docs(DOCS[3:]), mode="append")
+        assert answers(indexed) == expected  # the indexes cover three of five
+        build_indexes(indexed)
+        assert answers(indexed) == expected
+    with Graph.open(str(tmp_path / "indexed.omni")) as again:
+        assert answers(again) == expected
+
+
+def test_relevance_counts_only_entities_that_have_a_text(tmp_path):
+    query = 'query q() { match { $d: Doc } return { $d.k } order { bm25($d.t, "graph") } limit 2 }'
+    docs = {"short": "graph store", "long": "graph " * 6 + "word " * 30}
+    silent = {f"n{i:04d}": None for i in range(1000)}
+
+    def load(graph, texts):
+        records = ({"type": "Doc", "data": {"k": k, "t": t}} for k, t in texts.items())
+        graph.load("\n".join(map(json.dumps, records)), mode="merge")
+
+    with Graph.init(
+        str(tmp_path / "g.omni"), "node Doc { k: String @key  t: String? }", durability="process"
+    ) as graph:
+        orders = []
+        # Alone, beside nulls, beside texts that came and went again; on one warm handle.
+        for texts in (docs, silent, {k: f"word {k}" for k in silent}, silent):
+            load(graph, texts)
+            orders.append([row["d.k"] for row in graph.query(query).to_pylist()])
+        with Graph.open(str(tmp_path / "g.omni")) as fresh:
+            orders.append([row["d.k"] for row in fresh.query(query).to_pylist()])
+    full = ["short", "long"]
+    assert orders == [full[::-1], full[::-1], full, full[::-1], full[::-1]]
