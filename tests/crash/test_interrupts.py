@@ -28,6 +28,12 @@ from omnigraph.storage.commit.outcome import outcome_told
 from omnigraph.storage.objects.lease import Leases
 from omnigraph.storage.objects.root import Root, open_store
 
+# An interrupt may fall between the opening of a folder and the `with` that would close it, or into
+# a finalizer: Python then warns of what it cleans up itself, and no code of ours could do so sooner.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 TABLES = 12
 # The everyday run is small; `OMNIGRAPH_TEST_INTERRUPTS=200` is the one that proves something.
 INTERRUPTS = int(os.environ.get("OMNIGRAPH_TEST_INTERRUPTS", "15"))
