@@ -29,7 +29,7 @@ from omnigraph.storage.objects.lease import Leases
 from omnigraph.storage.objects.root import Root, open_store
 
 # An interrupt may fall between the opening of a folder and the `with` that would close it, or into
-# a finalizer: Python then warns of what it cleans up itself, and no code of ours could do so sooner.
+# a finalizer: Python then warns of what it cleans up itself, and nothing of ours could do so.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
