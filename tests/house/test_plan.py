@@ -11,7 +11,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 MOST = {
     "files": 235,
     "lines": 52_000,
-    "lines of the largest file": 606,
+    "lines of the largest file": 600,
     "files in the fullest folder": 25,
     "modules with one importer": 51,
     "public classes and functions": 1_270,

@@ -1,10 +1,16 @@
-"""Structs with manners: one is its own JSON, one keeps fields out of `==` or out of its `repr`."""
+"""Shapes of values: one is its own JSON, one keeps fields out of `==` or `repr`, one forgets."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class JsonStruct(msgspec.Struct, frozen=True):
@@ -48,3 +54,30 @@ class HidingStruct(msgspec.Struct, frozen=True):
             if name not in self.UNSHOWN
         )
         return f"{type(self).__name__}({', '.join(shown)})"
+
+
+class Recent(Generic[K, V]):
+    """The values used last, a bounded number of them. Safe to share between threads."""
+
+    def __init__(self, values_max: int) -> None:
+        self._max = values_max
+        self._values: OrderedDict[K, V] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: K) -> V | None:
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+            return self._values.get(key)
+
+    def put(self, key: K, value: V) -> None:
+        with self._lock:
+            self._values[key] = value
+            while len(self._values) > self._max:
+                self._values.popitem(last=False)
+
+    def drop(self, unwanted: Callable[[K], bool]) -> None:
+        """Keep none of the values with such a key."""
+        with self._lock:
+            for key in [key for key in self._values if unwanted(key)]:
+                del self._values[key]

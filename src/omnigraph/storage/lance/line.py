@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Collection
 from datetime import datetime
 from glob import escape, glob
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -29,6 +27,7 @@ from omnigraph.errors import (
 from omnigraph.model.graph import Pin, TableEntry
 from omnigraph.model.limits import TABLE_HANDLES_MAX
 from omnigraph.model.ports import ObjectStore, World
+from omnigraph.model.structs import Recent
 from omnigraph.storage.lance import pylance
 from omnigraph.storage.lance.files import (
     blamed,
@@ -56,9 +55,6 @@ from omnigraph.storage.objects.root import Root, open_store
 
 logger = logging.getLogger(__name__)
 
-K = TypeVar("K")
-V = TypeVar("V")
-
 _PARTS: Final = ("_versions", "_transactions", "_deletions", "_indices", "data")
 
 
@@ -77,33 +73,6 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int = 0
     data_files: int = 0
     failed_deletes: int = 0
-
-
-class Recent(Generic[K, V]):
-    """The values used last, a bounded number of them. Safe to share between threads."""
-
-    def __init__(self, values_max: int) -> None:
-        self._max = values_max
-        self._values: OrderedDict[K, V] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, key: K) -> V | None:
-        with self._lock:
-            if key in self._values:
-                self._values.move_to_end(key)
-            return self._values.get(key)
-
-    def put(self, key: K, value: V) -> None:
-        with self._lock:
-            self._values[key] = value
-            while len(self._values) > self._max:
-                self._values.popitem(last=False)
-
-    def drop(self, unwanted: Callable[[K], bool]) -> None:
-        """Keep none of the values with such a key."""
-        with self._lock:
-            for key in [key for key in self._values if unwanted(key)]:
-                del self._values[key]
 
 
 class Lines:

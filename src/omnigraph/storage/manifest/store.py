@@ -25,7 +25,7 @@ from omnigraph.model.limits import (
     MANIFEST_SNAPSHOTS_CACHED_MAX,
 )
 from omnigraph.model.ports import ObjectStore, World
-from omnigraph.storage.lance.line import Recent
+from omnigraph.model.structs import Recent
 from omnigraph.storage.layout import MANIFEST, branch_folder
 from omnigraph.storage.manifest.dataset import FIRST_STAMP, ManifestDatasets, Opened
 from omnigraph.storage.manifest.legacy import LegacyGraph, OldSchemas
