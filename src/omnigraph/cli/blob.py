@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from omnigraph.cli.call import Call, CommandGroup, exclusive, verb
+from omnigraph.cli.call import Call, CommandGroup, exclusive, state_options, together, verb
 from omnigraph.cli.output import cell
 from omnigraph.errors import InputError
 
@@ -15,21 +15,13 @@ blob = CommandGroup("blob", help="Read large values.")
 CHUNK_BYTES = 4 * 1024 * 1024
 
 
-def _selector(command: Any) -> Any:
-    for option in reversed(
-        (
-            click.argument("entity", type=click.Choice(["node", "edge"]), metavar="node|edge"),
-            click.argument("type_name", metavar="TYPE"),
-            click.argument("entity_id", metavar="ID"),
-            click.argument("property_name", metavar="PROPERTY"),
-            click.option("--branch", metavar="NAME", help="the branch to read  [default: main]"),
-            click.option(
-                "--snapshot", "--at", metavar="COMMIT|TIME", help="an earlier state to read"
-            ),
-        )
-    ):
-        command = option(command)
-    return command
+_selector = together(
+    click.argument("entity", type=click.Choice(["node", "edge"]), metavar="node|edge"),
+    click.argument("type_name", metavar="TYPE"),
+    click.argument("entity_id", metavar="ID"),
+    click.argument("property_name", metavar="PROPERTY"),
+    state_options,
+)
 
 
 def _range(size: int, offset: int | None, length: int | None) -> tuple[int, int]:

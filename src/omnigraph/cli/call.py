@@ -240,6 +240,21 @@ def _callback(body: Body, *, name: str, capability: Capability, writes: bool) ->
     return run
 
 
+def together(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Several options as one decorator; they are listed in this order."""
+
+    def decorate(command: Any) -> Any:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+state_options = together(
+    click.option("--branch", metavar="NAME", help="the branch to read  [default: main]"),
+    click.option("--snapshot", "--at", metavar="COMMIT|TIME", help="an earlier state to read"),
+)
 branch_option = click.option(
     "--branch", default="main", show_default=True, metavar="NAME", help="the branch meant"
 )

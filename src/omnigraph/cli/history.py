@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from omnigraph.cli.branch import change_counts
-from omnigraph.cli.call import Call, CommandGroup, branch_option, exclusive, verb, write_lines
+from omnigraph.cli.call import (
+    Call,
+    CommandGroup,
+    branch_option,
+    exclusive,
+    together,
+    verb,
+    write_lines,
+)
 from omnigraph.cli.output import cell, json_line
 from omnigraph.model.values import moment_at, moment_text
 
@@ -101,17 +109,26 @@ def show_commit(call: Call, commit_id: str) -> None:
     call.emit(body, human=[f"{name:24} {cell(value) or '-'}" for name, value in shown.items()])
 
 
-def change_filters(command: Any) -> Any:
-    """The three filters that every view of changes takes, each repeatable."""
-    for flag, name, kind, text in (
-        ("--op", "ops", click.Choice(["insert", "update", "delete"]), "only these; repeatable"),
-        ("--type", "types", click.STRING, "only this type; repeatable"),
-        ("--kind", "kinds", click.Choice(["node", "edge"]), "only nodes or edges"),
-    ):
-        metavar = "TYPE" if kind is click.STRING else None
-        option = click.option(flag, name, multiple=True, type=kind, metavar=metavar, help=text)
-        command = option(command)
-    return command
+# The three filters that every view of changes takes, each repeatable.
+change_filters = together(
+    click.option(
+        "--kind",
+        "kinds",
+        multiple=True,
+        type=click.Choice(["node", "edge"]),
+        help="only nodes or edges",
+    ),
+    click.option(
+        "--type", "types", multiple=True, metavar="TYPE", help="only this type; repeatable"
+    ),
+    click.option(
+        "--op",
+        "ops",
+        multiple=True,
+        type=click.Choice(["insert", "update", "delete"]),
+        help="only these; repeatable",
+    ),
+)
 
 
 def given_filters(filters: dict[str, tuple[str, ...]]) -> dict[str, Any]:

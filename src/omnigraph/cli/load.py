@@ -2,40 +2,53 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
+from msgspec.structs import replace
 
 from omnigraph.cli.call import (
     Call,
     exclusive,
     landed_words,
     once_option,
+    read_text,
+    state_options,
+    together,
     unreadable,
     verb,
     write_lines,
 )
 from omnigraph.cli.output import cell
-from omnigraph.cli.spark import (
-    engine_options,
-    export_on_spark,
-    load_on_spark,
-    read_job,
-    spark_session,
-)
+from omnigraph.cli.scope import ScopeFlags
 from omnigraph.errors import InputError
 from omnigraph.model.addresses import PACKED_SUFFIXES, local_path
 from omnigraph.model.changeset import LOAD_MODES
 from omnigraph.model.extras import is_installed
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from omnigraph.pipeline import PipelineReport
+
 # Up to this much NDJSON, starting a JVM costs more than it saves.
 LOCAL_BYTES_MAX = 16 * 1024 * 1024
-NDJSON_SUFFIXES = frozenset({".jsonl", ".ndjson", ".json"})
 TABULAR_SUFFIXES = frozenset({".parquet", ".csv", ".orc"})
+ENGINES = ("auto", "local", "spark")
+engine_options = together(
+    click.option(
+        "--engine",
+        type=click.Choice(ENGINES),
+        default="auto",
+        show_default=True,
+        help="work in this process or on Spark",
+    ),
+    click.option("--spark-master", metavar="MASTER", help="a Spark master, such as local[4]"),
+    click.option("--spark-remote", metavar="URL", help="a Spark Connect server (sc://host:port)"),
+)
 
 
 @verb("load", positional="uri", writes=True)
@@ -194,16 +207,7 @@ def local_lines(paths: tuple[str, ...]) -> Any:
         _size(path)
     if len(paths) == 1 and paths[0] != "-":
         return Path(paths[0])
-    return "\n".join(sys.stdin.read() if path == "-" else _file_text(path) for path in paths)
-
-
-def _file_text(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except UnicodeDecodeError as cause:
-        raise InputError(f"cannot read data file '{path}': it is not UTF-8 text") from cause
-    except OSError as cause:
-        raise unreadable(path, cause, what="data file") from cause
+    return "\n".join(read_text(path, what="data file") for path in paths)
 
 
 def _load_line(result: Any) -> str:
@@ -254,8 +258,7 @@ def ingest(call: Call, *, path: str, branch: str, from_branch: str, mode: str) -
 
 
 @verb("export", positional="uri")
-@click.option("--branch", metavar="NAME", help="the branch to read  [default: main]")
-@click.option("--snapshot", "--at", metavar="COMMIT|TIME", help="an earlier state to read")
+@state_options
 @click.option("--type", "types", multiple=True, metavar="TYPE", help="only this type; repeatable")
 @click.option("--jsonl", is_flag=True, help="NDJSON on stdout, as without it")
 @click.option("--out", "out_path", metavar="PATH", help="a file, or with Spark a folder")
@@ -309,3 +312,59 @@ def export(
     if out_path is not None:
         payload = {"uri": target.uri, "out": out_path, "records": count}
         call.emit(payload, human=f"wrote {count} records to {cell(out_path)}")
+
+
+# --- on Spark -------------------------------------------------------------------------------------
+
+
+def spark_session(master: str | None, remote: str | None) -> SparkSession:
+    """The session of this process, started if there is none."""
+    from omnigraph import pipeline
+
+    if master is not None and remote is not None:
+        raise click.UsageError("the option '--spark-master' cannot be used with '--spark-remote'")
+    return pipeline.session(master=master, remote=remote)
+
+
+def read_job(call: Call, path: str) -> tuple[Call, dict[str, Any]]:
+    """What a job file says, and the call with the file's graph if it names none itself."""
+    import yaml
+
+    try:
+        facts = yaml.safe_load(read_text(path, what="job file"))
+    except yaml.YAMLError as cause:
+        raise InputError(f"job file '{path}' is not valid YAML: {cause}") from cause
+    if not isinstance(facts, dict):
+        raise InputError(f"job file '{path}' must be a mapping")
+    if call.flags == ScopeFlags() and facts.get("graph"):
+        call = replace(call, flags=ScopeFlags(uri=str(facts["graph"])))
+    return call, facts
+
+
+def load_on_spark(
+    call: Call,
+    spark: SparkSession,
+    *,
+    sources: Any,
+    job_path: str | None,
+    options: Mapping[str, Any],
+) -> PipelineReport:
+    """Run one load through the pipeline and return its report."""
+    from omnigraph import pipeline
+
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    if "quarantine" in given:
+        given["on_error"] = "quarantine"
+    given |= {"actor": call.actor, "progress": call.wants_progress}
+    if job_path is not None:
+        return pipeline.load_job(spark, job_path, uri=call.target.uri, **given)
+    return pipeline.load(spark, call.target.uri, sources, **given)
+
+
+def export_on_spark(
+    call: Call, spark: SparkSession, *, out: str, options: Mapping[str, Any]
+) -> PipelineReport:
+    """Run one export through the pipeline and return its report."""
+    from omnigraph import pipeline
+
+    return pipeline.export(spark, call.target.uri, out, progress=call.wants_progress, **options)

@@ -57,11 +57,11 @@ COMMANDS: Mapping[str, Entry] = {
     "repair": Entry("cli.maintain", "repair", DIRECT, "explain and heal drifted tables"),
     "health": Entry("cli.maintain", "health", DIRECT, "how a graph is doing, with advice"),
     "recovery": Entry("cli.maintain", "recovery", DIRECT, "unfinished writes and their end"),
-    "graphs": Entry("cli.profile", "graphs", SERVED, "the graphs of a server"),
+    "graphs": Entry("cli.graph", "graphs", SERVED, "the graphs of a server"),
     "embed": Entry("cli.embed", "embed", LOCAL, "fill the vectors of an NDJSON file"),
     "fmt": Entry("cli.schema", "fmt", LOCAL, "format .pg and .gq files"),
     "demo": Entry("demo.command", "demo", LOCAL, "show everything on a graph of this machine"),
-    "profile": Entry("cli.profile", "profile", LOCAL, "the operator's named scopes"),
+    "profile": Entry("cli.graph", "profile", LOCAL, "the operator's named scopes"),
     "version": Entry("cli.graph", "version", LOCAL, "print the release and format versions"),
 }
 _TITLES = {

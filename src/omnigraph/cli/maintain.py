@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from omnigraph.cli.call import Call, CommandGroup, branch_option, exclusive, verb
+from omnigraph.cli.load import engine_options, spark_session
 from omnigraph.cli.output import TableStyle, cell, table_lines
 from omnigraph.cli.scope import Capability
-from omnigraph.cli.spark import engine_options, spark_session
 from omnigraph.errors import InputError, NotFoundError
 from omnigraph.model.graph import type_words
 from omnigraph.model.limits import MAINTENANCE_CONCURRENCY

@@ -17,30 +17,25 @@ from omnigraph.cli.call import (
     landed_words,
     once_option,
     read_text,
+    state_options,
+    together,
     verb,
 )
 from omnigraph.errors import InputError
 
-
-def source_options(command: Any) -> Any:
-    """The flags that say which query to run, and with which parameters."""
-    for option in reversed(
-        (
-            click.argument("name", required=False),
-            click.option("--query", "query_path", metavar="FILE", help="the .gq file"),
-            click.option("-e", "--query-string", "text", metavar="GQ", help="the query itself"),
-            click.option("--params", "params_text", metavar="JSON", help="parameters, an object"),
-            click.option("--params-file", metavar="FILE", help="parameters from a JSON file"),
-        )
-    ):
-        command = option(command)
-    return command
+# Which query to run, and with which parameters.
+_source_options = together(
+    click.argument("name", required=False),
+    click.option("--query", "query_path", metavar="FILE", help="the .gq file"),
+    click.option("-e", "--query-string", "text", metavar="GQ", help="the query itself"),
+    click.option("--params", "params_text", metavar="JSON", help="parameters, an object"),
+    click.option("--params-file", metavar="FILE", help="parameters from a JSON file"),
+)
 
 
 @verb("query")
-@source_options
-@click.option("--branch", metavar="NAME", help="the branch to read  [default: main]")
-@click.option("--snapshot", "--at", metavar="COMMIT|TIME", help="an earlier state to read")
+@_source_options
+@state_options
 @click.option("--format", "form", type=click.Choice(output.FORMATS), help="how to print the rows")
 @click.option("--explain", is_flag=True, help="print how the query ran instead of its rows")
 def query(
@@ -130,7 +125,7 @@ def table_style(call: Call) -> output.TableStyle:
 
 
 @verb("mutate", writes=True)
-@source_options
+@_source_options
 @branch_option
 @click.option("--if-commit", metavar="COMMIT", help="only if this commit is still the head")
 @once_option
