@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from omnigraph.engine.history.changes import ChangeSet
     from omnigraph.engine.load.inputs.sources import Source
     from omnigraph.engine.load.report import PipelineReport
-    from omnigraph.engine.maintain.auto import MaintenancePolicy
+    from omnigraph.engine.maintain.optimize import MaintenancePolicy
     from omnigraph.engine.merge.conflicts import MergePreview, MergeResult
     from omnigraph.engine.read.blobs import BlobReader
     from omnigraph.engine.read.result import QueryResult
@@ -65,7 +65,7 @@ _HOMES = {
     "Graph": "omnigraph.engine.graph",
     "LintReport": "omnigraph.compiler.query",
     "LoadResult": "omnigraph.engine.results",
-    "MaintenancePolicy": "omnigraph.engine.maintain.auto",
+    "MaintenancePolicy": "omnigraph.engine.maintain.optimize",
     "MergePreview": "omnigraph.engine.merge.conflicts",
     "MergeResult": "omnigraph.engine.merge.conflicts",
     "MutationResult": "omnigraph.engine.results",

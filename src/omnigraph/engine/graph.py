@@ -27,14 +27,15 @@ from omnigraph.engine.history.entity import EntityVersion, entity_history
 from omnigraph.engine.history.feed import Baseline, FeedPage, baseline, commit_changes, poll
 from omnigraph.engine.load.order import LoadData, OnError, request_order
 from omnigraph.engine.load.run import load_here
-from omnigraph.engine.maintain.auto import DEFAULT_POLICY, AutoMaintenance, MaintenancePolicy
 from omnigraph.engine.maintain.cleanup import Age, Cleanup, CleanupReport, cleanup
 from omnigraph.engine.maintain.health import HealthReport, health
 from omnigraph.engine.maintain.optimize import (
+    DEFAULT_POLICY,
+    AutoMaintenance,
+    MaintenancePolicy,
     OptimizeReport,
     Progress,
     Work,
-    ensure_indices,
     optimize,
 )
 from omnigraph.engine.maintain.repair import Orders, RepairReport, repair
@@ -488,7 +489,7 @@ class Graph:
     ) -> OptimizeReport:
         """Build the indexes that the schema declares and extend them over new rows, as one
         commit. Those that cannot be built yet are in `pending_indexes` with the reason."""
-        return ensure_indices(self._opened(), branch, Work(concurrency=concurrency))
+        return optimize(self._opened(), branch, Work(depth="indexes", concurrency=concurrency))
 
     def optimize(
         self,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+import pickle
 from pathlib import Path
 
 import lance
 import pytest
 from maintain_world import (
+    SCHEMA,
     WRITES,
     At,
     add,
@@ -21,9 +24,12 @@ from maintain_world import (
 
 from inside import core_of, store_of, table_of
 from omnigraph import Graph
-from omnigraph.engine.maintain.optimize import Work, optimize
-from omnigraph.errors import ConflictError
+from omnigraph.engine.maintain import optimize as optimizing
+from omnigraph.engine.maintain.optimize import MaintenancePolicy, Work, optimize
+from omnigraph.errors import ConflictError, StorageUnavailableError
 from omnigraph.model.steps import Step
+from omnigraph.storage.table.fragments import run_upkeep
+from omnigraph.storage.table.index import IndexBuild, IndexSpec, IndexTask, tasks
 
 PEOPLE = ("ada", "bob", "cyd", "dan", "eve")
 
@@ -285,3 +291,165 @@ def test_a_mutation_that_is_prepared_again_leaves_no_rows_of_the_first_time(grap
         for file in one.metadata.files
     }
     assert stored == known
+
+
+# --- the long part in pieces, each carried out by somebody who has only an address ---
+
+
+ADD = """
+query add($name: String, $bio: String, $spot: Vector(2)) {
+  insert Person { name: $name, bio: $bio, spot: $spot }
+  insert Knows { from: $name, to: $name }
+}
+query spoken($word: String) {
+  match { $p: Person  search($p.bio, $word) } return { $p.name } order { $p.name asc }
+}
+query near($spot: Vector(2)) {
+  match { $p: Person } return { $p.name } order { nearest($p.spot, $spot) } limit 2
+}
+query named($name: String) { match { $p: Person { name: $name } } return { $p.bio } }
+"""
+BIOS = ("long walks", "short walks", "long talks", "no talks", "walks and talks", "silence")
+
+
+def grown(path) -> Graph:
+    graph = Graph.init(str(path), SCHEMA, durability="process")
+    for number, bio in enumerate(BIOS):
+        params = {"name": f"p{number}", "bio": bio, "spot": [1.0, float(number)]}
+        graph.mutate(ADD, "add", params=params)
+    return graph
+
+
+def elsewhere(seen):
+    """What an executor does: nothing but values go there and come back."""
+
+    def run(table, wanted):
+        folder, options = table._pinned.dataset.uri, {}
+        seen.extend(wanted)
+        packed = [pickle.dumps((folder, options, table.version, task)) for task in wanted]
+        return [pickle.loads(pickle.dumps(run_upkeep(*pickle.loads(one)))) for one in packed]
+
+    return run
+
+
+def answers(graph):
+    return (
+        sorted(graph.export()),
+        [graph.query(ADD, "spoken", params={"word": w}).to_pylist() for w in ("walks", "talks")],
+        graph.query(ADD, "near", params={"spot": [1.0, 3.1]}).to_pylist(),
+        [graph.query(ADD, "named", params={"name": n}).to_pylist() for n in ("p0", "p5", "p9")],
+    )
+
+
+def coverage(graph, key):
+    found = table_of(graph, key, "main").indexes()
+    return {one.name: (one.segments, one.rows_indexed, one.rows_unindexed) for one in found}
+
+
+def index_folders(graph, key):
+    entry = graph.snapshot("main").entries[key]
+    return list((Path(graph.uri) / entry.location / "_indices").iterdir())
+
+
+def test_pieces_built_elsewhere_come_to_the_same_as_segments_built_here(tmp_path):
+    seen: list[object] = []
+    with grown(tmp_path / "here") as here, grown(tmp_path / "there") as there:
+        before = answers(there)
+        here.optimize()
+        optimize(core_of(there), "main", Work(run_tasks=elsewhere(seen), index_task_rows=2))
+        assert answers(there) == before
+        assert answers(there)[1:] == answers(here)[1:]  # edges have ids of their own
+        for key in ("node:Person", "edge:Knows"):
+            assert coverage(there, key) == coverage(here, key)
+            # The pieces themselves are gone.
+            assert len(index_folders(there, key)) == len(index_folders(here, key))
+    pieces = [one.spec.name for one in seen if isinstance(one, IndexTask)]
+    assert pieces.count("bio_inverted") == 3
+    assert pieces.count("src_btree") == 3
+    assert pieces.count("spot_vector") == 1
+    assert any(isinstance(one, str) for one in seen)
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows_max", "runs"),
+    [
+        ("btree", None, ((0, 1, 2, 5),)),
+        ("btree", 10, ((0, 1), (2,), (5,))),
+        ("btree", 1, ((0,), (1,), (2,), (5,))),
+        ("inverted", 1_000, ((0, 1, 2, 5),)),
+        ("vector", 1, ((0, 1, 2, 5),)),
+    ],
+)
+def test_a_segment_is_cut_between_fragments(kind, rows_max, runs):
+    spec = IndexSpec(name=f"a_{kind}", column="a", kind=kind)
+    wanted = IndexBuild(spec=spec, fragments=(0, 1, 2, 5))
+    sizes = {0: 4, 1: 6, 2: 50, 5: 3, 7: 1}
+    assert tuple(one.fragments for one in tasks(wanted, sizes, rows_max=rows_max)) == runs
+
+
+# --- upkeep by itself: tables stay compact, nobody waits, and it never fails a write ---
+
+
+EAGER = MaintenancePolicy(small_fragments_max=4)
+MANY = tuple(f"p{number:02}" for number in range(40))
+
+
+def test_many_small_commits_leave_few_fragments(tmp_path):
+    with make(tmp_path / "g.omni", maintenance=EAGER) as graph:
+        for name in MANY:
+            add(graph, name)
+            graph._auto.wait()
+        assert fragments(graph) <= 8
+        assert fragments(graph, "edge:Knows") <= 8
+        assert names(graph) == list(MANY)
+        table = table_of(graph, "node:Person")
+        assert {one.name for one in table.indexes()} >= {"id_btree", "name_btree"}
+        assert all(one.segments <= 4 for one in table.indexes())
+
+
+def test_it_works_beside_the_writer(tmp_path):
+    with make(tmp_path / "g.omni", maintenance=EAGER) as graph:
+        add(graph, *MANY)
+        assert names(graph) == list(MANY)
+    with reopened(graph) as fresh:
+        assert names(fresh) == list(MANY)
+        kinds = [commit.properties.get("writer_kind") for commit in fresh.commits()]
+        assert kinds.count("Mutation") == len(MANY)
+        assert "Optimize" in kinds
+
+
+def test_each_row_is_rewritten_a_few_times_only(tmp_path):
+    with make(tmp_path / "g.omni", maintenance=None) as graph:
+        lines = (f'{{"type":"Person","data":{{"name":"q{number}"}}}}' for number in range(1000))
+        graph.load(lines, mode="append")
+        add(graph, *MANY[:6])
+        big = table_of(graph, "node:Person").fragment_ids[0]
+        uri = graph.uri
+    with reopened(graph, maintenance=EAGER) as graph:
+        add(graph, "zoe")
+        graph._auto.wait()
+        table = table_of(graph, "node:Person")
+        assert table.fragment_ids[0] == big, "the big fragment was left alone"
+        assert len(table.fragment_ids) == 2
+        assert age(graph, "zoe") == 1
+        assert graph.uri == uri
+
+
+def test_it_can_be_turned_off(tmp_path):
+    with make(tmp_path / "g.omni", maintenance=None) as graph:
+        add(graph, *MANY[:10])
+        assert fragments(graph) == 10
+        assert len(graph.commits()) == 11
+
+
+@pytest.mark.parametrize("fault", [StorageUnavailableError("no", uri="", reason=""), ValueError()])
+def test_its_failure_is_only_logged(tmp_path, monkeypatch, caplog, fault):
+    def failing(*_):
+        raise fault
+
+    monkeypatch.setattr(optimizing, "optimize", failing)
+    with caplog.at_level(logging.WARNING), make(tmp_path / "g", maintenance=EAGER) as graph:
+        add(graph, *MANY[:10])
+        graph._auto.wait()
+        assert names(graph) == list(MANY[:10])
+    assert "upkeep failed" in caplog.text

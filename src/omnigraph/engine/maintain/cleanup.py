@@ -105,7 +105,6 @@ class Cleanup(msgspec.Struct, frozen=True, kw_only=True):
     older_than: Age | None = None
     preview: bool = False
     grace: Age | None = None  # None = none if nobody else is there, else a minute
-    staged_safe_age: Age | None = None  # None = a week
     concurrency: int = MAINTENANCE_CONCURRENCY
 
 
@@ -117,37 +116,37 @@ def cleanup(core: Core, presence: Presence, how: Cleanup) -> CleanupReport:
         core.recover()
     now = core.world.clock.now_us()
     alone = presence.is_alone(quiet_ms=GRACE_MS)
+    older_than_us = None if how.older_than is None else _us(how.older_than)
+    grace_us = _us(how.grace) if how.grace is not None else 0 if alone else GRACE_MS * 1000
     policy = Policy(
         keep_versions=how.keep_versions,
-        older_than_us=None if how.older_than is None else now - _us(how.older_than),
-        superseded_us=now - _grace_us(how, alone=alone),
+        older_than_us=None if older_than_us is None else now - older_than_us,
+        superseded_us=now - grace_us,
     )
-    safe_us = now if alone else now - _safe_age_us(how)
     found = survey(core, policy)
     if found.blind:
         # Whatever might go could be what a branch that cannot be read stands on.
         found = replace(found, unwanted={}, table_keys={})
     if not how.preview:
         end_retired(core, found)
-    orphans = reclaim(core, found, Reclaim(before_us=safe_us, preview=how.preview))
+    safe_us = now if alone else now - STAGED_SAFE_AGE_MS * 1000
+    reclaim = _Reclaim(core=core, found=found, before_us=safe_us, preview=how.preview)
+    reclaimed, failures = reclaim.all()
     manifest = _prune_manifest(core, found, preview=how.preview)
+    unread = [(name, _UNREADABLE) for name in found.unreadable]
+    if found.retired.problem is not None:
+        unread.append((DESCENT, found.retired.problem))
     return CleanupReport(
         uri=core.root.uri,
         preview=how.preview,
         keep_versions=how.keep_versions,
-        older_than=None if how.older_than is None else timedelta(microseconds=_us(how.older_than)),
+        older_than=None if older_than_us is None else timedelta(microseconds=older_than_us),
         datasets=_collect_tables(core, found, how),
         manifest=manifest,
-        reclaimed=orphans.reclaimed,
-        failures=(*_unread(found), *orphans.failures),
+        reclaimed=tuple(reclaimed),
+        failures=(*unread, *failures),
         warnings=tuple(_warnings(how)),
     )
-
-
-def _unread(found: Survey) -> Iterable[tuple[str, str]]:
-    yield from ((name, _UNREADABLE) for name in found.unreadable)
-    if found.retired.problem is not None:
-        yield DESCENT, found.retired.problem
 
 
 def _require_policy(how: Cleanup) -> None:
@@ -182,16 +181,6 @@ def _seconds(age: Age) -> float:
     return age.total_seconds() if isinstance(age, timedelta) else age
 
 
-def _grace_us(how: Cleanup, *, alone: bool) -> int:
-    if how.grace is not None:
-        return _us(how.grace)
-    return 0 if alone else GRACE_MS * 1000
-
-
-def _safe_age_us(how: Cleanup) -> int:
-    return STAGED_SAFE_AGE_MS * 1000 if how.staged_safe_age is None else _us(how.staged_safe_age)
-
-
 # --- collecting ------------------------------------------------------------------------------
 
 
@@ -213,7 +202,7 @@ def _prune_manifest(core: Core, found: Survey, *, preview: bool) -> CleanupStats
 def _collect_tables(core: Core, found: Survey, how: Cleanup) -> tuple[CleanupStats, ...]:
     locations = sorted(found.table_keys, key=lambda location: found.table_keys[location])
     lines: Mapping[str, list[str | None]] = {location: [None] for location in locations}
-    for location, branch in sorted(found.lines, key=str):
+    for location, branch in sorted(found.pins, key=str):
         if location in lines and branch is not None:
             lines[location].append(branch)
 
@@ -252,68 +241,7 @@ def _collect_line(
     return collected
 
 
-# --- what nobody refers to ---------------------------------------------------------------------
-
-# Lines of tables and of the manifest that no live branch has any more. They come from a branch
-# that was deleted (or never came to be) while its writer or its deletion died, and from a first
-# write on a branch that made its line and then failed. Each is looked at again under the lease of
-# the branch it belongs to, children go before what they stand on, and whatever somebody may be
-# about to use stays until it is old.
-
-
-_FOLDERS = ("nodes", "edges")
-
-
-class Reclaim(msgspec.Struct, frozen=True, kw_only=True):
-    """What counts as abandoned: nothing younger than `before_us` that somebody may still use."""
-
-    before_us: int
-    preview: bool
-
-
-class Reclaimed(msgspec.Struct, frozen=True, kw_only=True):
-    """What went, as (table or `__manifest`, line), and what could not."""
-
-    reclaimed: tuple[tuple[str, str], ...] = ()
-    failures: tuple[tuple[str, str], ...] = ()
-
-
-def reclaim(core: Core, found: Survey, how: Reclaim) -> Reclaimed:
-    """Drop every line that nobody needs, whatever the retention."""
-    if found.unreadable:
-        return Reclaimed()  # what an unreadable branch needs is not known: next time
-    done: list[tuple[str, str]] = []
-    failures: list[tuple[str, str]] = []
-    for location in _locations(core, found):
-        owner = found.table_keys.get(location, location)
-        try:
-            done += ((owner, line) for line in _reclaim_table(core, found, location, how))
-        except OmnigraphError as cause:
-            logger.warning("not reclaimed", extra={"table": owner, "why": cause.message})
-            failures.append((owner, cause.message))
-    try:
-        done += ((MANIFEST, line) for line in _reclaim_manifest(core, how))
-    except OmnigraphError as cause:
-        failures.append((MANIFEST, cause.message))
-    if not how.preview:
-        _reclaim_control_files(core, how)
-    return Reclaimed(reclaimed=tuple(done), failures=tuple(failures))
-
-
-def _reclaim_control_files(core: Core, how: Reclaim) -> None:
-    """Locks of branches that are gone, and what killed writers left half written: a few bytes
-    each, but one for every branch there ever was."""
-    living = {branch.id for branch in core.store.refs.list() if branch.id is not None}
-    locks = core.store.leases.collect(living)
-    drafts = 0
-    if core.root.local_path is not None:
-        # A live draft is there for milliseconds, also of a thread of our own.
-        quiet_us = core.world.clock.now_us() - GRACE_MS * 1000
-        before_us = min(how.before_us, quiet_us)
-        drafts = collect_drafts(Path(core.root.local_path), before_us=before_us)
-    if locks or drafts:
-        core.world.steps.reach(Step.CLEANUP_CONTROL_FILES_REMOVED)
-        logger.info("removed control files", extra={"locks": locks, "drafts": drafts})
+# --- deleted branches -------------------------------------------------------------------------
 
 
 def end_retired(core: Core, found: Survey) -> None:
@@ -354,114 +282,149 @@ def _parents(core: Core, branches: Iterable[Branch]) -> dict[str, tuple[str, ...
     return {one: parents_of(row) for one, row in rows.items()}
 
 
-def _locations(core: Core, found: Survey) -> list[str]:
-    stored = {
-        "/".join(key.split("/")[:2])
-        for folder in _FOLDERS
-        for key in core.store.objects.list_keys(folder)
-        if key.count("/") > 1
-    }
-    return sorted(stored | found.table_keys.keys())
+# --- what nobody refers to ---------------------------------------------------------------------
+
+# Lines of tables and of the manifest that no live branch has any more. They come from a branch
+# that was deleted (or never came to be) while its writer or its deletion died, and from a first
+# write on a branch that made its line and then failed. Each is looked at again under the lease of
+# the branch it belongs to, children go before what they stand on, and whatever somebody may be
+# about to use stays until it is old.
 
 
-# --- tables ----------------------------------------------------------------------------------
+class _Reclaim(msgspec.Struct, frozen=True, kw_only=True):
+    """Dropping every line that nobody needs, whatever the retention: nothing younger than
+    `before_us` that somebody may still use."""
 
+    core: Core
+    found: Survey
+    before_us: int
+    preview: bool
 
-def _reclaim_table(core: Core, found: Survey, location: str, how: Reclaim) -> list[str]:
-    if not any(location == at for at, _ in found.lines):
-        return _reclaim_whole(core, location, how)
-    lines = core.store.tables.lines(location)
-    needed = {branch for at, branch in found.lines if at == location and branch is not None}
-    needed |= _ancestors(needed, lines)
-    order = children_first(lines.keys() - needed, lines)
-    return [line for line in order if _drop_line(core, location, line, lines[line], how)]
+    def all(self) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+        """What went, as (table or `__manifest`, line), and what could not, with the reason."""
+        done: list[tuple[str, str]] = []
+        failures: list[tuple[str, str]] = []
+        if self.found.unreadable:
+            return done, failures  # what an unreadable branch needs is not known: next time
+        owners = {at: self.found.table_keys.get(at, at) for at in self._locations()}
+        for location, owner in {**owners, MANIFEST: MANIFEST}.items():
+            try:
+                gone = self._manifest() if location == MANIFEST else self._table(location)
+                done += ((owner, line) for line in gone)
+            except OmnigraphError as cause:
+                logger.warning("not reclaimed", extra={"table": owner, "why": cause.message})
+                failures.append((owner, cause.message))
+        if not self.preview:
+            self._control_files()
+        return done, failures
 
+    def _control_files(self) -> None:
+        """Locks of branches that are gone, and what killed writers left half written: a few bytes
+        each, but one for every branch there ever was."""
+        core = self.core
+        living = {branch.id for branch in core.store.refs.list() if branch.id is not None}
+        locks = core.store.leases.collect(living)
+        drafts = 0
+        if core.root.local_path is not None:
+            # A live draft is there for milliseconds, also of a thread of our own.
+            quiet_us = core.world.clock.now_us() - GRACE_MS * 1000
+            before_us = min(self.before_us, quiet_us)
+            drafts = collect_drafts(Path(core.root.local_path), before_us=before_us)
+        if locks or drafts:
+            core.world.steps.reach(Step.CLEANUP_CONTROL_FILES_REMOVED)
+            logger.info("removed control files", extra={"locks": locks, "drafts": drafts})
 
-def _reclaim_whole(core: Core, location: str, how: Reclaim) -> list[str]:
-    """A table that no kept snapshot knows: of a type that is gone, or of one being made."""
-    try:
-        written_us = core.store.tables.last_written_us(location)
-    except NotFoundError:
-        written_us = 0
-    if written_us > how.before_us:
-        return []
-    if not how.preview:
-        core.store.drop_table(location)
-        core.world.steps.reach(Step.CLEANUP_FORK_RECLAIMED)
-    return [location]
+    def _locations(self) -> list[str]:
+        stored = {
+            "/".join(key.split("/")[:2])
+            for folder in ("nodes", "edges")
+            for key in self.core.store.objects.list_keys(folder)
+            if key.count("/") > 1
+        }
+        return sorted(stored | self.found.table_keys.keys())
 
+    def _table(self, location: str) -> list[str]:
+        needed = {branch for at, branch in self.found.pins if at == location}
+        if not needed:
+            return self._whole_table(location)
+        lines = self.core.store.tables.lines(location)
+        order = unneeded_lines({branch for branch in needed if branch is not None}, lines)
+        return [line for line in order if self._drop_line(location, line, lines[line])]
 
-def _drop_line(core: Core, location: str, line: str, facts: Line, how: Reclaim) -> bool:
-    owner_id = line.partition("__")[0]
+    def _whole_table(self, location: str) -> list[str]:
+        """A table that no kept snapshot knows: of a type that is gone, or of one being made."""
+        try:
+            written_us = self.core.store.tables.last_written_us(location)
+        except NotFoundError:
+            written_us = 0
+        if written_us > self.before_us:
+            return []
+        if not self.preview:
+            self.core.store.drop_table(location)
+            self.core.world.steps.reach(Step.CLEANUP_FORK_RECLAIMED)
+        return [location]
 
-    def is_needed() -> bool:
-        manifests = core.store.manifests
-        owner = manifests.refs.of_id(owner_id) or manifests.retired.of_id(owner_id)
-        if owner is None:
-            return False
-        entries = manifests.head(owner).datasets
-        if any((entry.location, entry.branch) == (location, line) for entry in entries):
-            return True
-        # A writer makes its line, prepares without the lease, and comes back to use it.
-        return facts.created_at is None or facts.created_at > how.before_us
+    def _drop_line(self, location: str, line: str, facts: Line) -> bool:
+        core, owner_id = self.core, line.partition("__")[0]
 
-    def drop(_: Lease) -> bool:
-        if is_needed():
-            return False
-        core.store.tables.drop_branch(location, line)
-        core.world.steps.reach(Step.CLEANUP_FORK_RECLAIMED)
-        return True
+        def is_needed() -> bool:
+            manifests = core.store.manifests
+            owner = manifests.refs.of_id(owner_id) or manifests.retired.of_id(owner_id)
+            if owner is None:
+                return False
+            entries = manifests.head(owner).datasets
+            if any((entry.location, entry.branch) == (location, line) for entry in entries):
+                return True
+            # A writer makes its line, prepares without the lease, and comes back to use it.
+            return facts.created_at is None or facts.created_at > self.before_us
 
-    if how.preview:
-        return not is_needed()
-    # A line of a migrated graph has the name of its branch, and names may hold what paths must not.
-    name = quote(owner_id, safe="")
-    return core.store.leases.holding(name, drop, wait_ms=LEASE_WAIT_MS_MAX)
-
-
-def _ancestors(needed: Iterable[str], lines: Mapping[str, Line]) -> set[str]:
-    """The lines that needed ones stand on."""
-    found: set[str] = set()
-    for line in needed:
-        parent = lines[line].parent if line in lines else None
-        while parent is not None and parent not in found:
-            found.add(parent)
-            parent = lines[parent].parent if parent in lines else None
-    return found
-
-
-def children_first(names: Iterable[str], lines: Mapping[str, Line]) -> list[str]:
-    """Lines in an order in which each comes before the one it was made from."""
-
-    def depth(name: str) -> int:
-        steps, parent = 0, lines[name].parent
-        while parent is not None and steps <= len(lines):
-            steps, parent = steps + 1, lines[parent].parent if parent in lines else None
-        return steps
-
-    return sorted(names, key=lambda name: (-depth(name), name))
-
-
-# --- the manifest ----------------------------------------------------------------------------
-
-
-def _reclaim_manifest(core: Core, how: Reclaim) -> list[str]:
-    datasets = core.store.manifests.datasets
-    lines = core.store.tables.lines(MANIFEST)
-    standing = (*core.store.refs.list(), *core.store.manifests.retired.branches())
-    live = {branch.id for branch in standing if branch.id is not None}
-    needed = live | _ancestors(live, lines)
-    gone: list[str] = []
-    for line in children_first(lines.keys() - needed, lines):
-        made_us = lines[line].created_at
-        # A branch is forked first and gets its name then: a young one may be about to.
-        if made_us is not None and made_us > how.before_us:
-            continue
-        # In this order: a branch that is being deleted is retired before it loses its name.
-        if core.store.manifests.refs.of_id(line) or core.store.manifests.retired.of_id(line):
-            continue
-        if not how.preview:
-            datasets.drop(line)
+        def drop(_: Lease) -> bool:
+            if is_needed():
+                return False
+            core.store.tables.drop_branch(location, line)
             core.world.steps.reach(Step.CLEANUP_FORK_RECLAIMED)
-        gone.append(line)
-    return gone
+            return True
+
+        if self.preview:
+            return not is_needed()
+        # A line of a migrated graph has the name of its branch, and names may hold what paths must
+        # not.
+        name = quote(owner_id, safe="")
+        return core.store.leases.holding(name, drop, wait_ms=LEASE_WAIT_MS_MAX)
+
+    def _manifest(self) -> list[str]:
+        manifests = self.core.store.manifests
+        lines = self.core.store.tables.lines(MANIFEST)
+        standing = (*self.core.store.refs.list(), *manifests.retired.branches())
+        live = {branch.id for branch in standing if branch.id is not None}
+        gone: list[str] = []
+        for line in unneeded_lines(live, lines):
+            made_us = lines[line].created_at
+            # A branch is forked first and gets its name then: a young one may be about to.
+            if made_us is not None and made_us > self.before_us:
+                continue
+            # In this order: a branch that is being deleted is retired before it loses its name.
+            if manifests.refs.of_id(line) or manifests.retired.of_id(line):
+                continue
+            if not self.preview:
+                manifests.datasets.drop(line)
+                self.core.world.steps.reach(Step.CLEANUP_FORK_RECLAIMED)
+            gone.append(line)
+        return gone
+
+
+def unneeded_lines(needed: Iterable[str], lines: Mapping[str, Line]) -> list[str]:
+    """The lines that no needed one stands on, in an order in which each comes before the one it
+    was made from."""
+
+    def way_up(name: str) -> list[str]:
+        way = [name]
+        while way[-1] in lines and len(way) <= len(lines):
+            parent = lines[way[-1]].parent
+            if parent is None:
+                break
+            way.append(parent)
+        return way
+
+    standing = {one for name in needed for one in way_up(name)}
+    return sorted(lines.keys() - standing, key=lambda name: (-len(way_up(name)), name))

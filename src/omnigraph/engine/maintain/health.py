@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import msgspec
-
 from omnigraph.engine.core import Core
 from omnigraph.engine.maintain.optimize import index_specs
 from omnigraph.engine.maintain.retention import Policy, Survey, survey
@@ -14,7 +12,7 @@ from omnigraph.errors import CorruptGraphError, NotFoundError, OmnigraphError
 from omnigraph.model.graph import MAIN, TableEntry
 from omnigraph.model.limits import AUTO_FRAGMENTS_MAX
 from omnigraph.model.structs import JsonStruct
-from omnigraph.storage.table.index import IndexInfo, IndexSpec
+from omnigraph.storage.table.index import IndexSpec
 from omnigraph.storage.table.table import Table
 
 _UNINDEXED_SHARE_MAX = 0.1
@@ -49,7 +47,7 @@ class TableHealth(JsonStruct, frozen=True, kw_only=True):
     lance_head_version: int
 
 
-class HealthReport(msgspec.Struct, frozen=True, kw_only=True):
+class HealthReport(JsonStruct, frozen=True, kw_only=True):
     """A branch's tables, the manifest's versions, unfinished writes, and advice in words."""
 
     uri: str
@@ -57,24 +55,16 @@ class HealthReport(msgspec.Struct, frozen=True, kw_only=True):
     datasets: tuple[TableHealth, ...]
     manifest_versions: int
     pending_recoveries: tuple[str, ...]
-    advice: tuple[str, ...]
     damage: tuple[str, ...] = ()  # what cannot be read, in words
+    advice: tuple[str, ...]
 
     @property
     def healthy(self) -> bool:
         return not self.advice
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "uri": self.uri,
-            "branch": self.branch,
-            "healthy": self.healthy,
-            "datasets": [one.to_json() for one in self.datasets],
-            "manifest_versions": self.manifest_versions,
-            "pending_recoveries": list(self.pending_recoveries),
-            "damage": list(self.damage),
-            "advice": list(self.advice),
-        }
+        first = {"uri": self.uri, "branch": self.branch, "healthy": self.healthy}
+        return first | super().to_json()
 
 
 def health(core: Core, branch: str = MAIN) -> HealthReport:
@@ -128,57 +118,52 @@ def _table(
     table = tables.open(entry)
     fragmentation = table.fragmentation()
     indexes = table.indexes()
-    stored = tables.versions(entry.location, entry.branch)
+    line = (entry.location, entry.branch)
+    stored = tables.versions(*line)
+    reclaimable = 0
+    if found is not None:
+        pinned = found.pinned(line)
+        unwanted = [one for one in stored if one < entry.version and one not in pinned]
+        reclaimable = tables.preview_collect(*line, unwanted).bytes
     return TableHealth(
         type_key=entry.table_key,
         entity_count=fragmentation.rows,
         deleted_rows=fragmentation.deleted,
         fragments=fragmentation.fragments,
         small_fragments=fragmentation.small_fragments,
-        indexes=tuple(_index(one) for one in indexes),
-        missing_indexes=_missing(table, declared, indexes),
+        indexes=tuple(
+            IndexHealth(
+                name=one.name,
+                property=one.columns[0],
+                kind=one.kind,
+                rows_unindexed=one.rows_unindexed,
+                segments=one.segments,
+            )
+            for one in indexes
+        ),
+        missing_indexes=_missing(table, declared, {one.name for one in indexes}),
         versions=len(stored),
         bytes_live=fragmentation.bytes,
-        bytes_reclaimable=_reclaimable(core, entry, stored, found),
+        bytes_reclaimable=reclaimable,
         published_dataset_version=entry.version,
         lance_head_version=stored[-1],
     )
 
 
-def _index(info: IndexInfo) -> IndexHealth:
-    return IndexHealth(
-        name=info.name,
-        property=info.columns[0],
-        kind=info.kind,
-        rows_unindexed=info.rows_unindexed,
-        segments=info.segments,
-    )
-
-
-def _missing(
-    table: Table, declared: Sequence[IndexSpec], indexes: Sequence[IndexInfo]
-) -> tuple[str, ...]:
+def _missing(table: Table, declared: Sequence[IndexSpec], there: set[str]) -> tuple[str, ...]:
     """Declared indexes that are not there although they could be built."""
     if not table.fragment_ids:
         return ()
-    there = {one.name for one in indexes}
     missing = [spec for spec in declared if spec.name not in there]
     return tuple(spec.name for spec in missing if table.why_untrainable(spec) is None)
-
-
-def _reclaimable(core: Core, entry: TableEntry, stored: Sequence[int], found: Survey | None) -> int:
-    if found is None:
-        return 0
-    line = (entry.location, entry.branch)
-    pinned = found.pinned(line)
-    unwanted = [one for one in stored if one < entry.version and one not in pinned]
-    return core.store.tables.preview_collect(*line, unwanted).bytes
 
 
 def _advice(datasets: Sequence[TableHealth], pending: Sequence[str]) -> Iterator[str]:
     if pending:
         yield f"{len(pending)} unfinished writes: see `omnigraph recovery list`"
-    drifted = [one.type_key for one in datasets if _drifted(one)]
+    drifted = [
+        one.type_key for one in datasets if one.lance_head_version > one.published_dataset_version
+    ]
     if drifted:
         yield f"`omnigraph repair`: {', '.join(drifted)} moved past what is published"
     worn = [one.type_key for one in datasets if _worn(one)]
@@ -188,10 +173,6 @@ def _advice(datasets: Sequence[TableHealth], pending: Sequence[str]) -> Iterator
     free = sum(one.bytes_reclaimable for one in datasets)
     if free > _RECLAIMABLE_SHARE_MAX * live and free:
         yield f"`omnigraph cleanup`: {free} bytes belong to the past, {live} to the present"
-
-
-def _drifted(one: TableHealth) -> bool:
-    return one.lance_head_version > one.published_dataset_version
 
 
 def _worn(one: TableHealth) -> bool:

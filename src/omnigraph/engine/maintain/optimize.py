@@ -8,26 +8,29 @@ other writers changed meanwhile is fitted or left out, and never waits for us.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, ClassVar, Literal
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain
+from typing import Any, ClassVar, Final, Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from omnigraph.engine.arguments import CALL_OR_NONE, INT, require
+from omnigraph.engine.check.rules import Entity
 from omnigraph.engine.core import Core, OpenMode
 from omnigraph.errors import ConflictError, IntegrityError, OmnigraphError
 from omnigraph.model.changeset import WriterKind
-from omnigraph.model.graph import MAIN, Branch, Commit, Snapshot, TableEntry, type_words
-from omnigraph.model.limits import LEASE_WAIT_MS_MAX, MAINTENANCE_CONCURRENCY
-from omnigraph.model.schema import Catalog, EdgeType, EntityType, NodeType, Property, Scalar
+from omnigraph.model.graph import Branch, Commit, Snapshot, TableEntry, type_words
+from omnigraph.model.limits import AUTO_FRAGMENTS_MAX, LEASE_WAIT_MS_MAX, MAINTENANCE_CONCURRENCY
+from omnigraph.model.schema import EdgeType, NodeType, Property, Scalar
 from omnigraph.model.structs import HidingStruct, JsonStruct
 from omnigraph.storage.commit.prepared import Intent, Prepared
 from omnigraph.storage.commit.writer import WriteContext
 from omnigraph.storage.objects.lease import Lease
 from omnigraph.storage.table.index import IndexKind, IndexSpec
-from omnigraph.storage.table.table import Table
+from omnigraph.storage.table.table import Table, Tables
 from omnigraph.storage.table.upkeep import StagedUpkeep, UpkeepPlan, UpkeepTask, UpkeepWork
 
 logger = logging.getLogger(__name__)
@@ -82,13 +85,18 @@ class OptimizeReport(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
+def run_here(table: Table, tasks: Sequence[UpkeepTask]) -> Sequence[Any]:
+    """Every task one after the other; Lance uses all cores for each."""
+    return [table.run_upkeep_task(task) for task in tasks]
+
+
 class Work(msgspec.Struct, frozen=True, kw_only=True):
     """How to work: how much at once, what runs the tasks, and who hears of the progress."""
 
     depth: Depth = "full"
     keys: frozenset[str] | None = None  # None = every table
     concurrency: int = MAINTENANCE_CONCURRENCY
-    run_tasks: RunTasks | None = None  # None = here
+    run_tasks: RunTasks = run_here
     index_task_rows: int | None = None  # None = every index segment is one task
     progress: Progress | None = None
 
@@ -103,15 +111,25 @@ class _Done(HidingStruct, frozen=True, kw_only=True):
     table: Table | None = None
 
 
-def optimize(core: Core, branch: str = MAIN, how: Work | None = None) -> OptimizeReport:
-    """Fold small fragments and bring indexes up to date on one branch, as one commit."""
-    return _maintain(core, branch, WriterKind.OPTIMIZE, how or Work())
-
-
-def ensure_indices(core: Core, branch: str = MAIN, how: Work | None = None) -> OptimizeReport:
-    """Build and extend what the schema declares, without compacting anything."""
-    how = replace(how or Work(), depth="indexes")
-    return _maintain(core, branch, WriterKind.ENSURE_INDICES, how)
+def optimize(core: Core, branch: str, how: Work) -> OptimizeReport:
+    """Compact small fragments and bring indexes up to date on one branch, as one commit; with the
+    depth "indexes" build and extend what the schema declares, without compacting anything."""
+    core.require_writable()
+    require(INT, concurrency=how.concurrency)
+    require(CALL_OR_NONE, progress=how.progress)
+    kind = WriterKind.ENSURE_INDICES if how.depth == "indexes" else WriterKind.OPTIMIZE
+    require_settled(core, "optimize" if kind is WriterKind.OPTIMIZE else "ensure_indices")
+    target = core.branch(branch)
+    snapshot = core.store.manifests.head(target)
+    keys = sorted(how.keys & snapshot.entries.keys() if how.keys is not None else snapshot.entries)
+    done = _in_parallel(core, snapshot, keys, how)
+    staged, after = _publish(core, Intent(branch=target, kind=kind), done)
+    return OptimizeReport(
+        uri=core.root.uri,
+        branch=branch,
+        datasets=tuple(_final(one, staged.get(key), after) for key, one in done.items()),
+        commit=after.head if after else None,
+    )
 
 
 def require_settled(core: Core, doing: str) -> None:
@@ -126,35 +144,20 @@ def require_settled(core: Core, doing: str) -> None:
         )
 
 
-def _maintain(core: Core, name: str, kind: WriterKind, how: Work) -> OptimizeReport:
-    core.require_writable()
-    require(INT, concurrency=how.concurrency)
-    require(CALL_OR_NONE, progress=how.progress)
-    require_settled(core, "optimize" if kind is WriterKind.OPTIMIZE else "ensure_indices")
-    branch = core.branch(name)
-    snapshot = core.store.manifests.head(branch)
-    keys = sorted(how.keys & snapshot.entries.keys() if how.keys is not None else snapshot.entries)
-    done = _in_parallel(core, branch, snapshot, keys, how)
-    staged, after = _publish(core, branch, kind, done)
-    stats = [_final(one, staged.get(key), after) for key, one in done.items()]
-    return OptimizeReport(
-        uri=core.root.uri,
-        branch=name,
-        datasets=tuple(stats),
-        commit=after.head if after else None,
-    )
-
-
 # --- the long part ---------------------------------------------------------------------------
 
 
 def _in_parallel(
-    core: Core, branch: Branch, snapshot: Snapshot, keys: Sequence[str], how: Work
+    core: Core, snapshot: Snapshot, keys: Sequence[str], how: Work
 ) -> dict[str, _Done]:
-    catalog = core.catalog(snapshot)
-
     def work(key: str) -> _Done:
-        return _guarded(core, branch, snapshot.entries[key], catalog, how)
+        try:
+            return _one_table(core, snapshot, key, how)
+        except IntegrityError:
+            raise
+        except OmnigraphError as cause:  # one table's fault is its own: the others go on
+            logger.warning("table not maintained", extra={"table": key, "why": cause.message})
+            return _Done(stats=OptimizeStats(type_key=key, error=cause.message))
 
     done: dict[str, _Done] = {}
     with ThreadPoolExecutor(max(1, how.concurrency), thread_name_prefix="maintain") as pool:
@@ -165,53 +168,35 @@ def _in_parallel(
     return done
 
 
-def _guarded(core: Core, branch: Branch, entry: TableEntry, catalog: Catalog, how: Work) -> _Done:
-    """One table's fault is its own: the others go on."""
-    stats = OptimizeStats(type_key=entry.table_key)
-    try:
-        return _one_table(core, branch, entry, catalog, how)
-    except IntegrityError:
-        raise
-    except OmnigraphError as cause:
-        logger.warning(
-            "table not maintained", extra={"table": entry.table_key, "why": cause.message}
-        )
-        return _Done(stats=replace(stats, error=cause.message))
-
-
-def _one_table(core: Core, branch: Branch, entry: TableEntry, catalog: Catalog, how: Work) -> _Done:
+def _one_table(core: Core, snapshot: Snapshot, key: str, how: Work) -> _Done:
+    branch, entry = snapshot.branch, snapshot.entries[key]
     stats = OptimizeStats(
-        type_key=entry.table_key,
+        type_key=key,
         published_dataset_version=entry.version,
         lance_head_version=entry.version,
     )
     if not branch.owns(entry.branch):
         # Its rows belong to the branch it came from; a copy of them would help nobody.
         return _Done(stats=replace(stats, skipped=INHERITED))
-    head = drifted_head(core, branch, entry)
+    head = _drifted_head(core, branch, entry)
     if head is not None:
         return _Done(stats=replace(stats, skipped=DRIFT, lance_head_version=head))
     table = core.store.tables.open_alone(entry)
-    plan = _plan(table, catalog, how)
-    stats = replace(
-        stats,
-        pending_indexes=tuple(
-            PendingProperty(property=one.column, reason=one.reason) for one in plan.pending
-        ),
-    )
+    plan = _plan(table, index_specs(core.catalog(snapshot).type_of(key)), how)
+    pending = [PendingProperty(property=one.column, reason=one.reason) for one in plan.pending]
+    stats = replace(stats, pending_indexes=tuple(pending))
     if plan.is_empty:
         return _Done(stats=stats)
-    run = how.run_tasks or run_here
-    work = table.finish_upkeep(plan, run(table, plan.tasks))
+    work = table.finish_upkeep(plan, how.run_tasks(table, plan.tasks))
     return _Done(stats=stats, work=work, table=table)
 
 
-def _plan(table: Table, catalog: Catalog, how: Work) -> UpkeepPlan:
-    entity = catalog.type_of(table.entry.table_key)
+def _plan(table: Table, specs: Sequence[IndexSpec], how: Work) -> UpkeepPlan:
     if how.depth == "tail":
-        return table.plan_upkeep(cheap_specs(entity), tiered=True)
+        # Only those that are quick to extend: this runs beside the writers.
+        return table.plan_upkeep([spec for spec in specs if spec.kind == "btree"], tiered=True)
     return table.plan_upkeep(
-        index_specs(entity),
+        specs,
         compact=how.depth == "full",
         check_indexes=True,
         drop_undeclared=True,
@@ -219,12 +204,7 @@ def _plan(table: Table, catalog: Catalog, how: Work) -> UpkeepPlan:
     )
 
 
-def run_here(table: Table, tasks: Sequence[UpkeepTask]) -> Sequence[Any]:
-    """Every task one after the other; Lance uses all cores for each."""
-    return [table.run_upkeep_task(task) for task in tasks]
-
-
-def drifted_head(core: Core, branch: Branch, entry: TableEntry) -> int | None:
+def _drifted_head(core: Core, branch: Branch, entry: TableEntry) -> int | None:
     """The head of a table that is ahead of what is published, or None.
 
     A writer at work is ahead for a moment, so a suspicion is looked at again under the lease.
@@ -233,35 +213,35 @@ def drifted_head(core: Core, branch: Branch, entry: TableEntry) -> int | None:
     if tables.head_version(entry.location, entry.branch) == entry.version:
         return None
 
-    def look(_: Lease | None) -> tuple[TableEntry, int] | None:
+    def look(_: Lease) -> int | None:
         fresh = core.store.manifests.head(branch).entries.get(entry.table_key)
         if fresh is None or fresh.location != entry.location or fresh.branch != entry.branch:
             return None
-        return fresh, tables.head_version(fresh.location, fresh.branch)
+        head = head_of(tables, fresh)
+        return head if head > fresh.version else None
 
-    if core.mode is OpenMode.READ_WRITE:
-        found = core.store.leases.holding(branch.id, look, wait_ms=LEASE_WAIT_MS_MAX)
-    else:
-        found = look(None)
-    if found is None:
-        return None
-    fresh, head = found
-    if head < fresh.version:
+    return core.store.leases.holding(branch.id, look, wait_ms=LEASE_WAIT_MS_MAX)
+
+
+def head_of(tables: Tables, entry: TableEntry) -> int:
+    """The newest version of the table; `IntegrityError` if it is older than what is published."""
+    head = tables.head_version(entry.location, entry.branch)
+    if head < entry.version:
         raise IntegrityError(
             f"the newest data of {type_words(entry.table_key)} is missing: what is stored is "
             "older than what was committed",
             table_key=entry.table_key,
-            expected=fresh.version,
+            expected=entry.version,
             actual=head,
         )
-    return head if head > fresh.version else None
+    return head
 
 
 # --- the short part --------------------------------------------------------------------------
 
 
 def _publish(
-    core: Core, branch: Branch, kind: WriterKind, done: Mapping[str, _Done]
+    core: Core, intent: Intent, done: Mapping[str, _Done]
 ) -> tuple[dict[str, StagedUpkeep], Snapshot | None]:
     staged: dict[str, StagedUpkeep] = {}  # by the last try, also if that was refused
 
@@ -274,7 +254,7 @@ def _publish(
         return {}, None
     landed: dict[str, StagedUpkeep] = {}
     try:
-        after, _ = core.write(Intent(branch=branch, kind=kind), prepare)
+        after, _ = core.write(intent, prepare)
         landed = staged if after is not None else {}
     except ConflictError:
         if _nothing_moved(core, staged):
@@ -301,17 +281,12 @@ def _nothing_moved(core: Core, staged: Mapping[str, StagedUpkeep]) -> bool:
 def _discard_rest(done: Mapping[str, _Done], landed: Mapping[str, StagedUpkeep]) -> None:
     """Delete the files that no version names: the write is certain to have left them out."""
     for key, one in done.items():
-        if one.work is not None and one.table is not None:
-            _discard(one.table, one.work, landed.get(key))
-
-
-def _discard(table: Table, work: UpkeepWork, landed: StagedUpkeep | None) -> None:
-    try:
-        table.discard_upkeep(work, landed)
-    except OmnigraphError as cause:  # cleanup finds the files when they are old
-        logger.warning(
-            "left files behind", extra={"table": table.entry.table_key, "why": cause.message}
-        )
+        if one.work is None or one.table is None:
+            continue
+        try:
+            one.table.discard_upkeep(one.work, landed.get(key))
+        except OmnigraphError as cause:  # cleanup finds the files when they are old
+            logger.warning("left files behind", extra={"table": key, "why": cause.message})
 
 
 def _fitted(context: WriteContext, done: Mapping[str, _Done]) -> Iterable[tuple[str, StagedUpkeep]]:
@@ -350,42 +325,24 @@ _TEXT: Mapping[str, Any] = {
     "remove_stop_words": False,
 }
 _VECTOR: Mapping[str, Any] = {"metric": "cosine"}
-_CHEAP: frozenset[IndexKind] = frozenset({"btree"})
 
 
-def index_specs(entity: NodeType | EdgeType) -> tuple[IndexSpec, ...]:
+def index_specs(entity: Entity) -> tuple[IndexSpec, ...]:
     """Every index that a type should have.
 
     `id`, and the ends of edges, always have one. Keys, unique and indexed properties have a B-tree,
     indexed free text a full-text index beside it, and indexed vectors a vector index. Lists and
     blobs have none.
     """
-    found = [_spec(column, "btree") for column in _always(entity)]
-    for name in _declared(entity):
+    ends = ("src", "dst") if isinstance(entity, EdgeType) else ()
+    found = [_spec(column, "btree") for column in ("id", *ends)]
+    key = entity.key if isinstance(entity, NodeType) else ()
+    indexed = set(chain.from_iterable(entity.index))
+    for name in chain(key, *entity.unique, *entity.index):
         prop = entity.by_name.get(name)
         if prop is not None:
-            found += [_spec(name, kind) for kind in _kinds(prop, indexed=_is_indexed(entity, name))]
+            found += [_spec(name, kind) for kind in _kinds(prop, indexed=name in indexed)]
     return tuple({spec.name: spec for spec in found}.values())
-
-
-def cheap_specs(entity: NodeType | EdgeType) -> tuple[IndexSpec, ...]:
-    """Those that are quick to extend, for upkeep that runs beside the writers."""
-    return tuple(spec for spec in index_specs(entity) if spec.kind in _CHEAP)
-
-
-def _always(entity: EntityType) -> tuple[str, ...]:
-    return ("id", "src", "dst") if isinstance(entity, EdgeType) else ("id",)
-
-
-def _declared(entity: EntityType) -> Iterable[str]:
-    if isinstance(entity, NodeType):
-        yield from entity.key
-    for names in (*entity.unique, *entity.index):
-        yield from names
-
-
-def _is_indexed(entity: EntityType, name: str) -> bool:
-    return any(name in names for names in entity.index)
 
 
 def _kinds(prop: Property, *, indexed: bool) -> tuple[IndexKind, ...]:
@@ -402,3 +359,96 @@ def _kinds(prop: Property, *, indexed: bool) -> tuple[IndexKind, ...]:
 def _spec(column: str, kind: IndexKind) -> IndexSpec:
     parameters = {"inverted": _TEXT, "vector": _VECTOR}.get(kind, {})
     return IndexSpec(name=f"{column}_{kind}", column=column, kind=kind, parameters=parameters)
+
+
+logger = logging.getLogger(__name__)
+
+
+# --- upkeep that runs by itself ----------------------------------------------------------------
+
+# Small fragments are compacted before reads suffer from them. It looks at what a write left behind,
+# and works in a thread of its own beside readers and writers. It never fails anything: what goes
+# wrong is logged, and the next write looks again.
+
+
+class MaintenancePolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """When a table is looked after without being asked.
+
+    More small fragments than this are compacted, and the indexes of keys and ends extended over
+    them. Full-text and vector indexes are left to `optimize`.
+    """
+
+    small_fragments_max: int = AUTO_FRAGMENTS_MAX
+
+
+DEFAULT_POLICY: Final = MaintenancePolicy()
+
+
+class AutoMaintenance:
+    """Watches the writes of one open graph. One table set of one branch is worked on at a time."""
+
+    def __init__(self, core: Core, policy: MaintenancePolicy | None) -> None:
+        self._core = core
+        self._policy = policy if core.mode is OpenMode.READ_WRITE else None
+        self._lock = threading.Lock()
+        self._pool: ThreadPoolExecutor | None = None
+        self._running: Future[None] | None = None
+        self._seen: dict[str, TableEntry] = {}
+        self._closed = False
+
+    def notice(self, after: Snapshot | None) -> None:
+        """A write has landed: start upkeep if one of its tables needs it. Never raises."""
+        if self._policy is None or after is None or self._is_busy():
+            return
+        try:
+            due = self._due(after, self._policy)
+        except OmnigraphError as cause:
+            logger.warning("upkeep looked in vain", extra={"why": cause.message})
+            return
+        if due:
+            self._start(after.branch.name, due)
+
+    def wait(self) -> None:
+        """Until the upkeep that is running is done."""
+        running = self._running
+        if running is not None:
+            running.result()
+
+    def close(self) -> None:
+        """Finish what is running; start nothing more."""
+        with self._lock:
+            self._closed = True
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=True)
+
+    def _is_busy(self) -> bool:
+        return self._running is not None and not self._running.done()
+
+    def _due(self, after: Snapshot, policy: MaintenancePolicy) -> frozenset[str]:
+        due: set[str] = set()
+        for key, entry in after.entries.items():
+            if self._seen.get(key) == entry or not after.branch.owns(entry.branch):
+                continue
+            self._seen[key] = entry
+            fragmentation = self._core.store.tables.open(entry).fragmentation()
+            if fragmentation.small_fragments > policy.small_fragments_max:
+                due.add(key)
+        return frozenset(due)
+
+    def _start(self, branch: str, due: frozenset[str]) -> None:
+        with self._lock:
+            if self._closed or self._is_busy():
+                return
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(1, thread_name_prefix="upkeep")
+            self._running = self._pool.submit(self._run, branch, due)
+
+    def _run(self, branch: str, due: frozenset[str]) -> None:
+        try:
+            report = optimize(self._core, branch, Work(depth="tail", keys=due, concurrency=1))
+        except Exception as cause:  # noqa: BLE001 - upkeep is a favour: it must not break anything
+            logger.warning("upkeep failed", extra={"branch": branch, "why": str(cause)})
+            return
+        removed = sum(one.fragments_removed for one in report.datasets)
+        logger.debug("upkeep done", extra={"branch": branch, "fragments_removed": removed})

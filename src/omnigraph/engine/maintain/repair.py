@@ -7,30 +7,30 @@ happened since decides which: harmless drift is published, a given up write is u
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
+import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from omnigraph.engine.arguments import FLAG, require
 from omnigraph.engine.check.describe import dangling, repeated_id
 from omnigraph.engine.check.findings import Findings, Violation
-from omnigraph.engine.check.rules import endpoint_rules
+from omnigraph.engine.check.rules import Entity, endpoint_rules
 from omnigraph.engine.core import Core, OpenMode
-from omnigraph.engine.maintain.optimize import require_settled
-from omnigraph.errors import InputError, IntegrityError, OmnigraphError, UnfitColumnsError
+from omnigraph.engine.maintain.optimize import head_of, require_settled
+from omnigraph.errors import InputError, OmnigraphError, UnfitColumnsError
 from omnigraph.model.changeset import TableUpdate, WriterKind
-from omnigraph.model.graph import MAIN, Branch, Snapshot, TableEntry, type_words
-from omnigraph.model.schema import EdgeType, NodeType
+from omnigraph.model.graph import Branch, Snapshot, TableEntry
+from omnigraph.model.schema import EdgeType
 from omnigraph.model.structs import JsonStruct
 from omnigraph.storage.commit.prepared import Intent, Prepared
 from omnigraph.storage.commit.writer import WriteContext
 from omnigraph.storage.lance.columns import arrow_schema
 from omnigraph.storage.lance.pylance import VersionTransaction
-from omnigraph.storage.table.stage import COMMIT_PROPERTY, StagedWrite
+from omnigraph.storage.table.stage import COMMIT_PROPERTY
 from omnigraph.storage.table.table import Table
 
 Classification = Literal[
@@ -114,14 +114,13 @@ class RepairReport(msgspec.Struct, frozen=True, kw_only=True):
         return body
 
 
-def repair(core: Core, branch: str = MAIN, orders: Orders | None = None) -> RepairReport:
+def repair(core: Core, branch: str, orders: Orders) -> RepairReport:
     """Explain every table of the branch; with `confirm` publish harmless heads and undo writes of
     ours that were given up, with `force` publish everything else too, with `restore` put every
     table that drifted back to what is published.
 
     Only the branch's own tables can drift; those it inherits are looked at where they belong.
     """
-    orders = orders or Orders()
     orders.check()
     report = RepairReport(
         uri=core.root.uri,
@@ -149,7 +148,11 @@ def repair(core: Core, branch: str = MAIN, orders: Orders | None = None) -> Repa
         back = [one for one in found if one.action in _PUTTING_BACK]
         assert not {one.type_key for one in back} & heads.keys(), "one table, one fate"
         prepared = Prepared(
-            staged=tuple(_put_back(core, entries[one.type_key], one) for one in back),
+            # What is published becomes the newest version again.
+            staged=tuple(
+                core.store.tables.stage_restore(entries[one.type_key], over=one.lance_head_version)
+                for one in back
+            ),
             repoints=tuple(_repoint(core, entries[one.type_key], one) for one in shown),
             strict=True,
         )
@@ -169,30 +172,20 @@ def repair(core: Core, branch: str = MAIN, orders: Orders | None = None) -> Repa
 def _with_violations(
     core: Core, snapshot: Snapshot, found: Sequence[RepairStats], report: RepairReport
 ) -> RepairReport:
+    if report.restore:
+        return report
     heads = {
         one.type_key: one.lance_head_version
         for one in found
         if one.classification == "suspicious" and one.error is None
     }
-    if report.restore:
-        return report
     broken = broken_by(core, snapshot, heads)
     return replace(report, violations=tuple(broken.listed), violations_total=broken.total)
 
 
 def _repoint(core: Core, entry: TableEntry, stats: RepairStats) -> TableUpdate:
     head = replace(entry, version=stats.lance_head_version)
-    return TableUpdate(
-        table_key=entry.table_key,
-        version=head.version,
-        branch=head.branch,
-        row_count=core.store.tables.open(head).count(),
-    )
-
-
-def _put_back(core: Core, entry: TableEntry, stats: RepairStats) -> StagedWrite:
-    """What is published becomes the newest version again."""
-    return core.store.tables.stage_restore(entry, over=stats.lance_head_version)
+    return TableUpdate.pointing_to(replace(head, row_count=core.store.tables.open(head).count()))
 
 
 def _explained(core: Core, snapshot: Snapshot, orders: Orders) -> tuple[RepairStats, ...]:
@@ -201,21 +194,14 @@ def _explained(core: Core, snapshot: Snapshot, orders: Orders) -> tuple[RepairSt
 
 
 def _explain(core: Core, entry: TableEntry, snapshot: Snapshot, orders: Orders) -> RepairStats:
-    head = core.store.tables.head_version(entry.location, entry.branch)
-    if head < entry.version:
-        raise IntegrityError(
-            f"the newest data of {type_words(entry.table_key)} is missing: what is stored is "
-            "older than what was committed",
-            table_key=entry.table_key,
-            expected=entry.version,
-            actual=head,
-        )
+    head = head_of(core.store.tables, entry)
     made, problem = _between(core, entry, head)
     ours = [one for one in made if _is_unpublished(core, snapshot.branch, one)]
     operations = [one.operation for one in made if one not in ours]
     classification = classify(operations, problem, given_up=len(ours))
     if classification == "suspicious":
-        problem = _unfit(core, entry, snapshot, head)
+        wrong = _misfit(core, snapshot, entry.table_key, head)
+        problem = f"its columns do not fit the schema ({wrong})" if wrong else None
     return RepairStats(
         type_key=entry.table_key,
         published_dataset_version=entry.version,
@@ -225,17 +211,6 @@ def _explain(core: Core, entry: TableEntry, snapshot: Snapshot, orders: Orders) 
         operations=tuple(one.operation for one in made),
         error=problem,
     )
-
-
-def _unfit(core: Core, entry: TableEntry, snapshot: Snapshot, head: int) -> str | None:
-    """Why the head could not be published even by force, as far as its columns tell."""
-    tables = core.store.tables
-    wrong = misfit(
-        core.catalog(snapshot).type_of(entry.table_key),
-        found=tables.open(replace(entry, version=head)),
-        published=tables.open(entry),
-    )
-    return None if wrong is None else f"its columns do not fit the schema ({wrong})"
 
 
 def _between(
@@ -310,9 +285,9 @@ def action_for(classification: Classification, orders: Orders) -> Action:
 class ColumnMisfit(msgspec.Struct, frozen=True, kw_only=True):
     """How the columns of a table differ from what its type declares."""
 
-    missing: tuple[str, ...]
-    unexpected: tuple[str, ...]
-    changed: tuple[str, ...]
+    missing: list[str]
+    unexpected: list[str]
+    changed: list[str]
 
     def __str__(self) -> str:
         told = (
@@ -320,48 +295,40 @@ class ColumnMisfit(msgspec.Struct, frozen=True, kw_only=True):
             ("not declared", self.unexpected),
             ("of another type", self.changed),
         )
-        return ", ".join(
-            f"{what}: {', '.join(repr(name) for name in names)}" for what, names in told if names
-        )
+        return ", ".join(f"{what}: {', '.join(map(repr, names))}" for what, names in told if names)
 
 
-def misfit(entity: NodeType | EdgeType, *, found: Table, published: Table) -> ColumnMisfit | None:
-    """How the columns found differ from the type's; None if they fit.
+def _misfit(core: Core, snapshot: Snapshot, key: str, head: int) -> ColumnMisfit | None:
+    """How the columns of a table at its head differ from its type's; None if they fit.
 
     The published columns say how a type lies in this graph: older releases made other choices.
     """
-    known = {one.name: one for one in (*arrow_schema(entity), *published.schema)}
-    there = {one.name: one for one in found.schema}
-    declared = frozenset(arrow_schema(entity).names)
-    told = ColumnMisfit(
-        missing=tuple(sorted(declared - there.keys())),
-        unexpected=tuple(sorted(there.keys() - known.keys())),
-        changed=tuple(
+    tables, entry = core.store.tables, snapshot.entries[key]
+    declared = arrow_schema(core.catalog(snapshot).type_of(key))
+    known = {one.name: one for one in (*declared, *tables.open(entry).schema)}
+    there = {one.name: one for one in tables.open(replace(entry, version=head)).schema}
+    wrong = ColumnMisfit(
+        missing=sorted(set(declared.names) - there.keys()),
+        unexpected=sorted(there.keys() - known.keys()),
+        changed=sorted(
             name
-            for name, one in sorted(there.items())
-            if name in known
-            and (one.type, one.nullable) != (known[name].type, known[name].nullable)
+            for name in there.keys() & known.keys()
+            if (there[name].type, there[name].nullable) != (known[name].type, known[name].nullable)
         ),
     )
-    return told if told.missing or told.unexpected or told.changed else None
+    return wrong if str(wrong) else None
 
 
 def require_fitting(core: Core, snapshot: Snapshot, heads: Mapping[str, int]) -> None:
     """`UnfitColumnsError` if the columns of a table at its head do not fit its type."""
-    catalog = core.catalog(snapshot)
-    for key, table in _at_heads(core, snapshot, heads).items():
-        if key not in heads:
-            continue
-        published = core.store.tables.open(snapshot.entries[key])
-        wrong = misfit(catalog.type_of(key), found=table, published=published)
+    for key, head in heads.items():
+        wrong = _misfit(core, snapshot, key, head)
         if wrong is not None:
             raise UnfitColumnsError(
                 f"'{key}' cannot be published: its columns do not fit the schema ({wrong})",
                 hint="put it back with `omnigraph repair --restore --confirm`",
                 type_key=key,
-                missing=list(wrong.missing),
-                unexpected=list(wrong.unexpected),
-                changed=list(wrong.changed),
+                **msgspec.structs.asdict(wrong),
             )
 
 
@@ -370,7 +337,11 @@ def broken_by(core: Core, snapshot: Snapshot, heads: Mapping[str, int]) -> Findi
     findings = Findings()
     if not heads:
         return findings
-    catalog, tables = core.catalog(snapshot), _at_heads(core, snapshot, heads)
+    catalog = core.catalog(snapshot)
+    tables = {
+        key: core.store.tables.open(replace(entry, version=heads.get(key, entry.version)))
+        for key, entry in snapshot.entries.items()
+    }
     for key in heads:
         findings.add(_repeated(catalog.type_of(key), tables[key]))
     for edge in catalog.edges.values():
@@ -378,18 +349,10 @@ def broken_by(core: Core, snapshot: Snapshot, heads: Mapping[str, int]) -> Findi
     return findings
 
 
-def _at_heads(core: Core, snapshot: Snapshot, heads: Mapping[str, int]) -> dict[str, Table]:
-    return {
-        key: core.store.tables.open(replace(entry, version=heads.get(key, entry.version)))
-        for key, entry in snapshot.entries.items()
-    }
-
-
-def _repeated(entity: NodeType | EdgeType, table: Table) -> Iterable[Violation]:
-    counted = Counter(table.read(columns=["id"])["id"].to_pylist())
-    for entity_id, count in counted.items():
-        if count > 1:
-            yield repeated_id(entity, str(entity_id), ())
+def _repeated(entity: Entity, table: Table) -> Iterable[Violation]:
+    counted = table.read(columns=["id"])["id"].value_counts()
+    again = counted.filter(pc.greater(counted.field("counts"), pa.scalar(1)))
+    return [repeated_id(entity, str(one), ()) for one in again.field("values").to_pylist()]
 
 
 def _dangling(

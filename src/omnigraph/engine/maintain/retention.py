@@ -7,7 +7,9 @@ kept snapshot or an unfinished write pins is kept with it. The rest may go.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain
 
 import msgspec
 from msgspec.structs import replace
@@ -19,9 +21,8 @@ from omnigraph.storage.commit.sidecar import Sidecar
 from omnigraph.storage.layout import MANIFEST
 from omnigraph.storage.manifest.history import Descent, bases_of_all
 from omnigraph.storage.manifest.legacy import is_adopted
-from omnigraph.storage.manifest.ref_files import Kept
+from omnigraph.storage.manifest.ref_files import MAIN_BRANCH, Kept
 from omnigraph.storage.manifest.rows import CommitRow
-from omnigraph.storage.manifest.store import Known
 
 Line = tuple[str, str | None]  # a table's location, and the Lance branch of it
 
@@ -37,13 +38,15 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     older_than_us: int | None
     superseded_us: int
 
-    def keeps(self, *, rank: int, made_us: int, followed_us: int | None) -> bool:
-        """Whether the version stays. `rank` counts from 0 at the head."""
-        if followed_us is None or followed_us >= self.superseded_us:
-            return True
-        by_count = self.keep_versions is not None and rank < self.keep_versions
-        by_age = self.older_than_us is not None and made_us >= self.older_than_us
-        return by_count or by_age
+    def kept(self, versions: Iterable[_Version]) -> Iterator[_Version]:
+        """Those of a branch's versions, newest first, that stay."""
+        followed_us: int | None = None
+        for rank, version in enumerate(versions):
+            by_count = self.keep_versions is not None and rank < self.keep_versions
+            by_age = self.older_than_us is not None and version.made_us >= self.older_than_us
+            if followed_us is None or followed_us >= self.superseded_us or by_count or by_age:
+                yield version
+            followed_us = version.made_us
 
 
 class Retired(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,22 +74,32 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     def pinned(self, line: Line) -> frozenset[int]:
         return self.pins.get(line, frozenset())
 
-    @property
-    def lines(self) -> frozenset[Line]:
-        return frozenset(self.pins)
+
+class _Version(msgspec.Struct, frozen=True, kw_only=True):
+    """One version of a branch's manifest. That of a `former` commit, from before a migration, lies
+    on the old line, which stays as long as the branch does."""
+
+    number: int
+    made_us: int
+    former: CommitRow | None = None
 
 
 class _Look(msgspec.Struct, frozen=True, kw_only=True):
-    """One branch as it was seen: its head, and when each stored version was made and followed."""
+    """One branch as it was seen: its head, and its versions, newest first."""
 
     head: Snapshot
-    versions: Mapping[int, tuple[int, int | None]]
-    former: tuple[CommitRow, ...] = ()  # from before a migration, on another line; newest first
+    versions: tuple[_Version, ...]
+
+    @property
+    def stored(self) -> frozenset[int]:
+        """The versions on the branch's own line."""
+        return frozenset(one.number for one in self.versions if one.former is None)
 
 
 def survey(core: Core, policy: Policy) -> Survey:
     """Look at every live branch, every deleted one that may be needed, and every unfinished
     write."""
+    manifests = core.store.manifests
     looks: dict[Branch, _Look] = {}
     damaged: list[str] = []
     named = core.store.refs.list()
@@ -99,34 +112,42 @@ def survey(core: Core, policy: Policy) -> Survey:
             if branch in nameless or _is_live(core, branch):  # else it was just deleted
                 damaged.append(branch.name)
     branches = tuple(looks)
-    kept = {branch.id: _kept(look.versions, policy) for branch, look in looks.items()}
+    kept = {
+        branch.id: {one.number for one in policy.kept(look.versions) if one.former is None}
+        for branch, look in looks.items()
+    }
     retired = _put_aside(core)
-    descent = Descent(core.store.manifests, (*looks, *retired.needed), kept=retired.kept)
+    descent = Descent(manifests, (*looks, *retired.needed), kept=retired.kept)
     # One look at the history answers for every pair of branches.
     bases = bases_of_all((each.head.graph_commit_id for each in looks.values()), descent.parents)
-    needed = [row for one in bases | _forks(looks) if (row := descent.row(one)) is not None]
+    forks = {branch.fork_commit_id for branch in looks if branch.fork_commit_id is not None}
+    needed = [row for one in bases | forks if (row := descent.row(one)) is not None]
     retired = _judged(core, replace(retired, bases=bases), branches, needed)
     for branch in retired.needed:
         looks[branch] = _look(core, branch)
-        kept[branch.id] = {max(looks[branch].versions)}  # only what merges need: no policy
+        kept[branch.id] = {max(looks[branch].stored)}  # only what merges need: no policy
     for row in needed:
         if row.branch_id in kept:
             kept[row.branch_id].add(row.commit.graph_manifest_version)
     former = [row for row in needed if row.branch_id not in kept]
-    former += (row for look in looks.values() for row in _kept_former(look, policy))
+    former += (
+        one.former
+        for look in looks.values()
+        for one in policy.kept(look.versions)
+        if one.former is not None
+    )
     heads = [look.head for look in looks.values()]
-    pins = {
-        entry.pin
-        for snapshot in (
-            *_snapshots(core, looks, kept, damaged),
-            *_former_snapshots(core, former, damaged),
-            *heads,
-        )
-        for entry in snapshot.datasets
-    }
+    asked = [
+        (branch.name, partial(manifests.at_version, branch, version))
+        for branch in looks
+        for version in kept[branch.id]
+    ]
+    asked += [(row.commit.graph_branch, partial(manifests.at_commit, row.id)) for row in former]
+    snapshots = (*_readable(asked, damaged), *heads)
+    pins = {entry.pin for snapshot in snapshots for entry in snapshot.datasets}
     return Survey(
         unwanted={
-            branch.id: tuple(sorted(look.versions.keys() - kept[branch.id]))
+            branch.id: tuple(sorted(look.stored - kept[branch.id]))
             for branch, look in looks.items()
             if branch not in nameless
         },
@@ -146,14 +167,7 @@ def _nameless(core: Core, named: Iterable[Branch]) -> list[Branch]:
     manifests = core.store.manifests
     known = {branch.id for branch in (*named, *manifests.retired.branches())}
     return [
-        Branch(
-            name=f"the branch with id {line}",
-            id=line,
-            parent=None,
-            fork_commit_id=None,
-            created_by=None,
-            created_at=0,
-        )
+        replace(MAIN_BRANCH, name=f"the branch with id {line}", id=line)
         for line in core.store.tables.lines(MANIFEST)
         if line not in known
     ]
@@ -218,90 +232,36 @@ def _look(core: Core, branch: Branch) -> _Look:
     manifests = core.store.manifests
     stored = manifests.datasets.versions(branch.id)
     known = manifests.fresh(branch.id)
-    made = _made(
-        (row for chunk in manifests.commit_chunks(known) for row in chunk),
-        branch_id=branch.id,
-        oldest=stored[0],
-    )
-    found: dict[int, tuple[int, int | None]] = {}
-    followed: int | None = None
-    for version in reversed([one for one in stored if one <= known.version]):
-        # A version without a commit of its own (a migration, a fork's first) is as old as the next.
-        at = made.get(version, followed if followed is not None else branch.created_at)
-        found[version] = (at, followed)
-        followed = at
-    former = tuple(_former(core, branch, known)) if is_adopted(branch.id or "") else ()
-    return _Look(head=known.snapshot(branch), versions=found, former=former)
-
-
-def _former(core: Core, branch: Branch, known: Known) -> Iterator[CommitRow]:
-    """The branch's own commits from before a migration: their manifests lie on the old line, which
-    stays as long as the branch does."""
-    for chunk in core.store.manifests.commit_chunks(known):
-        for row in chunk:
-            if row.commit.graph_branch == branch.name and row.branch_id != branch.id:
-                yield row
-
-
-def _kept_former(look: _Look, policy: Policy) -> Iterator[CommitRow]:
-    followed = min(made for made, _ in look.versions.values())
-    for rank, row in enumerate(look.former, start=len(look.versions)):
-        made = row.commit.created_at
-        if policy.keeps(rank=rank, made_us=made, followed_us=followed):
-            yield row
-        followed = made
-
-
-def _former_snapshots(
-    core: Core, rows: Iterable[CommitRow], damaged: list[str]
-) -> Iterator[Snapshot]:
-    for row in rows:
-        try:
-            yield core.store.manifests.at_commit(row.id)
-        except NotFoundError:
-            continue  # an earlier cleanup took it
-        except CorruptGraphError:
-            damaged.append(row.commit.graph_branch)
-
-
-def _made(rows: Iterator[CommitRow], *, branch_id: str | None, oldest: int) -> dict[int, int]:
+    adopted = is_adopted(branch.id or "")  # it may have commits from before a migration
     made: dict[int, int] = {}
-    for row in rows:
-        if row.commit.graph_manifest_version < oldest:
+    former: list[_Version] = []
+    for row in chain.from_iterable(manifests.commit_chunks(known)):
+        number, made_us = row.commit.graph_manifest_version, row.commit.created_at
+        if number < stored[0] and not adopted:
             break
-        if row.branch_id == branch_id:
-            made[row.commit.graph_manifest_version] = row.commit.created_at
-    return made
+        if row.branch_id == branch.id:
+            made[number] = made_us
+        elif adopted and row.commit.graph_branch == branch.name:
+            former.append(_Version(number=number, made_us=made_us, former=row))
+    found: list[_Version] = []
+    for number in reversed([one for one in stored if one <= known.version]):
+        # A version without a commit of its own (a migration, a fork's first) is as old as the next.
+        next_us = found[-1].made_us if found else branch.created_at
+        found.append(_Version(number=number, made_us=made.get(number, next_us)))
+    return _Look(head=known.snapshot(branch), versions=(*found, *former))
 
 
-def _kept(versions: Mapping[int, tuple[int, int | None]], policy: Policy) -> set[int]:
-    newest_first = sorted(versions, reverse=True)
-    return {
-        version
-        for rank, version in enumerate(newest_first)
-        if policy.keeps(rank=rank, made_us=versions[version][0], followed_us=versions[version][1])
-    }
-
-
-def _forks(looks: Iterable[Branch]) -> frozenset[str]:
-    """Where the branches were made."""
-    return frozenset(one.fork_commit_id for one in looks if one.fork_commit_id is not None)
-
-
-def _snapshots(
-    core: Core,
-    looks: Mapping[Branch, _Look],
-    kept: Mapping[str | None, set[int]],
-    damaged: list[str],
+def _readable(
+    asked: Iterable[tuple[str, Callable[[], Snapshot]]], damaged: list[str]
 ) -> Iterator[Snapshot]:
-    for branch in looks:
-        for version in kept[branch.id]:
-            try:
-                yield core.store.manifests.at_version(branch, version)
-            except NotFoundError:
-                continue  # an earlier cleanup, or one that died, took it
-            except CorruptGraphError:
-                damaged.append(branch.name)
+    """The snapshots that are there; the names of branches that have a damaged one are told."""
+    for branch, read in asked:
+        try:
+            yield read()
+        except NotFoundError:
+            continue  # an earlier cleanup, or one that died, took it
+        except CorruptGraphError:
+            damaged.append(branch)
 
 
 def _sidecar_pins(core: Core) -> set[Pin]:
