@@ -99,7 +99,6 @@ class _Look(msgspec.Struct, frozen=True, kw_only=True):
 def survey(core: Core, policy: Policy) -> Survey:
     """Look at every live branch, every deleted one that may be needed, and every unfinished
     write."""
-    manifests = core.store.manifests
     looks: dict[Branch, _Look] = {}
     damaged: list[str] = []
     named = core.store.refs.list()
@@ -117,7 +116,7 @@ def survey(core: Core, policy: Policy) -> Survey:
         for branch, look in looks.items()
     }
     retired = _put_aside(core)
-    descent = Descent(manifests, (*looks, *retired.needed), kept=retired.kept)
+    descent = Descent(core.store.manifests, (*looks, *retired.needed), kept=retired.kept)
     # One look at the history answers for every pair of branches.
     bases = bases_of_all((each.head.graph_commit_id for each in looks.values()), descent.parents)
     forks = {branch.fork_commit_id for branch in looks if branch.fork_commit_id is not None}
@@ -137,13 +136,7 @@ def survey(core: Core, policy: Policy) -> Survey:
         if one.former is not None
     )
     heads = [look.head for look in looks.values()]
-    asked = [
-        (branch.name, partial(manifests.at_version, branch, version))
-        for branch in looks
-        for version in kept[branch.id]
-    ]
-    asked += [(row.commit.graph_branch, partial(manifests.at_commit, row.id)) for row in former]
-    snapshots = (*_readable(asked, damaged), *heads)
+    snapshots = (*_readable(core, looks, kept, former, damaged), *heads)
     pins = {entry.pin for snapshot in snapshots for entry in snapshot.datasets}
     return Survey(
         unwanted={
@@ -252,16 +245,27 @@ def _look(core: Core, branch: Branch) -> _Look:
 
 
 def _readable(
-    asked: Iterable[tuple[str, Callable[[], Snapshot]]], damaged: list[str]
+    core: Core,
+    looks: Iterable[Branch],
+    kept: Mapping[str | None, set[int]],
+    former: Iterable[CommitRow],
+    damaged: list[str],
 ) -> Iterator[Snapshot]:
     """The snapshots that are there; the names of branches that have a damaged one are told."""
-    for branch, read in asked:
+    manifests = core.store.manifests
+    asked: list[tuple[str, Callable[[], Snapshot]]] = [
+        (branch.name, partial(manifests.at_version, branch, version))
+        for branch in looks
+        for version in kept[branch.id]
+    ]
+    asked += [(row.commit.graph_branch, partial(manifests.at_commit, row.id)) for row in former]
+    for name, read in asked:
         try:
             yield read()
         except NotFoundError:
             continue  # an earlier cleanup, or one that died, took it
         except CorruptGraphError:
-            damaged.append(branch)
+            damaged.append(name)
 
 
 def _sidecar_pins(core: Core) -> set[Pin]:
