@@ -35,11 +35,17 @@ from omnigraph.storage.commit.resolve import resolve_by_hand
 from omnigraph.storage.commit.sidecar import Sidecars
 from omnigraph.storage.commit.writer import WRITER_KIND_PROPERTY, Prepare, Writer
 from omnigraph.storage.lance.columns import arrow_schema
-from omnigraph.storage.layout import INIT_CLAIM, LOCKS, type_folder
 from omnigraph.storage.manifest.migrations import is_due, migrate
-from omnigraph.storage.objects.lease import Lease
-from omnigraph.storage.objects.root import Root, aws_environment, forget_empty_root, open_store
-from omnigraph.storage.objects.unbroken import stop_if_asked
+from omnigraph.storage.objects.lease import Lease, stop_if_asked
+from omnigraph.storage.objects.local import LOCKS
+from omnigraph.storage.objects.root import (
+    INIT_CLAIM,
+    Root,
+    aws_environment,
+    forget_empty_root,
+    open_store,
+    type_folder,
+)
 from omnigraph.storage.store import Store
 from omnigraph.storage.table.table import Table
 

@@ -58,7 +58,7 @@ from omnigraph.storage.commit.outcome import tell_last_commit
 from omnigraph.storage.commit.recovery import Resolution
 from omnigraph.storage.commit.sidecar import Sidecar, UnreadableSidecar
 from omnigraph.storage.manifest.ref_files import UnreadableRef
-from omnigraph.storage.objects.lock_files import Presence
+from omnigraph.storage.objects.local import Presence
 
 __all__ = ["Graph", "OpenMode"]
 

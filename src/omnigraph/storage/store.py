@@ -15,14 +15,13 @@ import msgspec
 from omnigraph.errors import IntegrityError, NotFoundError, OmnigraphError, UnavailableError
 from omnigraph.model.graph import Branch
 from omnigraph.model.ports import ObjectStore, World
-from omnigraph.storage.layout import dropped_mark
 from omnigraph.storage.manifest.history import History
 from omnigraph.storage.manifest.legacy import OldSchemas
 from omnigraph.storage.manifest.publisher import Publisher
 from omnigraph.storage.manifest.refs import Refs
 from omnigraph.storage.manifest.store import ManifestStore, Unfinished
 from omnigraph.storage.objects.lease import Leases
-from omnigraph.storage.objects.root import Root
+from omnigraph.storage.objects.root import Root, dropped_mark
 from omnigraph.storage.table.table import Tables
 
 logger = logging.getLogger(__name__)

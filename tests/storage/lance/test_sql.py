@@ -1,4 +1,4 @@
-"""Names and literals: where types lie, what SQL text means to Lance, which columns a type has."""
+"""Literals: what SQL text means to Lance, which columns a type has."""
 
 from __future__ import annotations
 
@@ -12,26 +12,8 @@ from hypothesis import strategies as st
 from table_bench import Bench
 
 from omnigraph.model.schema import EdgeType, NodeType, Property, PropertyType, Scalar
-from omnigraph.storage import layout
 from omnigraph.storage.lance import sql
 from omnigraph.storage.lance.columns import PRIMARY_KEY, arrow_schema
-
-
-@pytest.mark.parametrize(
-    ("text", "digest"),
-    [("", 0xCBF29CE484222325), ("a", 0xAF63DC4C8601EC8C), ("foobar", 0x85944171F73967E8)],
-)
-def test_folder_names_are_fnv1a(text, digest):
-    assert layout.fnv1a64(text) == digest
-
-
-def test_folders_tell_kinds_and_lives_apart():
-    assert layout.type_folder("node", "a") == "nodes/af63dc4c8601ec8c"
-    assert layout.type_folder("edge", "a") == "edges/af63dc4c8601ec8c"
-    assert layout.type_folder("node", "a", life=3) == "nodes/af63dc4c8601ec8c-3"
-    assert layout.branch_folder("nodes/x", None) == "nodes/x"
-    assert layout.branch_folder("nodes/x", "01B") == "nodes/x/tree/01B"
-
 
 VALUES = {
     "text": (

@@ -20,9 +20,9 @@ from omnigraph.errors import (
 from omnigraph.model.changeset import WriterKind
 from omnigraph.storage.commit.sidecar import Sidecar, Sidecars
 from omnigraph.storage.lance.files import version_file
-from omnigraph.storage.layout import branch_folder
 from omnigraph.storage.manifest.migrations import migrate
 from omnigraph.storage.manifest.rows import ROW_SCHEMA
+from omnigraph.storage.objects.root import branch_folder
 from places import Place
 
 

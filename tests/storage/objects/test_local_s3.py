@@ -11,7 +11,7 @@ from table_bench import WatchedDisk
 
 from omnigraph.errors import InputError, StorageUnavailableError
 from omnigraph.model.ports import World
-from omnigraph.storage.objects.root import Root, open_store
+from omnigraph.storage.objects.root import Root, branch_folder, fnv1a64, open_store, type_folder
 
 
 @pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.s3)])
@@ -214,3 +214,19 @@ def test_a_read_only_folder_is_a_typed_error(tmp_path):
     store = open_store(Root.parse(str(tmp_path / "g"), {}), World())
     with pytest.raises(StorageUnavailableError):
         store.put("a", b"")
+
+
+@pytest.mark.parametrize(
+    ("text", "digest"),
+    [("", 0xCBF29CE484222325), ("a", 0xAF63DC4C8601EC8C), ("foobar", 0x85944171F73967E8)],
+)
+def test_folder_names_are_fnv1a(text, digest):
+    assert fnv1a64(text) == digest
+
+
+def test_folders_tell_kinds_and_lives_apart():
+    assert type_folder("node", "a") == "nodes/af63dc4c8601ec8c"
+    assert type_folder("edge", "a") == "edges/af63dc4c8601ec8c"
+    assert type_folder("node", "a", life=3) == "nodes/af63dc4c8601ec8c-3"
+    assert branch_folder("nodes/x", None) == "nodes/x"
+    assert branch_folder("nodes/x", "01B") == "nodes/x/tree/01B"

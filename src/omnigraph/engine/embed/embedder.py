@@ -18,7 +18,7 @@ import msgspec
 
 from omnigraph.errors import EmbeddingError, EmbeddingModelMismatchError, InputError
 from omnigraph.model.structs import HidingStruct
-from omnigraph.storage.layout import fnv1a64
+from omnigraph.storage.objects.root import fnv1a64
 
 Provider = Literal["openai-compatible", "openai", "gemini", "mock"]
 Purpose = Literal["query", "document"]

@@ -53,7 +53,7 @@ from omnigraph.model.values import fit
 from omnigraph.storage.commit.prepared import AppliedBeforeError, Intent, Prepared
 from omnigraph.storage.commit.writer import WriteContext
 from omnigraph.storage.lance.columns import arrow_schema
-from omnigraph.storage.layout import dropped_mark, type_folder
+from omnigraph.storage.objects.root import dropped_mark, type_folder
 from omnigraph.storage.table.stage import StagedWrite
 from omnigraph.storage.table.table import Table
 

@@ -33,12 +33,11 @@ from omnigraph.model.limits import (
 from omnigraph.model.steps import Step
 from omnigraph.model.structs import JsonStruct
 from omnigraph.storage.lance.line import Collected, Line
-from omnigraph.storage.layout import DESCENT, MANIFEST
 from omnigraph.storage.manifest.history import Descent, contracted, parents_of
 from omnigraph.storage.manifest.ref_files import Kept
 from omnigraph.storage.objects.lease import Lease
-from omnigraph.storage.objects.local import collect_drafts
-from omnigraph.storage.objects.lock_files import Presence
+from omnigraph.storage.objects.local import Presence, collect_drafts
+from omnigraph.storage.objects.root import DESCENT, MANIFEST
 
 logger = logging.getLogger(__name__)
 

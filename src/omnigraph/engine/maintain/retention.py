@@ -18,11 +18,11 @@ from omnigraph.engine.core import Core
 from omnigraph.errors import CorruptGraphError, NotFoundError
 from omnigraph.model.graph import Branch, Pin, Snapshot
 from omnigraph.storage.commit.sidecar import Sidecar
-from omnigraph.storage.layout import MANIFEST
 from omnigraph.storage.manifest.history import Descent, bases_of_all
 from omnigraph.storage.manifest.legacy import is_adopted
 from omnigraph.storage.manifest.ref_files import MAIN_BRANCH, Kept
 from omnigraph.storage.manifest.rows import CommitRow
+from omnigraph.storage.objects.root import MANIFEST
 
 Line = tuple[str, str | None]  # a table's location, and the Lance branch of it
 

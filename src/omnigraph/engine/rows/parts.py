@@ -23,9 +23,8 @@ from omnigraph.model.graph import TableEntry
 from omnigraph.model.limits import GROUP_ROWS
 from omnigraph.model.ports import World
 from omnigraph.model.structs import HidingStruct
-from omnigraph.storage.layout import branch_folder
 from omnigraph.storage.objects.files import FileAccess
-from omnigraph.storage.objects.root import Root
+from omnigraph.storage.objects.root import Root, branch_folder
 from omnigraph.storage.table.fragments import read_columns
 from omnigraph.storage.table.table import Table, Tables
 

@@ -27,7 +27,7 @@ from omnigraph.model.ports import ObjectStore
 from omnigraph.model.structs import JsonStruct
 from omnigraph.storage.lance import sql
 from omnigraph.storage.lance.pylance import is_foreign
-from omnigraph.storage.layout import AUDIT, AUDIT_RECORDS, is_id
+from omnigraph.storage.objects.root import AUDIT, AUDIT_RECORDS, is_id
 from omnigraph.storage.table.table import Table, Tables
 
 logger = logging.getLogger(__name__)

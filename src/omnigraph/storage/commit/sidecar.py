@@ -25,7 +25,7 @@ from omnigraph.model.changeset import (
 )
 from omnigraph.model.graph import SchemaRecord
 from omnigraph.model.ports import ObjectStore
-from omnigraph.storage.layout import RECOVERY, is_id, is_line, is_location
+from omnigraph.storage.objects.root import RECOVERY, is_id, is_line, is_location
 
 SIDECAR_VERSION = 10
 

@@ -54,8 +54,7 @@ from omnigraph.storage.commit.prepared import AppliedBeforeError, Intent, Prepar
 from omnigraph.storage.commit.recovery import Recovery, Stuck
 from omnigraph.storage.commit.resolve import resolve_doubt
 from omnigraph.storage.commit.sidecar import Effect, Sidecar
-from omnigraph.storage.objects.lease import Lease
-from omnigraph.storage.objects.unbroken import stop_if_asked
+from omnigraph.storage.objects.lease import Lease, stop_if_asked
 from omnigraph.storage.store import Store
 from omnigraph.storage.table.stage import StagedWrite
 from omnigraph.storage.table.table import Table

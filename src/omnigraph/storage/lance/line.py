@@ -50,8 +50,7 @@ from omnigraph.storage.lance.pylance import (
     told_by,
     translated,
 )
-from omnigraph.storage.layout import branch_folder, dropped_mark
-from omnigraph.storage.objects.root import Root, open_store
+from omnigraph.storage.objects.root import Root, branch_folder, dropped_mark, open_store
 
 logger = logging.getLogger(__name__)
 

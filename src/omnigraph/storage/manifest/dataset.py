@@ -39,9 +39,8 @@ from omnigraph.storage.lance.pylance import (
     translated,
     unavailable,
 )
-from omnigraph.storage.layout import INIT_CLAIM, MANIFEST, branch_folder
-from omnigraph.storage.manifest.rows import ROW_SCHEMA, STAMP_KEY, holds_head, holds_schema
-from omnigraph.storage.objects.root import Root
+from omnigraph.storage.manifest.rows import HEAD_ID, ROW_SCHEMA, SCHEMA_ID, STAMP_KEY
+from omnigraph.storage.objects.root import INIT_CLAIM, MANIFEST, Root, branch_folder
 
 FIRST_STAMP: Final = 4  # what our first landing wrote; the reference's 0.8 has it too
 
@@ -155,9 +154,10 @@ class ManifestDatasets:
         with self._reading(opened):
             for fragment in reversed(opened.fragments):
                 rows = fragment.to_table()
-                if holds_head(rows):
+                keys = rows.column("object_id").to_pylist()
+                if HEAD_ID in keys:
                     return rows, fragment
-                ours = ours or holds_schema(rows)
+                ours = ours or SCHEMA_ID in keys  # no other layout keeps the schema in a row
         if ours:
             raise CorruptGraphError("the manifest has no head row", part=MANIFEST)
         return None

@@ -34,19 +34,19 @@ from omnigraph.storage.lance.pylance import (
     reason_of,
     told_by,
 )
-from omnigraph.storage.layout import MANIFEST, RECOVERY, branch_folder
 from omnigraph.storage.manifest.dataset import ManifestDatasets, Opened
 from omnigraph.storage.manifest.rows import (
     CommitRow,
     Row,
     Tail,
+    by_kind,
     corrupt,
     read_commit,
     read_entries,
     read_facts,
     read_tombstones,
 )
-from omnigraph.storage.objects.root import Root
+from omnigraph.storage.objects.root import MANIFEST, RECOVERY, Root, branch_folder
 
 COMMITS: Final = "_graph_commits.lance"
 ACTORS: Final = "_graph_commit_actors.lance"
@@ -61,9 +61,6 @@ RUN_PREFIX: Final = "__run__"
 LINEAGE_STAMP: Final = 4  # from here on commits are rows of the manifest
 _COMMIT_TABLES_STAMP: Final = 3  # from here on the two commit datasets are always there
 _STATE_FIELDS: Final = frozenset({"format_version", "schema_ir_hash", "schema_identity_version"})
-_KINDS: Final = frozenset(
-    {"table", "table_version", "table_tombstone", "graph_commit", "graph_head"}
-)
 _ADOPTED: Final = re.compile(r"v4-[0-9A-HJKMNP-TV-Z]{26}")
 
 
@@ -128,8 +125,7 @@ class LegacyGraph:
 
     def tail(self, opened: Opened) -> Tail:
         """What a tail of ours would say of the newest version of an old line."""
-        rows = self._datasets.all_rows(opened)
-        kinds = _by_kind(rows)
+        kinds = by_kind(self._datasets.all_rows(opened), old=True)
         entries = read_entries(kinds)
         schema = self.schema(frozenset(entries))
         commits = self._commits(opened, kinds)
@@ -151,7 +147,7 @@ class LegacyGraph:
     def branch(self, old: OldBranch) -> Branch:
         """The branch of ours that an old one is: its Lance name is its id."""
         parent = self._datasets.open_latest(old.parent)
-        line = self._commits(parent, _by_kind(self._datasets.all_rows(parent)))
+        line = self._commits(parent, by_kind(self._datasets.all_rows(parent), old=True))
         before = [row for row in line if _version(row) <= old.parent_version]
         return Branch(
             name=old.name,
@@ -164,7 +160,7 @@ class LegacyGraph:
 
     def entries(self, opened: Opened) -> dict[str, TableEntry]:
         """The tables that a version of an old format is made of."""
-        return read_entries(_by_kind(self._datasets.all_rows(opened)))
+        return read_entries(by_kind(self._datasets.all_rows(opened), old=True))
 
     # --- lineage -----------------------------------------------------------------------------
 
@@ -461,13 +457,3 @@ def _missing_genesis(schema: SchemaRecord) -> CommitRow:
         ),
         branch_id=None,
     )
-
-
-def _by_kind(rows: pa.Table) -> dict[str, list[Row]]:
-    # Before v2 nothing kept a row from being written twice; equal rows do no harm.
-    by_kind: dict[str, list[Row]] = {}
-    for row in rows.to_pylist():
-        if row["object_type"] not in _KINDS:
-            raise corrupt(row["object_id"], f"unknown kind '{row['object_type']}'")
-        by_kind.setdefault(row["object_type"], []).append(row)
-    return by_kind

@@ -40,7 +40,6 @@ from omnigraph.storage.lance import pylance
 from omnigraph.storage.lance.columns import arrow_schema, standard_schema
 from omnigraph.storage.lance.files import FragmentKey, fragment_keys, require_home, version_file
 from omnigraph.storage.lance.pylance import told_by
-from omnigraph.storage.layout import RECOVERY, REFS, branch_folder
 from omnigraph.storage.manifest.dataset import LostRaceError, Opened
 from omnigraph.storage.manifest.legacy import (
     ACTORS,
@@ -61,7 +60,7 @@ from omnigraph.storage.manifest.ref_files import encode_ref, ref_key
 from omnigraph.storage.manifest.rows import MIGRATED_KEY, PRIMARY_KEY, CommitRow, Tail, tail_table
 from omnigraph.storage.manifest.store import Known, ManifestStore, check_stamp
 from omnigraph.storage.objects.lease import Lease, Leases
-from omnigraph.storage.objects.root import Root
+from omnigraph.storage.objects.root import RECOVERY, REFS, Root, branch_folder
 
 logger = logging.getLogger(__name__)
 

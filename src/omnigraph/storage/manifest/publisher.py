@@ -9,30 +9,44 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import assert_never
+
+import msgspec
+from msgspec.structs import replace
 
 from omnigraph.errors import (
     AlreadyExistsError,
     ConflictError,
+    ExpectedVersionMismatchError,
     NotFoundError,
     OmnigraphError,
     OutcomeUnknownError,
+    PreconditionFailedError,
     RowLevelCasContentionError,
 )
-from omnigraph.model.changeset import Changeset, Lineage
-from omnigraph.model.graph import Branch, Snapshot
-from omnigraph.model.limits import PUBLISHER_RETRY_BUDGET
+from omnigraph.model.changeset import (
+    Changeset,
+    Expectation,
+    HeadIs,
+    Lineage,
+    Registration,
+    TableIs,
+    TableUpdate,
+    Tombstone,
+)
+from omnigraph.model.graph import Branch, Snapshot, TableEntry
+from omnigraph.model.limits import (
+    MANIFEST_SEALED_ROWS_MAX,
+    MANIFEST_TAIL_COMMITS_MAX,
+    MANIFEST_TAIL_COMMITS_MIN,
+    PUBLISHER_RETRY_BUDGET,
+)
 from omnigraph.model.ports import World
 from omnigraph.storage.lance.pylance import reason_of
 from omnigraph.storage.manifest.dataset import LostRaceError
 from omnigraph.storage.manifest.migrations import migrate
-from omnigraph.storage.manifest.plan import (
-    check_expectations,
-    is_empty,
-    next_commit,
-    sealing,
-    successor,
-)
-from omnigraph.storage.manifest.rows import Tail, commits_table, tail_table
+from omnigraph.storage.manifest.rows import CommitRow, Tail, commits_table, new_commit, tail_table
 from omnigraph.storage.manifest.store import Known, ManifestStore
 
 
@@ -54,7 +68,7 @@ class Publisher:
         A changeset without changes only checks its expectations.
         """
         self._check_alive(branch)
-        if is_empty(changeset):
+        if changeset == Changeset(expects=changeset.expects):
             known = self._manifests.fresh(branch.id)
             check_expectations(known.tail, changeset.expects)
             return known.snapshot(branch)
@@ -71,8 +85,23 @@ class Publisher:
             migrate(self._manifests, self._world)
             branch = self._manifests.refs.get(branch.name)  # it goes on under an id of ours
             known = self._manifests.fresh(branch.id)
+
+        def follow(known: Known) -> Tail:
+            check_expectations(known.tail, changeset.expects)
+            if self._manifests.find_row(known, lineage.commit_id) is not None:
+                raise AlreadyExistsError(
+                    f"commit '{lineage.commit_id}' is in the history already",
+                    kind="commit",
+                    name=lineage.commit_id,
+                )
+            parent, version = known.tail.head.id, known.version + 1
+            commit = new_commit(
+                lineage, branch, parent=parent, version=version, publish_id=publish_id
+            )
+            return successor(known.tail, changeset, commit)
+
         for _ in range(PUBLISHER_RETRY_BUDGET):
-            known, tail = self._admitted(known, branch, changeset, lineage, publish_id)
+            known, tail = self._admitted(known, follow)
             try:
                 return self._write(known, tail).snapshot(branch)
             except LostRaceError:
@@ -88,42 +117,15 @@ class Publisher:
                 return known.snapshot(branch)
         raise RowLevelCasContentionError(branch=branch.name, attempts=PUBLISHER_RETRY_BUDGET)
 
-    def _admitted(
-        self,
-        known: Known,
-        branch: Branch,
-        changeset: Changeset,
-        lineage: Lineage,
-        publish_id: str,
-    ) -> tuple[Known, Tail]:
+    def _admitted(self, known: Known, follow: Callable[[Known], Tail]) -> tuple[Known, Tail]:
         """What to follow and by what; a refusal counts only if we know the newest version."""
         try:
-            return known, self._planned(known, branch, changeset, lineage, publish_id)
+            return known, follow(known)
         except ConflictError:
-            fresh = self._manifests.fresh(branch.id)
+            fresh = self._manifests.fresh(known.opened.branch_id)
             if fresh.version == known.version:
                 raise
-            return fresh, self._planned(fresh, branch, changeset, lineage, publish_id)
-
-    def _planned(
-        self,
-        known: Known,
-        branch: Branch,
-        changeset: Changeset,
-        lineage: Lineage,
-        publish_id: str,
-    ) -> Tail:
-        check_expectations(known.tail, changeset.expects)
-        if self._manifests.find_row(known, lineage.commit_id) is not None:
-            raise AlreadyExistsError(
-                f"commit '{lineage.commit_id}' is in the history already",
-                kind="commit",
-                name=lineage.commit_id,
-            )
-        commit = next_commit(
-            known.tail, branch, lineage, version=known.version + 1, publish_id=publish_id
-        )
-        return successor(known.tail, changeset, commit)
+            return fresh, follow(fresh)
 
     def _write(self, known: Known, tail: Tail) -> Known:
         assert tail.head.commit.graph_manifest_version == known.version + 1, (
@@ -167,3 +169,132 @@ class Publisher:
             raise NotFoundError(
                 f"branch '{branch.name}' does not exist", kind="branch", name=branch.name
             )
+
+
+# --- what a publish would write, decided from facts alone ------------------------------------
+
+
+def check_expectations(tail: Tail, expects: Iterable[Expectation]) -> None:
+    """Raise for the first thing that no longer is as the write relied on."""
+    for expected in expects:
+        match expected:
+            case TableIs():
+                _check_table(tail, expected)
+            case HeadIs(commit_id=commit_id):
+                if tail.head.id != commit_id:
+                    raise PreconditionFailedError(expected=commit_id, actual=tail.head.id)
+            case _:
+                assert_never(expected)
+
+
+def _check_table(tail: Tail, expected: TableIs) -> None:
+    entry = tail.entries.get(expected.table_key)
+    if entry is None:
+        holds = expected.version == 0
+    else:
+        holds = (entry.version, entry.branch) == (expected.version, expected.branch)
+    if not holds:
+        raise _moved(tail, expected.table_key, expected.version)
+
+
+def successor(tail: Tail, changeset: Changeset, commit: CommitRow) -> Tail:
+    """The tail after the changeset, or an error if a row would be doubled or go backwards."""
+    entries = dict(tail.entries)
+    tombstones = dict(tail.tombstones)
+    for gone in changeset.tombstones:
+        _bury(tail, gone)
+        del entries[gone.table_key]
+        tombstones[gone.table_key] = gone.version
+    locations = {new.table_key: _location(entries, new) for new in changeset.registrations}
+    for update in changeset.updates:
+        location = locations.pop(update.table_key, None)
+        if location is None:
+            location = _next_location(tail, entries, update)
+        entries[update.table_key] = TableEntry(
+            table_key=update.table_key,
+            location=location,
+            version=update.version,
+            branch=update.branch,
+            row_count=update.row_count,
+        )
+        tombstones.pop(update.table_key, None)  # a name's next life begins
+    assert not locations, f"registered without a version: {sorted(locations)}"
+    return replace(
+        tail,
+        schema=changeset.schema or tail.schema,
+        entries=dict(sorted(entries.items())),
+        tombstones=tombstones,
+        commits=(*tail.commits, commit),
+    )
+
+
+def _bury(tail: Tail, gone: Tombstone) -> None:
+    entry = tail.entries.get(gone.table_key)
+    if entry is None or gone.version < entry.version:
+        raise _moved(tail, gone.table_key, gone.version)
+
+
+def _location(entries: dict[str, TableEntry], new: Registration) -> str:
+    if new.table_key in entries:
+        raise AlreadyExistsError(
+            f"table '{new.table_key}' is registered already", kind="table", name=new.table_key
+        )
+    return new.location
+
+
+def _next_location(tail: Tail, entries: dict[str, TableEntry], update: TableUpdate) -> str:
+    entry = entries.get(update.table_key)
+    if entry is None:
+        raise _moved(tail, update.table_key, update.version)
+    handed_over = entry.branch != update.branch and (
+        update.version > entry.version
+        # The same rows under another owner, as when a merge adopts a table.
+        or (update.version == entry.version and update.row_count == entry.row_count)
+    )
+    if not handed_over and update.version <= entry.version:
+        # The version row is there already, or a later one.
+        raise _moved(tail, update.table_key, update.version - 1)
+    return entry.location
+
+
+def _moved(tail: Tail, table_key: str, expected: int) -> ExpectedVersionMismatchError:
+    return ExpectedVersionMismatchError(
+        table_key=table_key, expected=expected, actual=tail.version_of(table_key)
+    )
+
+
+# --- sealing ---------------------------------------------------------------------------------
+
+
+class Sealing(msgspec.Struct, frozen=True, kw_only=True):
+    """Older commits that leave the tail, and how many of the newest fragments join them."""
+
+    tail: Tail
+    commits: tuple[CommitRow, ...]
+    folded: int
+
+
+def sealing(tail: Tail, sealed_rows: Sequence[int]) -> Sealing | None:
+    """What to seal, given the sizes of the history fragments, newest first; None = nothing yet.
+
+    Fragments fold like the digits of a binary counter: each commit is rewritten O(log n) times and
+    O(log n) fragments stay, while nearly every publish writes the tail alone.
+    """
+    if len(tail.commits) <= MANIFEST_TAIL_COMMITS_MAX:
+        return None
+    leaving = tail.commits[:-MANIFEST_TAIL_COMMITS_MIN]
+    rows, folded = len(leaving), 0
+    for size in sealed_rows:
+        if size > rows or rows + size > MANIFEST_SEALED_ROWS_MAX:
+            break
+        rows, folded = rows + size, folded + 1
+    newest = max(row.id for row in leaving)
+    return Sealing(
+        tail=replace(
+            tail,
+            commits=tail.commits[-MANIFEST_TAIL_COMMITS_MIN:],
+            sealed_through=max(newest, tail.sealed_through or newest),
+        ),
+        commits=leaving,
+        folded=folded,
+    )

@@ -18,7 +18,7 @@ from omnigraph.errors import CorruptGraphError, NotFoundError, StorageUnavailabl
 from omnigraph.model.graph import MAIN, Branch
 from omnigraph.model.limits import DESCENT_WRITES_MAX
 from omnigraph.model.ports import ObjectStore
-from omnigraph.storage.layout import DESCENT, REFS, RETIRED, is_id
+from omnigraph.storage.objects.root import DESCENT, REFS, RETIRED, is_id
 
 logger = logging.getLogger(__name__)
 

@@ -16,16 +16,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import CorruptGraphError
-from omnigraph.model.graph import Commit, SchemaRecord, TableEntry
+from omnigraph.model.changeset import Lineage
+from omnigraph.model.graph import Branch, Commit, SchemaRecord, TableEntry
 from omnigraph.model.limits import INTERNAL_SCHEMA_VERSION
 from omnigraph.model.requests import FORMER_KEY_PROPERTY, KEY_PROPERTY, key_of
-from omnigraph.storage.layout import is_line, is_location
+from omnigraph.storage.objects.root import is_line, is_location
 
 STAMP_KEY: Final = "omnigraph:internal_schema_version"
 MIGRATED_KEY: Final = "omnigraph:migrated_at"  # the first manifest version of our format
 PRIMARY_KEY: Final = "lance-schema:unenforced-primary-key"
 HEAD_ID: Final = "graph_head"
 SCHEMA_ID: Final = "schema"
+_OLD_KINDS: Final = frozenset(
+    {"table", "table_version", "table_tombstone", "graph_commit", "graph_head"}
+)
+_KINDS: Final = _OLD_KINDS | {"schema"}
 
 _OBJECT_ID = pa.field("object_id", pa.string(), nullable=False, metadata={PRIMARY_KEY: "true"})
 # Schema texts are rewritten with every commit and compress well.
@@ -88,140 +93,106 @@ class Tail(msgspec.Struct, frozen=True, kw_only=True):
         return entry.version if entry is not None else self.tombstones.get(table_key, 0)
 
 
-def version_id(table_key: str, version: int) -> str:
-    """The key of a version row."""
-    return f"{table_key}${version:020d}"
-
-
-def tombstone_id(table_key: str, version: int) -> str:
-    """The key of a tombstone row."""
-    return f"{table_key}$tombstone${version:020d}"
-
-
 # --- writing ---------------------------------------------------------------------------------
+
+
+def new_commit(
+    lineage: Lineage,
+    branch: Branch,
+    *,
+    parent: str | None,
+    version: int,
+    publish_id: str | None = None,
+) -> CommitRow:
+    """The commit to be, which makes that manifest version of the branch."""
+    return CommitRow(
+        commit=Commit(
+            graph_commit_id=lineage.commit_id,
+            parent_commit_id=parent,
+            merged_parent_commit_id=lineage.merged_parent_commit_id,
+            graph_branch=branch.name,
+            graph_manifest_version=version,
+            actor_id=lineage.actor_id,
+            created_at=lineage.created_at,
+            properties=dict(lineage.properties),
+        ),
+        branch_id=branch.id,
+        publish_id=publish_id,
+    )
 
 
 def tail_table(tail: Tail) -> pa.Table:
     """The tail as the rows of one fragment."""
-    rows: list[Row] = [_schema_row(tail.schema)]
-    for entry in tail.entries.values():
-        rows += (_registration_row(entry), _version_row(entry))
-    rows += (_tombstone_row(key, version) for key, version in sorted(tail.tombstones.items()))
+    schema = tail.schema
+    told = _facts(source=schema.source, ir=schema.ir, hash=schema.hash)
+    rows = [_row(SCHEMA_ID, "schema", metadata=told)]
+    for key, entry in tail.entries.items():
+        rows.append(_row(key, "table", table_key=key, location=entry.location))
+        rows.append(
+            _row(
+                f"{key}${entry.version:020d}",
+                "table_version",
+                table_key=key,
+                table_version=entry.version,
+                table_branch=entry.branch,
+                row_count=entry.row_count,
+            )
+        )
+    for key, version in sorted(tail.tombstones.items()):
+        object_id = f"{key}$tombstone${version:020d}"
+        rows.append(_row(object_id, "table_tombstone", table_key=key, table_version=version))
     rows += (_commit_row(row) for row in tail.commits)
-    rows.append(_head_row(tail))
-    return to_table(rows)
+    told = _facts(head_commit_id=tail.head.id, sealed_through=tail.sealed_through)
+    rows.append(_row(HEAD_ID, "graph_head", metadata=told))
+    return pa.Table.from_pylist(rows, schema=ROW_SCHEMA)
 
 
 def commits_table(commits: Iterable[CommitRow]) -> pa.Table:
     """Commits as the rows of a history fragment."""
-    return to_table([_commit_row(row) for row in commits])
-
-
-def to_table(rows: Sequence[Row]) -> pa.Table:
-    """Rows as Arrow data; a missing column is null."""
-    columns = [[row.get(name) for row in rows] for name in ROW_SCHEMA.names]
-    arrays = [
-        pa.array(values, type=column.type)
-        for values, column in zip(columns, ROW_SCHEMA, strict=True)
-    ]
-    return pa.Table.from_arrays(arrays, schema=ROW_SCHEMA)
-
-
-def _schema_row(schema: SchemaRecord) -> Row:
-    return {
-        "object_id": SCHEMA_ID,
-        "object_type": "schema",
-        "table_key": "",
-        "metadata": _json({"source": schema.source, "ir": schema.ir, "hash": schema.hash}),
-    }
-
-
-def _registration_row(entry: TableEntry) -> Row:
-    return {
-        "object_id": entry.table_key,
-        "object_type": "table",
-        "location": entry.location,
-        "table_key": entry.table_key,
-    }
-
-
-def _version_row(entry: TableEntry) -> Row:
-    return {
-        "object_id": version_id(entry.table_key, entry.version),
-        "object_type": "table_version",
-        "table_key": entry.table_key,
-        "table_version": entry.version,
-        "table_branch": entry.branch,
-        "row_count": entry.row_count,
-    }
-
-
-def _tombstone_row(table_key: str, version: int) -> Row:
-    return {
-        "object_id": tombstone_id(table_key, version),
-        "object_type": "table_tombstone",
-        "table_key": table_key,
-        "table_version": version,
-    }
+    return pa.Table.from_pylist([_commit_row(row) for row in commits], schema=ROW_SCHEMA)
 
 
 def _commit_row(row: CommitRow) -> Row:
     commit = row.commit
-    facts: dict[str, Any] = {
-        "graph_branch": commit.graph_branch,
-        "parent_commit_id": commit.parent_commit_id,
-        "merged_parent_commit_id": commit.merged_parent_commit_id,
-        "actor_id": commit.actor_id,
-        "publish_id": row.publish_id,
-    }
-    facts = {name: value for name, value in facts.items() if value is not None}
-    if commit.properties:
-        facts["properties"] = dict(commit.properties)
-    return {
-        "object_id": commit.graph_commit_id,
-        "object_type": "graph_commit",
-        "table_key": "",
-        "table_version": commit.graph_manifest_version,
-        "table_branch": row.branch_id,
-        "metadata": _json({**facts, "created_at": commit.created_at}),
-    }
+    return _row(
+        row.id,
+        "graph_commit",
+        table_version=commit.graph_manifest_version,
+        table_branch=row.branch_id,
+        metadata=_facts(
+            graph_branch=commit.graph_branch,
+            parent_commit_id=commit.parent_commit_id,
+            merged_parent_commit_id=commit.merged_parent_commit_id,
+            actor_id=commit.actor_id,
+            publish_id=row.publish_id,
+            properties=dict(commit.properties) or None,
+            created_at=commit.created_at,
+        ),
+    )
 
 
-def _head_row(tail: Tail) -> Row:
-    facts = {"head_commit_id": tail.head.id, "sealed_through": tail.sealed_through}
-    return {
-        "object_id": HEAD_ID,
-        "object_type": "graph_head",
-        "table_key": "",
-        "metadata": _json({name: value for name, value in facts.items() if value is not None}),
-    }
+def _row(object_id: str, object_type: str, *, table_key: str = "", **cells: Any) -> Row:
+    """A row; a column that is not named is null."""
+    return {"object_id": object_id, "object_type": object_type, "table_key": table_key, **cells}
 
 
-def _json(value: Mapping[str, Any]) -> str:
-    return orjson.dumps(value).decode()
+def _facts(**facts: Any) -> str:
+    """The facts that there are, as a JSON object."""
+    told = {name: value for name, value in facts.items() if value is not None}
+    return orjson.dumps(told).decode()
 
 
 # --- reading ---------------------------------------------------------------------------------
 
 
-def holds_head(rows: pa.Table) -> bool:
-    """Whether the fragment's rows are a tail."""
-    return HEAD_ID in rows.column("object_id").to_pylist()
-
-
-def holds_schema(rows: pa.Table) -> bool:
-    """Whether the rows are of our layout: no other keeps the schema in a row."""
-    return SCHEMA_ID in rows.column("object_id").to_pylist()
-
-
 def read_tail(rows: pa.Table) -> Tail:
     """The meaning of a tail's rows; `CorruptGraphError` names the row that makes no sense."""
-    by_kind = _by_kind(rows)
-    head = _one(by_kind, "graph_head", HEAD_ID)
-    schema = _one(by_kind, "schema", SCHEMA_ID)
+    kinds = by_kind(rows)
+    head = _one(kinds, "graph_head", HEAD_ID)
+    schema = _one(kinds, "schema", SCHEMA_ID)
     commits = tuple(
         sorted(
-            (read_commit(row) for row in by_kind.get("graph_commit", ())),
+            (read_commit(row) for row in kinds.get("graph_commit", ())),
             key=lambda row: row.commit.graph_manifest_version,
         )
     )
@@ -230,19 +201,34 @@ def read_tail(rows: pa.Table) -> Tail:
         raise corrupt(HEAD_ID, f"the head commit '{facts.get('head_commit_id')}' has no row")
     return Tail(
         schema=_read_schema(schema),
-        entries=read_entries(by_kind),
-        tombstones=read_tombstones(by_kind),
+        entries=read_entries(kinds),
+        tombstones=read_tombstones(kinds),
         commits=commits,
         sealed_through=facts.get("sealed_through"),
     )
 
 
-def read_entries(by_kind: Mapping[str, Sequence[Row]]) -> dict[str, TableEntry]:
+def by_kind(rows: pa.Table, *, old: bool = False) -> dict[str, list[Row]]:
+    """The rows by what they are, each key once. In `old` formats no row holds a schema, and before
+    v2 nothing kept a row from being written twice; equal rows do no harm."""
+    kinds: dict[str, list[Row]] = {}
+    seen: set[str] = set()
+    for row in rows.to_pylist():
+        if row["object_id"] in seen and not old:
+            raise corrupt(row["object_id"], "the key is there twice")
+        if row["object_type"] not in (_OLD_KINDS if old else _KINDS):
+            raise corrupt(row["object_id"], f"unknown kind '{row['object_type']}'")
+        seen.add(row["object_id"])
+        kinds.setdefault(row["object_type"], []).append(row)
+    return kinds
+
+
+def read_entries(kinds: Mapping[str, Sequence[Row]]) -> dict[str, TableEntry]:
     """The live tables: highest version per key, minus those with a tombstone at or above it."""
-    locations = {row["table_key"]: _location(row) for row in by_kind.get("table", ())}
-    tombstones = read_tombstones(by_kind)
+    locations = {row["table_key"]: _location(row) for row in kinds.get("table", ())}
+    tombstones = read_tombstones(kinds)
     newest: dict[str, Row] = {}
-    for row in by_kind.get("table_version", ()):
+    for row in kinds.get("table_version", ()):
         known = newest.get(row["table_key"])
         if known is None or _need(row, "table_version") >= known["table_version"]:
             newest[row["table_key"]] = row
@@ -289,7 +275,8 @@ def read_commit(row: Row, *, branch: str | None = None) -> CommitRow:
 
 def read_commits(rows: pa.Table) -> tuple[CommitRow, ...]:
     """Every commit among the rows, in their order."""
-    return tuple(read_commit(row) for row in rows.to_pylist() if _is(row, "graph_commit"))
+    found = (row for row in rows.to_pylist() if row["object_type"] == "graph_commit")
+    return tuple(read_commit(row) for row in found)
 
 
 def read_keys(rows: pa.Table) -> frozenset[str]:
@@ -318,39 +305,17 @@ def _line(row: Row) -> str | None:
     return line
 
 
-def _by_kind(rows: pa.Table) -> dict[str, list[Row]]:
-    by_kind: dict[str, list[Row]] = {}
-    seen: set[str] = set()
-    for row in rows.to_pylist():
-        if row["object_id"] in seen:
-            raise corrupt(row["object_id"], "the key is there twice")
-        if row["object_type"] not in _KINDS:
-            raise corrupt(row["object_id"], f"unknown kind '{row['object_type']}'")
-        seen.add(row["object_id"])
-        by_kind.setdefault(row["object_type"], []).append(row)
-    return by_kind
-
-
-_KINDS: Final = frozenset(
-    {"table", "table_version", "table_tombstone", "graph_commit", "graph_head", "schema"}
-)
-
-
-def _is(row: Row, kind: str) -> bool:
-    return bool(row["object_type"] == kind)
-
-
-def _one(by_kind: Mapping[str, Sequence[Row]], kind: str, object_id: str) -> Row:
-    rows = by_kind.get(kind, ())
+def _one(kinds: Mapping[str, Sequence[Row]], kind: str, object_id: str) -> Row:
+    rows = kinds.get(kind, ())
     if len(rows) != 1:
         raise corrupt(object_id, f"there are {len(rows)} rows of kind '{kind}' instead of one")
     return rows[0]
 
 
-def read_tombstones(by_kind: Mapping[str, Sequence[Row]]) -> dict[str, int]:
+def read_tombstones(kinds: Mapping[str, Sequence[Row]]) -> dict[str, int]:
     """The highest tombstone of each table that has one."""
     newest: dict[str, int] = {}
-    for row in by_kind.get("table_tombstone", ()):
+    for row in kinds.get("table_tombstone", ()):
         key = row["table_key"]
         newest[key] = max(newest.get(key, 0), _need(row, "table_version"))
     return newest

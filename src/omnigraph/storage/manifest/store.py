@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from omnigraph.errors import CorruptGraphError, NotFoundError, UpgradeRequiredError
 from omnigraph.model.changeset import Lineage
-from omnigraph.model.graph import MAIN, Branch, Commit, SchemaRecord, Snapshot, TableEntry
+from omnigraph.model.graph import Branch, Commit, SchemaRecord, Snapshot, TableEntry
 from omnigraph.model.limits import (
     IDEMPOTENCY_COMMITS_MAX,
     INTERNAL_SCHEMA_VERSION,
@@ -26,20 +26,20 @@ from omnigraph.model.limits import (
 )
 from omnigraph.model.ports import ObjectStore, World
 from omnigraph.model.structs import Recent
-from omnigraph.storage.layout import MANIFEST, branch_folder
 from omnigraph.storage.manifest.dataset import FIRST_STAMP, ManifestDatasets, Opened
 from omnigraph.storage.manifest.legacy import LegacyGraph, OldSchemas
-from omnigraph.storage.manifest.ref_files import RefFiles, RetiredFiles, ref_key
+from omnigraph.storage.manifest.ref_files import MAIN_BRANCH, RefFiles, RetiredFiles, ref_key
 from omnigraph.storage.manifest.rows import (
     MIGRATED_KEY,
     CommitRow,
     Tail,
+    new_commit,
     read_commits,
     read_keys,
     read_tail,
     tail_table,
 )
-from omnigraph.storage.objects.root import Root
+from omnigraph.storage.objects.root import MANIFEST, Root, branch_folder
 
 logger = logging.getLogger(__name__)
 
@@ -128,23 +128,13 @@ class ManifestStore:
         self, *, schema: SchemaRecord, entries: Iterable[TableEntry], genesis: Lineage
     ) -> Snapshot:
         """Make the manifest with its genesis commit; `AlreadyExistsError` if there is one."""
-        commit = Commit(
-            graph_commit_id=genesis.commit_id,
-            parent_commit_id=None,
-            merged_parent_commit_id=None,
-            graph_branch=MAIN,
-            graph_manifest_version=1,
-            actor_id=genesis.actor_id,
-            created_at=genesis.created_at,
-            properties=genesis.properties,
-        )
         tail = Tail(
             schema=schema,
-            entries={entry.table_key: entry for entry in sorted(entries, key=_by_key)},
-            commits=(CommitRow(commit=commit, branch_id=None),),
+            entries={one.table_key: one for one in sorted(entries, key=lambda one: one.table_key)},
+            commits=(new_commit(genesis, MAIN_BRANCH, parent=None, version=1),),
         )
         known = self.remember(self.datasets.create(tail_table(tail)), tail)
-        return known.snapshot(self.refs.get(MAIN))
+        return known.snapshot(MAIN_BRANCH)
 
     # --- snapshots ---------------------------------------------------------------------------
 
@@ -482,7 +472,3 @@ def check_stamp(opened: Opened) -> int:
         told += f", which the reference system writes ({release}) and this OmniGraph cannot read"
         hint = "export the graph with that release and load the file into a new graph here"
     raise UpgradeRequiredError(told, hint=hint, found=stamp, known=INTERNAL_SCHEMA_VERSION)
-
-
-def _by_key(entry: TableEntry) -> str:
-    return entry.table_key

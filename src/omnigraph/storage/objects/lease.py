@@ -4,11 +4,13 @@ On local disk a lease is an OS file lock: a killed process frees it at once. On 
 an object that its owner renews; a writer that dies is followed by the next one when its time is up.
 The lease only spares writers from racing. What makes a late writer harmless is the publisher, and
 the fence that recovery leaves on the tables of a write it gives up.
+
+What is done under a lease is done as a whole: `unbroken` keeps interrupts away from it.
 """
 
 from __future__ import annotations
 
-import json
+import contextvars
 import os
 import random
 import threading
@@ -16,18 +18,16 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
 from omnigraph.errors import LeaseUnavailableError, StorageUnavailableError
 from omnigraph.model.graph import MAIN
-from omnigraph.model.ports import LeaseTerms, ObjectStore, StoredObject, World
-from omnigraph.storage.layout import LOCKS, OBJECTS_LOCK, PRESENCE_LOCK
-from omnigraph.storage.objects.lock_files import LockFile
+from omnigraph.model.ports import ObjectStore, StoredObject, World
+from omnigraph.storage.objects.local import LOCKS, OBJECTS_LOCK, PRESENCE_LOCK, LockFile
 from omnigraph.storage.objects.root import Root
 from omnigraph.storage.objects.s3 import S3Objects
-from omnigraph.storage.objects.unbroken import Stop, StoppedError, unbroken
 
 _POLL_MS_MIN: Final = 1
 _STORE_POLL_MS_MAX: Final = 250
@@ -74,7 +74,9 @@ class Leases:
         anew: a lock file is looked at again by whoever got it, and a claim is read again.
         """
         if self._local is not None:
-            return sum(_removed(path) for path in _lock_files(self._local, living))
+            kept = {f"{name}.lock" for name in (MAIN, *living)} | {OBJECTS_LOCK, PRESENCE_LOCK}
+            files = sorted(self._local.glob("*.lock"))
+            return sum(_removed(path) for path in files if path.name not in kept)
         assert self._stored is not None, "a root is local or on an object store"
         return self._stored.collect(living)
 
@@ -154,7 +156,7 @@ class _Waiting:
         self._pause_ms = min(self._pause_ms * 1.5, _STORE_POLL_MS_MAX)
 
 
-# --- local disk ---
+# --- local disk ------------------------------------------------------------------------------
 
 
 class _FileLease(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,13 +181,6 @@ def _hold_file(path: Path, waiting: _Waiting, *, can_lapse: bool) -> Iterator[Le
         yield _FileLease(name=waiting.name, file=file, can_lapse=can_lapse)
     finally:
         file.close()
-
-
-def _lock_files(folder: Path, living: Collection[str]) -> Iterator[Path]:
-    kept = {f"{name}.lock" for name in (MAIN, *living)} | {OBJECTS_LOCK, PRESENCE_LOCK}
-    for path in sorted(folder.glob("*.lock")):
-        if path.name not in kept:
-            yield path
 
 
 def _removed(path: Path) -> bool:
@@ -271,7 +266,7 @@ class _Queued:
                 self._got.set()
 
 
-# --- object stores ---
+# --- object stores ---------------------------------------------------------------------------
 
 
 class _Claim(msgspec.Struct, frozen=True, kw_only=True):
@@ -281,20 +276,11 @@ class _Claim(msgspec.Struct, frozen=True, kw_only=True):
     token: int
     expires_at: int
 
-    def encode(self) -> bytes:
-        body = {"owner": self.owner, "token": self.token, "expires_at": self.expires_at}
-        return json.dumps(body).encode()
-
     @classmethod
     def decode(cls, stored: StoredObject) -> _Claim:
         try:
-            body = json.loads(stored.body)
-            return cls(
-                owner=str(body["owner"]),
-                token=int(body["token"]),
-                expires_at=int(body["expires_at"]),
-            )
-        except (ValueError, KeyError, TypeError):
+            return msgspec.json.decode(stored.body, type=cls)
+        except msgspec.MsgspecError:
             # A torn or foreign object must not lock a branch for ever.
             return cls(owner="", token=0, expires_at=0)
 
@@ -313,8 +299,8 @@ class _StoredLeases:
         self._store = store
         self._clock = world.clock
         self._ids = world.ids
-        self._terms = world.lease
-        self._free: dict[str, _Held] = {}
+        self.terms = world.lease
+        self.free: dict[str, _Held] = {}  # how the store has the claims that were given back
 
     @contextmanager
     def hold(self, key: str, waiting: _Waiting) -> Iterator[Lease]:
@@ -329,7 +315,6 @@ class _StoredLeases:
             held = self._try_claim(key, owner)
         assert held.claim.owner == owner, "a claim that was won is our own"
         lease = _StoredLease(self, key, waiting.name, held, since=since)
-        lease.start()
         try:
             yield lease
         finally:
@@ -345,21 +330,13 @@ class _StoredLeases:
             if key.endswith(".json") and self._try_claim(key, self._ids.ulid()) is not None
         )
 
-    def remember(self, key: str, free: _Held) -> None:
-        """How the store has a claim that was given back."""
-        self._free[key] = free
-
     def claim(self, owner: str, token: int) -> _Claim:
-        expires_at = self._clock.now_us() + self._terms.expiry_ms * 1000
+        expires_at = self._clock.now_us() + self.terms.expiry_ms * 1000
         return _Claim(owner=owner, token=token, expires_at=expires_at)
-
-    @property
-    def terms(self) -> LeaseTerms:
-        return self._terms
 
     def _try_again(self, key: str, owner: str) -> _Held | None:
         """Take what we gave back, if nobody had it since."""
-        free = self._free.pop(key, None)
+        free = self.free.pop(key, None)
         if free is None:
             return None
         assert free.claim.expires_at == 0, "only what was given back is remembered"
@@ -371,11 +348,11 @@ class _StoredLeases:
         found = self._store.read(key)
         if found is None:
             first = self.claim(owner, 1)
-            tag = self._store.create_tagged(key, first.encode())
+            tag = self._store.create_tagged(key, msgspec.json.encode(first))
             return None if tag is None else _Held(claim=first, tag=tag)
         held = _Claim.decode(found)
         # Clocks differ: a claim is honoured for as long as its owner's clock may be behind ours.
-        kept_until = held.expires_at + self._terms.skew_ms * 1000
+        kept_until = held.expires_at + self.terms.skew_ms * 1000
         if held.expires_at and kept_until > self._clock.now_us():
             return None
         assert found.tag is not None, "object stores tag what they hold"
@@ -394,7 +371,7 @@ class _StoredLeases:
         return _Held(claim=claim, tag=found.tag)
 
     def _replace(self, key: str, claim: _Claim, tag: str) -> _Held | None:
-        fresh = self._store.replace_tagged(key, claim.encode(), tag=tag)
+        fresh = self._store.replace_tagged(key, msgspec.json.encode(claim), tag=tag)
         return None if fresh is None else _Held(claim=claim, tag=fresh)
 
 
@@ -423,13 +400,11 @@ class _StoredLease:
         self._released = False
         self._process = os.getpid()
         self._renewer = threading.Thread(target=self._renew, name=f"lease-{name}", daemon=True)
+        self._renewer.start()
 
     @property
     def token(self) -> int:
         return self._held.claim.token
-
-    def start(self) -> None:
-        self._renewer.start()
 
     def check(self) -> None:
         # Our own clock decides, not the store: an answer takes time, and the machine may sleep. A
@@ -454,7 +429,7 @@ class _StoredLease:
         except StorageUnavailableError:
             return  # the claim runs out by itself; the write it protected is over
         if free is not None:
-            self._leases.remember(self._key, free)
+            self._leases.free[self._key] = free
 
     def _renew(self) -> None:
         while not self._stop.wait(self._leases.terms.renew_ms / 1000):
@@ -475,3 +450,106 @@ class _StoredLease:
     def _write(self, claim: _Claim) -> _Held | None:
         """Write the claim over our own one; None if it is no longer ours."""
         return self._leases.rewrite(self._key, claim, self._held.tag)
+
+
+# --- work that an interrupt must not cut in two ----------------------------------------------
+#
+# Python raises `KeyboardInterrupt` in the main thread, between any two of its steps, and other
+# tools raise `SystemExit` or their own exceptions in a thread in the same way. So whatever must be
+# done as a whole is done in a thread of its own, which nobody interrupts; the caller waits for its
+# end. An interrupt ends the waiting only after the work has ended: by then it is known what was
+# done.
+
+
+class Stop:
+    """Says whether the waiting thread was interrupted. Work may end early, but need not."""
+
+    asked = False
+
+
+class StoppedError(Exception):
+    """The work was given up because its caller was interrupted; nobody but `unbroken` sees it."""
+
+
+class _Here(threading.local):
+    stop: Stop | None = None
+
+
+_here = _Here()
+
+
+def stop_if_asked() -> None:
+    """Give the work up here if its caller was interrupted. Only where nothing is half done."""
+    if _here.stop is not None and _here.stop.asked:
+        raise StoppedError
+
+
+def unbroken(work: Callable[[Stop], _Result]) -> _Result:
+    """Do the work as a whole, whatever strikes this thread meanwhile; then go on with that.
+
+    Work inside such work is part of it.
+    """
+    if _here.stop is not None:
+        return work(_here.stop)
+    run = _Run(work)
+    struck = run.outlast()
+    if struck is not None:
+        raise struck
+    return run.result()
+
+
+class _Run(Generic[_Result]):
+    """One piece of work in its own thread."""
+
+    def __init__(self, work: Callable[[Stop], _Result]) -> None:
+        self._work = work
+        self._stop = Stop()
+        self._begun = threading.Lock()  # whoever takes it decides whether the work begins
+        # A plain lock: the waiting side of an Event is Python code that an interrupt can break.
+        self._running = threading.Lock()
+        self._running.acquire()
+        self._ended = False
+        self._answer: list[_Result] = []
+        self._error: BaseException | None = None
+
+    def outlast(self) -> BaseException | None:
+        """Begin, and wait for the end; what struck the waiting thread first, if anything did."""
+        struck: BaseException | None = None
+        context = contextvars.copy_context()
+        try:
+            threading.Thread(target=context.run, args=(self._do,), name="omnigraph-write").start()
+        except RuntimeError:
+            self._do()  # no thread is to be had, as when the interpreter is about to end
+        except BaseException as interrupt:  # noqa: BLE001 - it goes on when the work has ended
+            self._stop.asked = True
+            struck = interrupt
+            if self._begun.acquire(blocking=False):
+                return struck  # it had not begun, and now never will
+        while not self._ended:
+            try:
+                self._running.acquire()
+            except BaseException as interrupt:  # noqa: BLE001 - likewise, however many come
+                self._stop.asked = True
+                struck = struck or interrupt
+        return struck
+
+    def result(self) -> _Result:
+        assert self._ended, "the work is awaited before anybody asks for its result"
+        if self._error is not None:
+            raise self._error
+        return self._answer[0]
+
+    def _do(self) -> None:
+        if not self._begun.acquire(blocking=False):
+            return
+        assert _here.stop is None, "work inside of work runs in the same thread"
+        _here.stop = self._stop
+        try:
+            self._answer.append(self._work(self._stop))
+        except BaseException as error:  # noqa: BLE001 - carried to the waiting thread as it is
+            self._error = error
+        finally:
+            _here.stop = None
+            # In this order: whoever wakes up finds the end, and does not wait for it again.
+            self._ended = True
+            self._running.release()

@@ -1,13 +1,14 @@
-"""Control objects below a graph root: small files that are not Lance datasets.
+"""Where a graph is, and where things lie below that root and under which names.
 
-`Root.parse` turns what a user typed into a place; `open_store` gives the `ObjectStore` for it.
-Local writes are atomic and reach the disk before they return; on S3 every condition is the
-server's own.
+`Root.parse` turns what a user typed into a place; `open_store` gives the store of its control
+objects: small files that are not Lance datasets. Local writes are atomic and reach the disk before
+they return; on S3 every condition is the server's own.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -20,8 +21,9 @@ from omnigraph.errors import InputError
 from omnigraph.model.addresses import local_path
 from omnigraph.model.limits import STORE_CONNECT_MS_MAX, STORE_RETRIES_MAX, STORE_RETRY_MS_MAX
 from omnigraph.model.ports import ObjectStore, World
+from omnigraph.model.schema import EntityKind
 from omnigraph.model.structs import HidingStruct
-from omnigraph.storage.objects.local import LocalObjects
+from omnigraph.storage.objects.local import LOCKS, LocalObjects
 from omnigraph.storage.objects.s3 import S3Objects
 
 Scheme = Literal["file", "s3"]
@@ -63,7 +65,8 @@ class Root(HidingStruct, frozen=True, kw_only=True):
             raise InputError("the graph's address holds a zero byte", uri=uri)
         path = local_path(uri)
         if path is not None:
-            return cls._local(path)
+            absolute = os.path.abspath(path)
+            return cls(uri=absolute, scheme="file", local_path=absolute)
         match scheme.lower():
             case "s3":
                 return cls._s3(rest, environ, uri=uri)
@@ -81,11 +84,6 @@ class Root(HidingStruct, frozen=True, kw_only=True):
                 )
 
     @classmethod
-    def _local(cls, path: str) -> Root:
-        absolute = os.path.abspath(path)
-        return cls(uri=absolute, scheme="file", local_path=absolute)
-
-    @classmethod
     def _s3(cls, rest: str, environ: Mapping[str, str], *, uri: str) -> Root:
         bucket, _, prefix = rest.partition("/")
         parts = [part for part in prefix.split("/") if part]
@@ -100,13 +98,6 @@ class Root(HidingStruct, frozen=True, kw_only=True):
     def child(self, location: str) -> str:
         """The absolute address of a folder or file below the root."""
         return f"{self.uri}/{location}" if location else self.uri
-
-    @property
-    def bucket_and_prefix(self) -> tuple[str, str]:
-        """The bucket of an S3 root and the folder in it (may be empty)."""
-        assert self.scheme == "s3", "only S3 roots have buckets"
-        bucket, _, prefix = self.uri.removeprefix("s3://").partition("/")
-        return bucket, prefix
 
     @property
     def storage_options(self) -> dict[str, str]:
@@ -135,8 +126,8 @@ def _s3_settings(environ: Mapping[str, str]) -> dict[str, str]:
     path_style = environ.get("AWS_S3_FORCE_PATH_STYLE", "").lower()
     # An endpoint of one's own rarely has a host name per bucket, so path style is its default.
     if endpoint is not None or path_style:
-        by_path = path_style in _TRUE if path_style else True
-        settings["virtual_hosted_style_request"] = "false" if by_path else "true"
+        by_host = bool(path_style) and path_style not in _TRUE
+        settings["virtual_hosted_style_request"] = str(by_host).lower()
     return settings
 
 
@@ -144,7 +135,7 @@ def open_store(root: Root, world: World) -> ObjectStore:
     """The store of control objects below the root."""
     if root.local_path is not None:
         return LocalObjects(Path(root.local_path), world)
-    bucket, prefix = root.bucket_and_prefix
+    bucket, _, prefix = root.uri.removeprefix("s3://").partition("/")
     return S3Objects(bucket=bucket, prefix=prefix, settings=root.s3)
 
 
@@ -152,7 +143,7 @@ def forget_empty_root(root: Root) -> None:
     """Remove the folders of a graph that did not come to be; folders with files in them stay."""
     if root.local_path is None:
         return
-    for folder in ("nodes", "edges", "_refs", "__locks", ""):
+    for folder in ("nodes", "edges", "_refs", LOCKS, ""):
         with suppress(OSError):
             os.rmdir(os.path.join(root.local_path, folder))
 
@@ -167,3 +158,71 @@ def store_at(uri: str, storage_options: Mapping[str, str]) -> ObjectStore:
         if key == _ALLOW_HTTP or key.startswith(_AWS)
     }
     return open_store(Root(uri=uri, scheme="s3", s3=settings), World())
+
+
+# --- below the root --------------------------------------------------------------------------
+
+MANIFEST: Final = "__manifest"
+RECOVERY: Final = "__recovery"
+REFS: Final = "_refs/branches"
+RETIRED: Final = "_refs/retired"  # branches that are deleted but still needed as bases
+DESCENT: Final = "_refs/descent.json"  # parents of commits whose branch is gone
+INIT_CLAIM: Final = "__init_claim.json"
+AUDIT: Final = "_graph_commit_recoveries.lance"
+AUDIT_RECORDS: Final = "_graph_commit_recoveries"  # rows that the table could not take
+
+# Names that come from files are untrusted: each is looked at before it becomes a path.
+_ID: Final = re.compile(r"[0-9A-Za-z_-]+")
+_LOCATION: Final = re.compile(r"(nodes|edges)/[0-9a-f]+(-\d+)?")
+_LINE_PART: Final = re.compile(r"[0-9A-Za-z_.-]*[0-9A-Za-z_-][0-9A-Za-z_.-]*")  # not only dots
+
+_FOLDERS: Final = {"node": "nodes", "edge": "edges"}
+_FNV_OFFSET: Final = 0xCBF29CE484222325
+_FNV_PRIME: Final = 0x100000001B3
+_U64: Final = (1 << 64) - 1
+
+
+def fnv1a64(text: str) -> int:
+    """The 64-bit FNV-1a hash of the text's UTF-8 bytes."""
+    value = _FNV_OFFSET
+    for byte in text.encode():
+        value = ((value ^ byte) * _FNV_PRIME) & _U64
+    return value
+
+
+def type_folder(kind: EntityKind, name: str, *, life: int = 1) -> str:
+    """The folder of a type's table. A later life of the same name gets `-2`, `-3`, …"""
+    assert life >= 1, "lives count from 1"
+    suffix = f"-{life}" if life > 1 else ""
+    return f"{_FOLDERS[kind]}/{fnv1a64(name):016x}{suffix}"
+
+
+def dropped_mark(location: str) -> str:
+    """A file beside the place of a table that was dropped for good: the place is never reused."""
+    return f"{location}.dropped"
+
+
+def branch_folder(location: str, branch: str | None) -> str:
+    """Where Lance keeps a branch of the dataset at `location`; None is its main line."""
+    return location if branch is None else f"{location}/tree/{branch}"
+
+
+def is_id(text: object) -> bool:
+    """Whether it can be the id of a branch or of an operation."""
+    return isinstance(text, str) and _ID.fullmatch(text) is not None
+
+
+def is_location(text: object) -> bool:
+    """Whether it can be the place of a type's table."""
+    return isinstance(text, str) and _LOCATION.fullmatch(text) is not None
+
+
+def is_line(text: object) -> bool:
+    """Whether it can be the Lance branch of a table or of the manifest; None is the main line.
+
+    Ours carry ids; those from before v4 carry names, which nest (`a/b`).
+    """
+    if text is None:
+        return True
+    parts = text.split("/") if isinstance(text, str) else ()
+    return bool(parts) and all(_LINE_PART.fullmatch(part) for part in parts)

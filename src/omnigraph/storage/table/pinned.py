@@ -13,7 +13,7 @@ from omnigraph.model.ports import ObjectStore
 from omnigraph.storage.lance.fsync import Flusher
 from omnigraph.storage.lance.line import Lines
 from omnigraph.storage.lance.pylance import is_damaged_read, told_by
-from omnigraph.storage.layout import branch_folder
+from omnigraph.storage.objects.root import branch_folder
 from omnigraph.storage.table.narrow import Narrowing
 
 

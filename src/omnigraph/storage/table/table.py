@@ -23,8 +23,7 @@ from omnigraph.model.schema import ROW_ADDRESS, ROW_ID
 from omnigraph.storage.lance import pylance
 from omnigraph.storage.lance.line import Lines
 from omnigraph.storage.lance.pylance import translated
-from omnigraph.storage.layout import branch_folder
-from omnigraph.storage.objects.root import Root
+from omnigraph.storage.objects.root import Root, branch_folder
 from omnigraph.storage.table import index as indexes
 from omnigraph.storage.table import land, schema_change, stage, upkeep
 from omnigraph.storage.table.index import IndexSpec

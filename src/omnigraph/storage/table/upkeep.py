@@ -23,7 +23,7 @@ from omnigraph.model.limits import TARGET_FRAGMENT_ROWS
 from omnigraph.storage.lance import pylance
 from omnigraph.storage.lance.files import FragmentKey, fragment_key
 from omnigraph.storage.lance.pylance import translated
-from omnigraph.storage.layout import branch_folder
+from omnigraph.storage.objects.root import branch_folder
 from omnigraph.storage.table import index as indexes
 from omnigraph.storage.table.index import (
     IndexBuild,
