@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from omnigraph.engine.load.report import PipelineReport
     from omnigraph.engine.maintain.optimize import MaintenancePolicy
     from omnigraph.engine.merge.conflicts import MergePreview, MergeResult
-    from omnigraph.engine.read.blobs import BlobReader
+    from omnigraph.engine.read.export import BlobReader
     from omnigraph.engine.read.result import QueryResult
     from omnigraph.engine.results import LoadResult, MutationResult
     from omnigraph.model.graph import Branch, Commit, Snapshot
@@ -58,7 +58,7 @@ __all__ = [
 
 _ROOMS = frozenset({"errors", "pipeline"})
 _HOMES = {
-    "BlobReader": "omnigraph.engine.read.blobs",
+    "BlobReader": "omnigraph.engine.read.export",
     "Branch": "omnigraph.model.graph",
     "ChangeSet": "omnigraph.engine.history.changes",
     "Commit": "omnigraph.model.graph",

@@ -13,56 +13,69 @@ READ = "query q() { match { $n: Note } return { $n.title } }"
 WRITE = 'query w() { insert Note { title: "b" } }'
 ROW = '{"type":"Note","data":{"title":"a","body":"base64:aGk="}}'
 
-# call -> the argument that the error must name
+# case -> what the error must name: the call and its argument
 WRONG = {
-    "query source": ("source", lambda g: g.query(None)),
-    "query bytes": ("source", lambda g: g.query(READ.encode())),
-    "query name": ("name", lambda g: g.query(READ, 1)),
-    "query params": ("params", lambda g: g.query(READ, params=[])),
-    "query branch": ("branch", lambda g: g.query(READ, branch=None)),
-    "query snapshot": ("snapshot", lambda g: g.query(READ, snapshot=1.5)),
-    "query limits": ("limits", lambda g: g.query(READ, limits=5)),
-    "query explain": ("explain", lambda g: g.query(READ, explain="no")),
-    "branch beside a commit": ("branch", lambda g: g.snapshot(5, g.commits()[0].graph_commit_id)),
-    "load from_branch": ("from_branch", lambda g: g.load(ROW, mode="merge", from_branch=5)),
-    "load of nothing": ("actor", lambda g: g.load("", mode="merge", actor=["me"])),
+    "query source": ("query: source", lambda g: g.query(None)),
+    "query bytes": ("query: source", lambda g: g.query(READ.encode())),
+    "query name": ("query: name", lambda g: g.query(READ, 1)),
+    "query params": ("query: params", lambda g: g.query(READ, params=[])),
+    "query branch": ("query: branch", lambda g: g.query(READ, branch=None)),
+    "query snapshot": ("query: snapshot", lambda g: g.query(READ, snapshot=1.5)),
+    "query limits": ("query: limits", lambda g: g.query(READ, limits=5)),
+    "query explain": ("query: explain", lambda g: g.query(READ, explain="no")),
+    "branch beside a commit": (
+        "snapshot: branch",
+        lambda g: g.snapshot(5, g.commits()[0].graph_commit_id),
+    ),
+    "load from_branch": ("load: from_branch", lambda g: g.load(ROW, mode="merge", from_branch=5)),
+    "load of nothing": ("load: actor", lambda g: g.load("", mode="merge", actor=["me"])),
     "load quarantine": (
-        "quarantine",
+        "load: quarantine",
         lambda g: g.load(ROW, mode="merge", on_error="quarantine", quarantine=5),
     ),
     "page of a commit": (
-        "page_token",
+        "commit_changes: page_token",
         lambda g: g.commit_changes(g.commits()[0].graph_commit_id, page_token=5),
     ),
-    "optimize concurrency": ("concurrency", lambda g: g.optimize(concurrency="2")),
-    "optimize progress": ("progress", lambda g: g.optimize(progress=True)),
-    "indices concurrency": ("concurrency", lambda g: g.ensure_indices(concurrency=None)),
-    "cleanup age": ("older_than", lambda g: g.cleanup(older_than="30d")),
+    "optimize concurrency": ("optimize: concurrency", lambda g: g.optimize(concurrency="2")),
+    "optimize progress": ("optimize: progress", lambda g: g.optimize(progress=True)),
+    "indices concurrency": (
+        "ensure_indices: concurrency",
+        lambda g: g.ensure_indices(concurrency=None),
+    ),
+    "cleanup age": ("cleanup: older_than", lambda g: g.cleanup(older_than="30d")),
     "cleanup no age": ("older_than", lambda g: g.cleanup(older_than=float("nan"))),
     "cleanup no end": ("grace", lambda g: g.cleanup(1, grace=10**30)),
-    "cleanup grace": ("grace", lambda g: g.cleanup(1, grace=[1])),
-    "cleanup preview": ("preview", lambda g: g.cleanup(1, preview=0)),
-    "cleanup concurrency": ("concurrency", lambda g: g.cleanup(1, concurrency=1.5)),
-    "merge source": ("source", lambda g: g.merge(5)),
-    "merge into": ("into", lambda g: g.merge_preview("x", into=None)),
-    "merge delete": ("delete_branch", lambda g: g.merge("x", delete_branch="no")),
-    "delete actor": ("actor", lambda g: g.delete_branch("x", actor=5)),
-    "maintenance": ("maintenance", lambda g: Graph.open(g.uri, maintenance=5)),
-    "actor": ("actor", lambda g: g.mutate(WRITE, actor=["me"])),
-    "actor text": ("actor", lambda g: g.mutate(WRITE, actor="\ud800")),
-    "if_commit": ("if_commit", lambda g: g.mutate(WRITE, if_commit=7)),
-    "load data": ("data", lambda g: g.load(None, mode="merge")),
-    "load mode": ("mode", lambda g: g.load(ROW, mode=None)),
-    "types as one text": ("types", lambda g: g.export(types="Note")),
-    "type of a type": ("types", lambda g: g.export(types=[1])),
-    "limit": ("limit", lambda g: g.commits(limit=True)),
-    "kinds": ("kinds", lambda g: g.diff("main", "main", kinds={"node": 1})),
-    "moment": ("from_ref", lambda g: g.diff(dt.datetime(2020, 1, 1, tzinfo=dt.UTC), "main")),
-    "schema": ("source", lambda g: g.plan_schema(b"node A { a: I32 }")),
+    "cleanup grace": ("cleanup: grace", lambda g: g.cleanup(1, grace=[1])),
+    "cleanup preview": ("cleanup: preview", lambda g: g.cleanup(1, preview=0)),
+    "cleanup concurrency": ("cleanup: concurrency", lambda g: g.cleanup(1, concurrency=1.5)),
+    "merge source": ("merge: source", lambda g: g.merge(5)),
+    "merge into": ("merge_preview: into", lambda g: g.merge_preview("x", into=None)),
+    "merge delete": ("merge: delete_branch", lambda g: g.merge("x", delete_branch="no")),
+    "delete actor": ("delete_branch: actor", lambda g: g.delete_branch("x", actor=5)),
+    "maintenance": ("open: maintenance", lambda g: Graph.open(g.uri, maintenance=5)),
+    "actor": ("mutate: actor", lambda g: g.mutate(WRITE, actor=["me"])),
+    "actor text": ("mutate: actor", lambda g: g.mutate(WRITE, actor="\ud800")),
+    "if_commit": ("mutate: if_commit", lambda g: g.mutate(WRITE, if_commit=7)),
+    "load data": ("load: data", lambda g: g.load(None, mode="merge")),
+    "load mode": ("load: mode", lambda g: g.load(ROW, mode=None)),
+    "types as one text": ("export: types", lambda g: g.export(types="Note")),
+    "type of a type": ("export: types", lambda g: g.export(types=[1])),
+    "limit": ("commits: limit", lambda g: g.commits(limit=True)),
+    "kinds": ("diff: kinds", lambda g: g.diff("main", "main", kinds={"node": 1})),
+    "moment": ("diff: from_ref", lambda g: g.diff(dt.datetime(2020, 1, 1, tzinfo=dt.UTC), "main")),
+    "schema": ("plan_schema: source", lambda g: g.plan_schema(b"node A { a: I32 }")),
     "strategy": ("strategy", lambda g: g.merge("main", strategy="mine")),
-    "mode": ("mode", lambda g: Graph.open(g.uri, "read-only")),
-    "uri": ("uri", lambda _: Graph.open(None)),
-    "range": ("stop", lambda g: g.read_blob("node", "Note", "a", "body").read_range(0, None)),
+    "mode": ("open: mode", lambda g: Graph.open(g.uri, "read-only")),
+    "uri": ("open: uri", lambda _: Graph.open(None)),
+    "explain": ("explain: source", lambda g: g.explain(1)),
+    "snapshot at": ("snapshot: at", lambda g: g.snapshot("main", 1.5)),
+    "branch from": ("create_branch: from_branch", lambda g: g.create_branch("x", 5)),
+    "revert commit": ("revert: commit_id", lambda g: g.revert(5)),
+    "range": (
+        "read_range: stop",
+        lambda g: g.read_blob("node", "Note", "a", "body").read_range(0, None),
+    ),
 }
 
 
@@ -76,12 +89,14 @@ def graph(tmp_path_factory):
 
 @pytest.mark.parametrize("case", WRONG)
 def test_a_wrong_argument_is_named_and_nothing_happens(graph, case):
-    argument, call = WRONG[case]
+    named, ask = WRONG[case]
+    call, _, argument = named.rpartition(": ")
     head = graph.snapshot().graph_commit_id
     with pytest.raises(errors.InputError) as caught:
-        call(graph)
+        ask(graph)
     assert caught.value.argument == argument
-    assert argument in str(caught.value)
+    assert caught.value.facts.get("call", "") == call
+    assert named in str(caught.value)
     assert graph.snapshot().graph_commit_id == head
 
 

@@ -5,12 +5,16 @@ that is a list would be written into the history.
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from omnigraph.errors import InputError
+
+
+_OURS: Final = ("omnigraph.engine.", "omnigraph.pipeline.")
 
 
 class Kind(NamedTuple):
@@ -65,7 +69,8 @@ AT_OR_NONE: Final = _or_none(
 
 
 def require(kind: Kind, /, **given: Any) -> None:
-    """Raise `InputError` with the name of the first argument that is not of the kind."""
+    """Raise `InputError` with the name of the call and of the first argument that is not of the
+    kind."""
     for name, value in given.items():
         if kind.holds(value):
             continue
@@ -73,4 +78,14 @@ def require(kind: Kind, /, **given: Any) -> None:
             problem = "is no text that can be stored: it holds half of a surrogate pair"
         else:
             problem = f"must be {kind.words}, got {type(value).__name__}"
-        raise InputError(f"{name} {problem}", argument=name)
+        call = _public_call()
+        raise InputError(f"{call}: {name} {problem}", call=call, argument=name)
+
+
+def _public_call() -> str:
+    """What the user called: of the calls within our engine that led here, the outermost."""
+    frame = inspect.currentframe()
+    call = ""
+    while frame is not None and frame.f_globals["__name__"].startswith(_OURS):
+        frame, call = frame.f_back, frame.f_code.co_name
+    return call

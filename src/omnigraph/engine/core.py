@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
 from enum import Enum
 from functools import lru_cache
@@ -16,11 +16,7 @@ from msgspec.structs import replace
 
 from omnigraph.compiler.schema import OldSchemas, catalog_from_ir, compile_schema
 from omnigraph.engine.arguments import AT_OR_NONE, FLAG, TEXT, TEXT_OR_NONE, Kind, require
-from omnigraph.errors import (
-    AlreadyExistsError,
-    InputError,
-    NotFoundError,
-)
+from omnigraph.errors import AlreadyExistsError, InputError, NotFoundError
 from omnigraph.model.changeset import Lineage
 from omnigraph.model.graph import MAIN, Branch, SchemaRecord, Snapshot, TableEntry
 from omnigraph.model.limits import LEASE_WAIT_MS_MAX
@@ -160,7 +156,7 @@ class Core(msgspec.Struct, frozen=True, kw_only=True):
         or whose apply died half way, would leave the new branch behind with the old one.
         """
         self.require_writable()
-        require(TEXT, name=name)
+        require(TEXT, name=name, from_branch=from_branch)
         require(TEXT_OR_NONE, actor=actor_id)
         parent = self.branch(from_branch)
 
@@ -241,17 +237,10 @@ def assemble(
     return Core(store=store, recovery=recovery, writer=Writer(store, recovery), mode=mode)
 
 
-def open_core(
-    uri: str,
-    *,
-    mode: OpenMode,
-    world: World | None = None,
-    environ: Mapping[str, str] | None = None,
-) -> Core:
+def open_core(uri: str, *, mode: OpenMode, world: World | None = None) -> Core:
     """Open the graph at `uri`, or raise `NotFoundError`."""
     require(_MODE, mode=mode)
-    root = Root.parse(uri, aws_environment() if environ is None else environ)
-    core = assemble(root, world or World(), mode)
+    core = assemble(Root.parse(uri, aws_environment()), world or World(), mode)
     if not core.store.manifests.exists():
         begun = core.store.objects.read(INIT_CLAIM) is not None
         raise NotFoundError(
@@ -260,7 +249,7 @@ def open_core(
             name=uri,
             hint="make one with `omnigraph init`",
         )
-    due = is_due(core.store.manifests)
+    due = is_due(core.store.manifests)  # refuses a damaged old graph in either mode
     if mode is OpenMode.READ_WRITE:
         if due:
             migrate(core.store.manifests, core.world)
@@ -281,23 +270,16 @@ def world_of(options: dict[str, Any]) -> World:
     return replace(world, durability=durability)
 
 
-def init_core(
-    uri: str,
-    schema_text: str,
-    *,
-    actor_id: str | None = None,
-    world: World | None = None,
-    environ: Mapping[str, str] | None = None,
-) -> Core:
+def init_core(uri: str, schema_text: str, *, actor_id: str | None, world: World) -> Core:
     """Make an empty graph with this schema; nothing is left behind if that fails."""
     require(TEXT, schema_text=schema_text)
     require(TEXT_OR_NONE, actor=actor_id)
     catalog = compile_schema(schema_text)
-    root = Root.parse(uri, aws_environment() if environ is None else environ)
-    core = assemble(root, world or World(), OpenMode.READ_WRITE)
+    core = assemble(Root.parse(uri, aws_environment()), world, OpenMode.READ_WRITE)
     _require_absent(core)
     try:
-        core.store.objects.put_if_absent(INIT_CLAIM, _claim(core))
+        claim = orjson.dumps({"claimed_at": str(world.clock.now_us())})
+        core.store.objects.put_if_absent(INIT_CLAIM, claim)
         core.world.steps.reach(Step.INIT_CLAIMED)
         core.store.leases.holding(
             None, lambda _: _create(core, catalog, actor_id), wait_ms=LEASE_WAIT_MS_MAX
@@ -308,10 +290,6 @@ def init_core(
         _withdraw(core)
         raise
     return core
-
-
-def _claim(core: Core) -> bytes:
-    return orjson.dumps({"claimed_at": str(core.world.clock.now_us())})
 
 
 def _require_absent(core: Core) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from omnigraph.compiler.query import LintReport, bind_params, lint_source
 from omnigraph.engine.arguments import (
+    AT_OR_NONE,
     FLAG,
     INT_OR_NONE,
     MAPPING_OR_NONE,
@@ -41,10 +42,8 @@ from omnigraph.engine.maintain.optimize import (
 from omnigraph.engine.maintain.repair import Orders, RepairReport, repair
 from omnigraph.engine.merge.conflicts import MergePreview, MergeResult, RevertResult, Strategy
 from omnigraph.engine.merge.run import merge, preview, revert
-from omnigraph.engine.read.blobs import BlobReader, read_blob
-from omnigraph.engine.read.context import ReadLimits
-from omnigraph.engine.read.explain import Explanation
-from omnigraph.engine.read.export import export_lines
+from omnigraph.engine.read.context import Explanation, ReadLimits
+from omnigraph.engine.read.export import BlobReader, export_lines, read_blob
 from omnigraph.engine.read.result import QueryResult
 from omnigraph.engine.read.run import Reader
 from omnigraph.engine.results import LoadResult, MutationResult
@@ -90,17 +89,13 @@ class Graph:
     ) -> Graph:
         """Make an empty graph with this schema; `AlreadyExistsError` if one is there."""
         require(PATH, uri=uri)
-        policy = options.pop("maintenance", DEFAULT_POLICY)
-        require(_POLICY_OR_NONE, maintenance=policy)
+        policy = _maintenance(options)
         core = init_core(os.fspath(uri), schema_text, actor_id=actor, world=world_of(options))
         return cls(core, maintenance=policy)
 
     @classmethod
     def open(
-        cls,
-        uri: str | os.PathLike[str],
-        mode: OpenMode = OpenMode.READ_WRITE,
-        **options: Any,
+        cls, uri: str | os.PathLike[str], mode: OpenMode = OpenMode.READ_WRITE, **options: Any
     ) -> Graph:
         """Open the graph there; `NotFoundError` if there is none.
 
@@ -108,11 +103,9 @@ class Graph:
         off. `durability="process"` is for graphs that a power cut may take.
         """
         require(PATH, uri=uri)
-        policy = options.pop("maintenance", DEFAULT_POLICY)
-        require(_POLICY_OR_NONE, maintenance=policy)
-        return cls(
-            open_core(os.fspath(uri), mode=mode, world=world_of(options)), maintenance=policy
-        )
+        policy = _maintenance(options)
+        core = open_core(os.fspath(uri), mode=mode, world=world_of(options))
+        return cls(core, maintenance=policy)
 
     @property
     def uri(self) -> str:
@@ -210,11 +203,7 @@ class Graph:
         return lint_source(source, core.catalog(core.head(branch)))
 
     def export(
-        self,
-        *,
-        branch: str = MAIN,
-        snapshot: At | None = None,
-        types: Sequence[str] | None = None,
+        self, *, branch: str = MAIN, snapshot: At | None = None, types: Sequence[str] | None = None
     ) -> Iterator[str]:
         """The graph as NDJSON lines that `load` takes back, nodes first."""
         core = self._opened()
@@ -372,6 +361,7 @@ class Graph:
 
     def snapshot(self, branch: str = MAIN, at: At | None = None) -> Snapshot:
         """Which version of which dataset makes up the graph, now or `at` a commit or moment."""
+        require(AT_OR_NONE, at=at)
         return self._opened().snapshot(branch, at)
 
     # --- differences and the change feed -----------------------------------------------------
@@ -453,6 +443,7 @@ class Graph:
         self, commit_id: str, *, branch: str = MAIN, actor: str | None = None
     ) -> RevertResult:
         """Undo one commit by a new one; `MergeConflictsError` if later commits stand against it."""
+        require(TEXT, commit_id=commit_id)
         return revert(self._opened(), commit_id, branch, actor_id=actor)
 
     # --- schema ------------------------------------------------------------------------------
@@ -582,6 +573,12 @@ class Graph:
             raise InputError(f"the graph '{self.uri}' is closed", hint="open it again")
         self._presence.touch()
         return self._core
+
+
+def _maintenance(options: dict[str, Any]) -> MaintenancePolicy | None:
+    policy: MaintenancePolicy | None = options.pop("maintenance", DEFAULT_POLICY)
+    require(_POLICY_OR_NONE, maintenance=policy)
+    return policy
 
 
 def _watched(core: Core, branch: Branch, lines: Iterator[str]) -> Iterator[str]:

@@ -407,9 +407,7 @@ class FullDiskError(StorageUnavailableError):
 
 
 def open_with(reference, steps):
-    core = open_core(
-        reference.uri, mode=OpenMode.READ_WRITE, world=replace(FAST, steps=steps), environ={}
-    )
+    core = open_core(reference.uri, mode=OpenMode.READ_WRITE, world=replace(FAST, steps=steps))
     core.close()
 
 

@@ -1,18 +1,20 @@
-"""One run of a query: what its operators share, and what it may use."""
+"""One run of a query: what it may use, what it records of itself for `explain`, and what its
+operators share.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from time import monotonic, perf_counter
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 
 from omnigraph.compiler.query import ir
 from omnigraph.engine.arrow import Array
-from omnigraph.engine.embed.embedder import Embedder
 from omnigraph.engine.expr.evaluate import Constants
-from omnigraph.engine.read.explain import Trace
 from omnigraph.engine.read.memory.arrays import Positions
 from omnigraph.engine.read.memory.cache import Caches
 from omnigraph.engine.read.memory.frame import Frame
@@ -41,13 +43,12 @@ class ReadLimits(msgspec.Struct, frozen=True, kw_only=True):
 class Budget:
     """Asked before memory is taken and between steps."""
 
-    def __init__(self, limits: ReadLimits, monotonic: Callable[[], float]) -> None:
+    def __init__(self, limits: ReadLimits) -> None:
         self._limits = limits
-        self._monotonic = monotonic
         self._ends = monotonic() + limits.time_ms / 1000
 
     def check_time(self) -> None:
-        if self._monotonic() > self._ends:
+        if monotonic() > self._ends:
             raise TimeLimitError(
                 f"the query used more than {self._limits.time_ms} ms",
                 hint="narrow the match, or raise the time limit",
@@ -67,6 +68,87 @@ class Budget:
             )
 
 
+# --- what is recorded -------------------------------------------------------------------------
+
+
+class Step(msgspec.Struct):
+    """One operator: what it does, how many rows were expected, how many came, how long it took."""
+
+    name: str
+    detail: str = ""
+    estimated_rows: int | None = None
+    rows: int | None = None
+    took_ms: float | None = None
+    children: list[Step] = msgspec.field(default_factory=list)
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """The plan as it ran, and what it read from storage. `str()` of it is the tree."""
+
+    root: Step
+    reads: int
+    rows_read: int
+    columns_read: Mapping[str, list[str]]  # by table key
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            **msgspec.to_builtins(self.root),
+            "reads": self.reads,
+            "rows_read": self.rows_read,
+            "columns_read": dict(self.columns_read),
+        }
+
+    def __str__(self) -> str:
+        lines = list(_lines(self.root, "", ""))
+        lines.append(f"storage: {self.reads} reads, {self.rows_read} rows")
+        lines += [f"  {table}: {', '.join(names)}" for table, names in self.columns_read.items()]
+        return "\n".join(lines)
+
+
+def _lines(step: Step, lead: str, below: str) -> Iterator[str]:
+    facts = []
+    if step.estimated_rows is not None:
+        facts.append(f"about {step.estimated_rows} rows")
+    if step.rows is not None:
+        facts.append(f"{step.rows} rows")
+    if step.took_ms is not None:
+        facts.append(f"{step.took_ms:.2f} ms")
+    detail = f" {step.detail}" if step.detail else ""
+    yield f"{lead}{step.name}{detail}" + (f"  [{', '.join(facts)}]" if facts else "")
+    for at, child in enumerate(step.children):
+        last = at == len(step.children) - 1
+        yield from _lines(
+            child, below + ("└─ " if last else "├─ "), below + ("   " if last else "│  ")
+        )
+
+
+class Trace:
+    """Records steps when asked to, and costs next to nothing otherwise."""
+
+    def __init__(self, *, recording: bool) -> None:
+        self.recording = recording
+        self.root = Step("query")
+        self._stack = [self.root]
+
+    @contextmanager
+    def step(self, name: str, detail: str = "", estimate: int | None = None) -> Iterator[Step]:
+        step = Step(name, detail, estimate)
+        if not self.recording:
+            yield step
+            return
+        self._stack[-1].children.append(step)
+        self._stack.append(step)
+        began = perf_counter()
+        try:
+            yield step
+        finally:
+            step.took_ms = round((perf_counter() - began) * 1000, 3)
+            self._stack.pop()
+
+
+# --- what is shared ---------------------------------------------------------------------------
+
+
 class Run(msgspec.Struct, kw_only=True):
     """Everything the operators of one query share."""
 
@@ -75,7 +157,6 @@ class Run(msgspec.Struct, kw_only=True):
     catalog: Catalog
     variables: Mapping[str, ir.Variable]
     constants: Constants
-    embedder: Callable[[], Embedder]
     budget: Budget
     trace: Trace
     # By variable: what a pushed scan gave
@@ -118,25 +199,19 @@ class Run(msgspec.Struct, kw_only=True):
     def topology(self, edge_type: str) -> Topology:
         found = self._topologies.get(edge_type)
         if found is None:
-            edge = self.catalog.edges[edge_type]
-            found = self.caches.topology(
-                self.entry("edge", edge_type),
-                self.frame("node", edge.from_type),
-                self.frame("node", edge.to_type),
-            )
-            self._topologies[edge_type] = found
+            found = self._topologies[edge_type] = self.caches.topology(*self._edges(edge_type))
         return found
 
     def lookups(self, edge_type: str) -> Lookups | None:
         """Lookups in the edge table, where they are better than building a topology now."""
         if edge_type in self._topologies:
             return None
+        return self.caches.lookups(*self._edges(edge_type))
+
+    def _edges(self, edge_type: str) -> tuple[TableEntry, Frame, Frame]:
         edge = self.catalog.edges[edge_type]
-        return self.caches.lookups(
-            self.entry("edge", edge_type),
-            self.frame("node", edge.from_type),
-            self.frame("node", edge.to_type),
-        )
+        sources, targets = self.frame("node", edge.from_type), self.frame("node", edge.to_type)
+        return self.entry("edge", edge_type), sources, targets
 
     def endpoint(self, var: str, positions: Positions, side: str) -> Array:
         """The node ids at one end of the edges at these positions."""

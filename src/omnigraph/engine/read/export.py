@@ -1,4 +1,6 @@
-"""A snapshot as NDJSON lines that `load` takes back: nodes first, each type's rows by id.
+"""A snapshot as NDJSON lines that `load` takes back, and the bytes of one blob.
+
+Nodes come first, each type's rows by id.
 
 Values are spelled as `json_value` spells them everywhere: dates as `YYYY-MM-DD`, times in UTC with
 milliseconds, 64-bit integers beyond 2^53 - 1 as text. Blobs are inlined, or their URI is given when
@@ -8,16 +10,20 @@ the bytes lie elsewhere.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import chain
 from typing import Any, Final
 
 import orjson
 
+from omnigraph.engine.arguments import INT, TEXT, require
 from omnigraph.engine.rows.columns import json_values
-from omnigraph.errors import InputError
+from omnigraph.errors import InputError, NotFoundError
 from omnigraph.model.graph import Snapshot
 from omnigraph.model.schema import ROW_ID, Catalog, EdgeType, NodeType, Scalar
-from omnigraph.storage.table.read import Order
+from omnigraph.storage.lance import sql
+from omnigraph.storage.table.read import Order, StoredBlob
 from omnigraph.storage.table.table import Table, Tables
 
 EXPORT_BATCH_ROWS: Final = 4096
@@ -27,7 +33,11 @@ def export_lines(
     tables: Tables, catalog: Catalog, snapshot: Snapshot, types: Sequence[str] | None
 ) -> Iterator[str]:
     """The lines of every type, or of the named ones (a name means node and edge type alike)."""
-    return _lines(tables, snapshot, export_types(catalog, types))
+    chosen = export_types(catalog, types)  # at once: a wrong name is told before the first line
+    entries = ((entity, snapshot.entries[entity.table_key]) for entity in chosen)
+    return chain.from_iterable(
+        table_lines(tables.open(entry), entity) for entity, entry in entries if entry.row_count
+    )
 
 
 def export_types(catalog: Catalog, types: Sequence[str] | None) -> list[NodeType | EdgeType]:
@@ -44,15 +54,6 @@ def export_types(catalog: Catalog, types: Sequence[str] | None) -> list[NodeType
     return chosen
 
 
-def _lines(
-    tables: Tables, snapshot: Snapshot, chosen: Sequence[NodeType | EdgeType]
-) -> Iterator[str]:
-    for entity in chosen:
-        entry = snapshot.entries[entity.table_key]
-        if entry.row_count:
-            yield from table_lines(tables.open(entry), entity)
-
-
 def table_lines(
     table: Table, entity: NodeType | EdgeType, *, fragments: Sequence[int] | None = None
 ) -> Iterator[str]:
@@ -67,7 +68,6 @@ def table_lines(
         with_row_id=bool(blobs),
         batch_rows=EXPORT_BATCH_ROWS,
     )
-    head = _head_of(entity)
     for batch in reader:
         columns = {
             name: json_values(batch.column(name), entity.by_name[name].type) for name in plain
@@ -80,28 +80,93 @@ def table_lines(
         from_to = [batch.column(name).to_pylist() for name in ends]
         order = [prop.name for prop in entity.properties]
         for row, entity_id in enumerate(ids):
-            data = {"id": entity_id, **{name: columns[name][row] for name in order}}
-            yield orjson.dumps(head(data, [end[row] for end in from_to])).decode()
-
-
-def _head_of(entity: NodeType | EdgeType) -> Callable[[Any, Any], dict[str, Any]]:
-    if isinstance(entity, EdgeType):
-        return lambda data, ends: {
-            "edge": entity.name,
-            "from": ends[0],
-            "to": ends[1],
-            "data": data,
-        }
-    return lambda data, _: {"type": entity.name, "data": data}
+            line: dict[str, Any] = {"edge" if ends else "type": entity.name}
+            if ends:
+                line["from"], line["to"] = (end[row] for end in from_to)
+            line["data"] = {"id": entity_id, **{name: columns[name][row] for name in order}}
+            yield orjson.dumps(line).decode()
 
 
 def _blob_texts(table: Table, name: str, row_ids: Sequence[int]) -> list[str | None]:
-    texts: list[str | None] = []
-    for blob in table.blobs(name, row_ids):
-        if blob is None:
-            texts.append(None)
-        elif blob.uri is not None:
-            texts.append(blob.uri)
-        else:
-            texts.append("base64:" + base64.b64encode(blob.read()).decode("ascii"))
-    return texts
+    return [
+        blob and (blob.uri or "base64:" + base64.b64encode(blob.read()).decode("ascii"))
+        for blob in table.blobs(name, row_ids)
+    ]
+
+
+# --- one blob ----------------------------------------------------------------------------------
+
+
+class BlobReader:
+    """The bytes of one blob, read on demand. `uri` is set when they lie outside the graph."""
+
+    def __init__(self, blob: StoredBlob) -> None:
+        self._blob = blob
+        self.uri = blob.uri
+        self.kind = "external" if blob.uri else "managed"
+
+    @cached_property
+    def size(self) -> int:
+        return self._blob.size
+
+    def read_range(self, start: int, stop: int) -> bytes:
+        """The bytes from `start` up to but not including `stop`."""
+        require(INT, start=start, stop=stop)
+        if not 0 <= start <= stop <= self.size:
+            raise InputError(
+                f"range {start} to {stop} does not lie within the blob's {self.size} bytes",
+                start=start,
+                stop=stop,
+                size=self.size,
+            )
+        return self._blob.read_range(start, stop)
+
+    def read(self) -> bytes:
+        """All of it."""
+        return self.read_range(0, self.size)
+
+
+def read_blob(
+    tables: Tables,
+    catalog: Catalog,
+    snapshot: Snapshot,
+    kind: str,
+    type_name: str,
+    entity_id: str,
+    property_name: str,
+) -> BlobReader:
+    """The blob of an entity; `NotFoundError` if there is no such entity or the value is null."""
+    require(TEXT, kind=kind, type_name=type_name, id=entity_id, property=property_name)
+    if kind not in ("node", "edge"):
+        raise InputError(f"unknown entity kind '{kind}'", hint="use node or edge")
+    entity: NodeType | EdgeType | None
+    entity = catalog.nodes.get(type_name) if kind == "node" else catalog.edge_named(type_name)
+    if entity is None:
+        raise NotFoundError(f"unknown {kind} type '{type_name}'", kind=kind, name=type_name)
+    prop = entity.by_name.get(property_name)
+    if prop is None:
+        raise NotFoundError(
+            f"{kind} type '{entity.name}' has no property '{property_name}'",
+            kind="property",
+            name=property_name,
+        )
+    if prop.type.scalar is not Scalar.BLOB:
+        raise InputError(
+            f"property '{entity.name}.{property_name}' is {prop.type}, not a Blob",
+            type_name=entity.name,
+            property=property_name,
+        )
+    table = tables.open(snapshot.entries[entity.table_key])
+    found = table.read(columns=["id"], where=sql.in_list("id", [entity_id]), with_row_id=True)
+    if found.num_rows == 0:
+        raise NotFoundError(
+            f"{kind} {entity.name} '{entity_id}' does not exist", kind=kind, name=entity_id
+        )
+    (blob,) = table.blobs(property_name, [int(found[ROW_ID][0].as_py() or 0)])
+    if blob is None:
+        raise NotFoundError(
+            f"{kind} {entity.name} '{entity_id}' has no '{property_name}'",
+            kind="blob",
+            name=property_name,
+        )
+    return BlobReader(blob)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from omnigraph.engine.arrow import Array, ArrowTable, RecordBatch, Schema
-from omnigraph.engine.read.explain import Explanation
+from omnigraph.engine.arrow import ArrowTable, RecordBatch, Schema
+from omnigraph.engine.read.context import Explanation
 from omnigraph.engine.read.network import (
     NODES_DRAWN_MAX,
     chosen_ends,
@@ -126,12 +126,3 @@ class QueryResult:
             "" if graph is None else draw_graph(graph),
             html.table(self.columns, shown, total=self.row_count),
         )
-
-
-def table_of(schema: Schema, arrays: Sequence[Array]) -> ArrowTable:
-    """A table of these arrays, cast to the schema where an expression gave a narrower type."""
-    fitted = [
-        array if array.type == field.type else array.cast(field.type)
-        for array, field in zip(arrays, schema, strict=True)
-    ]
-    return ArrowTable.from_arrays(fitted, schema=schema)

@@ -3,38 +3,52 @@
 After the match come groups or distinct rows, order, offset and limit, and the columns. Sort keys
 are evaluated as late as possible: the first for all rows, the others only for rows that the keys
 before them leave tied.
+
+Group numbers are made from entities first: a key like `$p.role` is looked up once per different
+entity, not once per row. Whole-number sums are exact; float sums do not depend on row order.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from omnigraph.compiler.query import CompiledQuery, ir
-from omnigraph.engine.arrow import Array, ArrowTable, pa, picked
-from omnigraph.engine.embed.embedder import Embedder, environment_embedder
-from omnigraph.engine.expr.evaluate import Constants, Search
-from omnigraph.engine.expr.order import Key, Window, order_rows
-from omnigraph.engine.read.aggregate import distinct_rows, grouped
-from omnigraph.engine.read.context import Budget, ReadLimits, Run, sort_keys
-from omnigraph.engine.read.explain import Counters, Explanation, ReadCost, Trace
+from omnigraph.engine.arrow import Array, ArrowTable, int64_array, pa, picked
+from omnigraph.engine.expr.evaluate import Constants, Rows, Search
+from omnigraph.engine.expr.order import (
+    Key,
+    Window,
+    equal_codes,
+    order_rows,
+    ordered_codes,
+    row_keys,
+)
+from omnigraph.engine.read.context import (
+    Budget,
+    Explanation,
+    ReadLimits,
+    Run,
+    Trace,
+    sort_keys,
+)
 from omnigraph.engine.read.match.candidates import with_pushed_scan
 from omnigraph.engine.read.match.match import match
 from omnigraph.engine.read.match.relation import WHOLE_MATCH, MatchedRows, Relation
 from omnigraph.engine.read.match.walk import Counted, only_counted
-from omnigraph.engine.read.memory.arrays import Positions
+from omnigraph.engine.read.memory.arrays import Positions, distinct_positions
 from omnigraph.engine.read.memory.cache import Caches
-from omnigraph.engine.read.memory.topology_files import user_topology_folder
-from omnigraph.engine.read.result import QueryResult, table_of
-from omnigraph.engine.read.search.vectors import near_enough
+from omnigraph.engine.read.memory.frame import ReadCost
+from omnigraph.engine.read.result import QueryResult
+from omnigraph.engine.read.search.search import near_enough
 from omnigraph.errors import InputError
 from omnigraph.model.graph import Snapshot
-from omnigraph.model.limits import READ_CACHE_BYTES_MAX
-from omnigraph.model.schema import Catalog
+from omnigraph.model.schema import Catalog, Scalar
+from omnigraph.model.values import FLOAT_EXACT_MAX, in_bounds
 from omnigraph.storage.lance.columns import value_type
 from omnigraph.storage.table.table import Tables
 
@@ -45,26 +59,12 @@ PROJECTED_ROWS_MAX: Final = 4096  # of more rows, columns are made batch by batc
 class Reader:
     """Runs read plans. One per open graph; safe to use from many threads."""
 
-    def __init__(
-        self,
-        tables: Tables,
-        *,
-        embedder: Callable[[], Embedder] = environment_embedder,
-        cache_bytes: int = READ_CACHE_BYTES_MAX,
-        topology_folder: Callable[[], Path | None] = user_topology_folder,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._caches = Caches(tables, budget_bytes=cache_bytes, topology_folder=topology_folder())
-        self._embedder = embedder
-        self._monotonic = monotonic
+    def __init__(self, tables: Tables) -> None:
+        self._caches = Caches(tables)
 
     def close(self) -> None:
         """Drop everything kept in memory."""
         self._caches.clear()
-
-    @property
-    def counters(self) -> Counters:
-        return self._caches.counters
 
     def run(
         self,
@@ -81,26 +81,22 @@ class Reader:
         plan = query.plan
         assert isinstance(plan, ir.ReadPlan), "a mutation is no read"
         trace = Trace(recording=explain)
-        before = self.counters.total() if explain else ReadCost()
+        before = self._caches.cost.since(ReadCost()) if explain else ReadCost()
         run = Run(
             caches=self._caches,
             snapshot=snapshot,
             catalog=catalog,
             variables=plan.variables,
             constants=Constants(params=params, now_ms=now_ms),
-            embedder=self._embedder,
-            budget=Budget(limits or ReadLimits(), self._monotonic),
+            budget=Budget(limits or ReadLimits()),
             trace=trace,
         )
         result = _Answer(run, plan).result()
         if explain:
             trace.root.rows = result.row_count
-            cost = self.counters.total().since(before)
+            cost = self._caches.cost.since(before)
             result.explanation = Explanation(
-                root=trace.root,
-                reads=cost.reads,
-                rows_read=cost.rows,
-                columns_read=cost.by_table(),
+                root=trace.root, reads=cost.reads, rows_read=cost.rows, columns_read=cost.by_table()
             )
         self._caches.trim_if_grown()
         return result
@@ -114,10 +110,8 @@ class _Answer:
         self._plan = plan
         self._shown = [projection.expr for projection in plan.projections]
         self._schema = pa.schema(
-            [
-                pa.field(column.name, value_type(column.type), nullable=column.nullable)
-                for column in plan.columns
-            ]
+            pa.field(column.name, value_type(column.type), nullable=column.nullable)
+            for column in plan.columns
         )
         self._window = Window(
             offset=_count(run, plan.offset, "offset") or 0, limit=_count(run, plan.limit, "limit")
@@ -126,18 +120,16 @@ class _Answer:
     def result(self) -> QueryResult:
         plan, run = self._plan, self._run
         if self._window.limit == 0:
-            return self._made(self._schema.empty_table())
+            return self._shown_by(0, lambda *_: self._schema.empty_table())
         counted = only_counted(plan)
         with run.trace.step("match") as step:
-            block = (
-                counted.block if counted is not None else with_pushed_scan(run, plan, self._window)
-            )
+            block = counted.block if counted else with_pushed_scan(run, plan, self._window)
             relation = match(run, block)
             step.rows = relation.count
         if plan.grouping is not None:
             return self._grouped(plan.grouping, relation, counted)
         if plan.distinct:
-            return self._distinct(MatchedRows(run, relation))
+            return self._distinct(relation)
         with run.trace.step("order") as step:
             relation = _ordered(run, plan, relation, self._window)
             step.rows = relation.count
@@ -148,19 +140,16 @@ class _Answer:
         searches = any(isinstance(part, Search) for expr in self._shown for part in ir.walk(expr))
         if relation.count <= PROJECTED_ROWS_MAX or searches:
             with self._run.trace.step("project") as step:
-                table = self._projected(relation)
                 step.rows = relation.count
-            return self._made(table)
-        return QueryResult(
-            schema=self._schema,
-            row_count=relation.count,
-            graph_commit_id=self._run.snapshot.graph_commit_id,
-            make=lambda first, last: self._projected(relation.take_slice(slice(first, last))),
+                return self._made(self._projected(relation))
+        return self._shown_by(
+            relation.count,
+            lambda first, last: self._table(self._projected(relation.slice(first, last))),
         )
 
-    def _projected(self, relation: Relation) -> ArrowTable:
+    def _projected(self, relation: Relation) -> list[Array]:
         rows = MatchedRows(self._run, relation)
-        return table_of(self._schema, [rows.values(expr) for expr in self._shown])
+        return [rows.values(expr) for expr in self._shown]
 
     # --- groups and distinct rows ---
 
@@ -174,18 +163,17 @@ class _Answer:
                 relation, weights = counted.weigh(run, relation)
                 step.rows = relation.count
         with run.trace.step("group") as step:
-            groups = grouped(run, grouping, relation, weights)
+            groups = _grouped(run, grouping, relation, weights)
             step.rows = groups.count
         with run.trace.step("order") as step:
             keys = [(groups.values(expr), descending) for expr, descending in sort_keys(plan)]
             rows = _ordered_groups(keys, groups.count, self._window)
             step.rows = len(rows)
-        arrays = [picked(groups.values(expr), rows) for expr in self._shown]
-        return self._made(table_of(self._schema, arrays))
+        return self._made([picked(groups.values(expr), rows) for expr in self._shown])
 
-    def _distinct(self, matched: MatchedRows) -> QueryResult:
-        columns = [matched.values(expr) for expr in self._shown]
-        kept = distinct_rows(columns, matched.count)
+    def _distinct(self, relation: Relation) -> QueryResult:
+        columns = self._projected(relation)
+        kept = _distinct_rows(columns, relation.count)
         columns = [picked(column, kept) for column in columns]
         keys = []
         for ordering in self._plan.orderings:
@@ -193,21 +181,31 @@ class _Answer:
             keys.append((columns[ordering.column], ordering.descending))
         keys += [(column, False) for column in columns]
         rows = _ordered_groups(keys, len(kept), self._window)
-        return self._made(table_of(self._schema, [picked(column, rows) for column in columns]))
+        return self._made([picked(column, rows) for column in columns])
 
-    def _made(self, table: ArrowTable) -> QueryResult:
+    def _made(self, columns: Sequence[Array]) -> QueryResult:
+        table = self._table(columns)
+        return self._shown_by(table.num_rows, lambda first, last: table.slice(first, last - first))
+
+    def _table(self, columns: Sequence[Array]) -> ArrowTable:
+        """The columns, cast to the schema where an expression gave a narrower type."""
+        fitted = [
+            column if column.type == kind else column.cast(kind)
+            for column, kind in zip(columns, self._schema.types, strict=True)
+        ]
+        return ArrowTable.from_arrays(fitted, schema=self._schema)
+
+    def _shown_by(self, count: int, make: Callable[[int, int], ArrowTable]) -> QueryResult:
         return QueryResult(
             schema=self._schema,
-            row_count=table.num_rows,
+            row_count=count,
             graph_commit_id=self._run.snapshot.graph_commit_id,
-            make=lambda first, last: table.slice(first, last - first),
+            make=make,
         )
 
 
 def _count(run: Run, expr: ir.Literal | ir.Param | None, word: str) -> int | None:
-    if expr is None:
-        return None
-    value = run.constants.value(expr)
+    value = None if expr is None else run.constants.value(expr)
     if value is None:
         return None
     if value < 0:
@@ -225,20 +223,16 @@ def _ordered(run: Run, plan: ir.ReadPlan, relation: Relation, window: Window) ->
         return _by_id(run, relation, plan.tie_break)
     relation = _ranked_only(run, plan.orderings, relation, window.wanted)
 
-    def valued(expr: ir.Expr) -> Callable[[Positions], Array]:
-        return lambda rows: MatchedRows(run, relation.take(rows)).values(expr)
+    def values(expr: ir.Expr, rows: Positions) -> Array:
+        return MatchedRows(run, relation.take(rows)).values(expr)
 
-    keys = [Key(valued(expr), descending) for expr, descending in sort_keys(plan)]
+    keys = [Key(partial(values, expr), descending) for expr, descending in sort_keys(plan)]
     return relation.take(order_rows(keys, relation.count, window))
 
 
 def _ordered_groups(keys: Sequence[tuple[Array, bool]], count: int, window: Window) -> Positions:
     """The same for rows whose key columns are all there; the shown row numbers."""
-
-    def valued(values: Array) -> Callable[[Positions], Array]:
-        return lambda rows: picked(values, rows)
-
-    return order_rows([Key(valued(values), down) for values, down in keys], count, window)
+    return order_rows([Key(partial(picked, values), down) for values, down in keys], count, window)
 
 
 def _with_fusions(run: Run, plan: ir.ReadPlan, relation: Relation) -> Relation:
@@ -289,3 +283,158 @@ def _few(run: Run, relation: Relation, tie_break: Sequence[ir.Expr]) -> bool:
     """Whether sorting the ids of these rows costs less than knowing the order of all ids."""
     frames = (run.frame_of(key.var) for key in tie_break if isinstance(key, ir.IdRef))
     return relation.count * RANKED_SHARE < sum(frame.length for frame in frames)
+
+
+# --- groups ------------------------------------------------------------------------------------
+
+
+class Groups(Rows):
+    """Groups as the rows that an expression looks at: it sees keys and aggregates only."""
+
+    def __init__(
+        self, constants: Constants, count: int, keys: list[Array], aggregates: list[Array]
+    ) -> None:
+        self.constants = constants
+        self.count = count
+        self._keys = keys
+        self._aggregates = aggregates
+
+    def computed(self, expr: ir.KeyRef | ir.AggregateRef) -> Array:
+        return (self._keys if isinstance(expr, ir.KeyRef) else self._aggregates)[expr.index]
+
+
+def _grouped(
+    run: Run, grouping: ir.Grouping, relation: Relation, weights: Positions | None = None
+) -> Groups:
+    """The groups of the rows, with their keys and aggregates.
+
+    With weights every row counts that often; all aggregates are then plain counts.
+    """
+    rows = MatchedRows(run, relation)
+    if grouping.keys:
+        codes, first = _group_numbers(run, grouping.keys, rows)
+        keys = [MatchedRows(run, relation.take(first)).values(key) for key in grouping.keys]
+        groups = len(first)
+    else:
+        codes, keys, groups = np.zeros(relation.count, dtype=np.int64), [], 1
+    if weights is None:
+        aggregates = [_aggregate(call, rows, codes, groups) for call in grouping.aggregates]
+    else:  # exact, for weights are whole and few enough
+        counts = int64_array(np.bincount(codes, weights=weights, minlength=groups))
+        aggregates = [counts] * len(grouping.aggregates)
+    return Groups(run.constants, groups, keys, aggregates)
+
+
+def _group_numbers(
+    run: Run, keys: tuple[ir.Expr, ...], rows: MatchedRows
+) -> tuple[Positions, Positions]:
+    """The group of every row, numbered from 0, and one row of every group."""
+    columns = [_key_codes(run, key, rows) for key in keys]
+    combined = row_keys([column + 1 for column in columns])
+    top = int(combined.max(initial=0)) + 1
+    if top <= 4 * rows.count + 1024:
+        # The keys are dense enough to be places of an array: no sorting. Written backwards, so that
+        # the first row of each group stays.
+        first = np.full(top, -1, dtype=np.int64)
+        first[combined[::-1]] = np.arange(rows.count - 1, -1, -1, dtype=np.int64)
+        used = np.flatnonzero(first >= 0)
+        numbers = np.zeros(top, dtype=np.int64)
+        numbers[used] = np.arange(len(used), dtype=np.int64)
+        return numbers[combined], first[used]
+    _, first, codes = np.unique(combined, return_index=True, return_inverse=True)
+    return np.asarray(codes, dtype=np.int64), first
+
+
+def _key_codes(run: Run, key: ir.Expr, rows: MatchedRows) -> Positions:
+    variables = ir.variables_of(key)
+    if len(variables) != 1 or not rows.count:
+        return equal_codes(rows.values(key))
+    (var,) = variables
+    positions = rows.relation[var]
+    frame = run.frame_of(var)
+    whole = len(positions) * 2 > frame.length and int(positions.min()) >= 0
+    if whole and isinstance(key, ir.PropertyRef):
+        return frame.codes(run.stored(var, key.prop))[positions]
+    entities, back = distinct_positions(positions, frame.length)
+    return equal_codes(MatchedRows(run, Relation.of(var, entities)).values(key))[back]
+
+
+def _aggregate(call: ir.AggregateCall, rows: MatchedRows, codes: Positions, groups: int) -> Array:
+    target = value_type(call.type)
+    if call.fn is ir.AggregateFn.COUNT and not call.distinct:
+        counted = codes if call.arg is None else codes[_present(call.arg, rows)]
+        return int64_array(np.bincount(counted, minlength=groups)).cast(target)
+    assert call.arg is not None, "only count has no argument"
+    values = rows.values(call.arg)
+    if values.null_count:
+        there = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
+        values, codes = picked(values, there), codes[there]
+    if call.distinct:
+        _, first = np.unique(row_keys([codes, equal_codes(values)]), return_index=True)
+        values, codes = picked(values, first), codes[first]
+    counts = np.bincount(codes, minlength=groups)
+    match call.fn:
+        case ir.AggregateFn.COUNT:
+            return int64_array(counts).cast(target)
+        case ir.AggregateFn.MIN | ir.AggregateFn.MAX:
+            return _extreme(call.fn, values, codes, counts).cast(target)
+        case ir.AggregateFn.SUM:
+            sums = _fitting(_sums(values, codes, groups))
+            return pa.array(sums, target, mask=counts == 0)
+        case ir.AggregateFn.AVG:
+            sums, some = _sums(values, codes, groups), np.maximum(counts, 1)
+            if sums.dtype == np.object_:  # Python rounds only once when it divides integers
+                some = some.astype(np.object_)
+            return pa.array((sums / some).astype(np.float64), target, mask=counts == 0)
+
+
+def _present(arg: ir.Expr, rows: MatchedRows) -> npt.NDArray[np.bool_]:
+    if isinstance(arg, ir.IdRef):
+        return rows.relation[arg.var] >= 0
+    return np.asarray(rows.values(arg).is_valid().to_numpy(zero_copy_only=False))
+
+
+def _extreme(fn: ir.AggregateFn, values: Array, codes: Positions, counts: Positions) -> Array:
+    """The value at the first or last place of each group, sorted by value."""
+    order = np.lexsort((ordered_codes(values), codes))
+    ends = np.cumsum(counts)
+    at = ends - counts if fn is ir.AggregateFn.MIN else ends - 1
+    empty = counts == 0
+    rows = np.zeros(len(counts), dtype=np.int64)
+    rows[~empty] = order[at[~empty]]
+    return values.take(pa.array(rows, mask=empty))
+
+
+def _sums(values: Array, codes: Positions, groups: int) -> npt.NDArray[Any]:
+    """The sum of each group; of big whole numbers as Python integers, which never overflow."""
+    numbers = values.to_numpy(zero_copy_only=False)
+    if numbers.dtype.kind == "f":
+        wide = numbers.astype(np.float64)
+        order = np.lexsort((wide, codes))
+        return np.bincount(codes[order], weights=wide[order], minlength=groups)
+    biggest = max(abs(int(numbers.max(initial=0))), abs(int(numbers.min(initial=0))))
+    if biggest * max(1, len(numbers)) < FLOAT_EXACT_MAX:
+        return np.bincount(codes, weights=numbers, minlength=groups).astype(np.int64)
+    totals = [0] * groups
+    for code, number in zip(codes.tolist(), numbers.tolist(), strict=True):
+        totals[code] += number
+    return np.asarray(totals, dtype=np.object_)
+
+
+def _fitting(sums: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    if sums.dtype != np.object_:
+        return sums
+    if any(not in_bounds(total, Scalar.I64) for total in sums):
+        raise InputError(
+            "a sum does not fit into 64 bits", hint="sum a float property or fewer rows"
+        )
+    return sums.astype(np.int64)
+
+
+def _distinct_rows(columns: list[Array], count: int) -> Positions:
+    """The first row of every different one, in row order."""
+    if not columns or count < 2:
+        return np.arange(count, dtype=np.int64)
+    keys = row_keys([equal_codes(column) + 1 for column in columns])
+    _, first = np.unique(keys, return_index=True)
+    return np.sort(first)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import math
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from inside import core_of
 from omnigraph import Graph
 from omnigraph.engine.read.memory import frame
+from omnigraph.engine.read.search.search import UnitVectors
 from omnigraph.errors import EmbeddingModelMismatchError, InputError
 from omnigraph.model.changeset import WriterKind
 from omnigraph.storage.commit.prepared import Intent, Prepared
@@ -264,3 +267,15 @@ def test_relevance_counts_only_entities_that_have_a_text(tmp_path):
             orders.append([row["d.k"] for row in fresh.query(query).to_pylist()])
     full = ["short", "long"]
     assert orders == [full[::-1], full[::-1], full, full[::-1], full[::-1]]
+
+
+def test_moved_vectors_compare_like_new_ones():
+    kind = pa.list_(pa.float32(), 2)
+    values = [[1.0, 0.0], None, [0.0, 2.0], [0.0, 0.0]]
+    block = UnitVectors.build(pa.array(values, kind))
+    values = [[1.0, 0.0], [3.0, 3.0], None, [0.0, 0.0], [-1.0, 0.0]]
+    block = block.moved(np.array([1, 2, 4]), pa.array([values[1], None, values[4]], kind), 5)
+    query = np.array([2.0, 0.0])
+    fresh = UnitVectors.build(pa.array(values, kind))
+    np.testing.assert_allclose(block.similarity(query), fresh.similarity(query))
+    assert block.similarity(query)[2] == -np.inf

@@ -55,13 +55,9 @@ class Relation(msgspec.Struct, frozen=True):
         """These rows, in this order, perhaps more than once."""
         return Relation(len(rows), {var: column[rows] for var, column in self.columns.items()})
 
-    def take_slice(self, rows: slice) -> Relation:
+    def slice(self, first: int, last: int) -> Relation:
         """A run of rows."""
-        first, last, _ = rows.indices(self.count)
-        if last - first == self.count:
-            return self
-        taken = {var: column[first:last] for var, column in self.columns.items()}
-        return Relation(max(0, last - first), taken)
+        return Relation(last - first, {var: rows[first:last] for var, rows in self.columns.items()})
 
     def where(self, keep: Mask) -> Relation:
         if keep.all():

@@ -1,32 +1,59 @@
-"""What reading keeps in memory, under one byte budget: frames, and everything derived from them.
+"""What reading keeps: frames and everything derived from them in memory, under one byte budget, and
+topologies in files, so that a new process does not build them again.
 
 Everything is keyed by table version. A newer version is made from the newest older one by the
 difference between them, where that is cheaper than reading the table again.
+
+A file is named after the exact table versions it was made from, down to the transaction that made
+each of them; it is written under another name first and its parts carry checksums. A missing, stale
+or damaged file costs the time of a rebuild and nothing else.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import logging
+import os
 import threading
+import zipfile
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable
 from pathlib import Path
-from typing import Final, Protocol, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import numpy as np
+from msgspec.structs import asdict
 
-from omnigraph.engine.arrow import flat
-from omnigraph.engine.read.explain import Counters
-from omnigraph.engine.read.memory.frame import SMALL_TABLE_ROWS, Change, CountedTable, Frame
-from omnigraph.engine.read.memory.topology import Lookups, Topology
-from omnigraph.engine.read.memory.topology_files import TopologyFiles
+from omnigraph.engine.arrow import Array
+from omnigraph.engine.read.memory.arrays import SmallPositions
+from omnigraph.engine.read.memory.frame import (
+    SMALL_TABLE_ROWS,
+    Change,
+    CountedTable,
+    Frame,
+    ReadCost,
+    RowIds,
+)
+from omnigraph.engine.read.memory.topology import Csr, Lookups, Topology
 from omnigraph.model.graph import TableEntry
-from omnigraph.model.limits import READ_CACHE_BYTES_MAX
+from omnigraph.model.limits import (
+    READ_CACHE_BYTES_MAX,
+    TOPOLOGY_FILE_EDGES_MIN,
+    TOPOLOGY_FILES_BYTES_MAX,
+)
 from omnigraph.storage.table.table import Tables
+
+logger = logging.getLogger(__name__)
 
 LOOKUP_EDGES_MIN: Final = 50_000  # smaller edge tables are read whole at once
 LOOKUP_WALKS: Final = 2  # walks of a big edge table before its topology is worth building
 PUSHED_SCANS: Final = 2  # queries over one big table before it is worth keeping in memory
 FRAME_ROWS_MAX: Final = 20_000_000  # a bigger table is never read whole for a query over it alone
+
+FORMAT: Final = 1  # of topology files
+_SIDES: Final = ("out", "in")
+_UNREADABLE: Final = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
 
 
 class Sized(Protocol):
@@ -37,100 +64,64 @@ class Sized(Protocol):
 S = TypeVar("S", bound=Sized)
 
 
-class Kept:
-    """Least recently used values, together no bigger than the budget (one value always stays)."""
+class Caches:
+    """One per open graph; shared by its queries and threads.
 
-    def __init__(self, budget_bytes: int) -> None:
-        self._budget = budget_bytes
-        self._lock = threading.RLock()
-        self._values: OrderedDict[Hashable, Sized] = OrderedDict()
+    The least recently used values go when all together are bigger than the budget; one always
+    stays.
+    """
 
-    def get(self, key: Hashable) -> Sized | None:
+    def __init__(self, tables: Tables) -> None:
+        self.cost = ReadCost()
+        self._tables = tables
+        self._files = TopologyFiles(tables, user_topology_folder())
+        self._values: OrderedDict[tuple[Any, ...], Sized] = OrderedDict()
+        self._lock = threading.RLock()  # guards the values
+        self._building = threading.RLock()  # held by the thread that makes a value
+        self._reads_at_trim = 0
+        self._asked: Counter[Hashable] = Counter()
+
+    def table(self, entry: TableEntry) -> CountedTable:
+        return CountedTable(self._tables.open(entry), self.cost)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._values.clear()
+
+    def trim_if_grown(self) -> None:
+        """Keep the budget; kept values grow while they are used, but only by what was read."""
+        if self.cost.reads != self._reads_at_trim:
+            self._reads_at_trim = self.cost.reads
+            self._trim()
+
+    def _trim(self) -> None:
+        with self._lock:
+            sizes = {key: value.nbytes for key, value in self._values.items()}
+            total = sum(sizes.values())
+            while total > READ_CACHE_BYTES_MAX and len(self._values) > 1:
+                key, _ = self._values.popitem(last=False)
+                total -= sizes[key]
+
+    def _get(self, key: tuple[Any, ...]) -> Any:
         with self._lock:
             found = self._values.get(key)
             if found is not None:
                 self._values.move_to_end(key)
             return found
 
-    def put(self, key: Hashable, value: Sized) -> None:
-        with self._lock:
-            self._values[key] = value
-            self._values.move_to_end(key)
-            self.trim()
-
-    def trim(self) -> None:
-        """Values grow while they are used, so the budget is looked at again from time to time."""
-        with self._lock:
-            sizes = {key: value.nbytes for key, value in self._values.items()}
-            total = sum(sizes.values())
-            while total > self._budget and len(self._values) > 1:
-                key, _ = self._values.popitem(last=False)
-                total -= sizes[key]
-
-    def newest(self, matches: Callable[[Hashable], bool]) -> Sized | None:
-        """The most recently used value whose key matches."""
-        with self._lock:
-            for key in reversed(self._values):
-                if matches(key):
-                    return self._values[key]
-        return None
-
-    @property
-    def nbytes(self) -> int:
-        with self._lock:
-            return sum(value.nbytes for value in self._values.values())
-
-    def clear(self) -> None:
-        with self._lock:
-            self._values.clear()
-
-
-class Caches:
-    """One per open graph; shared by its queries and threads."""
-
-    def __init__(
-        self,
-        tables: Tables,
-        *,
-        budget_bytes: int = READ_CACHE_BYTES_MAX,
-        topology_folder: Path | None = None,
-    ) -> None:
-        self.counters = Counters()
-        self.budget_bytes = budget_bytes
-        self._tables = tables
-        self._kept = Kept(budget_bytes)
-        self._files = TopologyFiles(tables, topology_folder) if topology_folder else None
-        self._building = threading.RLock()
-        self._reads_at_trim = 0
-        self._asked: Counter[Hashable] = Counter()
-
-    def table(self, entry: TableEntry) -> CountedTable:
-        return CountedTable(self._tables.open(entry), self.counters)
-
-    def trim_if_grown(self) -> None:
-        """Keep the budget; kept values grow only when something was read."""
-        reads = self.counters.reads
-        if reads != self._reads_at_trim:
-            self._reads_at_trim = reads
-            self._kept.trim()
-
-    @property
-    def nbytes(self) -> int:
-        return self._kept.nbytes
-
-    def clear(self) -> None:
-        self._kept.clear()
-
-    def _get_or_make(self, key: Hashable, make: Callable[[], S]) -> S:
+    def _get_or_make(self, key: tuple[Any, ...], make: Callable[[], S]) -> S:
         """The kept value, or a new one: made by one thread while the others wait for it."""
-        found = self._kept.get(key)
-        if found is None:
-            with self._building:
-                found = self._kept.get(key)
-                if found is None:
-                    found = make()
-                    self._kept.put(key, found)
-        return cast("S", found)
+        found: S | None = self._get(key)
+        if found is not None:
+            return found
+        with self._building:
+            found = self._get(key)
+            if found is None:
+                found = make()
+                with self._lock:
+                    self._values[key] = found
+                    self._trim()
+            return found
 
     def derived(
         self,
@@ -147,13 +138,13 @@ class Caches:
         def make() -> S:
             change = frame.change
             if change is not None:
-                older = self._kept.get((kind, *change.origin, frame.lineage, about))
-                moved = None if older is None else move(cast("S", older), change)
+                older: S | None = self._get((kind, *change.origin, frame.lineage, about))
+                moved = None if older is None else move(older, change)
                 if moved is not None:
                     return moved
             return build()
 
-        return self._get_or_make((kind, *frame.table.pin, frame.lineage, about), make)
+        return self._get_or_make((kind, *frame.table.entry.pin, frame.lineage, about), make)
 
     def _asked_times(self, what: str, entry: TableEntry) -> int:
         with self._building:
@@ -166,27 +157,28 @@ class Caches:
         """The frame of a table version, moved from an older one or read now."""
 
         def make() -> Frame:
-            older = self._older_frame(entry)
-            moved = older and older.moved(self.table(entry))
+            older, table = self._older_frame(entry), self.table(entry)
+            moved = older and older.moved(table)
             # Whoever asks for an edge frame first also wants the ends: one scan gives both.
             columns = ["id"] if entry.entity_kind == "node" else ["src", "dst"]
-            return moved or Frame.build(self.table(entry), columns)
+            return moved or Frame.of(table, table.read(columns))
 
         return self._get_or_make(_frame_key(entry), make)
 
     def known_frame(self, entry: TableEntry) -> Frame | None:
         """The frame if it is in memory, also when it first has to be moved forward."""
-        if self._kept.get(_frame_key(entry)) is None and self._older_frame(entry) is None:
+        if self._get(_frame_key(entry)) is None and self._older_frame(entry) is None:
             return None
         return self.frame(entry)
 
     def _older_frame(self, entry: TableEntry) -> Frame | None:
+        """The most recently used frame of an earlier version."""
         *line, version = _frame_key(entry)
-
-        def is_older(key: Hashable) -> bool:
-            return isinstance(key, tuple) and [*key[:3]] == line and key[3] < version
-
-        return cast("Frame | None", self._kept.newest(is_older))
+        with self._lock:
+            for key in reversed(self._values):
+                if [*key[:3]] == line and key[3] < version:
+                    return cast("Frame", self._values[key])
+        return None
 
     def wants_pushed_scan(self, entry: TableEntry) -> bool:
         """Whether a query over this table alone should read just its part: big and rarely asked."""
@@ -201,7 +193,7 @@ class Caches:
         """Lookups instead of a topology: for big edge tables, the first time they are walked."""
         if edges.row_count < LOOKUP_EDGES_MIN or self.known_frame(edges) is not None:
             return None
-        if self._files is not None and self._files.has(edges, sources, targets):
+        if self._files.has(edges, sources, targets):
             return None
         if self._asked_times("walk", edges) > LOOKUP_WALKS:
             return None
@@ -211,61 +203,157 @@ class Caches:
         """The topology of an edge table version between two node frames."""
         frame, stored = self._edge_frame(edges, sources, targets)
 
+        def at(src: Array, dst: Array) -> tuple[SmallPositions, SmallPositions]:
+            found = sources.lookup_all(src), targets.lookup_all(dst)
+            return found[0].astype(np.int32), found[1].astype(np.int32)
+
         def build() -> Topology:
             if stored is not None:
                 return stored
-            built = _built_topology(frame, sources, targets)
-            if self._files is not None:
-                self._files.save(frame, built, sources, targets)
+            ends = at(*frame.release(["src", "dst"]))
+            built = Topology.build(*ends, nodes_from=sources.length, nodes_to=targets.length)
+            self._files.save(frame, built, sources, targets)
             return built
 
         def move(older: Topology, change: Change) -> Topology | None:
-            return _moved_topology(older, change, sources, targets)
+            rows = change.updated_at
+            if len(rows):
+                src, dst = at(change.updated["src"], change.updated["dst"])
+                if not ((older.src.view[rows] == src) & (older.dst.view[rows] == dst)).all():
+                    return None  # edges were given other ends
+            added = at(change.added["src"], change.added["dst"])
+            return older.moved(*added, change.deleted_at)
 
-        ends = (sources.lineage, targets.lineage)
-        return self.derived("topology", frame, ends, build=build, move=move)
+        lineages = (sources.lineage, targets.lineage)
+        return self.derived("topology", frame, lineages, build=build, move=move)
 
     def _edge_frame(
         self, edges: TableEntry, sources: Frame, targets: Frame
     ) -> tuple[Frame, Topology | None]:
         """The frame of the edges, and their topology if another process has left it in a file."""
-        if self._files is None or self.known_frame(edges) is not None:
-            return self.frame(edges), None
-        stored = self._files.load(edges, sources, targets)
+        known = self.known_frame(edges)
+        stored = None if known else self._files.load(edges, sources, targets)
         if stored is None:
             return self.frame(edges), None
-        frame = Frame.bare(self.table(edges), stored.row_ids)
+        row_ids, topology = stored
+        frame = Frame.bare(self.table(edges), row_ids)
         kept = self._get_or_make(_frame_key(edges), lambda: frame)
         # Another thread may have moved a frame here meanwhile, whose positions are not the file's.
-        return kept, stored.topology if kept is frame else None
+        return kept, topology if kept is frame else None
 
 
 def _frame_key(entry: TableEntry) -> tuple[str, str, str | None, int]:
     return ("frame", *entry.pin)
 
 
-def _built_topology(frame: Frame, sources: Frame, targets: Frame) -> Topology:
-    src, dst = frame.release(["src", "dst"])
-    return Topology.build(
-        sources.lookup_all(src).astype(np.int32),
-        targets.lookup_all(dst).astype(np.int32),
-        nodes_from=sources.length,
-        nodes_to=targets.length,
-    )
+# --- in files ----------------------------------------------------------------------------------
 
 
-def _moved_topology(
-    older: Topology, change: Change, sources: Frame, targets: Frame
-) -> Topology | None:
-    """The topology after a change of its edge table; None if edges were given other ends."""
-    if len(change.updated_at):
-        src = sources.lookup_all(flat(change.updated["src"]))
-        dst = targets.lookup_all(flat(change.updated["dst"]))
-        same_src = older.src.view[change.updated_at] == src
-        if not (same_src & (older.dst.view[change.updated_at] == dst)).all():
+def user_topology_folder() -> Path:
+    """The folder for the topologies of all graphs of this user."""
+    return Path.home() / ".cache" / "omnigraph" / "topology"
+
+
+class TopologyFiles:
+    """The files of one folder, the oldest of which go when there are too many bytes."""
+
+    def __init__(self, tables: Tables, folder: Path) -> None:
+        self._tables = tables
+        self._folder = folder
+        self._names: dict[Any, Path | None] = {}
+
+    def has(self, edges: TableEntry, sources: Frame, targets: Frame) -> bool:
+        name = self._file(edges, sources, targets)
+        return name is not None and name.exists()
+
+    def load(
+        self, edges: TableEntry, sources: Frame, targets: Frame
+    ) -> tuple[RowIds, Topology] | None:
+        """The row ids of the edges and their topology, if they were stored for exactly these
+        versions and are whole."""
+        name = self._file(edges, sources, targets)
+        if name is None or not name.exists():
             return None
-    return older.moved(
-        sources.lookup_all(flat(change.added["src"])).astype(np.int32),
-        targets.lookup_all(flat(change.added["dst"])).astype(np.int32),
-        change.deleted_at,
-    )
+        try:
+            # numpy leaks a file that it opened itself when that is no archive.
+            with name.open("rb") as file, np.load(file, allow_pickle=False) as parts:
+                found = _decode(dict(parts), nodes=(sources.length, targets.length))
+        except _UNREADABLE as cause:
+            logger.warning("topology unreadable", extra={"file": str(name), "why": str(cause)})
+            return None
+        return found if len(found[0]) == edges.row_count else None
+
+    def save(self, frame: Frame, topology: Topology, sources: Frame, targets: Frame) -> None:
+        """Store a topology that was built from scratch; a failure only costs the next process."""
+        name = self._file(frame.table.entry, sources, targets)
+        if name is None or frame.change is not None:
+            return
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            # A reader sees the whole file or none; two writers at once leave equal files.
+            draft = name.with_suffix(f".{os.getpid()}.tmp")
+            with draft.open("wb") as file:
+                np.savez(file, **_encode(frame, topology))
+            draft.replace(name)
+            self._trim()
+        except OSError as cause:
+            logger.info("topology not stored", extra={"file": str(name), "why": str(cause)})
+
+    def _file(self, edges: TableEntry, sources: Frame, targets: Frame) -> Path | None:
+        """The file for these versions; None where positions are not those of a fresh build."""
+        if edges.row_count < TOPOLOGY_FILE_EDGES_MIN or sources.change or targets.change:
+            return None
+        entries = (edges, sources.table.entry, targets.table.entry)
+        key = tuple(entry.pin for entry in entries)
+        if key not in self._names:
+            self._names[key] = self._named(entries)
+        return self._names[key]
+
+    def _named(self, entries: tuple[TableEntry, ...]) -> Path | None:
+        facts: list[Any] = [FORMAT]
+        for entry in entries:
+            made = self._tables.transactions(
+                entry.location, entry.branch, after=entry.version - 1, upto=entry.version
+            )
+            if not made or made[-1].uuid is None:
+                return None
+            facts.append([*entry.pin, made[-1].uuid])
+        digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+        return self._folder / f"{digest[:40]}.npz"
+
+    def _trim(self) -> None:
+        """Delete the oldest files until the rest fits."""
+        files = sorted(self._folder.glob("*.npz"), key=lambda file: file.stat().st_mtime)
+        total = sum(file.stat().st_size for file in files)
+        for file in files[:-1]:
+            if total <= TOPOLOGY_FILES_BYTES_MAX:
+                break
+            total -= file.stat().st_size
+            file.unlink(missing_ok=True)
+
+
+def _encode(frame: Frame, topology: Topology) -> dict[str, Any]:
+    parts: dict[str, Any] = {
+        "row_ids": frame.row_ids,
+        "src": topology.src.view,
+        "dst": topology.dst.view,
+    }
+    for side in _SIDES:
+        rows = asdict(topology.compressed(side))
+        parts |= {f"{side}_{name}": np.asarray(part) for name, part in rows.items()}
+    return parts
+
+
+def _decode(parts: dict[str, Any], *, nodes: tuple[int, int]) -> tuple[RowIds, Topology]:
+    topology = Topology.build(parts["src"], parts["dst"], nodes_from=nodes[0], nodes_to=nodes[1])
+    for side, count in zip(_SIDES, nodes, strict=True):
+        starts, targets, edges, parallel = (
+            parts[f"{side}_{name}"] for name in Csr.__struct_fields__
+        )
+        rows = Csr(starts, targets, edges, bool(parallel))
+        if len(rows.starts) != count + 1 or rows.starts[-1] != len(rows.targets):
+            raise ValueError("the rows do not fit the nodes")
+        topology.adopt(side, rows)
+    if not len(parts["row_ids"]) == len(parts["src"]) == len(parts["dst"]):
+        raise ValueError("the ends do not fit the edges")
+    return parts["row_ids"], topology

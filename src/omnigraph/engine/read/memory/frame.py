@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Final
 
@@ -17,11 +18,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from omnigraph.engine.arrow import Array, ArrowTable, RecordBatch, Schema, flat, pa, pc, picked
+from omnigraph.engine.arrow import Array, ArrowTable, RecordBatch, flat, pa, pc, picked
 from omnigraph.engine.expr.order import equal_codes
-from omnigraph.engine.read.explain import Counters
 from omnigraph.engine.read.memory.arrays import Column, Growable, Mask, Positions
-from omnigraph.model.graph import TableEntry
+from omnigraph.model.graph import Pin
 from omnigraph.model.schema import ROW_ID
 from omnigraph.storage.table.read import Order, TableDelta, texts
 from omnigraph.storage.table.table import Table
@@ -39,30 +39,44 @@ SEARCHED_IDS_MAX: Final = 4  # so few ids are looked for one by one before there
 _lineages = itertools.count(1)
 
 
+class ReadCost(msgspec.Struct):
+    """How often tables were read, how many rows came, and how often each column of which table.
+
+    The running total of a reader is shared by its threads; tests assert it, `explain` shows it.
+    """
+
+    reads: int = 0
+    rows: int = 0
+    columns: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
+    _lock: threading.Lock = msgspec.field(default_factory=threading.Lock)
+
+    def add(self, table_key: str, columns: Sequence[str], rows: int) -> None:
+        with self._lock:
+            self.reads += 1
+            self.rows += rows
+            self.columns.update((table_key, column) for column in columns)
+
+    def since(self, earlier: ReadCost) -> ReadCost:
+        """What was added after `earlier`."""
+        with self._lock:
+            added = self.columns - earlier.columns
+            return ReadCost(self.reads - earlier.reads, self.rows - earlier.rows, added)
+
+    def by_table(self) -> dict[str, list[str]]:
+        """The columns that were read, by table key."""
+        found: dict[str, list[str]] = {}
+        for table_key, column in sorted(self.columns):
+            found.setdefault(table_key, []).append(column)
+        return found
+
+
 class CountedTable:
     """Reads of one table version, each of them counted. Every answer carries `_rowid`."""
 
-    def __init__(self, table: Table, counters: Counters) -> None:
-        self._table = table
-        self._counters = counters
-
-    @property
-    def entry(self) -> TableEntry:
-        return self._table.entry
-
-    @property
-    def schema(self) -> Schema:
-        return self._table.schema
-
-    @property
-    def column_numbers(self) -> dict[str, int]:
-        """What tells a column from an earlier one of the same name and type."""
-        return self._table.column_numbers
-
-    @property
-    def pin(self) -> tuple[str, str | None, int]:
-        """What names the version: location, branch and number."""
-        return self._table.entry.pin
+    def __init__(self, stored: Table, cost: ReadCost) -> None:
+        self.stored = stored
+        self.entry = stored.entry
+        self._cost = cost
 
     def read(
         self,
@@ -73,37 +87,37 @@ class CountedTable:
         order_by: Sequence[Order] = (),
     ) -> ArrowTable:
         """The named columns and `_rowid` of the rows that satisfy the SQL condition."""
-        found = self._table.read(
+        found = self.stored.read(
             columns=list(columns), where=where, limit=limit, order_by=order_by, with_row_id=True
         )
-        self._counters.add(self.entry.table_key, columns, found.num_rows)
+        self._cost.add(self.entry.table_key, columns, found.num_rows)
         return found
 
     def batches(self, columns: Sequence[str], *, batch_rows: int) -> Iterator[RecordBatch]:
         """The whole table, a batch at a time."""
-        reader = self._table.scan(columns=list(columns), with_row_id=True, batch_rows=batch_rows)
+        reader = self.stored.scan(columns=list(columns), with_row_id=True, batch_rows=batch_rows)
         for batch in reader:
-            self._counters.add(self.entry.table_key, columns, batch.num_rows)
+            self._cost.add(self.entry.table_key, columns, batch.num_rows)
             yield batch
 
     def take(self, row_ids: RowIds, columns: Sequence[str]) -> ArrowTable:
         """The named columns of these rows, in this order."""
-        found = self._table.take(row_ids, list(columns))
-        self._counters.add(self.entry.table_key, columns, found.num_rows)
+        found = self.stored.take(row_ids, list(columns))
+        self._cost.add(self.entry.table_key, columns, found.num_rows)
         return found
 
     def changes_since(self, older: CountedTable, columns: Sequence[str]) -> TableDelta:
         """What happened between the two versions, with the named columns of the rows."""
-        delta = self._table.changes_since(older._table, columns=columns)
+        delta = self.stored.changes_since(older.stored, columns=columns)
         rows = delta.inserted.num_rows + delta.updated.num_rows
-        self._counters.add(self.entry.table_key, columns if rows else (), rows)
+        self._cost.add(self.entry.table_key, columns if rows else (), rows)
         return delta
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """How a frame came from an older one: what everything derived from that one needs to follow."""
 
-    origin: tuple[str, str | None, int]  # the table version before
+    origin: Pin  # the table version before
     added: ArrowTable  # rows at the new positions, in their order
     updated_at: Positions
     updated: ArrowTable
@@ -140,11 +154,6 @@ class Frame:
         self._id_searches = 0
         self._derived: dict[Hashable, Positions] = {}
         self._lock = threading.RLock()
-
-    @classmethod
-    def build(cls, table: CountedTable, columns: Sequence[str]) -> Frame:
-        """Read the columns (and the row ids) of the whole table once."""
-        return cls.of(table, table.read(columns))
 
     @classmethod
     def of(cls, table: CountedTable, rows: ArrowTable, *, part: bool = False) -> Frame:
@@ -192,15 +201,20 @@ class Frame:
 
     def lookup(self, ids: Sequence[str]) -> Positions:
         """The living positions of these ids, -1 for unknown ones."""
-        if self._ids is None and len(ids) <= SEARCHED_IDS_MAX and not self._asked_often():
-            column = self.column("id").whole()
-            found = [pc.index(column, entity_id).as_py() for entity_id in ids]
-        else:
-            found = [*map(self.id_map.get, ids)]
-        return self._only_living(np.asarray(found, dtype=np.int64))
+        if self._ids is None and len(ids) <= SEARCHED_IDS_MAX:
+            self._id_searches += 1
+            if self._id_searches < HOT_FETCHES:  # a map of all ids pays from the second lookup on
+                column = self.column("id").whole()
+                found = [pc.index(column, entity_id).as_py() for entity_id in ids]
+                return self._only_living(np.asarray(found, dtype=np.int64))
+        with self._lock:
+            if self._ids is None:
+                self._ids = IdMap.of(self.column("id").whole())
+        return self._only_living(np.asarray([*map(self._ids.get, ids)], dtype=np.int64))
 
     def lookup_all(self, ids: Array) -> Positions:
         """The same for a long column of ids."""
+        ids = flat(ids)
         if len(ids) <= ADDED_IDS_MAX and self._ids is not None:
             return self.lookup(ids.to_pylist())
         found = pc.index_in(ids, value_set=self.column("id").whole())
@@ -208,22 +222,10 @@ class Frame:
             pc.fill_null(found, -1).to_numpy(zero_copy_only=False).astype(np.int64)
         )
 
-    def _asked_often(self) -> bool:
-        """A map of all ids pays from the second lookup on."""
-        self._id_searches += 1
-        return self._id_searches >= HOT_FETCHES
-
     def _only_living(self, positions: Positions) -> Positions:
         if self.alive is None or not len(positions):
             return positions
         return np.where((positions >= 0) & self.alive[positions], positions, -1)
-
-    @property
-    def id_map(self) -> IdMap:
-        with self._lock:
-            if self._ids is None:
-                self._ids = IdMap.of(self.column("id").whole())
-            return self._ids
 
     # --- values ---
 
@@ -294,15 +296,13 @@ class Frame:
 
     def id_order(self) -> Positions:
         """Every position, by the ids."""
-        return self._kept("id order", self._sorted_ids)
+        return self._kept(
+            "id order", lambda: np.asarray(pc.sort_indices(self.column("id").whole()), np.int64)
+        )
 
     def id_ranks(self) -> Positions:
         """By position: the place of the id among all ids of the table."""
-        return self._kept("id ranks", lambda: _inverse(self.id_order()))
-
-    def _sorted_ids(self) -> Positions:
-        order = pc.sort_indices(self.column("id").whole()).to_numpy()
-        return np.asarray(order, dtype=np.int64)
+        return self._kept("id ranks", lambda: np.argsort(self.id_order()))
 
     def _kept(self, key: Hashable, make: Callable[[], Positions]) -> Positions:
         with self._lock:
@@ -320,23 +320,23 @@ class Frame:
         if self.length <= SMALL_TABLE_ROWS:
             return True
         often = wanted * WHOLE_SHARE >= self.length or asked >= HOT_FETCHES
-        return often and self.length * self._width(name) <= COLUMN_BYTES_MAX
+        return often and self.fits(name)
 
     def fits(self, name: str) -> bool:
         """Whether the column is in memory or small enough to be."""
-        return name in self._columns or self.length * self._width(name) <= COLUMN_BYTES_MAX
-
-    def _width(self, name: str) -> int:
-        """About how many bytes a value takes."""
-        kind = self.table.schema.field(name).type
-        return 4 * kind.list_size if pa.types.is_fixed_size_list(kind) else 32
+        if name in self._columns:
+            return True
+        kind = self.table.stored.schema.field(name).type
+        width = 4 * kind.list_size if pa.types.is_fixed_size_list(kind) else 32  # about
+        return self.length * width <= COLUMN_BYTES_MAX
 
     # --- moving on ---
 
     def moved(self, table: CountedTable) -> Frame | None:
         """This frame at a later version of its table; None when building it anew is better."""
-        same_columns = table.column_numbers == self.table.column_numbers
-        if table.schema != self.table.schema or not same_columns:
+        new, old = table.stored, self.table.stored
+        # The numbers tell a column from an earlier one of the same name and type.
+        if new.schema != old.schema or new.column_numbers != old.column_numbers:
             return None
         with self._lock:
             loaded = dict(self._columns)
@@ -372,7 +372,7 @@ class Frame:
             lineage=self.lineage,
             ids=ids,
             change=Change(
-                origin=self.table.pin,
+                origin=self.table.entry.pin,
                 added=added,
                 updated_at=updated_at,
                 updated=delta.updated,
@@ -410,16 +410,9 @@ class Frame:
         if self.alive is None and not len(deleted_at):
             return None
         alive = np.ones(length, dtype=np.bool_)
-        if self.alive is not None:
-            alive[: self.length] = self.alive
+        alive[: self.length] = True if self.alive is None else self.alive
         alive[deleted_at] = False
         return alive
-
-
-def _inverse(order: Positions) -> Positions:
-    ranks = np.empty(len(order), dtype=np.int64)
-    ranks[order] = np.arange(len(order), dtype=np.int64)
-    return ranks
 
 
 def _row_ids(rows: ArrowTable) -> RowIds:

@@ -18,7 +18,6 @@ from typing import Final, Literal
 import msgspec
 import numpy as np
 
-from omnigraph.engine.arrow import flat
 from omnigraph.engine.read.memory.arrays import (
     Growable,
     Mask,
@@ -93,10 +92,6 @@ class Sparse(msgspec.Struct, frozen=True):
     targets: Positions
     edges: Positions
     fresh: Mask
-
-    @property
-    def nbytes(self) -> int:
-        return self.sources.nbytes * 3 + self.fresh.nbytes
 
     def gather(self, nodes: Positions) -> tuple[Hits, Mask]:
         rows, places = spread(*equal_runs(self.sources, nodes))
@@ -212,10 +207,6 @@ class Topology(msgspec.Struct):
         total = self.src.view.nbytes + self.dst.view.nbytes
         total += sum(rows.nbytes for rows in self._rows.values())
         return total + (0 if self.gone is None else self.gone.nbytes)
-
-    @property
-    def edge_count(self) -> int:
-        return self.src.length
 
     def adopt(self, side: str, rows: Csr) -> None:
         """Take compressed rows that were built elsewhere for these very edges."""
@@ -421,7 +412,7 @@ class Lookups:
     def has_loop(self, nodes: Positions) -> Mask:
         where = f"{self._asked(nodes, 'src')} AND {sql.column('src')} = {sql.column('dst')}"
         found = self._edges.read(["src"], where=where)
-        looped = self._frames["src"].lookup_all(flat(found["src"]))
+        looped = self._frames["src"].lookup_all(found["src"])
         return np.isin(nodes, looped)
 
     def _asked(self, nodes: Positions, side: str) -> str:
@@ -434,8 +425,8 @@ class Lookups:
     def _found(self, nodes: Positions, direction: str) -> Hits:
         near, far = ("src", "dst") if direction == "out" else ("dst", "src")
         table = self._edges.read([near, far], where=self._asked(nodes, near))
-        here = self._frames[near].lookup_all(flat(table[near]))
-        there = self._frames[far].lookup_all(flat(table[far]))
+        here = self._frames[near].lookup_all(table[near])
+        there = self._frames[far].lookup_all(table[far])
         known = (here >= 0) & (there >= 0)
         here, there = here[known], there[known]
         # One asking row may stand for several rows of the table, and the other way round.

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from omnigraph import Graph
-from omnigraph.engine.read.memory import topology_files
+from omnigraph.engine.read.memory import cache
 
 SCHEMA = "node N { name: String @key }\nedge E: N -> N { w: I32? }"
 WALK = 'query q() { match { $a: N { name: "n0" }  $a e{1,9} $b } return { $b.name } }'
@@ -25,7 +25,7 @@ def lines(order):
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(topology_files, "TOPOLOGY_FILE_EDGES_MIN", 1)
+    monkeypatch.setattr(cache, "TOPOLOGY_FILE_EDGES_MIN", 1)
     return tmp_path
 
 
@@ -41,7 +41,7 @@ def answers(graph):
 
 
 def files():
-    return sorted(topology_files.user_topology_folder().glob("*"))
+    return sorted(cache.user_topology_folder().glob("*"))
 
 
 def test_a_second_process_does_not_read_the_ends_of_the_edges(home):
@@ -89,7 +89,7 @@ def test_a_folder_that_cannot_be_written_stops_nothing(home):
 
 
 def test_the_folder_keeps_to_its_size(home, monkeypatch):
-    monkeypatch.setattr(topology_files, "TOPOLOGY_FILES_BYTES_MAX", 1)
+    monkeypatch.setattr(cache, "TOPOLOGY_FILES_BYTES_MAX", 1)
     uri, _ = made(home, [0, 1, 2])
     with Graph.open(uri, durability="process") as graph:
         graph.load('{"edge": "E", "from": "n2", "to": "n3"}', mode="append")
