@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple
 
 from omnigraph.errors import InputError
 
-
 _OURS: Final = ("omnigraph.engine.", "omnigraph.pipeline.")
 
 
