@@ -86,5 +86,5 @@ def _public_call() -> str:
     frame = inspect.currentframe()
     call = ""
     while frame is not None and frame.f_globals["__name__"].startswith(_OURS):
-        frame, call = frame.f_back, frame.f_code.co_name
+        call, frame = frame.f_code.co_name, frame.f_back
     return call

@@ -89,7 +89,7 @@ def table_lines(
 
 def _blob_texts(table: Table, name: str, row_ids: Sequence[int]) -> list[str | None]:
     return [
-        blob and (blob.uri or "base64:" + base64.b64encode(blob.read()).decode("ascii"))
+        (blob.uri or "base64:" + base64.b64encode(blob.read()).decode("ascii")) if blob else None
         for blob in table.blobs(name, row_ids)
     ]
 
