@@ -14,8 +14,7 @@ import pyarrow as pa
 
 from measure import Measure, side_by_side
 from omnigraph.compiler.schema import OldSchemas
-from omnigraph.model.changeset import Changeset, Lineage, TableUpdate
-from omnigraph.model.graph import SchemaRecord, TableEntry
+from omnigraph.model.graph import Changeset, Lineage, SchemaRecord, TableEntry, TableUpdate
 from omnigraph.model.ports import World
 from omnigraph.storage.commit.sidecar import Sidecars
 from omnigraph.storage.manifest.publisher import Publisher

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from omnigraph.compiler.schema import OldSchemas
-from omnigraph.model.changeset import Changeset, Lineage, TableUpdate
-from omnigraph.model.graph import SchemaRecord, TableEntry
+from omnigraph.model.graph import Changeset, Lineage, SchemaRecord, TableEntry, TableUpdate
 from omnigraph.model.ports import World
 from omnigraph.storage.commit.sidecar import Sidecars
 from omnigraph.storage.manifest.history import History

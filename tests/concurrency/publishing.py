@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from manifest_world import Authority, update
 from omnigraph.errors import RowLevelCasContentionError
-from omnigraph.model.changeset import TableIs
+from omnigraph.model.graph import TableIs
 
 LOST_IN_A_ROW_MAX = 1000
 

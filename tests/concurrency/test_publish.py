@@ -20,7 +20,7 @@ from omnigraph.errors import (
     ExpectedVersionMismatchError,
     RowLevelCasContentionError,
 )
-from omnigraph.model.changeset import TableIs
+from omnigraph.model.graph import TableIs
 from omnigraph.storage.manifest.ref_files import MAIN_BRANCH
 
 CHILD = Path(__file__).parent / "publishing.py"

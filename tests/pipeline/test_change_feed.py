@@ -10,8 +10,13 @@ from twins import edge, ndjson, node
 
 from omnigraph import Graph
 from omnigraph.errors import ChangeFeedGapError, InputError
-from omnigraph.pipeline.changefeed import CHANGE_TYPE, COMMIT_ID
-from omnigraph.pipeline.datasource import ChangeStreamReader, OmnigraphSource, SourceOptions
+from omnigraph.pipeline.datasource import (
+    CHANGE_TYPE,
+    COMMIT_ID,
+    ChangeStreamReader,
+    OmnigraphSource,
+    SourceOptions,
+)
 
 PERSON = "k: String @key  n: I32?  f: F64?  tags: [String]?  pic: Blob?"
 SCHEMA = f"node P {{ {PERSON} }}\nedge E: P -> P {{ w: I32? }}"

@@ -16,8 +16,7 @@ from twins import content, edge, ndjson, node
 
 from omnigraph import Graph
 from omnigraph.errors import JavaUnavailableError
-from omnigraph.pipeline.java import find_java
-from omnigraph.pipeline.launcher import class_path, spark_home
+from omnigraph.pipeline.launcher import class_path, find_java, spark_home
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -9,8 +9,15 @@ from pathlib import Path
 import pytest
 
 from omnigraph.errors import InputError, JavaUnavailableError, SparkUnavailableError
-from omnigraph.pipeline.java import ArchivePlan, Java, find_java, plan_archive
-from omnigraph.pipeline.launcher import LaunchOrder, command, launch
+from omnigraph.pipeline.launcher import (
+    ArchivePlan,
+    Java,
+    LaunchOrder,
+    command,
+    find_java,
+    launch,
+    plan_archive,
+)
 from omnigraph.pipeline.sessions import session
 
 

@@ -13,7 +13,7 @@ from omnigraph.cli.output import cell
 from omnigraph.cli.scope import Capability, profile_named, refuse_flag
 from omnigraph.errors import InputError, NotFoundError
 from omnigraph.model import limits
-from omnigraph.model.addresses import local_path
+from omnigraph.model.machine import local_path
 
 if TYPE_CHECKING:
     from omnigraph.model.graph import Snapshot

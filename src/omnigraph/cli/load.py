@@ -25,9 +25,8 @@ from omnigraph.cli.call import (
 from omnigraph.cli.output import cell
 from omnigraph.cli.scope import ScopeFlags
 from omnigraph.errors import InputError
-from omnigraph.model.addresses import PACKED_SUFFIXES, local_path
-from omnigraph.model.changeset import LOAD_MODES
-from omnigraph.model.extras import is_installed
+from omnigraph.model.graph import LOAD_MODES
+from omnigraph.model.machine import PACKED_SUFFIXES, is_installed, local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

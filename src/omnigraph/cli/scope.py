@@ -17,7 +17,7 @@ import click
 import msgspec
 
 from omnigraph.errors import InputError, NotFoundError
-from omnigraph.model.addresses import local_path
+from omnigraph.model.machine import local_path
 
 SECTIONS = frozenset({"operator", "servers", "defaults", "clusters", "profiles", "aliases"})
 BINDINGS = ("server", "cluster", "store")

@@ -13,7 +13,7 @@ import click
 from omnigraph.cli.call import Call, verb, write_text
 from omnigraph.cli.scope import Capability
 from omnigraph.errors import InputError
-from omnigraph.model.extras import optional
+from omnigraph.model.machine import optional
 
 if TYPE_CHECKING:
     from omnigraph.demo.packages import DataSet

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from html import escape
 from typing import Any
 
 from omnigraph.cli.output import TableStyle, table_lines
 from omnigraph.engine.read.network import COLOURS, WIDTH, Point, escaped, label, svg
-from omnigraph.model import html
 from omnigraph.model.graph import Commit
+from omnigraph.model.structs import html_facts, html_page, html_table, html_text
 
 
 class Journal:
@@ -27,7 +28,7 @@ class Journal:
     def chapter(self, title: str) -> Iterator[None]:
         """Everything told inside belongs to the chapter, and its time is taken."""
         self._say(f"\n== {title}")
-        self._parts.append(f"<h2>{html.text(title)}</h2>")
+        self._parts.append(f"<h2>{html_text(title)}</h2>")
         started = time.monotonic()
         yield
         seconds = time.monotonic() - started
@@ -43,14 +44,14 @@ class Journal:
 
     def tell(self, text: str) -> None:
         self._say(f"   {text}")
-        self._parts.append(f"<p>{html.text(text)}</p>")
+        self._parts.append(f"<p>{html_text(text)}</p>")
 
     def show(self, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
         """A table, on the terminal and on the page."""
         for line in table_lines(columns, rows, style=self._style):
             self._say(f"   {line}")
         cells = [[row[name] for name in columns] for row in rows]
-        self._parts.append(f"<section>{html.table(columns, cells)}</section>")
+        self._parts.append(f"<section>{html_table(columns, cells)}</section>")
 
     def page_only(self, markup: str) -> None:
         """Something that a terminal cannot show."""
@@ -58,13 +59,13 @@ class Journal:
 
     def source(self, text: str) -> None:
         """The text of a query, for the page."""
-        self._parts.append(html.code("query", text))
+        self._parts.append(f"<details><summary>query</summary><pre>{escape(text)}</pre></details>")
 
     def page(self, title: str, facts: Mapping[str, Any]) -> str:
         """The whole story as one document."""
         bars = draw_bars(self.times, unit="s")
-        return html.page(
-            title, [html.facts(facts), *self._parts, "<h2>where the time went</h2>", bars]
+        return html_page(
+            title, [html_facts(facts), *self._parts, "<h2>where the time went</h2>", bars]
         )
 
 

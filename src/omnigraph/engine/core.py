@@ -17,8 +17,7 @@ from msgspec.structs import replace
 from omnigraph.compiler.schema import OldSchemas, catalog_from_ir, compile_schema
 from omnigraph.engine.arguments import AT_OR_NONE, FLAG, TEXT, TEXT_OR_NONE, Kind, require
 from omnigraph.errors import AlreadyExistsError, InputError, NotFoundError
-from omnigraph.model.changeset import Lineage
-from omnigraph.model.graph import MAIN, Branch, SchemaRecord, Snapshot, TableEntry
+from omnigraph.model.graph import MAIN, Branch, Lineage, SchemaRecord, Snapshot, TableEntry
 from omnigraph.model.limits import LEASE_WAIT_MS_MAX
 from omnigraph.model.ports import ObjectStore, World
 from omnigraph.model.schema import Catalog

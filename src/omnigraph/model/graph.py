@@ -1,20 +1,19 @@
-"""What a graph is at one moment, and how it got there."""
+"""What a graph is at one moment, how it got there, and what one publish adds to it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from enum import StrEnum
+from typing import Any, Final
 
 import msgspec
 
-from omnigraph.model import html
+from omnigraph.model.structs import html_block, html_table
 
 MAIN = "main"
-
-
-Pin = tuple[
-    str, str | None, int
-]  # location, branch of the table, version: names one version of one
+LOAD_MODES: Final = ("append", "merge", "overwrite")
+# Location, branch of the table, version: together they name one version of one table.
+Pin = tuple[str, str | None, int]
 
 
 class TableEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -189,9 +188,9 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
             )
             for one in self.datasets
         ]
-        return html.block(
+        return html_block(
             f"{self.graph_branch} at commit {self.graph_commit_id}",
-            html.table(("kind", "type", "entities", "version", "dataset branch", "path"), rows),
+            html_table(("kind", "type", "entities", "version", "dataset branch", "path"), rows),
         )
 
 
@@ -199,3 +198,89 @@ def type_words(type_key: str) -> str:
     """`node:Person` for people; `__manifest` stays what it is."""
     kind, sign, name = type_key.partition(":")
     return f"{kind} type '{name}'" if sign else type_key
+
+
+# --- what one publish says, and what it relies on ----------------------------------------------
+
+
+class WriterKind(StrEnum):
+    """Who writes; the sidecar names it and recovery judges by it."""
+
+    MUTATION = "Mutation"
+    LOAD = "Load"
+    SCHEMA_APPLY = "SchemaApply"
+    BRANCH_MERGE = "BranchMerge"
+    ENSURE_INDICES = "EnsureIndices"
+    OPTIMIZE = "Optimize"
+    REPAIR = "Repair"
+
+
+class TableUpdate(msgspec.Struct, frozen=True, kw_only=True):
+    """The table is now at this version."""
+
+    table_key: str
+    version: int
+    branch: str | None
+    row_count: int
+
+    @classmethod
+    def pointing_to(cls, entry: TableEntry) -> TableUpdate:
+        """The table is where the entry says, without moving."""
+        return cls(
+            table_key=entry.table_key,
+            version=entry.version,
+            branch=entry.branch,
+            row_count=entry.row_count,
+        )
+
+
+class Registration(msgspec.Struct, frozen=True, kw_only=True):
+    """A new table key at a location (a new type, or a renamed one at its old location)."""
+
+    table_key: str
+    location: str = msgspec.field(name="table_path")  # as sidecars say it
+
+
+class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
+    """The table key is gone as of this table version."""
+
+    table_key: str
+    version: int = msgspec.field(name="tombstone_version")  # as sidecars say it
+
+
+class Lineage(msgspec.Struct, frozen=True, kw_only=True):
+    """The commit to be. Its parent is the branch head at publish time, under the lease."""
+
+    commit_id: str
+    actor_id: str | None
+    created_at: int
+    merged_parent_commit_id: str | None = None
+    properties: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+
+class TableIs(msgspec.Struct, frozen=True, kw_only=True):
+    """The write relied on the table being at exactly this version (0 = not there)."""
+
+    table_key: str
+    version: int
+    branch: str | None = None
+
+
+class HeadIs(msgspec.Struct, frozen=True, kw_only=True):
+    """The write relied on this commit being the branch head."""
+
+    commit_id: str
+
+
+Expectation = TableIs | HeadIs
+
+
+class Changeset(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that one publish makes visible at once, with what must still hold."""
+
+    updates: tuple[TableUpdate, ...] = ()
+    registrations: tuple[Registration, ...] = ()
+    tombstones: tuple[Tombstone, ...] = ()
+    schema: SchemaRecord | None = None
+    lineage: Lineage | None = None
+    expects: tuple[Expectation, ...] = ()

@@ -12,7 +12,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from omnigraph.model.extras import extra_for
+from omnigraph.model.machine import extra_for
 
 if TYPE_CHECKING:
     from omnigraph.engine.load.inputs.sources import Source

@@ -35,7 +35,7 @@ from omnigraph.model.graph import MAIN, Snapshot, TableEntry
 from omnigraph.model.limits import GROUP_ROWS
 from omnigraph.model.ports import World
 from omnigraph.model.schema import Catalog, EdgeType, NodeType, PropertyType, Scalar
-from omnigraph.pipeline.changefeed import (
+from omnigraph.pipeline.datasource import (
     CHANGE_FIELDS,
     CHANGE_TYPE,
     COMMIT_ID,

@@ -24,7 +24,7 @@ import msgspec
 import pyspark
 
 from omnigraph.errors import SparkUnavailableError
-from omnigraph.pipeline.java import ArchivePlan, Java
+from omnigraph.pipeline.launcher import ArchivePlan, Java
 
 START_SECONDS_MAX = 120
 _POLL_SECONDS = 0.01

@@ -20,8 +20,8 @@ from omnigraph.engine.load.order import LoadOrder, OnError, checked_order
 from omnigraph.engine.load.report import Listener, PipelineReport
 from omnigraph.engine.load.run import StageInput, run_load
 from omnigraph.errors import InputError, NotFoundError
-from omnigraph.model.addresses import local_path
 from omnigraph.model.graph import MAIN
+from omnigraph.model.machine import local_path
 from omnigraph.model.ports import World
 from omnigraph.pipeline.frames import SparkFrames
 from omnigraph.pipeline.progress import RichListener

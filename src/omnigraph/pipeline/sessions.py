@@ -18,8 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from omnigraph.errors import InputError, SparkUnavailableError
-from omnigraph.pipeline.java import find_java, plan_archive
-from omnigraph.pipeline.launcher import LaunchOrder, class_path, launch
+from omnigraph.pipeline.launcher import LaunchOrder, class_path, find_java, launch, plan_archive
 
 DEFAULT_MASTER = "local[*,4]"  # the 4: a failed task is tried again, as on a cluster
 DEFAULT_HEAP = "2g"  # rows travel as Arrow in the Python workers; the JVM only schedules

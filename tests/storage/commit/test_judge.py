@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.model.changeset import WriterKind
+from omnigraph.model.graph import WriterKind
 from omnigraph.storage.commit.judge import (
     Abort,
     Discard,

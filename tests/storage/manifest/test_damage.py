@@ -17,7 +17,7 @@ from omnigraph.errors import (
     OmnigraphError,
     StorageUnavailableError,
 )
-from omnigraph.model.changeset import WriterKind
+from omnigraph.model.graph import WriterKind
 from omnigraph.storage.commit.sidecar import Sidecar, Sidecars
 from omnigraph.storage.lance.files import version_file
 from omnigraph.storage.manifest.migrations import migrate

@@ -8,7 +8,7 @@ import pytest
 
 from manifest_world import Authority, update
 from omnigraph.errors import NotFoundError
-from omnigraph.model.changeset import Registration
+from omnigraph.model.graph import Registration
 from omnigraph.storage.manifest.history import Bases, best_common, contained
 from omnigraph.storage.manifest.ref_files import MAIN_BRANCH
 

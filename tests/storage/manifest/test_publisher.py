@@ -18,16 +18,18 @@ from omnigraph.errors import (
     NotFoundError,
     PreconditionFailedError,
 )
-from omnigraph.model.changeset import (
+from omnigraph.model.graph import (
     Changeset,
+    Commit,
     HeadIs,
     Lineage,
     Registration,
+    SchemaRecord,
+    TableEntry,
     TableIs,
     TableUpdate,
     Tombstone,
 )
-from omnigraph.model.graph import Commit, SchemaRecord, TableEntry
 from omnigraph.model.limits import MANIFEST_TAIL_COMMITS_MAX, MANIFEST_TAIL_COMMITS_MIN
 from omnigraph.storage.manifest.publisher import check_expectations, sealing, successor
 from omnigraph.storage.manifest.ref_files import MAIN_BRANCH

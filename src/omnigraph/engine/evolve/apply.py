@@ -36,8 +36,18 @@ from omnigraph.errors import (
     NotFoundError,
     OmnigraphError,
 )
-from omnigraph.model.changeset import Registration, TableUpdate, Tombstone, WriterKind
-from omnigraph.model.graph import MAIN, Commit, Pin, SchemaRecord, Snapshot, TableEntry
+from omnigraph.model.graph import (
+    MAIN,
+    Commit,
+    Pin,
+    Registration,
+    SchemaRecord,
+    Snapshot,
+    TableEntry,
+    TableUpdate,
+    Tombstone,
+    WriterKind,
+)
 from omnigraph.model.limits import TYPE_LIVES_MAX
 from omnigraph.model.plan import (
     AddConstraint,

@@ -26,9 +26,9 @@ from omnigraph.errors import (
     ParentlessCommitError,
     SchemaBoundaryError,
 )
-from omnigraph.model import html
 from omnigraph.model.graph import Commit, Snapshot
 from omnigraph.model.schema import Catalog, EdgeType, EntityKind, NodeType
+from omnigraph.model.structs import ROWS_SHOWN_MAX, html_block, html_table, html_text
 from omnigraph.model.values import json_value
 
 Op = Literal["insert", "update", "delete"]
@@ -99,14 +99,14 @@ class ChangeSet(msgspec.Struct, frozen=True, kw_only=True):
     def _repr_html_(self) -> str:
         """For notebooks: the counts, and the first changes with what is different."""
         stats = ", ".join(f"{count:,} {op}" for op, count in self.stats.items())
-        return html.block(
+        return html_block(
             f"{len(self.changes):,} changes from {self.from_commit_id} to {self.to_commit_id}",
-            html.text(stats),
-            html.table(
+            html_text(stats),
+            html_table(
                 ("op", "kind", "type", "id", "before", "after"),
                 [
                     (one.op, one.kind, one.type_name, one.id, *_unlike(one))
-                    for one in self.changes[: html.ROWS_SHOWN_MAX]
+                    for one in self.changes[:ROWS_SHOWN_MAX]
                 ],
                 total=len(self.changes),
             ),

@@ -18,8 +18,7 @@ from omnigraph.engine.load.inputs.sources import Ready, Source, declared
 from omnigraph.engine.load.inputs.splits import BOM, Split, plan_splits, read_chunks
 from omnigraph.engine.load.reading import Input
 from omnigraph.errors import InputError, NotFoundError
-from omnigraph.model.changeset import LOAD_MODES
-from omnigraph.model.graph import MAIN
+from omnigraph.model.graph import LOAD_MODES, MAIN
 from omnigraph.model.limits import SPLIT_CHUNK_BYTES
 from omnigraph.model.requests import KeyedRequest, digest_of_lines
 from omnigraph.storage.objects.files import FileAccess, InputFile

@@ -14,8 +14,8 @@ from typing import Any, Literal
 import msgspec
 
 from omnigraph.engine.check.findings import Offender
-from omnigraph.model import html
 from omnigraph.model.graph import Commit
+from omnigraph.model.structs import html_facts, html_page
 
 Status = Literal["loaded", "already_loaded", "unchanged", "exported"]
 
@@ -148,9 +148,9 @@ class PipelineReport(msgspec.Struct, frozen=True, kw_only=True):
             "Rejected": {kind: f"{count:,}" for kind, count in sorted(self.rejected.items())},
             "First offenders": {one.place: one.message for one in self.offenders},
         }
-        return html.page(
+        return html_page(
             f"{self.status}: {self.total_entities:,} entities",
-            [f"<h2>{title}</h2>{html.facts(rows)}" for title, rows in chapters.items() if rows],
+            [f"<h2>{title}</h2>{html_facts(rows)}" for title, rows in chapters.items() if rows],
         )
 
 

@@ -35,8 +35,7 @@ from omnigraph.engine.rows.columns import batch_schema
 from omnigraph.engine.rows.parts import GraphAccess, Part, scratch_folder, staging_folder
 from omnigraph.engine.runner import Inline
 from omnigraph.errors import ConflictError, OmnigraphError
-from omnigraph.model.changeset import WriterKind
-from omnigraph.model.graph import Branch, Commit, Snapshot, TableEntry
+from omnigraph.model.graph import Branch, Commit, Snapshot, TableEntry, WriterKind
 from omnigraph.model.limits import CHECK_ROUNDS_MAX, OFFENDERS_SHOWN_MAX
 from omnigraph.model.ports import Runner, World
 from omnigraph.model.requests import result_of, result_property

@@ -21,8 +21,7 @@ from omnigraph.engine.arguments import CALL_OR_NONE, INT, require
 from omnigraph.engine.check.rules import Entity
 from omnigraph.engine.core import Core, OpenMode
 from omnigraph.errors import ConflictError, IntegrityError, OmnigraphError
-from omnigraph.model.changeset import WriterKind
-from omnigraph.model.graph import Branch, Commit, Snapshot, TableEntry, type_words
+from omnigraph.model.graph import Branch, Commit, Snapshot, TableEntry, WriterKind, type_words
 from omnigraph.model.limits import AUTO_FRAGMENTS_MAX, LEASE_WAIT_MS_MAX, MAINTENANCE_CONCURRENCY
 from omnigraph.model.schema import EdgeType, NodeType, Property, Scalar
 from omnigraph.model.structs import HidingStruct, JsonStruct

@@ -22,8 +22,7 @@ from omnigraph.engine.check.rules import Entity, endpoint_rules
 from omnigraph.engine.core import Core, OpenMode
 from omnigraph.engine.maintain.optimize import head_of, require_settled
 from omnigraph.errors import InputError, OmnigraphError, UnfitColumnsError
-from omnigraph.model.changeset import TableUpdate, WriterKind
-from omnigraph.model.graph import Branch, Snapshot, TableEntry
+from omnigraph.model.graph import Branch, Snapshot, TableEntry, TableUpdate, WriterKind
 from omnigraph.model.schema import EdgeType
 from omnigraph.model.structs import JsonStruct
 from omnigraph.storage.commit.prepared import Intent, Prepared

@@ -8,11 +8,10 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from omnigraph.engine.check.findings import Violation
-from omnigraph.model import html
 from omnigraph.model.graph import Commit
 from omnigraph.model.requests import result_of
 from omnigraph.model.schema import EntityKind
-from omnigraph.model.structs import HidingStruct, JsonStruct
+from omnigraph.model.structs import HidingStruct, JsonStruct, html_block, html_table
 
 ConflictKind = Literal[
     "divergent_insert",
@@ -118,10 +117,10 @@ class MergePreview(msgspec.Struct, frozen=True, kw_only=True):
         ]
         conflicts = [(one.kind, one.type_key, one.entity_id, one.message) for one in self.conflicts]
         outcome = "conflict" if conflicts else self.outcome
-        return html.block(
+        return html_block(
             f"merge of {self.source} into {self.target}: {outcome}",
-            html.table(("type", "inserted", "updated", "deleted"), counts) if counts else "",
-            html.table(("conflict", "type", "id", "message"), conflicts) if conflicts else "",
+            html_table(("type", "inserted", "updated", "deleted"), counts) if counts else "",
+            html_table(("conflict", "type", "id", "message"), conflicts) if conflicts else "",
         )
 
 

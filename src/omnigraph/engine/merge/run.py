@@ -35,8 +35,7 @@ from omnigraph.errors import (
     OmnigraphError,
     ParentlessCommitError,
 )
-from omnigraph.model.changeset import TableUpdate, WriterKind
-from omnigraph.model.graph import Snapshot, TableEntry
+from omnigraph.model.graph import Snapshot, TableEntry, TableUpdate, WriterKind
 from omnigraph.model.limits import MERGE_CONFLICTS_LISTED_MAX
 from omnigraph.model.requests import KeyedRequest
 from omnigraph.model.schema import Catalog

@@ -14,8 +14,8 @@ from omnigraph.engine.read.network import (
     drawable,
     fill_network,
 )
-from omnigraph.model import html
-from omnigraph.model.extras import optional
+from omnigraph.model.machine import optional
+from omnigraph.model.structs import ROWS_SHOWN_MAX, html_block, html_table
 from omnigraph.model.values import json_value
 
 if TYPE_CHECKING:
@@ -120,9 +120,9 @@ class QueryResult:
         known = self._make(0, enough) if self._table is None else self._table.slice(0, enough)
         rows = known.to_pylist()
         graph = drawable(self.columns, rows)
-        shown = [[json_value(cell) for cell in row.values()] for row in rows[: html.ROWS_SHOWN_MAX]]
-        return html.block(
+        shown = [[json_value(cell) for cell in row.values()] for row in rows[:ROWS_SHOWN_MAX]]
+        return html_block(
             f"{self.row_count:,} rows at commit {self.graph_commit_id}",
             "" if graph is None else draw_graph(graph),
-            html.table(self.columns, shown, total=self.row_count),
+            html_table(self.columns, shown, total=self.row_count),
         )

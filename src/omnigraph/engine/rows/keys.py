@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.engine.arrow import Column, counted, flat
-from omnigraph.model.ids import ULID_LENGTH, ulids
+from omnigraph.model.ports import ULID_LENGTH, ulids
 from omnigraph.model.schema import CALENDAR, FLOATS, INTEGERS, NodeType, PropertyType, Scalar
 from omnigraph.model.values import Misfit, fit
 

@@ -23,8 +23,7 @@ from omnigraph.engine.rows.keys import canonical_id, respelled_id
 from omnigraph.engine.rows.stored import Stored
 from omnigraph.engine.write.pending import FittedRow, PendingTable
 from omnigraph.errors import InputError
-from omnigraph.model.changeset import WriterKind
-from omnigraph.model.graph import Snapshot
+from omnigraph.model.graph import Snapshot, WriterKind
 from omnigraph.model.ports import World
 from omnigraph.model.requests import KeyedRequest
 from omnigraph.model.schema import Catalog, EdgeType, NodeType

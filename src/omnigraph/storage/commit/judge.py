@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from omnigraph.model.changeset import TableUpdate, WriterKind
+from omnigraph.model.graph import TableUpdate, WriterKind
 from omnigraph.storage.commit.sidecar import Effect, Sidecar
 
 # Writers that change how rows are stored and never which rows there are.

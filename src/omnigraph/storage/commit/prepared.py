@@ -13,8 +13,15 @@ from itertools import islice
 
 import msgspec
 
-from omnigraph.model.changeset import Registration, TableUpdate, Tombstone, WriterKind
-from omnigraph.model.graph import Branch, Commit, SchemaRecord
+from omnigraph.model.graph import (
+    Branch,
+    Commit,
+    Registration,
+    SchemaRecord,
+    TableUpdate,
+    Tombstone,
+    WriterKind,
+)
 from omnigraph.model.limits import IDEMPOTENCY_COMMITS_MAX
 from omnigraph.model.requests import KeyedRequest, key_of
 from omnigraph.storage.manifest.store import Known, ManifestStore

@@ -26,8 +26,15 @@ from omnigraph.errors import (
     NotFoundError,
     OmnigraphError,
 )
-from omnigraph.model.changeset import Changeset, HeadIs, Lineage, TableUpdate
-from omnigraph.model.graph import Branch, Snapshot, TableEntry
+from omnigraph.model.graph import (
+    Branch,
+    Changeset,
+    HeadIs,
+    Lineage,
+    Snapshot,
+    TableEntry,
+    TableUpdate,
+)
 from omnigraph.model.steps import Step
 from omnigraph.storage.commit.audit import Audit, RecoveryRecord, TableOutcome
 from omnigraph.storage.commit.judge import (

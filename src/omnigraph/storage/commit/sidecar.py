@@ -14,16 +14,16 @@ from typing import Any
 import msgspec
 import orjson
 
-from omnigraph.model.changeset import (
+from omnigraph.model.graph import (
     Changeset,
     Expectation,
     Lineage,
     Registration,
+    SchemaRecord,
     TableUpdate,
     Tombstone,
     WriterKind,
 )
-from omnigraph.model.graph import SchemaRecord
 from omnigraph.model.ports import ObjectStore
 from omnigraph.storage.objects.root import RECOVERY, is_id, is_line, is_location
 

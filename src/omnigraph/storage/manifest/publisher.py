@@ -25,17 +25,19 @@ from omnigraph.errors import (
     PreconditionFailedError,
     RowLevelCasContentionError,
 )
-from omnigraph.model.changeset import (
+from omnigraph.model.graph import (
+    Branch,
     Changeset,
     Expectation,
     HeadIs,
     Lineage,
     Registration,
+    Snapshot,
+    TableEntry,
     TableIs,
     TableUpdate,
     Tombstone,
 )
-from omnigraph.model.graph import Branch, Snapshot, TableEntry
 from omnigraph.model.limits import (
     MANIFEST_SEALED_ROWS_MAX,
     MANIFEST_TAIL_COMMITS_MAX,

@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import CorruptGraphError
-from omnigraph.model.changeset import Lineage
-from omnigraph.model.graph import Branch, Commit, SchemaRecord, TableEntry
+from omnigraph.model.graph import Branch, Commit, Lineage, SchemaRecord, TableEntry
 from omnigraph.model.limits import INTERNAL_SCHEMA_VERSION
 from omnigraph.model.requests import FORMER_KEY_PROPERTY, KEY_PROPERTY, key_of
 from omnigraph.storage.objects.root import is_line, is_location

@@ -16,8 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from omnigraph.errors import CorruptGraphError, NotFoundError, UpgradeRequiredError
-from omnigraph.model.changeset import Lineage
-from omnigraph.model.graph import Branch, Commit, SchemaRecord, Snapshot, TableEntry
+from omnigraph.model.graph import Branch, Commit, Lineage, SchemaRecord, Snapshot, TableEntry
 from omnigraph.model.limits import (
     IDEMPOTENCY_COMMITS_MAX,
     INTERNAL_SCHEMA_VERSION,

@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from omnigraph.errors import InputError, NotFoundError, StorageUnavailableError
-from omnigraph.model.addresses import FOREIGN_PACKINGS, PACKINGS, local_path
+from omnigraph.model.machine import FOREIGN_PACKINGS, PACKINGS, local_path
 from omnigraph.model.structs import HidingStruct
 from omnigraph.storage.objects.root import Root
 

@@ -18,8 +18,8 @@ from typing import ClassVar, Final, Literal
 import msgspec
 
 from omnigraph.errors import InputError
-from omnigraph.model.addresses import local_path
 from omnigraph.model.limits import STORE_CONNECT_MS_MAX, STORE_RETRIES_MAX, STORE_RETRY_MS_MAX
+from omnigraph.model.machine import local_path
 from omnigraph.model.ports import ObjectStore, World
 from omnigraph.model.schema import EntityKind
 from omnigraph.model.structs import HidingStruct

@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import AlreadyExistsError, NotFoundError
-from omnigraph.model.changeset import TableUpdate
-from omnigraph.model.graph import TableEntry, type_words
+from omnigraph.model.graph import TableEntry, TableUpdate, type_words
 from omnigraph.model.limits import AUTO_RUN_FRAGMENTS_MAX, TARGET_FRAGMENT_ROWS
 from omnigraph.model.ports import World
 from omnigraph.model.schema import ROW_ADDRESS, ROW_ID

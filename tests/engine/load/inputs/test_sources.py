@@ -19,7 +19,7 @@ from omnigraph.errors import (
     OmnigraphError,
     RecordError,
 )
-from omnigraph.model.addresses import local_path
+from omnigraph.model.machine import local_path
 from omnigraph.storage.objects.root import Root
 
 DAY = dt.date(2020, 1, 31)

@@ -14,7 +14,7 @@ from omnigraph import Graph
 from omnigraph.engine.read.memory import frame
 from omnigraph.engine.read.search.search import UnitVectors
 from omnigraph.errors import EmbeddingModelMismatchError, InputError
-from omnigraph.model.changeset import WriterKind
+from omnigraph.model.graph import WriterKind
 from omnigraph.storage.commit.prepared import Intent, Prepared
 from omnigraph.storage.table.index import IndexSpec
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from omnigraph.engine.load.reading import Input
 from omnigraph.errors import InputError, NotFoundError
-from omnigraph.model.addresses import PACKED_SUFFIXES, local_path
+from omnigraph.model.machine import PACKED_SUFFIXES, local_path
 from omnigraph.model.schema import Catalog, EdgeType, NodeType, PropertyType, Scalar
 from omnigraph.storage.objects.files import FileAccess
 

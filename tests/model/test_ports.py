@@ -1,6 +1,6 @@
 """ULIDs: made one at a time or many at once, they sort as they were made and never repeat."""
 
-from omnigraph.model.ids import ULID_LENGTH, UlidFactory, ulids
+from omnigraph.model.ports import ULID_LENGTH, UlidFactory, ulids
 
 
 def test_ids_made_one_by_one_grow_also_within_a_millisecond_and_when_the_clock_goes_back():

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.model.extras import EXTRAS
+from omnigraph.model.machine import EXTRAS
 
 PEOPLE = Path(__file__).resolve().parents[2] / "examples/people"
 # A machine without the extras, as far as imports tell.
