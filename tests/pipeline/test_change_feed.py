@@ -149,6 +149,13 @@ def test_a_column_that_is_not_there_is_refused_when_the_read_is_planned(graph, o
         )
 
 
+@pytest.mark.parametrize("count", ["0", "-1", "many", ""])
+def test_a_partition_holds_at_least_one_row(graph, count):
+    source = OmnigraphSource({"path": graph.uri, "type": "P", "rowsPerPartition": count})
+    with pytest.raises(InputError, match="rowsPerPartition must be a number of rows"):
+        source.schema()
+
+
 # --- what was replaced ------------------------------------------------------------------------
 
 

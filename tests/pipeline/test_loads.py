@@ -6,13 +6,13 @@ import json
 from html.parser import HTMLParser
 
 import pytest
-from twins import ndjson, node
+from twins import bulk_load, ndjson, node
 
-from omnigraph import Graph
+from omnigraph import Graph, pipeline
 from omnigraph.engine.check.findings import Offender
 from omnigraph.engine.load.report import PipelineReport, StepTime
 from omnigraph.errors import InputError, NotFoundError
-from omnigraph.pipeline.loads import load_job
+from omnigraph.pipeline.loads import job_arguments
 
 SCHEMA = """
 node Person { name: String @key  age: I32? }
@@ -48,24 +48,29 @@ def job(tmp_path):
     return path
 
 
+def load_here(job, **given):
+    """The load that a job describes, in process."""
+    return bulk_load(**job_arguments(job, **given))
+
+
 def test_a_job_file_names_graph_sources_and_rules(job):
-    report = load_job(None, job)
+    report = load_here(job)
     assert (report.nodes, report.edges) == ({"Person": 3}, {"Knows": 2})
     assert report.rejected == {"record": 1}
     assert report.quarantine == str(job.parent / "bad")
-    assert load_job(None, job).status == "already_loaded"
+    assert load_here(job).status == "already_loaded"
 
 
 @pytest.mark.parametrize("key", ["4711", "2026-11-15"])
 def test_a_key_may_look_like_a_number_or_a_day(job, key):
     job.write_text(job.read_text().replace("nightly-1", key))
-    assert load_job(None, job).commit.properties["idempotency_key"] == key
+    assert load_here(job).commit.properties["idempotency_key"] == key
 
 
 def test_what_the_caller_says_wins_over_the_file(job, tmp_path):
     other = str(tmp_path / "other")
     Graph.init(other, SCHEMA, durability="process").close()
-    report = load_job(None, job, uri=other, actor="ann", mode="append", idempotency_key="again")
+    report = load_here(job, uri=other, actor="ann", mode="append", idempotency_key="again")
     assert (report.uri, report.actor_id, report.mode) == (other, "ann", "append")
 
 
@@ -89,12 +94,57 @@ def test_a_job_that_makes_no_sense_is_refused(tmp_path, text):
     path = tmp_path / "load.yaml"
     path.write_text(text)
     with pytest.raises(InputError, match=BAD_JOBS[text]):
-        load_job(None, path)
+        load_here(path)
+
+
+@pytest.mark.spark
+def test_a_job_runs_on_spark(spark, job):
+    assert pipeline.load_job(spark, job).nodes == {"Person": 3}
+    assert pipeline.load_job(spark, job, progress=False).status == "already_loaded"
+
+
+# call -> the argument that the error must name
+WRONG = {
+    "load": ("uri", lambda spark: pipeline.load(spark, 5, "a.jsonl", mode="append")),
+    "load message": (
+        "message",
+        lambda spark: pipeline.load(spark, "g", "a.jsonl", mode="append", message=5),
+    ),
+    "load nowhere": ("spark", lambda _: pipeline.load(None, "g", "a.jsonl", mode="append")),
+    "job": ("job", lambda spark: pipeline.load_job(spark, 5)),
+    "job uri": (
+        "uri",
+        lambda spark: pipeline.load_job(spark, {"mode": "append", "sources": ["a"]}, uri=5),
+    ),
+    "export": ("uri", lambda spark: pipeline.export(spark, None, "out")),
+    "export out": ("out", lambda spark: pipeline.export(spark, "g", 5)),
+    "export types": ("types", lambda spark: pipeline.export(spark, "g", "out", types="Person")),
+    "optimize": ("uri", lambda spark: pipeline.optimize(spark, b"g")),
+    "optimize rows": (
+        "index_task_rows",
+        lambda spark: pipeline.optimize(spark, "g", index_task_rows="2"),
+    ),
+    "stream": ("uri", lambda spark: pipeline.stream(spark, 5, "in", mode="append", checkpoint="c")),
+    "stream checkpoint": (
+        "checkpoint",
+        lambda spark: pipeline.stream(spark, "g", "in", mode="append", checkpoint=5),
+    ),
+    "session": ("config", lambda _: pipeline.session(config=5)),
+}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_argument_is_named_before_anything_is_done(spark, case):
+    argument, call = WRONG[case]
+    with pytest.raises(InputError) as caught:
+        call(spark)
+    assert caught.value.argument == argument
 
 
 def test_a_missing_job_file_is_named(tmp_path):
     with pytest.raises(NotFoundError, match="nowhere"):
-        load_job(None, tmp_path / "nowhere.yaml")
+        load_here(tmp_path / "nowhere.yaml")
 
 
 REPORT = PipelineReport(

@@ -37,7 +37,7 @@ def order_for(home: Path, **changes) -> LaunchOrder:
         "conf": {"spark.master": "local[1]"},
         "heap": "512m",
         "jvm_options": ("-XX:+UseSerialGC",),
-        "archive": ArchivePlan.none(),
+        "archive": ArchivePlan(),
         "environment": {"PATH": "/usr/bin:/bin"},
     }
     return LaunchOrder(**{**facts, **changes})
@@ -92,20 +92,15 @@ def test_the_first_start_records_an_archive_and_later_ones_use_it(tmp_path):
     home = a_java(tmp_path / "jdk", "17")
     (home / "lib" / "server").mkdir(parents=True)
     (home / "lib" / "server" / "classes.jsa").write_bytes(b"base")
-    facts = {
-        "folder": tmp_path / "cache",
-        "java": Java(home=home, major=17, origin="config"),
-        "spark_version": "4",
-        "class_path": "x/*",
-    }
-    first = plan_archive(**facts)
+    java = Java(home=home, major=17, origin="config")
+    first = plan_archive(tmp_path / "cache", java)
     assert first.final is not None
     shell = command(order_for(home, archive=first))
     assert shell[:2] == ["/bin/sh", "-c"]
     first.recorded.write_bytes(b"classes")
     subprocess.run(shell, check=True)
     assert first.final.read_bytes() == b"classes"
-    second = plan_archive(**facts)
+    second = plan_archive(tmp_path / "cache", java)
     assert f"-XX:SharedArchiveFile={first.final}" in second.options
     assert second.recorded is None
     assert command(order_for(home, archive=second))[0] == str(home / "bin" / "java")
@@ -113,13 +108,8 @@ def test_the_first_start_records_an_archive_and_later_ones_use_it(tmp_path):
 
 def test_without_a_writable_folder_there_is_no_archive(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    plan = plan_archive(
-        folder=tmp_path / "file" / "cache",
-        java=Java(home=tmp_path, major=17, origin="config"),
-        spark_version="4",
-        class_path="x/*",
-    )
-    assert plan == ArchivePlan.none()
+    java = Java(home=tmp_path, major=17, origin="config")
+    assert plan_archive(tmp_path / "file" / "cache", java) == ArchivePlan()
 
 
 def test_a_master_and_a_connect_address_exclude_each_other():

@@ -63,6 +63,13 @@ def test_a_query_can_start_behind_a_commit(spark, graph, tmp_path):
     assert taken(spark, graph, tmp_path, start=first) == [("insert", "bob", 2)]
 
 
+@pytest.mark.parametrize("changes", ["true", "false"])
+def test_a_type_without_rows_has_none(spark, graph, changes):
+    pipeline.register(spark)
+    reader = spark.read.format("omnigraph").option("type", "Person").option("readChanges", changes)
+    assert reader.load(graph.uri).collect() == []
+
+
 def test_a_stream_of_what_is_no_change_feed_is_refused(spark, graph):
     pipeline.register(spark)
     reader = spark.readStream.format("omnigraph").option("type", "Person")

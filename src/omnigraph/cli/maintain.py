@@ -87,10 +87,13 @@ def _bars(call: Call) -> Iterator[Any]:
     if not call.wants_progress:
         yield None
         return
-    from omnigraph.pipeline.progress import RichListener
+    from omnigraph.engine.load.report import Tick
+    from omnigraph.pipeline.progress import terminal_bars
 
-    with RichListener() as bars:
-        yield bars.advance
+    with terminal_bars() as draw:
+        yield lambda what, done, total: draw(
+            Tick(stage=what, tasks_done=done, tasks_total=total, seconds=0.0)
+        )
 
 
 def _optimize_lines(one: dict[str, Any]) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from functools import cached_property
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -160,6 +160,7 @@ class NodeType(EntityType, frozen=True, kw_only=True):
     implements: tuple[str, ...] = ()
 
     kind: EntityKind = "node"
+    identity: ClassVar[tuple[str, ...]] = ("id",)  # the columns that every table of nodes has
 
     @property
     def table_key(self) -> str:
@@ -174,6 +175,7 @@ class EdgeType(EntityType, frozen=True, kw_only=True):
     cardinality: Cardinality = msgspec.field(default_factory=Cardinality)
 
     kind: EntityKind = "edge"
+    identity: ClassVar[tuple[str, ...]] = ("id", "src", "dst")
 
     @property
     def table_key(self) -> str:

@@ -2,9 +2,9 @@
 
 The only room that says `pyspark`. Spark schedules, distributes and retries; rows travel as Arrow
 in its Python workers, which write Lance fragments through `storage`, and the driver commits them
-through the same one writer as everything else. Start reading at `loads.py`; `runner.py` is the one
-primitive under all of it. Names are loaded when they are first used, because a Spark worker opens
-this room for one task function and should not pay for the rest.
+through the same one writer as everything else. Start reading at `loads.py`; `runner.py` is under
+all of it. Names are loaded when they are first used, because a Spark worker opens this room for one
+task function and should not pay for the rest.
 """
 
 from __future__ import annotations
@@ -17,11 +17,9 @@ from omnigraph.model.machine import extra_for
 if TYPE_CHECKING:
     from omnigraph.engine.load.inputs.sources import Source
     from omnigraph.engine.load.report import PipelineReport
-    from omnigraph.pipeline.compact import optimize
     from omnigraph.pipeline.datasource import register
-    from omnigraph.pipeline.exports import export
+    from omnigraph.pipeline.exports import export, optimize
     from omnigraph.pipeline.loads import load, load_job
-    from omnigraph.pipeline.runner import fan_out
     from omnigraph.pipeline.sessions import session
     from omnigraph.pipeline.streams import stream
 
@@ -29,7 +27,6 @@ __all__ = [
     "PipelineReport",
     "Source",
     "export",
-    "fan_out",
     "load",
     "load_job",
     "optimize",
@@ -42,10 +39,9 @@ _HOMES = {
     "PipelineReport": "omnigraph.engine.load.report",
     "Source": "omnigraph.engine.load.inputs.sources",
     "export": "omnigraph.pipeline.exports",
-    "fan_out": "omnigraph.pipeline.runner",
     "load": "omnigraph.pipeline.loads",
     "load_job": "omnigraph.pipeline.loads",
-    "optimize": "omnigraph.pipeline.compact",
+    "optimize": "omnigraph.pipeline.exports",
     "register": "omnigraph.pipeline.datasource",
     "session": "omnigraph.pipeline.sessions",
     "stream": "omnigraph.pipeline.streams",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import closing
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
-from pyspark import TaskContext
+from msgspec.structs import replace
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
@@ -20,34 +19,28 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
+from omnigraph.engine.arrow import nulls, picked
 from omnigraph.engine.core import Core, OpenMode, open_core
+from omnigraph.engine.history.difference import difference
 from omnigraph.engine.load.inputs.sources import Mapped, type_named
-from omnigraph.engine.load.intake import Intake, staged_intake
+from omnigraph.engine.load.intake import staged_intake
 from omnigraph.engine.load.order import checked_order
 from omnigraph.engine.load.run import run_load
-from omnigraph.engine.load.stage import StageAnswer, StageJob, StageTask, run_stage
+from omnigraph.engine.load.stage import StageAnswer, StageJob
 from omnigraph.engine.rows.parts import FragmentGroup, GraphAccess, fragment_groups, scratch_folder
 from omnigraph.engine.runner import Inline
-from omnigraph.errors import InputError
+from omnigraph.errors import ChangeFeedGapError, InputError, NotFoundError
 from omnigraph.model.graph import MAIN, Snapshot, TableEntry
 from omnigraph.model.limits import GROUP_ROWS
 from omnigraph.model.ports import World
-from omnigraph.model.schema import Catalog, EdgeType, NodeType, PropertyType, Scalar
-from omnigraph.pipeline.datasource import (
-    CHANGE_FIELDS,
-    CHANGE_TYPE,
-    COMMIT_ID,
-    ChangeSpan,
-    change_batches,
-    entry_before,
-)
-from omnigraph.pipeline.frames import partition_rows
+from omnigraph.model.schema import EdgeType, NodeType, PropertyType, Scalar
+from omnigraph.pipeline.frames import staged_partition
+from omnigraph.pipeline.runner import access_to
 from omnigraph.storage.commit.writer import WriteContext
 from omnigraph.storage.lance.columns import value_type
 from omnigraph.storage.objects.files import FileAccess
-from omnigraph.storage.objects.root import aws_environment
 
 FORMAT = "omnigraph"
 
@@ -96,8 +89,18 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
             end=known.get("end") or known.get("endingcommit"),
             mode=known.get("mode"),
             actor=known.get("actor"),
-            rows_per_partition=int(known.get("rowsperpartition", GROUP_ROWS)),
+            rows_per_partition=_row_count(known.get("rowsperpartition", str(GROUP_ROWS))),
         )
+
+    def opened(self) -> closing[Core]:
+        """The graph, for reading, as long as the `with` block lasts."""
+        return closing(open_core(self.uri, mode=OpenMode.READ_ONLY))
+
+
+def _row_count(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise InputError(f"rowsPerPartition must be a number of rows, at least 1, not '{text}'")
+    return int(text)
 
 
 class OmnigraphSource(DataSource):
@@ -117,15 +120,10 @@ class OmnigraphSource(DataSource):
 
     def schema(self) -> StructType:
         options = SourceOptions.parse(self.options)
-        core = open_core(options.uri, mode=OpenMode.READ_ONLY)
-        try:
+        with options.opened() as core:
             catalog = core.catalog(core.snapshot(options.branch, options.snapshot))
             found = spark_schema(type_named(options.type_name, catalog))
-        finally:
-            core.close()
-        if options.changes:
-            return StructType([*CHANGE_FIELDS, *found.fields])
-        return found
+        return StructType([*_CHANGE_FIELDS, *found.fields]) if options.changes else found
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = SourceOptions.parse(self.options)
@@ -150,40 +148,30 @@ class OmnigraphSource(DataSource):
 # --- reading ----------------------------------------------------------------------------------
 
 
-class GroupPartition(InputPartition):
-    """Some fragments of the pinned table."""
-
-    def __init__(self, group: FragmentGroup) -> None:
-        self.group = group
-
-
 class TypeReader(DataSourceReader):
     """Reads one type at one snapshot, a partition per group of fragments."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._schema = schema
         self._where = options.where
-        environ = dict(aws_environment())
-        core = open_core(options.uri, mode=OpenMode.READ_ONLY)
-        try:
+        with options.opened() as core:
             target = core.snapshot(options.branch, options.snapshot)
             self._entity = type_named(options.type_name, core.catalog(target))
-            self._access = GraphAccess(uri=core.root.uri, environ=environ)
+            self._access = access_to(core)
             table = core.table(target, self._entity.table_key)
             self._groups = list(fragment_groups(table, rows=options.rows_per_partition))
-        finally:
-            core.close()
         _require_columns(self._entity, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [GroupPartition(group) for group in self._groups]
+        return [InputPartition(group) for group in self._groups]
 
-    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, GroupPartition):
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        group: FragmentGroup | None = partition.value
+        if group is None:  # Spark's partition of a type without rows
             return
-        group = partition.group
         names = [field.name for field in self._schema.fields]
-        blobs = any(_is_blob(self._entity, name) for name in names)
+        properties = [self._entity.by_name.get(name) for name in names]
+        blobs = any(prop is not None and prop.type.scalar is Scalar.BLOB for prop in properties)
         batches = self._access.table(group.entry).scan(
             columns=names,
             where=self._where,
@@ -195,19 +183,17 @@ class TypeReader(DataSourceReader):
                 yield for_spark(batch, self._schema)
 
 
-def _is_blob(entity: NodeType | EdgeType, name: str) -> bool:
-    prop = entity.by_name.get(name)
-    return prop is not None and prop.type.scalar is Scalar.BLOB
-
-
 # --- changes ----------------------------------------------------------------------------------
 
-
-class SpanPartition(InputPartition):
-    """Everything that changed between two states of the type."""
-
-    def __init__(self, span: ChangeSpan) -> None:
-        self.span = span
+# What happened to one type between two states of the graph, as rows with the kind of change. An
+# entity is judged by what it was and what it is, as the change feed in process judges it: one that
+# was replaced is one update, one that was touched without a change is none. Every entity occurs at
+# most once, so the rows of a span can be applied in any order.
+CHANGE_TYPE, COMMIT_ID = "_change_type", "_commit_id"
+_CHANGE_FIELDS: Final = tuple(
+    StructField(name, StringType(), nullable=False) for name in (CHANGE_TYPE, COMMIT_ID)
+)
+_BATCH_ROWS: Final = 65_536
 
 
 class ChangeReader(DataSourceReader):
@@ -215,22 +201,16 @@ class ChangeReader(DataSourceReader):
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._schema = schema
-        core = open_core(options.uri, mode=OpenMode.READ_ONLY)
-        try:
+        with options.opened() as core:
             newer = core.snapshot(options.branch, options.end)
             older = core.snapshot(options.branch, options.start) if options.start else None
-            span = _span(core, options, older, newer)
-        finally:
-            core.close()
-        _require_columns(span.entity, schema)
-        self._pieces = span.pieces(rows=options.rows_per_partition)
+            self._spans = _spans(core, options, older, newer, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [SpanPartition(piece) for piece in self._pieces]
+        return self._spans
 
-    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        for batch in change_batches(partition.span):
-            yield for_spark(batch, self._schema)
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return _changes(partition, self._schema)
 
 
 class ChangeStreamReader(DataSourceStreamReader):
@@ -243,57 +223,107 @@ class ChangeStreamReader(DataSourceStreamReader):
         """Before the first commit, or at the commit named `start`."""
         if self._options.start is None:
             return {"manifest_version": 0}
-        with _opened(self._options) as core:
+        with self._options.opened() as core:
             started = core.snapshot(self._options.branch, self._options.start)
         return {"manifest_version": started.manifest_version}
 
     def latestOffset(self, *_: Any) -> dict[str, int]:  # noqa: N802
-        with _opened(self._options) as core:
+        with self._options.opened() as core:
             return {"manifest_version": core.head(self._options.branch).manifest_version}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         first, last = start["manifest_version"], end["manifest_version"]
         if last <= first:
             return []
-        with _opened(self._options) as core:
+        with self._options.opened() as core:
             older = core.snapshot(self._options.branch, first) if first else None
             newer = core.snapshot(self._options.branch, last)
-            span = _span(core, self._options, older, newer)
-        _require_columns(span.entity, self._schema)
-        pieces = span.pieces(rows=self._options.rows_per_partition)
-        return [SpanPartition(piece) for piece in pieces]
+            return _spans(core, self._options, older, newer, self._schema)
 
-    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        for batch in change_batches(partition.span):
-            yield for_spark(batch, self._schema)
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return _changes(partition, self._schema)
 
     def commit(self, end: dict[str, int]) -> None:
         """Nothing to forget: the history is the graph's."""
 
 
-class _opened:  # noqa: N801  (reads as a word: with _opened(options) as core)
-    def __init__(self, options: SourceOptions) -> None:
-        self._core = open_core(options.uri, mode=OpenMode.READ_ONLY)
+class ChangeSpan(msgspec.Struct, frozen=True, kw_only=True):
+    """Two states of one type. `older` is None when everything counts as inserted; then the work
+    can be cut, and `fragments` says which part of it this is."""
 
-    def __enter__(self) -> Core:
-        return self._core
+    access: GraphAccess
+    entity: NodeType | EdgeType
+    older: TableEntry | None
+    newer: TableEntry
+    commit_id: str
+    fragments: tuple[int, ...] | None = None
 
-    def __exit__(self, *_: object) -> None:
-        self._core.close()
 
-
-def _span(
-    core: Core, options: SourceOptions, older: Snapshot | None, newer: Snapshot
-) -> ChangeSpan:
+def _spans(
+    core: Core, options: SourceOptions, older: Snapshot | None, newer: Snapshot, schema: StructType
+) -> Sequence[InputPartition]:
+    """What changed between two states of the type: one span, or as many as its rows deserve.
+    `ChangeFeedGapError` if the older state is gone."""
     entity = type_named(options.type_name, core.catalog(newer))
-    entry = newer.entries[entity.table_key]
-    return ChangeSpan(
-        access=GraphAccess(uri=core.root.uri, environ=dict(aws_environment())),
-        entity=entity,
-        older=entry_before(older, entry),
-        newer=entry,
-        commit_id=newer.graph_commit_id,
+    _require_columns(entity, schema)
+    entry, access = newer.entries[entity.table_key], access_to(core)
+    # The table of the same type in the older state: renaming a type leaves it where it is.
+    entries: Mapping[str, TableEntry] = older.entries if older else {}
+    same_place = (one for one in entries.values() if one.location == entry.location)
+    before = next(same_place, None) or entries.get(entry.table_key)
+    span = ChangeSpan(
+        access=access, entity=entity, older=before, newer=entry, commit_id=newer.graph_commit_id
     )
+    if before is None:
+        groups = fragment_groups(access.table(entry), rows=options.rows_per_partition)
+        return [InputPartition(replace(span, fragments=group.fragments)) for group in groups]
+    try:
+        access.table(before)
+    except NotFoundError as cause:
+        raise ChangeFeedGapError(commit_id=span.commit_id) from cause
+    return [InputPartition(span)]
+
+
+def _changes(partition: InputPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
+    if partition.value is not None:  # else Spark's partition of a type without rows
+        for batch in change_batches(partition.value):
+            yield for_spark(batch, schema)
+
+
+def change_batches(span: ChangeSpan) -> Iterator[pa.RecordBatch]:
+    """Deleted rows as they were, updated and inserted rows as they are now."""
+    if span.older is None:
+        newer = span.access.table(span.newer)
+        for batch in newer.scan(columns=_names(span.entity), fragments=span.fragments):
+            yield from _marked(pa.Table.from_batches([batch]), "insert", span)
+        return
+    if span.older.pin == span.newer.pin:
+        return
+    found = difference(span.access.tables, span.entity, span.older, span.newer)
+    yield from _marked(picked(found.before.rows, found.deleted), "delete", span)
+    yield from _marked(picked(found.after.rows, found.updated_after), "update", span)
+    yield from _marked(picked(found.after.rows, found.inserted), "insert", span)
+
+
+def _names(entity: NodeType | EdgeType) -> list[str]:
+    plain = (p.name for p in entity.properties if p.type.scalar is not Scalar.BLOB)
+    return [*entity.identity, *plain]
+
+
+def _marked(rows: pa.Table, kind: str, span: ChangeSpan) -> Iterator[pa.RecordBatch]:
+    for batch in rows.to_batches(_BATCH_ROWS):
+        count = batch.num_rows
+        if not count:
+            continue
+        columns: dict[str, Any] = {
+            CHANGE_TYPE: pa.repeat(pa.scalar(kind), count),
+            COMMIT_ID: pa.repeat(pa.scalar(span.commit_id), count),
+            **{name: batch.column(name) for name in _names(span.entity)},
+        }
+        for prop in span.entity.properties:  # blobs are not part of the feed
+            if prop.type.scalar is Scalar.BLOB:
+                columns[prop.name] = nulls(count, pa.binary())
+        yield pa.RecordBatch.from_pydict(columns)
 
 
 def _require_columns(entity: NodeType | EdgeType, schema: StructType) -> None:
@@ -312,11 +342,11 @@ def _require_columns(entity: NodeType | EdgeType, schema: StructType) -> None:
 # --- writing ----------------------------------------------------------------------------------
 
 
-@dataclass
 class StagedMessage(WriterCommitMessage):
     """What one task staged."""
 
-    answer: StageAnswer
+    def __init__(self, answer: StageAnswer) -> None:
+        self.answer = answer
 
 
 class TypeWriter(DataSourceArrowWriter):
@@ -324,53 +354,42 @@ class TypeWriter(DataSourceArrowWriter):
     is for what fits one machine; `pipeline.load` distributes them and takes many types at once."""
 
     def __init__(self, options: SourceOptions, mode: str) -> None:
-        self._options = options
         self._order = checked_order(
             uri=options.uri,
             sources=None,
             mode=mode,
             branch=options.branch,
-            from_branch=None,
             actor=options.actor,
-            on_error="fail",
-            quarantine=None,
             idempotency_key=None,
-            message=None,
         )
-        core = open_core(options.uri, mode=OpenMode.READ_WRITE)
-        try:
+        with closing(open_core(options.uri, mode=OpenMode.READ_WRITE)) as core:
             branch = core.branch(options.branch)
             snapshot = core.head(options.branch)
             catalog = core.catalog(snapshot)
-            entity = type_named(options.type_name, catalog)
-            context = WriteContext(core.writer, branch, snapshot)
+            self._table_key = type_named(options.type_name, catalog).table_key
             self._schema_hash = snapshot.schema.hash
-            entry = context.writable(entity.table_key).entry
-            self._job = _job(core, catalog, entry, rewrites=mode == "merge")
-            self._table_key = entity.table_key
-        finally:
-            core.close()
+            context = WriteContext(core.writer, branch, snapshot)
+            access = access_to(core)
+            self._job = StageJob(
+                graph=access,
+                files=FileAccess(environ=access.environ),
+                catalog=catalog,
+                entries={self._table_key: context.writable(self._table_key).entry},
+                keep_all=False,
+                scratch=scratch_folder(core.root.uri),
+                keeps_blobs=mode == "merge",
+            )
 
     def write(  # type: ignore[override]
         self, iterator: Iterator[pa.RecordBatch]
     ) -> WriterCommitMessage:
-        number = _partition_id()
-        rows = partition_rows(self._table_key, Mapped(), iterator, number)
-        answer = run_stage(self._job, StageTask(number=number, source=rows))
-        return StagedMessage(answer=answer)
+        return StagedMessage(staged_partition(self._job, self._table_key, Mapped(), iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         answers = [one.answer for one in messages if isinstance(one, StagedMessage)]
-        job, schema_hash = self._job, self._schema_hash
         mentioned = frozenset({self._table_key})
-
-        def staged(
-            context: WriteContext, catalog: Catalog, access: GraphAccess, scratch: str
-        ) -> Intake:
-            del context, catalog, access, scratch
-            return staged_intake(job, answers, schema_hash, mentioned)
-
-        run_load(Inline(), self._order, listener=None, world=World(), stage_input=staged)
+        intake = staged_intake(self._job, answers, self._schema_hash, mentioned)
+        run_load(Inline(), self._order, listener=None, world=World(), stage_input=lambda *_: intake)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         del messages  # tasks that failed have sent none, but noted what they wrote
@@ -378,23 +397,7 @@ class TypeWriter(DataSourceArrowWriter):
         self._job.files.remove_folder(self._job.scratch)
 
 
-def _job(core: Core, catalog: Catalog, entry: TableEntry, *, rewrites: bool) -> StageJob:
-    environ = dict(aws_environment())
-    return StageJob(
-        graph=GraphAccess(uri=core.root.uri, environ=environ),
-        files=FileAccess(environ=environ),
-        catalog=catalog,
-        entries={entry.table_key: entry},
-        keep_all=False,
-        scratch=scratch_folder(core.root.uri),
-        keeps_blobs=rewrites,
-    )
-
-
-def _partition_id() -> int:
-    context = TaskContext.get()
-    return context.partitionId() if context is not None else os.getpid()
-
+# --- rows as Spark has them ---------------------------------------------------------------------
 
 _WIDER: Final[Mapping[pa.DataType, pa.DataType]] = {
     pa.uint32(): pa.int64(),
@@ -404,20 +407,13 @@ _WIDER: Final[Mapping[pa.DataType, pa.DataType]] = {
 }
 
 
-def spark_arrow_schema(entity: NodeType | EdgeType) -> pa.Schema:
-    """The Arrow schema of a type's rows as they are given to Spark."""
-    ends = ("src", "dst") if isinstance(entity, EdgeType) else ()
-    return pa.schema(
-        [
-            *(pa.field(name, pa.string(), nullable=False) for name in ("id", *ends)),
-            *(pa.field(p.name, _spark_type(p.type), nullable=True) for p in entity.properties),
-        ]
-    )
-
-
 def spark_schema(entity: NodeType | EdgeType) -> StructType:
-    """The same as Spark's schema."""
-    return from_arrow_schema(spark_arrow_schema(entity))
+    """The schema of a type's rows as they are given to Spark."""
+    fields = [
+        *(pa.field(name, pa.string(), nullable=False) for name in entity.identity),
+        *(pa.field(p.name, _spark_type(p.type), nullable=True) for p in entity.properties),
+    ]
+    return from_arrow_schema(pa.schema(fields))
 
 
 def _spark_type(kind: PropertyType) -> pa.DataType:

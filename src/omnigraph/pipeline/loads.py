@@ -6,7 +6,7 @@ And `load_job`: loads that a small YAML file describes, for schedulers and peopl
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import date
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +14,7 @@ from typing import Any, Literal
 import yaml
 from pyspark.sql import SparkSession
 
+from omnigraph.engine.arguments import PATH, TEXT_OR_NONE, require
 from omnigraph.engine.embed.embedder import EmbedConfig, environment_config
 from omnigraph.engine.load.inputs.sources import Source
 from omnigraph.engine.load.order import LoadOrder, OnError, checked_order
@@ -24,7 +25,7 @@ from omnigraph.model.graph import MAIN
 from omnigraph.model.machine import local_path
 from omnigraph.model.ports import World
 from omnigraph.pipeline.frames import SparkFrames
-from omnigraph.pipeline.progress import RichListener
+from omnigraph.pipeline.progress import listening
 from omnigraph.pipeline.runner import SparkRunner
 
 
@@ -61,6 +62,8 @@ def load(  # noqa: PLR0913  (the names are fixed by the API)
     `EmbeddingError`, also under a quarantine. Finished vectors of a load with an
     `idempotency_key` are kept until it lands, so that submitting it again asks for the rest only.
     """
+    require(PATH, uri=uri)
+    require(TEXT_OR_NONE, message=message)
     order = checked_order(
         uri=os.fspath(uri),
         sources=sources,
@@ -74,10 +77,8 @@ def load(  # noqa: PLR0913  (the names are fixed by the API)
         message=message,
         embed=environment_config() if embed is True else embed or None,
     )
-    if progress is True:
-        with RichListener() as bars:
-            return load_on(spark, order, listener=bars, world=World(durability=durability))
-    return load_on(spark, order, listener=progress or None, world=World(durability=durability))
+    with listening(progress) as listener:
+        return load_on(spark, order, listener=listener, world=World(durability=durability))
 
 
 def load_on(
@@ -99,22 +100,19 @@ def load_on(
     )
 
 
-_KEYS = frozenset(
-    {
-        "graph",
-        "mode",
-        "branch",
-        "from",
-        "actor",
-        "on_error",
-        "quarantine",
-        "idempotency_key",
-        "message",
-        "sources",
-        "embed",
-    }
-)
-_FORMATS = ("parquet", "csv", "json", "orc", "table")
+# --- jobs: loads as YAML ----------------------------------------------------------------------
+
+_KEYS = frozenset({
+    "graph", "mode", "branch", "from", "actor", "on_error", "quarantine", "idempotency_key",
+    "message", "sources", "embed",
+})  # fmt: skip
+_FORMATS: Mapping[str, Callable[..., Source]] = {
+    "parquet": Source.parquet,
+    "csv": Source.csv,
+    "json": Source.json,
+    "orc": Source.orc,
+    "table": Source.table,
+}
 _SOURCE_KEYS = frozenset({"ndjson", "type", "columns", "casts", "options", *_FORMATS})
 _CSV_OPTIONS = frozenset({"delimiter", "encoding", "header", "null"})
 
@@ -133,49 +131,52 @@ def load_job(
     `uri`, `actor` and other arguments of `load` win over what the file says. Relative paths in the
     file are taken from where the file is.
     """
-    facts, base = (job, None) if isinstance(job, Mapping) else _read(Path(job))
+    given = job_arguments(job, uri=uri, actor=actor, **overrides)
+    return load(spark, progress=progress, **given)
+
+
+def job_arguments(
+    job: str | os.PathLike[str] | Mapping[str, Any],
+    *,
+    uri: str | None = None,
+    actor: str | None = None,
+    **overrides: Any,
+) -> dict[str, Any]:
+    """What a job says, as the arguments of `load`."""
+    facts, base = (job, None) if isinstance(job, Mapping) else _read(job)
     _refuse_unknown(facts, _KEYS, what="job")
-    graph = uri or facts.get("graph")
-    if not graph:
+    if not (uri or facts.get("graph")):
         raise InputError("the job names no graph", hint="add `graph:` or pass the graph's address")
-    given: dict[str, Any] = {
-        "mode": facts.get("mode"),
-        "branch": facts.get("branch", "main"),
-        "from_branch": facts.get("from"),
-        "actor": actor or facts.get("actor"),
-        "on_error": facts.get("on_error", "quarantine" if facts.get("quarantine") else "fail"),
-        "quarantine": facts.get("quarantine") and _located(str(facts["quarantine"]), base),
-        "idempotency_key": _key(facts.get("idempotency_key")),
-        "message": facts.get("message"),
-        "embed": _embed(facts.get("embed")),
-        **{name: value for name, value in overrides.items() if value is not None},
-    }
-    if given["mode"] is None:
-        raise InputError("the job has no mode", hint="add `mode: append`, `merge` or `overwrite`")
-    return load(spark, str(graph), job_sources(facts, base), progress=progress, **given)
-
-
-def _key(given: Any) -> str | None:
-    """A key is often a number or a day, and YAML makes them what they look like."""
-    plain = isinstance(given, int | date) and not isinstance(given, bool)
-    return str(given) if plain else given
-
-
-def _embed(given: Any) -> bool | None:
-    if given is not None and not isinstance(given, bool):
+    if not isinstance(facts.get("embed"), bool | None):
         raise InputError(
             "`embed` of the job must be true or false",
             hint="which embedder is used is told by the environment",
         )
-    return given
-
-
-def job_sources(facts: Mapping[str, Any], base: Path | None) -> list[Any]:
-    """The sources of a job as `load` takes them."""
+    given: dict[str, Any] = {
+        "uri": uri or str(facts["graph"]),
+        "mode": facts.get("mode"),
+        "branch": facts.get("branch", MAIN),
+        "from_branch": facts.get("from"),
+        "actor": actor or facts.get("actor"),
+        "on_error": facts.get("on_error", "quarantine" if facts.get("quarantine") else "fail"),
+        "quarantine": facts.get("quarantine") and _located(facts["quarantine"], base),
+        "idempotency_key": _as_text(facts.get("idempotency_key")),
+        "message": _as_text(facts.get("message")),
+        "embed": facts.get("embed"),
+        **{name: value for name, value in overrides.items() if value is not None},
+    }
+    if given["mode"] is None:
+        raise InputError("the job has no mode", hint="add `mode: append`, `merge` or `overwrite`")
     listed = facts.get("sources")
     if not isinstance(listed, list) or not listed:
         raise InputError("the job has no sources", hint="add a list `sources:`")
-    return [_source(one, base, number) for number, one in enumerate(listed, 1)]
+    return given | {"sources": [_source(one, base, n) for n, one in enumerate(listed, 1)]}
+
+
+def _as_text(given: Any) -> Any:
+    """A key is often a number or a day, and YAML makes them what they look like."""
+    plain = isinstance(given, int | date) and not isinstance(given, bool)
+    return str(given) if plain else given
 
 
 def _source(one: Any, base: Path | None, number: int) -> Any:
@@ -186,8 +187,7 @@ def _source(one: Any, base: Path | None, number: int) -> Any:
         raise InputError(f"{what} of the job must be a path or a mapping")
     _refuse_unknown(one, _SOURCE_KEYS, what=what)
     if "ndjson" in one:
-        paths = one["ndjson"] if isinstance(one["ndjson"], list) else [one["ndjson"]]
-        return [_located(str(path), base) for path in paths]
+        return [_located(path, base) for path in _listed(one["ndjson"])]
     formats = [name for name in _FORMATS if name in one]
     if len(formats) != 1 or "type" not in one:
         raise InputError(
@@ -197,34 +197,30 @@ def _source(one: Any, base: Path | None, number: int) -> Any:
 
 
 def _typed(one: Mapping[str, Any], form: str, base: Path | None, what: str) -> Source:
-    columns, casts = _texts(one, "columns", what), _texts(one, "casts", what)
-    given = one[form] if isinstance(one[form], list) else [one[form]]
+    mapped: dict[str, dict[str, str]] = {}
+    for key in ("columns", "casts"):
+        found = one.get(key) or {}
+        if not isinstance(found, Mapping):
+            raise InputError(f"`{key}` of {what} must be a mapping")
+        mapped[key] = {str(name): str(value) for name, value in found.items()}
+    given = _listed(one[form])
     if form == "table":
-        return Source.table(str(given[0]), columns, casts=casts)
-    paths = [_located(str(path), base) for path in given]
+        return Source.table(str(given[0]), **mapped)
     options = one.get("options") or {}
     if form == "csv":
         _refuse_unknown(options, _CSV_OPTIONS, what=f"options of {what}")
-        return Source.csv(paths, columns, casts=casts, **options)
-    if options:
+    elif options:
         raise InputError(f"{what} of the job: only csv has options")
-    maker: dict[str, Any] = {
-        "parquet": Source.parquet,
-        "json": Source.json,
-        "orc": Source.orc,
-    }
-    made: Source = maker[form](paths, columns, casts=casts)
-    return made
+    return _FORMATS[form]([_located(path, base) for path in given], **mapped, **options)
 
 
-def _texts(one: Mapping[str, Any], key: Literal["columns", "casts"], what: str) -> dict[str, str]:
-    found = one.get(key) or {}
-    if not isinstance(found, Mapping):
-        raise InputError(f"`{key}` of {what} must be a mapping")
-    return {str(name): str(value) for name, value in found.items()}
+def _listed(given: Any) -> list[Any]:
+    return given if isinstance(given, list) else [given]
 
 
-def _read(path: Path) -> tuple[Mapping[str, Any], Path]:
+def _read(job: str | os.PathLike[str]) -> tuple[Mapping[str, Any], Path]:
+    require(PATH, job=job)
+    path = Path(job)
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError as cause:
@@ -244,8 +240,8 @@ def _refuse_unknown(facts: Mapping[str, Any], known: frozenset[str], *, what: st
             )
 
 
-def _located(address: str, base: Path | None) -> str:
-    path = local_path(address)
-    if base is None or path != address or os.path.isabs(address):
-        return address
-    return str(base / address)
+def _located(given: Any, base: Path | None) -> str:
+    """An address of the job; a relative path is taken from where the job is."""
+    address = str(given)
+    is_elsewhere = local_path(address) != address or os.path.isabs(address)
+    return address if base is None or is_elsewhere else str(base / address)

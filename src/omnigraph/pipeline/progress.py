@@ -1,54 +1,58 @@
-"""A listener that draws bars on the terminal."""
+"""Bars on the terminal for those who want to see how far a run is."""
 
 from __future__ import annotations
 
-from types import TracebackType
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
-from omnigraph.engine.load.report import Tick
+from omnigraph.engine.load.report import Listener, Tick
 
 
-class RichListener:
-    """Bars on a terminal, one a stage, for as long as the `with` block lasts."""
+@contextmanager
+def terminal_bars() -> Iterator[Listener]:
+    """A listener that draws a bar a stage, for as long as the `with` block lasts."""
+    progress = Progress(
+        TextColumn("{task.description:<12}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[rate]}"),
+        console=Console(stderr=True),
+    )
+    bars: dict[str, TaskID] = {}
 
-    def __init__(self, console: Console | None = None) -> None:
-        self._progress = Progress(
-            TextColumn("{task.description:<12}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[rate]}"),
-            console=console or Console(stderr=True),
-        )
-        self._bars: dict[str, int] = {}
-
-    def __enter__(self) -> RichListener:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._progress.stop()
-
-    def __call__(self, tick: Tick) -> None:
-        if tick.stage not in self._bars:
-            self._bars[tick.stage] = self._progress.add_task(
-                tick.stage, total=tick.tasks_total, rate=""
-            )
+    def draw(tick: Tick) -> None:
+        if tick.stage not in bars:
+            bars[tick.stage] = progress.add_task(tick.stage, total=tick.tasks_total, rate="")
         rate = tick.records_per_second
-        self._progress.update(
-            self._bars[tick.stage],  # type: ignore[arg-type]
+        progress.update(
+            bars[tick.stage],
             total=tick.tasks_total,
             completed=min(tick.tasks_done, tick.tasks_total),
             rate="" if rate is None else f"{tick.records:,} records, {rate:,.0f}/s",
         )
 
-    def advance(self, what: str, done: int, total: int) -> None:
-        """The same for work that is told in these words."""
-        self(Tick(stage=what, tasks_done=done, tasks_total=total, seconds=0.0))
+    with progress:
+        yield draw
+
+
+@contextmanager
+def listening(
+    progress: Listener | bool | None,  # noqa: FBT001  (as callers give it)
+) -> Iterator[Listener | None]:
+    """Who hears of a run: the listener that the caller gave, or (True) bars on the terminal."""
+    if progress is True:
+        with terminal_bars() as bars:
+            yield bars
+    else:
+        yield progress or None

@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 
-import pyspark
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from omnigraph.engine.arguments import MAPPING_OR_NONE, TEXT_OR_NONE, require
 from omnigraph.errors import InputError, SparkUnavailableError
-from omnigraph.pipeline.launcher import LaunchOrder, class_path, find_java, launch, plan_archive
+from omnigraph.pipeline.launcher import LaunchOrder, find_java, launch, plan_archive
 
 DEFAULT_MASTER = "local[*,4]"  # the 4: a failed task is tried again, as on a cluster
 DEFAULT_HEAP = "2g"  # rows travel as Arrow in the Python workers; the JVM only schedules
@@ -35,7 +35,6 @@ _DEFAULTS: Mapping[str, str] = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     "spark.sql.catalogImplementation": "in-memory",
-    "spark.sql.warehouse.dir": "spark-warehouse",
     "spark.python.worker.reuse": "true",
 }
 _LOOPBACK: Mapping[str, str] = {
@@ -73,6 +72,8 @@ def session(
     A session that runs already is returned as it is, whoever made it; asking it to move from this
     machine to a cluster or back is an `InputError`.
     """
+    require(TEXT_OR_NONE, master=master, remote=remote)
+    require(MAPPING_OR_NONE, config=config)
     settings = dict(config or {})
     if master is not None and remote is not None:
         raise InputError("give a Spark master or a Spark Connect address, not both")
@@ -125,7 +126,8 @@ def _launched(master: str, settings: dict[str, str]) -> SparkSession:
     # there, and Java's home is a matter of the machine.
     environment = os.environ
     java = find_java(named_home=settings.pop(JAVA_HOME_KEY, None), environment=environment)
-    folder = Path(settings.pop(CACHE_FOLDER_KEY, "") or _cache_folder(environment))
+    base = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = Path(settings.pop(CACHE_FOLDER_KEY, "") or base / "omnigraph")
     profile = _profile(settings.pop(JVM_PROFILE_KEY, "full"))
     heap = settings.pop("spark.driver.memory", DEFAULT_HEAP)
     extra = settings.pop("spark.driver.extraJavaOptions", "").split()
@@ -140,14 +142,8 @@ def _launched(master: str, settings: dict[str, str]) -> SparkSession:
             java=java,
             conf=conf,
             heap=heap,
-            jvm_options=(
-                *profile,
-                f"-Dlog4j2.configurationFile={logging_file.as_uri()}",
-                *extra,
-            ),
-            archive=plan_archive(
-                folder=folder, java=java, spark_version=pyspark.__version__, class_path=class_path()
-            ),
+            jvm_options=(*profile, f"-Dlog4j2.configurationFile={logging_file.as_uri()}", *extra),
+            archive=plan_archive(folder, java),
             environment={
                 "PYSPARK_PYTHON": sys.executable,
                 **environment,
@@ -156,9 +152,8 @@ def _launched(master: str, settings: dict[str, str]) -> SparkSession:
                 "JAVA_HOME": str(java.home),
             },
         )
-        gateway = launch(order)
-    environment["PYSPARK_GATEWAY_PORT"] = str(gateway.port)
-    environment["PYSPARK_GATEWAY_SECRET"] = gateway.secret
+        port, secret = launch(order)
+    environment["PYSPARK_GATEWAY_PORT"], environment["PYSPARK_GATEWAY_SECRET"] = str(port), secret
     environment.setdefault("PYSPARK_PYTHON", sys.executable)
     # Runs before the launcher lets the JVM go, so that PySpark's threads end with their partner.
     atexit.register(_stop_active)
@@ -208,8 +203,3 @@ def _stop_active() -> None:
 
 def _is_local(master: str) -> bool:
     return master.startswith("local")
-
-
-def _cache_folder(environment: Mapping[str, str]) -> Path:
-    base = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "omnigraph"

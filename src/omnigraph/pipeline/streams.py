@@ -12,6 +12,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from contextlib import closing
 from functools import partial
 from itertools import takewhile
 from typing import Any
@@ -22,6 +23,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from omnigraph.engine.arguments import (
+    INT_OR_NONE,
+    MAPPING_OR_NONE,
+    PATH,
+    TEXT_OR_NONE,
+    require,
+)
 from omnigraph.engine.core import OpenMode, open_core
 from omnigraph.engine.load.inputs.sources import Mapped, Source
 from omnigraph.engine.load.order import LoadOrder, checked_order
@@ -32,7 +40,7 @@ from omnigraph.model.ports import World
 from omnigraph.model.requests import KeyedRequest, key_of
 from omnigraph.pipeline.frames import take_in_lines
 from omnigraph.pipeline.loads import load_on
-from omnigraph.pipeline.runner import is_classic
+from omnigraph.pipeline.runner import SESSION, is_classic
 
 STREAM_PROPERTY, BATCH_PROPERTY, NAME_PROPERTY = "stream", "stream_batch", "stream_name"
 _GLOB = re.compile(r"([\[\]{}*?\\])")  # letters that mean something in a path that Spark reads
@@ -74,17 +82,20 @@ def stream(  # noqa: PLR0913  (options of a stream are many, and all by name)
     committed; without, they stop the query and nothing of their batch is visible. `trigger` is
     Spark's (`{"availableNow": True}`).
     """
+    require(SESSION, spark=spark)
+    require(PATH, uri=uri, checkpoint=checkpoint)
+    require(TEXT_OR_NONE, name=name, type=type)
+    require(MAPPING_OR_NONE, columns=columns, trigger=trigger)
+    require(INT_OR_NONE, files_per_batch=files_per_batch)
     order = checked_order(
         uri=os.fspath(uri),
         sources=None,
         mode=mode,
         branch=branch,
-        from_branch=None,
         actor=actor,
         on_error="quarantine" if quarantine else "fail",
         quarantine=quarantine,
         idempotency_key=None,
-        message=None,
     )
     if mode == "overwrite":
         raise InputError("a stream appends or merges", hint="use mode append or merge")
@@ -188,19 +199,14 @@ def commit_batch(plan: StreamPlan, batch: Batch, frame: DataFrame) -> None:
 def landed_earlier(plan: StreamPlan, batch: Batch) -> bool:
     """Whether the branch has the batch's commit, however many commits have followed it: all that
     are younger than its plan are looked at."""
-    core = open_core(plan.order.uri, mode=OpenMode.READ_WRITE)
-    try:
+    # Others who write here may have clocks that are behind.
+    oldest = batch.planned_at - STREAM_CLOCK_SKEW_MS_MAX * 1000
+    with closing(open_core(plan.order.uri, mode=OpenMode.READ_WRITE)) as core:
         known = core.store.manifests.fresh(core.branch(plan.order.branch).id)
-        return any(
-            _is_of(commit, plan, batch)
-            for commit in takewhile(
-                # Others who write here may have clocks that are behind.
-                lambda one: one.created_at >= batch.planned_at - STREAM_CLOCK_SKEW_MS_MAX * 1000,
-                core.store.manifests.line(known),
-            )
+        younger = takewhile(
+            lambda commit: commit.created_at >= oldest, core.store.manifests.line(known)
         )
-    finally:
-        core.close()
+        return any(_is_of(commit, plan, batch) for commit in younger)
 
 
 def _is_of(commit: Commit, plan: StreamPlan, batch: Batch) -> bool:
