@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from omnigraph.compiler.schema import compile_schema
-from omnigraph.engine.load.inputs.fastlines import Bucket, LineParser
+from omnigraph.engine.load.inputs.lines import Bucket, LineParser
 from omnigraph.engine.load.inputs.records import StrictRecords, gather
 from omnigraph.engine.load.inputs.tabular import fitted_column
 from omnigraph.engine.rows.columns import column, fitted, from_fitted, json_values
@@ -231,16 +231,15 @@ def test_a_line_that_is_read_with_others_says_what_it_says_alone(given_lines):
     numbers = list(range(len(given_lines)))
     bucket = Bucket(lines=given_lines, numbers=numbers, text=None)
     parsed, slow = LineParser(CATALOG).parse("node:T", bucket)
-    taken = [int(number) for part in parsed for number in part.numbers]
-    assert sorted(taken + [number for number, _ in slow]) == numbers
-    for part in parsed:
-        for row, number in enumerate(part.numbers):
-            record = StrictRecords(CATALOG).read(given_lines[number], int(number))
-            (raw,) = gather([record], CATALOG, strict=True)
-            assert not raw.violations or raw.foreign
-            alone = raw.rows.drop_columns("id")
-            mine = pa.Table.from_batches([part.batch]).slice(row, 1).drop_columns("id")
-            assert str(mine.to_pylist()) == str(alone.to_pylist())
+    assert sorted(parsed.numbers.tolist() + [number for number, _ in slow]) == numbers
+    assert parsed.rows.num_rows == len(parsed.numbers)
+    for row, number in enumerate(parsed.numbers):
+        record = StrictRecords(CATALOG).read(given_lines[number], int(number))
+        (raw,) = gather([record], CATALOG, strict=True)
+        assert not raw.violations or raw.foreign
+        alone = raw.rows.drop_columns("id")
+        mine = parsed.rows.slice(row, 1).drop_columns("id")
+        assert str(mine.to_pylist()) == str(alone.to_pylist())
 
 
 @pytest.mark.parametrize("null", ["id", "level"])
@@ -252,8 +251,7 @@ def test_lines_with_nulls_and_fine_times_are_not_read_one_by_one(null):
     parsed, slow = LineParser(CATALOG).parse("node:T", bucket)
     # Only an id may not be null; a null where there is a default stays null.
     assert [number for number, _ in slow] == ([40] if null == "id" else [])
-    levels = [level for part in parsed for level in part.batch.column("level").to_pylist()]
-    assert levels == [7] * 40 + ([] if null == "id" else [None])
+    assert parsed.rows["level"].to_pylist() == [7] * 40 + ([] if null == "id" else [None])
 
 
 def test_lines_with_integers_as_floats_are_not_read_one_by_one():
@@ -262,7 +260,7 @@ def test_lines_with_integers_as_floats_are_not_read_one_by_one():
     bucket = Bucket(lines=some, numbers=list(range(len(some))), text=None)
     parsed, slow = LineParser(CATALOG).parse("node:T", bucket)
     assert [number for number, _ in slow] == [1, 4, 5]
-    assert [part.batch.column("whole").to_pylist() for part in parsed] == [[30, None, 7]]
+    assert parsed.rows["whole"].to_pylist() == [30, None, 7]
 
 
 def test_an_integer_among_floats_keeps_its_last_digit():
@@ -271,4 +269,4 @@ def test_an_integer_among_floats_keeps_its_last_digit():
     bucket = Bucket(lines=some, numbers=list(range(len(some))), text=None)
     parsed, slow = LineParser(CATALOG).parse("node:T", bucket)
     assert [number for number, _ in slow] == [2, 3]
-    assert [part.batch.column("big").to_pylist() for part in parsed] == [[2, 2**53 - 1]]
+    assert parsed.rows["big"].to_pylist() == [2, 2**53 - 1]

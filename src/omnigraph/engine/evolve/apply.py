@@ -28,7 +28,7 @@ from omnigraph.engine.check.validate import check_unique
 from omnigraph.engine.check.values import check_values
 from omnigraph.engine.core import Core
 from omnigraph.engine.evolve.tables import Checked, Entity, Evolution, TableEvolution, evolution_of
-from omnigraph.engine.rows.columns import column_type, from_fitted
+from omnigraph.engine.rows.columns import column_type, default_cell
 from omnigraph.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -59,7 +59,6 @@ from omnigraph.model.plan import (
 from omnigraph.model.requests import KeyedRequest
 from omnigraph.model.schema import Cardinality, Catalog, Check, EdgeType, NodeType, Property, Range
 from omnigraph.model.structs import HidingStruct
-from omnigraph.model.values import fit
 from omnigraph.storage.commit.prepared import AppliedBeforeError, Intent, Prepared
 from omnigraph.storage.commit.writer import WriteContext
 from omnigraph.storage.lance.columns import arrow_schema
@@ -428,6 +427,5 @@ class _Rows:
 
 
 def _constant(prop: Property, count: int) -> Any:
-    value: Any = from_fitted([fit(prop.default, prop.type)], prop.type)
-    repeated: Any = pa.repeat(value[0], count)
+    repeated: Any = pa.repeat(default_cell(prop), count)
     return pa.chunked_array([repeated])

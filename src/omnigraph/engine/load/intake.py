@@ -91,7 +91,7 @@ def take_in(
     framed, pieces = _typed(inputs, catalog, files)
     for one in framed:
         _check_columns(frames, one, catalog)
-    lines = (FileLines(split=split) for split in plan_splits(found))
+    lines = (FileLines(split=split, address=split.address) for split in plan_splits(found))
     units: list[Input] = [*inputs.ready, *lines, *pieces]
     bytes_read = sum(file.size for file in found) + _sizes(inputs, files)
     sized = not framed and not inputs.ready

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from omnigraph.engine.arguments import DATA, FLAG, PATH, TEXT, TEXT_OR_NONE, require
 from omnigraph.engine.embed.embedder import EmbedConfig
 from omnigraph.engine.load.inputs.lines import FileLines, HeldLines, HeldRecords
-from omnigraph.engine.load.inputs.sources import Ready, Source, declared
+from omnigraph.engine.load.inputs.sources import Inputs, Source, declared
 from omnigraph.engine.load.inputs.splits import BOM, Split, plan_splits, read_chunks
 from omnigraph.engine.load.reading import Input
 from omnigraph.errors import InputError, NotFoundError
@@ -119,7 +119,7 @@ def request_order(
             idempotency_key, "load", lines=lines, mode=facts["mode"], strict=strict
         )
     return checked_order(
-        sources=Ready(inputs=tuple(_inputs(data, strict=strict))),
+        sources=Inputs(ready=tuple(_inputs(data, strict=strict))),
         idempotency_key=idempotency_key,
         request=request,
         keys_once=not strict,
@@ -142,7 +142,7 @@ def _inputs(
 ) -> Iterator[Input]:
     if isinstance(data, os.PathLike):
         if strict:
-            yield from (FileLines(split=split, named=False) for split in _splits(data))
+            yield from (FileLines(split=split) for split in _splits(data))
             return
         with _FILES.unpacked(os.fspath(data)) as file:
             data = bytes(file.read())

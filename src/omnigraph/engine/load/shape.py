@@ -5,7 +5,7 @@ The one shaping function for every source.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import numpy as np
@@ -21,6 +21,7 @@ from omnigraph.engine.rows.keys import canonical_ids, fresh_ids
 from omnigraph.model.schema import NodeType
 
 _NO_CELLS: Cells = frozenset()
+TextOf = Callable[[int], str]  # of the record with a number
 EMBEDDING = "embedding"  # the kind of a problem that is not the record's fault
 
 
@@ -40,10 +41,10 @@ class RawRows(msgspec.Struct, frozen=True, kw_only=True):
     foreign: frozenset[str] = frozenset()
 
 
-def shape(raw: RawRows, reading: Reading, lines: Mapping[int, str] | None = None) -> ShapedRows:
+def shape(raw: RawRows, reading: Reading, text_of: TextOf | None = None) -> ShapedRows:
     """The good rows of the raw ones; what is wrong with the others goes to the problems.
 
-    `lines` gives the text of records where a quarantine will want it. With a `filler`, vectors
+    `text_of` gives the text of records where a quarantine will want it. With a `filler`, vectors
     that rows lack are made from their text, for good rows only.
     """
     problems, filler = reading.problems, reading.filler
@@ -61,7 +62,7 @@ def shape(raw: RawRows, reading: Reading, lines: Mapping[int, str] | None = None
     foreign, wrong = _foreign_ids(raw, rows, place)
     found.add(foreign)
     known = [*raw.violations, *found.listed]
-    problems.add(problem_of(violation, raw.entity.table_key, lines) for violation in known)
+    problems.add(problem_of(violation, raw.entity.table_key, text_of) for violation in known)
     for kind, count in found.by_kind.items():
         problems.count(kind, count - sum(one.kind == kind for one in found.listed))
     bad |= wrong | np.isin(numbers, [number_of(violation) for violation in raw.violations])
@@ -128,9 +129,7 @@ def _filled(
     )
 
 
-def problem_of(
-    violation: Violation, table_key: str, lines: Mapping[int, str] | None = None
-) -> Problem:
+def problem_of(violation: Violation, table_key: str, text_of: TextOf | None = None) -> Problem:
     """A violation with the number that its place tells."""
     number = number_of(violation)
     return Problem(
@@ -139,7 +138,7 @@ def problem_of(
         text=violation.text,
         table_key=table_key,
         violation=violation,
-        raw=lines.get(number) if lines else None,
+        raw=text_of(number) if text_of else None,
     )
 
 

@@ -21,6 +21,7 @@ from omnigraph.model.schema import (
     INTEGERS,
     EdgeType,
     NodeType,
+    Property,
     PropertyType,
     Scalar,
 )
@@ -113,6 +114,13 @@ def from_fitted(values: Sequence[Any], kind: PropertyType) -> Column:
     if kind.scalar is Scalar.BLOB and not kind.is_list:
         return _blob_column(values)
     return pa.array(values, type=column_type(kind))
+
+
+def default_cell(prop: Property) -> Any:
+    """The default of a property as a scalar of Arrow's."""
+    value = fit(prop.default, prop.type)
+    assert not isinstance(value, Misfit), "the compiler lets no default through that does not fit"
+    return from_fitted([value], prop.type)[0]
 
 
 class ReadableBlob(Protocol):
@@ -221,6 +229,16 @@ def _lists_as_arrow(values: Sequence[Any]) -> Column | None:
 
 def _offsets(lengths: Any) -> Column:
     return pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
+
+
+def _lengths(lists: Column) -> Any:
+    return np.asarray(pc.fill_null(pc.list_value_length(lists), 0))
+
+
+def with_items(lists: Column, items: Column, kind: Any = None) -> Column:
+    """The lists (as this type) with other items, one for each of theirs."""
+    ends, missing = _offsets(_lengths(lists)), pc.is_null(lists)
+    return pa.ListArray.from_arrays(ends, items, type=kind, mask=missing)
 
 
 # --- fitting a column -------------------------------------------------------------------------
@@ -344,24 +362,19 @@ def _read_texts(texts: Column, types: Sequence[tuple[Any, int]]) -> Any:
 
 def _fitted_lists(raw: Column, kind: PropertyType) -> tuple[Column, Mask | None]:
     items, left = _fitted_scalars(raw.flatten(), kind.scalar)
-    lengths = np.asarray(pc.fill_null(pc.list_value_length(raw), 0))
-    array = pa.ListArray.from_arrays(
-        _offsets(lengths), items, type=column_type(kind), mask=pc.is_null(raw)
-    )
     wrong = as_mask(pc.is_null(items))
     if left is not None:
         wrong |= left
-    return array, _parents(raw, wrong)
+    return with_items(raw, items, column_type(kind)), lists_holding(raw, wrong)
 
 
-def _parents(raw: Column, wrong: Mask) -> Mask | None:
-    """The lists that hold an item of these."""
+def lists_holding(raw: Column, wrong: Mask) -> Mask | None:
+    """The lists that hold one of these items; None if none does."""
     if not wrong.any():
         return None
     # Not Arrow's parent indices, which count items below nulls that flattening leaves out.
-    lengths = np.asarray(pc.fill_null(pc.list_value_length(raw), 0))
     lists = np.zeros(len(raw), dtype=bool)
-    lists[np.repeat(np.arange(len(raw)), lengths)[wrong]] = True
+    lists[np.repeat(np.arange(len(raw)), _lengths(raw))[wrong]] = True
     return lists
 
 
@@ -371,7 +384,7 @@ def _fitted_vectors(raw: Column, kind: PropertyType) -> tuple[Column, Mask | Non
         return _open(raw, kind)
     narrow = items.cast(pa.float64(), safe=False).cast(pa.float32(), safe=False)
     left = as_mask(pc.not_equal(pc.list_value_length(raw), kind.dimension))
-    unfit = _parents(raw, ~as_mask(pc.is_finite(narrow)))
+    unfit = lists_holding(raw, ~as_mask(pc.is_finite(narrow)))
     if unfit is not None:
         left |= unfit
     if not left.any() and not raw.null_count:

@@ -192,7 +192,7 @@ def test_a_partition_value_of_the_wrong_type_is_a_violation_of_every_row(tmp_pat
 @pytest.mark.parametrize("header", [True, False])
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_rows_of_csv_files_have_their_own_numbers(tmp_path, graph, monkeypatch, block, header, end):
-    monkeypatch.setattr("omnigraph.engine.load.inputs.csvrows._BLOCK_BYTES", block)
+    monkeypatch.setattr("omnigraph.engine.load.inputs.tables._BLOCK_BYTES", block)
     lines = [f"key{i},{i % 10}" for i in range(1, 101)]
     lines[1] += ",extra"
     lines[2] = "bad,99"

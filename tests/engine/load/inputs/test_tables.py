@@ -255,3 +255,15 @@ def test_missing_ends_and_latin_text_are_offenders(tmp_path):
         bulk_load(twins.bulk_uri, {"Person": str(tmp_path / "p.csv")}, mode="append")
     with Graph.open(twins.bulk_uri) as graph:
         assert len(content(graph)) == 1
+
+
+@pytest.mark.parametrize("form", ["arrow", "parquet"])
+def test_two_columns_of_one_name_are_refused(tmp_path, form):
+    twins = Twins(tmp_path, SCHEMA)
+    table = pa.Table.from_arrays([pa.array(["a"]), *[pa.array([1])] * 2], ["name", "age", "age"])
+    path = tmp_path / "p.parquet"
+    parquet.write_table(table, path)
+    with pytest.raises(InputError, match="two columns are named 'age'"):
+        bulk_load(
+            twins.bulk_uri, {"Person": table if form == "arrow" else str(path)}, mode="append"
+        )

@@ -1,7 +1,7 @@
 """Records one by one: text becomes values, values become records, records become rows by type.
 
 Strict: one JSON object a line, nothing that would be ignored. Most lines never come here, because
-`fastlines` reads them by columns; these are the rules for all others. Permissive: any stream of
+`lines` reads them by columns; these are the rules for all others. Permissive: any stream of
 JSON values, also spread over lines.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -18,9 +18,10 @@ import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import replace
 
 from omnigraph.compiler.text import closest
-from omnigraph.engine.check.findings import Place, Violation
+from omnigraph.engine.check.findings import Violation
 from omnigraph.engine.check.rules import Entity
 from omnigraph.engine.check.values import foreign_id, misfit
 from omnigraph.engine.load.shape import RawRows, place_of
@@ -34,7 +35,7 @@ from omnigraph.model.limits import (
 )
 from omnigraph.model.schema import PHYSICAL, Catalog, EdgeType, NodeType
 
-STRUCTURAL: Final = frozenset({"src", "dst", "from", "to"})
+_STRUCTURAL: Final = frozenset({"src", "dst", "from", "to"})
 _NODE_MEMBERS: Final = frozenset({"type", "data"})
 _EDGE_MEMBERS: Final = frozenset({"edge", "from", "to", "data"})
 _MEMBER = re.compile(rb'"[ \t\r\n]*:')
@@ -195,15 +196,15 @@ class StrictRecords:
                 raise BadRecordError(f"edge missing '{name}'")
             if not isinstance(end, str):
                 raise BadRecordError(f"field '{name}' must be a string")
-        return Record(number, entity, data, ends[0], ends[1])
+        return Record(number, entity, data, *ends)
 
     def _require_known(self, entity: Entity, data: dict[str, Any]) -> None:
         known = self._known[entity.table_key]
         if not known.issuperset(data):
-            names = [name for name in data if name not in known]
-            if isinstance(entity, EdgeType) and names[0] in STRUCTURAL:
-                raise BadRecordError(f"field '{names[0]}' is reserved structural state")
-            raise _unknown(names[0], known)
+            name = next(name for name in data if name not in known)
+            if isinstance(entity, EdgeType) and name in _STRUCTURAL:
+                raise BadRecordError(f"field '{name}' is reserved structural state")
+            raise _unknown(name, known)
         if "id" in data and not isinstance(data["id"], str):
             raise BadRecordError("field 'id' must be a string")
 
@@ -217,57 +218,50 @@ def permissive_records(body: bytes, catalog: Catalog, refuse: Refuse) -> Iterato
             actual=len(body),
             hint="the strict form has no limit",
         )
-    shape = _Permissive(catalog)
     for number, value in _permissive_values(body, refuse):
         try:
-            record = shape.record(number, value)
+            record = _permissive_record(catalog, number, value)
         except BadRecordError as error:
             refuse(number, error, json.dumps(value))
             continue
         yield record
 
 
-class _Permissive:
-    """Shapes values of the permissive stream; unknown fields are ignored."""
-
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
-
-    def record(self, number: int, value: Any) -> Record:
-        if not isinstance(value, dict) or not ("type" in value or "edge" in value):
-            raise BadRecordError("expected 'type' or 'edge' field")
-        entity = _named(self._catalog, value)
-        data = value.get("data")
-        data = {} if data is None else data
-        if not isinstance(data, dict):
-            raise BadRecordError("field 'data' must be an object")
-        identity = data.get("id")
-        if identity is not None and not isinstance(identity, str):
-            data = {**data, "id": _as_id(identity, "id")}
-        if isinstance(entity, NodeType):
-            return Record(number, entity, data)
-        ends = []
-        for name in ("from", "to"):
-            if value.get(name) is None:
-                raise BadRecordError(f"edge missing '{name}'")
-            ends.append(_as_id(value[name], name))
-        return Record(number, entity, data, ends[0], ends[1])
+def _permissive_record(catalog: Catalog, number: int, value: Any) -> Record:
+    """The record of a value; unknown fields are ignored."""
+    if not isinstance(value, dict) or not ("type" in value or "edge" in value):
+        raise BadRecordError("expected 'type' or 'edge' field")
+    entity = _named(catalog, value)
+    data = {} if value.get("data") is None else value["data"]
+    if not isinstance(data, dict):
+        raise BadRecordError("field 'data' must be an object")
+    if data.get("id") is not None:
+        data = {**data, "id": _as_id(data["id"], "id")}
+    if isinstance(entity, NodeType):
+        return Record(number, entity, data)
+    ends = []
+    for name in ("from", "to"):
+        if value.get(name) is None:
+            raise BadRecordError(f"edge missing '{name}'")
+        ends.append(_as_id(value[name], name))
+    return Record(number, entity, data, *ends)
 
 
 def _named(catalog: Catalog, value: Any) -> Entity:
-    kind = "node" if "type" in value else "edge"
-    name = value["type" if kind == "node" else "edge"]
+    kind, member = ("node", "type") if "type" in value else ("edge", "edge")
+    name = value[member]
     if not isinstance(name, str):
-        raise BadRecordError(f"field '{'type' if kind == 'node' else kind}' must be a string")
+        raise BadRecordError(f"field '{member}' must be a string")
     found = catalog.nodes.get(name) if kind == "node" else catalog.edge_named(name)
     if found is None:
-        names = catalog.nodes if kind == "node" else catalog.edges
-        near = closest(name, list(names))
-        raise BadRecordError(
-            f"unknown {kind} type '{name}'",
-            hint=f"did you mean '{near}'?" if near else None,
-        )
+        names = list(catalog.nodes if kind == "node" else catalog.edges)
+        raise BadRecordError(f"unknown {kind} type '{name}'", hint=_meant(name, names))
     return found
+
+
+def _meant(name: str, known: Sequence[str]) -> str | None:
+    near = closest(name, known)
+    return f"did you mean '{near}'?" if near else None
 
 
 def _as_id(value: Any, name: str) -> str:
@@ -282,136 +276,89 @@ def _as_id(value: Any, name: str) -> str:
 def _unknown(name: str, known: Iterable[str]) -> BadRecordError:
     if name in PHYSICAL:
         return BadRecordError(f"field '{name}' is reserved physical state")
-    near = closest(name, sorted(known))
-    hint = f"did you mean '{near}'?" if near else None
-    return BadRecordError(f"unknown input field '{name}'", hint=hint)
+    return BadRecordError(f"unknown input field '{name}'", hint=_meant(name, sorted(known)))
 
 
 # --- rows -------------------------------------------------------------------------------------
 
 
-class _Absent:
-    """Marks a required property that a record leaves out."""
-
-
-_ABSENT: Final = _Absent()
+_ABSENT: Final = object()  # marks a required property that a record leaves out
+Aliases = dict[str, dict[str, str]]  # by table key: other spellings of ids, and the ids
 
 
 def gather(records: Iterable[Record], catalog: Catalog, *, strict: bool) -> Iterator[RawRows]:
     """The records by type, in Arrow columns. Ids are null where the graph is to make them; values
     that do not fit become violations, not errors."""
-    gathering: dict[str, _Gathering] = {}
+    aliases: Aliases = {}
+    waiting: dict[str, list[Record]] = {}  # Python values live only until a chunk is full
+    gathered: list[RawRows] = []
     for record in records:
-        key = record.entity.table_key
-        table = gathering.get(key)
-        if table is None:
-            table = gathering[key] = _Gathering(record.entity, strict=strict)
-        table.add(record)
-    aliases = {key: table.finish() for key, table in gathering.items()}
-    for _, table in sorted(gathering.items()):
-        yield table.gathered(catalog, aliases)
+        some = waiting.setdefault(record.entity.table_key, [])
+        some.append(record)
+        if len(some) >= LOAD_CHUNK_ROWS:
+            gathered.append(_raw_rows(some, aliases, strict=strict))
+            some.clear()
+    gathered += [_raw_rows(some, aliases, strict=strict) for some in waiting.values() if some]
+    for raw in sorted(gathered, key=lambda raw: raw.entity.table_key):
+        if isinstance(raw.entity, EdgeType) and not strict:
+            yield replace(raw, rows=_respelled_ends(raw.rows, raw.entity, catalog, aliases))
+        else:
+            yield raw
 
 
-class _Gathering:
-    """The records of one type so far. Python values live only until a chunk is full."""
-
-    def __init__(self, entity: Entity, *, strict: bool) -> None:
-        self.entity, self.strict = entity, strict
-        self._chunks: list[pa.Table] = []
-        self._numbers: list[int] = []
-        self._absent: set[tuple[int, str]] = set()
-        self._misfits: set[tuple[int, str]] = set()
-        self._violations: list[Violation] = []
-        self._aliases: dict[str, str] = {}
-        self._foreign: set[str] = set()
-        self._done = 0
-        self._waiting: list[Record] = []
-
-    def add(self, record: Record) -> None:
-        self._waiting.append(record)
-        if len(self._waiting) >= LOAD_CHUNK_ROWS:
-            self._flush()
-
-    def finish(self) -> dict[str, str]:
-        """Convert what is left; the aliases that its ids were written by."""
-        self._flush()
-        return self._aliases
-
-    def gathered(self, catalog: Catalog, aliases: Mapping[str, dict[str, str]]) -> RawRows:
-        schema = batch_schema(self.entity)
-        rows = pa.concat_tables(self._chunks) if self._chunks else schema.empty_table()
-        if isinstance(self.entity, EdgeType) and not self.strict:
-            rows = _respelled_ends(rows, self.entity, catalog, aliases)
-        return RawRows(
-            entity=self.entity,
-            rows=rows,
-            numbers=np.array(self._numbers, dtype=np.int64),
-            absent=frozenset(self._absent),
-            misfits=frozenset(self._misfits),
-            violations=tuple(self._violations),
-            foreign=frozenset(self._foreign),
-        )
-
-    def _flush(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        if not waiting:
-            return
-        self._numbers += [record.number for record in waiting]
-        columns: dict[str, Any] = {
-            prop.name: self._column(waiting, prop.name) for prop in self.entity.properties
-        }
-        if isinstance(self.entity, EdgeType):
-            columns["src"] = pa.array([record.src for record in waiting], pa.string())
-            columns["dst"] = pa.array([record.dst for record in waiting], pa.string())
-        given = [record.data.get("id") for record in waiting]
-        columns["id"] = pa.array(given, pa.string())
-        schema = batch_schema(self.entity)
-        chunk = pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
-        if isinstance(self.entity, NodeType) and self.entity.key:
-            chunk = self._keyed(self.entity, chunk, given)
-        self._chunks.append(chunk)
-        self._done += len(waiting)
-
-    def _column(self, waiting: list[Record], name: str) -> Any:
-        prop = self.entity.by_name[name]
+def _raw_rows(records: Sequence[Record], aliases: Aliases, *, strict: bool) -> RawRows:
+    """Records of one type as columns. Explicit ids of keyed nodes must be those that the keys give;
+    the permissive form takes other spellings as `aliases`."""
+    entity = records[0].entity
+    given = [record.data.get("id") for record in records]
+    columns: dict[str, Any] = {"id": pa.array(given, pa.string())}
+    if isinstance(entity, EdgeType):
+        columns["src"] = pa.array([record.src for record in records], pa.string())
+        columns["dst"] = pa.array([record.dst for record in records], pa.string())
+    absent: set[tuple[int, str]] = set()
+    misfits: set[tuple[int, str]] = set()
+    violations: list[Violation] = []
+    for prop in entity.properties:
         required = not prop.type.nullable and prop.default is None
         instead = _ABSENT if required else prop.default
-        values = [record.data.get(name, instead) for record in waiting]
+        values = [record.data.get(prop.name, instead) for record in records]
         if required and _ABSENT in values:
-            self._absent |= {
-                (self._done + row, name) for row, v in enumerate(values) if v is _ABSENT
-            }
+            absent |= {(row, prop.name) for row, value in enumerate(values) if value is _ABSENT}
             values = [None if value is _ABSENT else value for value in values]
-        array, problems = column(values, prop.type, strict=self.strict)
-        if problems:
-            self._misfits |= {(self._done + problem.row, name) for problem in problems}
-            self._violations += [
-                misfit(self.entity, name, problem, self._place(problem.row)) for problem in problems
-            ]
-        return array
+        columns[prop.name], problems = column(values, prop.type, strict=strict)
+        for problem in problems:
+            place = place_of(records[problem.row].number)
+            misfits.add((problem.row, prop.name))
+            violations.append(misfit(entity, prop.name, problem, place))
+    rows = pa.table(columns, schema=batch_schema(entity))
+    foreign: set[str] = set()
+    if isinstance(entity, NodeType) and entity.key:
+        rows = rows.set_column(0, "id", canonical_ids(entity, rows))
+        for row, written, canonical in _other_ids(given, rows):
+            if not strict and written in _spellings(entity, rows, row, written, canonical):
+                aliases.setdefault(entity.table_key, {})[written] = canonical
+                continue
+            place = place_of(records[row].number)
+            misfits.add((row, "id"))
+            foreign.add(written)
+            violations.append(foreign_id(entity, written, canonical, place, strict=strict))
+    return RawRows(
+        entity=entity,
+        rows=rows,
+        numbers=np.array([record.number for record in records], dtype=np.int64),
+        absent=frozenset(absent),
+        misfits=frozenset(misfits),
+        violations=tuple(violations),
+        foreign=frozenset(foreign),
+    )
 
-    def _keyed(self, node: NodeType, chunk: pa.Table, given: list[str | None]) -> pa.Table:
-        """The chunk with canonical ids; explicit ids must agree with them."""
-        ids = canonical_ids(node, chunk)
-        if any(one is not None for one in given):
-            for row, (written, canonical) in enumerate(zip(given, ids.to_pylist(), strict=True)):
-                if written is not None and canonical is not None and written != canonical:
-                    self._other_spelling(node, chunk, row, written, canonical)
-        return chunk.set_column(0, "id", ids)
 
-    def _other_spelling(
-        self, node: NodeType, chunk: pa.Table, row: int, written: str, canonical: str
-    ) -> None:
-        if not self.strict and written in _spellings(node, chunk, row, written, canonical):
-            self._aliases[written] = canonical
-            return
-        place = self._place(row)
-        self._misfits.add((self._done + row, "id"))
-        self._foreign.add(written)
-        self._violations.append(foreign_id(node, written, canonical, place, strict=self.strict))
-
-    def _place(self, row: int) -> Place:
-        return place_of(self._numbers[self._done + row])
+def _other_ids(given: Sequence[str | None], rows: pa.Table) -> Iterator[tuple[int, str, str]]:
+    """The rows with an id that is not the canonical one: number, written id, canonical id."""
+    if any(one is not None for one in given):
+        for row, (written, canonical) in enumerate(zip(given, rows["id"].to_pylist(), strict=True)):
+            if written is not None and canonical is not None and written != canonical:
+                yield row, written, canonical
 
 
 def _spellings(
@@ -427,9 +374,7 @@ def _spellings(
     return (key_text(plain, node.by_name[first].type),)
 
 
-def _respelled_ends(
-    rows: pa.Table, edge: EdgeType, catalog: Catalog, aliases: Mapping[str, dict[str, str]]
-) -> pa.Table:
+def _respelled_ends(rows: pa.Table, edge: EdgeType, catalog: Catalog, aliases: Aliases) -> pa.Table:
     """The edges with their ends spelled as the ids of the nodes are."""
     for name, node_type in (("src", edge.from_type), ("dst", edge.to_type)):
         node = catalog.nodes[node_type]

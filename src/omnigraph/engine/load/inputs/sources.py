@@ -7,19 +7,23 @@ import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 import pyarrow as pa
 
+from omnigraph.engine.check.rules import Entity
 from omnigraph.engine.load.reading import Input
 from omnigraph.errors import InputError, NotFoundError
 from omnigraph.model.machine import PACKED_SUFFIXES, local_path
-from omnigraph.model.schema import Catalog, EdgeType, NodeType, PropertyType, Scalar
+from omnigraph.model.schema import Catalog, EdgeType, PropertyType, Scalar
 from omnigraph.storage.objects.files import FileAccess
 
 FileFormat = Literal["parquet", "csv", "json", "orc"]
 Address = str | os.PathLike[str]
+Paths = Address | Sequence[Address]
+Names = Mapping[str, str] | None  # by the name of a property; None: as the source has them
+HEADER_SEPARATOR: Final = "\x1f"
 
 _BY_SUFFIX: Mapping[str, FileFormat] = {
     ".parquet": "parquet",
@@ -59,34 +63,22 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     options: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @classmethod
-    def parquet(
-        cls,
-        path: Address | Sequence[Address],
-        columns: Mapping[str, str] | None = None,
-        *,
-        casts: Mapping[str, str] | None = None,
-    ) -> Source:
+    def parquet(cls, path: Paths, columns: Names = None, *, casts: Names = None) -> Source:
         """Parquet files, folders or patterns."""
         return cls(format="parquet", paths=_paths(path), mapped=_mapped(columns, casts))
 
     @classmethod
-    def orc(
-        cls,
-        path: Address | Sequence[Address],
-        columns: Mapping[str, str] | None = None,
-        *,
-        casts: Mapping[str, str] | None = None,
-    ) -> Source:
+    def orc(cls, path: Paths, columns: Names = None, *, casts: Names = None) -> Source:
         """ORC files, folders or patterns."""
         return cls(format="orc", paths=_paths(path), mapped=_mapped(columns, casts))
 
     @classmethod
     def csv(
         cls,
-        path: Address | Sequence[Address],
-        columns: Mapping[str, str] | None = None,
+        path: Paths,
+        columns: Names = None,
         *,
-        casts: Mapping[str, str] | None = None,
+        casts: Names = None,
         delimiter: str = ",",
         header: Sequence[str] | None = None,
         null: str = "",
@@ -99,30 +91,18 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
         """
         options = {"delimiter": delimiter, "null": null, "encoding": _codec(encoding)}
         if header is not None:
-            options["header"] = "\x1f".join(header)
+            options["header"] = HEADER_SEPARATOR.join(header)
         return cls(
             format="csv", paths=_paths(path), mapped=_mapped(columns, casts), options=options
         )
 
     @classmethod
-    def json(
-        cls,
-        path: Address | Sequence[Address],
-        columns: Mapping[str, str] | None = None,
-        *,
-        casts: Mapping[str, str] | None = None,
-    ) -> Source:
+    def json(cls, path: Paths, columns: Names = None, *, casts: Names = None) -> Source:
         """Files with one flat JSON object a line, the properties of one row."""
         return cls(format="json", paths=_paths(path), mapped=_mapped(columns, casts))
 
     @classmethod
-    def arrow(
-        cls,
-        table: pa.Table,
-        columns: Mapping[str, str] | None = None,
-        *,
-        casts: Mapping[str, str] | None = None,
-    ) -> Source:
+    def arrow(cls, table: pa.Table, columns: Names = None, *, casts: Names = None) -> Source:
         """An Arrow table in memory."""
         if not isinstance(table, pa.Table):
             raise InputError(
@@ -132,24 +112,12 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
         return cls(format="arrow", frame=table, mapped=_mapped(columns, casts))
 
     @classmethod
-    def table(
-        cls,
-        name: str,
-        columns: Mapping[str, str] | None = None,
-        *,
-        casts: Mapping[str, str] | None = None,
-    ) -> Source:
+    def table(cls, name: str, columns: Names = None, *, casts: Names = None) -> Source:
         """A table or view that the Spark session knows."""
         return cls(format="table", paths=(name,), mapped=_mapped(columns, casts))
 
     @classmethod
-    def dataframe(
-        cls,
-        frame: Any,
-        columns: Mapping[str, str] | None = None,
-        *,
-        casts: Mapping[str, str] | None = None,
-    ) -> Source:
+    def dataframe(cls, frame: Any, columns: Names = None, *, casts: Names = None) -> Source:
         """A DataFrame of the session. It is read exactly once."""
         return cls(format="frame", frame=frame, mapped=_mapped(columns, casts))
 
@@ -161,18 +129,12 @@ class TypedSource(msgspec.Struct, frozen=True, kw_only=True):
     source: Source
 
 
-class Ready(msgspec.Struct, frozen=True, kw_only=True):
-    """Input that needs no looking for: what a caller handed over, cut into tasks."""
-
-    inputs: tuple[Input, ...]
-
-
 class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     """A load's input, resolved against a schema: graph NDJSON by address, and typed sources."""
 
     graph_files: tuple[str, ...] = ()
     typed: tuple[TypedSource, ...] = ()
-    ready: tuple[Input, ...] = ()
+    ready: tuple[Input, ...] = ()  # what a caller handed over, cut into tasks
 
     @property
     def any_type(self) -> bool:
@@ -182,8 +144,8 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
 
 def resolve(sources: Any, catalog: Catalog, files: FileAccess) -> Inputs:
     """What the caller gave as `sources`, in one shape; `InputError` names what cannot be read."""
-    if isinstance(sources, Ready):
-        return Inputs(ready=sources.inputs)
+    if isinstance(sources, Inputs):
+        return sources
     if isinstance(sources, Mapping):
         typed = [
             TypedSource(table_key=type_named(str(name), catalog).table_key, source=source)
@@ -236,7 +198,7 @@ def declared(sources: Any) -> Any:
     return type(sources).__name__  # nothing that could be loaded: `resolve` says so
 
 
-def type_named(name: str, catalog: Catalog) -> NodeType | EdgeType:
+def type_named(name: str, catalog: Catalog) -> Entity:
     """The type of a name or table key; node types first, edge names in any letter case."""
     kind, separator, rest = name.partition(":")
     if separator and kind in ("node", "edge"):
@@ -308,13 +270,13 @@ def _codec(name: str) -> str:
         ) from cause
 
 
-def _paths(given: Address | Sequence[Address]) -> tuple[str, ...]:
+def _paths(given: Paths) -> tuple[str, ...]:
     if isinstance(given, str | os.PathLike):
         return (os.fspath(given),)
     return tuple(os.fspath(one) for one in given)
 
 
-def _mapped(columns: Mapping[str, str] | None, casts: Mapping[str, str] | None) -> Mapped:
+def _mapped(columns: Names, casts: Names) -> Mapped:
     return Mapped(columns=dict(columns or {}), casts=dict(casts or {}))
 
 
@@ -340,7 +302,7 @@ class ColumnPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_columns(
-    entity: NodeType | EdgeType, available: Sequence[str], mapped: Mapped, *, place: str
+    entity: Entity, available: Sequence[str], mapped: Mapped, *, place: str
 ) -> ColumnPlan:
     """The plan for a source with these columns, or `InputError` that names what does not fit.
 
@@ -384,16 +346,22 @@ def plan_columns(
     return ColumnPlan(takes=takes, casts=_casts(entity, mapped.casts, homes, place=place))
 
 
-def homes_of(entity: NodeType | EdgeType) -> dict[str, str]:
+def homes_of(entity: Entity) -> dict[str, str]:
     """Every word that may name a column of the type, and the column that it names."""
-    homes = {prop.name: prop.name for prop in entity.properties}
-    homes.setdefault("id", "id")
     if isinstance(entity, EdgeType):
-        for word, column in (("from", "src"), ("to", "dst"), ("src", "src"), ("dst", "dst")):
-            homes.setdefault(word, column)
+        words = {"from": "src", "to": "dst", "src": "src", "dst": "dst"}
     else:
-        homes.setdefault("key", entity.key[0] if len(entity.key) == 1 else "id")
-    return homes
+        words = {"key": entity.key[0] if len(entity.key) == 1 else "id"}
+    return {"id": "id", **words, **{prop.name: prop.name for prop in entity.properties}}
+
+
+def require_distinct(
+    names: Sequence[str], place: str, *, hint: str | None = None, **facts: str
+) -> None:
+    """Refuse a source with two columns of one name."""
+    twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
+    if twice is not None:
+        raise InputError(f"{place}: two columns are named '{twice}'", hint=hint, **facts)
 
 
 def _oriented(
@@ -409,7 +377,7 @@ def _oriented(
 
 
 def _require_needed(
-    entity: NodeType | EdgeType, takes: Mapping[str, str], mapped: Mapped, *, place: str
+    entity: Entity, takes: Mapping[str, str], mapped: Mapped, *, place: str
 ) -> None:
     ends = ("src", "dst") if isinstance(entity, EdgeType) else ()
     required = [
@@ -420,7 +388,7 @@ def _require_needed(
     ]
     for column in (*ends, *required):
         if column not in takes:
-            word = {"src": "from", "dst": "to"}.get(column, column) if ends else column
+            word = {"src": "from", "dst": "to"}.get(column, column)
             raise InputError(
                 f"{place}: no column for required '{word}' of {entity.name}",
                 hint=f'map it with columns={{"{word}": "<column>"}}',
@@ -428,7 +396,7 @@ def _require_needed(
 
 
 def _casts(
-    entity: NodeType | EdgeType,
+    entity: Entity,
     casts: Mapping[str, str],
     homes: Mapping[str, str],
     *,

@@ -7,6 +7,7 @@ they are one split each.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -26,10 +27,6 @@ class Split(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     start: int
     end: int | None
-
-    @property
-    def packing(self) -> str | None:
-        return packing_of(self.address)
 
 
 class LineChunk(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,9 +63,10 @@ def plan_splits(files: Sequence[InputFile], *, split_bytes: int = SPLIT_BYTES) -
 
 def read_chunks(split: Split, access: FileAccess) -> Iterator[LineChunk]:
     """The lines that start in the split, in chunks of bounded size."""
-    packing = split.packing
+    packing = packing_of(split.address)
     with access.unpacked(split.address) as file:
-        blocks = _range_blocks(file, split) if packing is None else _stream_blocks(file)
+        whole = iter(partial(file.read, SPLIT_CHUNK_BYTES), b"")
+        blocks = _range_blocks(file, split) if packing is None else whole
         if split.start == 0:
             blocks = _narrow(blocks, split.address)
         lines = 0
@@ -108,8 +106,9 @@ def line_chunks(blocks: Iterator[bytes]) -> Iterator[LineChunk]:
 def _range_blocks(file: Any, split: Split) -> Iterator[bytes]:
     assert split.end is not None, "only compressed files have open ends"
     position = split.start
-    if position > 0:
-        position = _next_line(file, position - 1)
+    if position > 0:  # the line that starts before us is not ours
+        position -= 1
+        position += sum(map(len, _rest_of_line(file, position)))
     while position < split.end:
         file.seek(position)
         block = file.read(min(SPLIT_CHUNK_BYTES, split.end - position))
@@ -124,32 +123,11 @@ def _range_blocks(file: Any, split: Split) -> Iterator[bytes]:
 
 def _rest_of_line(file: Any, position: int) -> Iterator[bytes]:
     file.seek(position)
-    while True:
-        block = file.read(_SEEK_BYTES)
-        if not block:
-            return
+    while block := file.read(_SEEK_BYTES):
         cut = block.find(b"\n")
         if cut >= 0:
             yield block[: cut + 1]
             return
-        yield block
-
-
-def _next_line(file: Any, position: int) -> int:
-    """Where the first line after the position starts."""
-    file.seek(position)
-    while True:
-        block: bytes = file.read(_SEEK_BYTES)
-        if not block:
-            return position
-        cut = block.find(b"\n")
-        if cut >= 0:
-            return position + cut + 1
-        position += len(block)
-
-
-def _stream_blocks(file: Any) -> Iterator[bytes]:
-    while block := file.read(SPLIT_CHUNK_BYTES):
         yield block
 
 

@@ -1,38 +1,75 @@
-"""Pieces of Parquet, ORC, CSV and JSON files to shaped rows of one type."""
+"""Files of Parquet, ORC, CSV and JSON, and Arrow tables: cut into pieces, and read as rows of one
+type. A reader gives columns and the number of every row; all that follows is the same for all."""
 
 from __future__ import annotations
 
+import csv as textcsv
+import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any, ClassVar, Final, Literal
 
 import msgspec
 import numpy as np
 import orjson
 import pyarrow as pa
-from pyarrow import orc, parquet
+from pyarrow import csv, orc, parquet
 
-from omnigraph.engine.arrow import Column, Ints, nulls, pc
-from omnigraph.engine.check.findings import PlaceWord, Violation
+from omnigraph.engine.arrow import Column, Ints, Mask, flat, pc
+from omnigraph.engine.check.findings import PlaceWord
 from omnigraph.engine.check.rules import Entity
-from omnigraph.engine.check.values import misfit, missing
-from omnigraph.engine.load.inputs.csvrows import CsvRows, csv_rows
-from omnigraph.engine.load.inputs.sources import ColumnPlan, Mapped, Source, homes_of, plan_columns
+from omnigraph.engine.load.inputs.sources import (
+    HEADER_SEPARATOR,
+    Mapped,
+    Source,
+    homes_of,
+    plan_columns,
+    require_distinct,
+)
 from omnigraph.engine.load.inputs.splits import BrokenInputError, Split, plan_splits, read_chunks
-from omnigraph.engine.load.inputs.tabular import as_texts, fitted_column, identity_column
-from omnigraph.engine.load.reading import Input, Problem, Problems, Reading, ShapedRows
-from omnigraph.engine.load.shape import RawRows, place_of, shape
-from omnigraph.engine.rows.columns import CellProblem, batch_schema, column
+from omnigraph.engine.load.inputs.tabular import SourceColumns, as_texts, raw_rows
+from omnigraph.engine.load.reading import Input, Problem, Reading, ShapedRows
+from omnigraph.engine.load.shape import TextOf, shape
 from omnigraph.errors import InputError
 from omnigraph.model.limits import PIECE_ROWS
-from omnigraph.model.schema import PropertyType, Scalar
 from omnigraph.storage.objects.files import FileAccess, InputFile, Partitions
 
-Fitted = tuple[Column, list[CellProblem]]  # a column of the type, null where a cell does not fit
+_JSON_ROWS: Final = 16_384
+_BATCH_ROWS: Final = 65_536
+_BLOCK_BYTES = 8 << 20
+_MARKS: Final[Sequence[tuple[bytes, str]]] = (
+    (b"\xff\xfe\0\0", "utf-32"),
+    (b"\0\0\xfe\xff", "utf-32"),
+    (b"\xff\xfe", "utf-16"),
+    (b"\xfe\xff", "utf-16"),
+)
+_ENCODING_HINT: Final = 'say how it is encoded: Source.csv(path, encoding="latin-1")'
 
-_IDENTITY = ("id", "src", "dst")
-_JSON_ROWS = 16_384
-_BATCH_ROWS = 65_536
-_TEXT = PropertyType(scalar=Scalar.STRING, nullable=True)
+
+class SourceRows(msgspec.Struct, frozen=True, kw_only=True):
+    """Some rows of a source: their columns, their numbers in it, and the text of any of them."""
+
+    columns: SourceColumns
+    numbers: Ints
+    text: TextOf
+
+    @classmethod
+    def of(cls, table: pa.Table, numbers: Ints, *, place: str) -> SourceRows:
+        require_distinct(table.column_names, place)
+        columns = dict(zip(table.column_names, table.columns, strict=True))
+        return cls(columns=columns, numbers=numbers, text=partial(_row_text, table, numbers))
+
+
+def _row_text(table: pa.Table, numbers: Ints, number: int) -> str:
+    """A row as JSON. Days and times that Python does not have are texts."""
+    row = table.slice(int(np.searchsorted(numbers, number)), 1)
+    cells = {}
+    for name in row.column_names:
+        try:
+            cells[name] = row[name][0].as_py()
+        except (OverflowError, ValueError):
+            cells[name] = as_texts(row[name])[0].as_py()
+    return orjson.dumps(cells, default=str).decode()
 
 
 class TablePiece(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,15 +93,8 @@ class TablePiece(msgspec.Struct, frozen=True, kw_only=True):
     def shaped(self, reading: Reading) -> Iterator[tuple[str, ShapedRows]]:
         """The good rows of the piece, batch after batch."""
         try:
-            if self.split is not None:
-                yield from _shaped_json(self, self.split, reading)
-                return
-            for read in _read(self, reading):
-                reading.problems.add(read.problems)
-                table = _with_folder_columns(read.table, self)
-                yield from _shaped_table(
-                    self, table, reading, numbers=read.numbers, place=self.address
-                )
+            for rows in _READERS[self.format](self, reading):
+                yield from _shaped(self, rows, reading, place=self.address)
         except (pa.ArrowInvalid, BrokenInputError, OSError, UnicodeError) as cause:
             text = f"cannot read on: {str(cause).splitlines()[0]}"
             problem = Problem(number=reading.records, kind="file", text=text)
@@ -83,13 +113,13 @@ class TableBatches(msgspec.Struct, frozen=True, kw_only=True):
     word: ClassVar[PlaceWord] = "row"
 
     def shaped(self, reading: Reading) -> Iterator[tuple[str, ShapedRows]]:
-        for table in _gathered(iter(self.batches)):
-            numbers = np.arange(reading.records, reading.records + table.num_rows, dtype=np.int64)
-            reading.records += table.num_rows
-            yield from _shaped_table(self, table, reading, numbers=numbers, place=self.table_key)
+        for table in _gathered(self.batches):
+            numbers = _next_numbers(table, reading)
+            rows = SourceRows.of(table, numbers, place=self.table_key)
+            yield from _shaped(self, rows, reading, place=self.table_key)
 
 
-def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Small batches put together, because every step of shaping costs something."""
     waiting: list[pa.RecordBatch] = []
     count = 0
@@ -104,46 +134,49 @@ def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(waiting)
 
 
-def _shaped_table(
-    source: TablePiece | TableBatches,
-    table: pa.Table,
-    reading: Reading,
-    *,
-    numbers: Ints,
-    place: str,
+def _next_numbers(table: pa.Table, reading: Reading) -> Ints:
+    """The numbers of rows that follow all those read so far."""
+    first = reading.records
+    reading.records += table.num_rows
+    return np.arange(first, reading.records, dtype=np.int64)
+
+
+def _shaped(
+    source: TablePiece | TableBatches, rows: SourceRows, reading: Reading, *, place: str
 ) -> Iterator[tuple[str, ShapedRows]]:
     entity = reading.catalog.type_of(source.table_key)
-    raw = raw_rows(entity, table, source.mapped, numbers=numbers, place=place)
-    shaped = shape(raw, reading, RowTexts(table, numbers))
+    raw = raw_rows(entity, rows.columns, source.mapped, numbers=rows.numbers, place=place)
+    shaped = shape(raw, reading, rows.text)
     if shaped.rows.num_rows or shaped.lost:
         yield source.table_key, shaped
+
+
+# --- pieces -----------------------------------------------------------------------------------
 
 
 def plan_pieces(entity: Entity, source: Source, files: FileAccess) -> Sequence[Input]:
     """The pieces of a source, in order; reads no more than the files' own footers."""
     if source.format == "arrow":
         return list(_slices(entity, source))
-    found = [file for path in source.paths for file in files.found(path)]
     pieces: list[TablePiece] = []
-    for file in found:
-        common: dict[str, Any] = {
-            "table_key": entity.table_key,
-            "format": source.format,
-            "address": file.address,
-            "mapped": source.mapped,
-            "options": source.options,
-            "partitions": file.partitions,
-            "above": _named_above(entity, source.mapped, file),
-        }
+    for file in (file for path in source.paths for file in files.found(path)):
+        piece = partial(
+            TablePiece,
+            table_key=entity.table_key,
+            format=source.format,
+            address=file.address,
+            mapped=source.mapped,
+            options=source.options,
+            partitions=file.partitions,
+            above=_named_above(entity, source.mapped, file),
+        )
         if source.format == "json":
-            pieces += [TablePiece(split=split, **common) for split in plan_splits([file])]
+            pieces += [piece(split=split) for split in plan_splits([file])]
         elif source.format in ("parquet", "orc"):
-            pieces += [
-                TablePiece(groups=groups, first=first, **common)
-                for groups, first in _groups(file, source.format, files)
-            ]
+            found = _groups(file, source.format, files)
+            pieces += [piece(groups=groups, first=first) for groups, first in found]
         elif file.size:
-            pieces.append(TablePiece(**common))
+            pieces.append(piece())
     return pieces
 
 
@@ -170,27 +203,25 @@ def _named_above(entity: Entity, mapped: Mapped, file: InputFile) -> Partitions:
 
 
 def _groups(file: InputFile, kind: str, files: FileAccess) -> Iterator[tuple[tuple[int, ...], int]]:
-    """Row groups or stripes, gathered until a piece has enough rows."""
+    """Row groups or stripes, gathered until a piece has enough rows, and the number of its first
+    row."""
     with files.open(file.address) as opened:
         try:
-            if kind == "parquet":
-                meta = parquet.read_metadata(opened)
-                sizes = [meta.row_group(i).num_rows for i in range(meta.num_row_groups)]
-            else:
-                stripes = orc.ORCFile(opened)
-                rows, count = stripes.nrows, stripes.nstripes
+            if kind == "orc":
                 # ORC's reader does not tell the length of a stripe: one piece for the whole file.
-                yield (tuple(range(count)), 0) if rows else ((), 0)
+                stripes = orc.ORCFile(opened)
+                yield tuple(range(stripes.nstripes)) if stripes.nrows else (), 0
                 return
+            meta = parquet.read_metadata(opened)
         except (pa.ArrowInvalid, OSError) as cause:
             raise InputError(
                 f"{file.address}: not a readable {kind} file: {cause}", uri=file.address
             ) from cause
     taken: list[int] = []
     first = seen = 0
-    for number, size in enumerate(sizes):
+    for number in range(meta.num_row_groups):
         taken.append(number)
-        seen += size
+        seen += meta.row_group(number).num_rows
         if seen - first >= PIECE_ROWS:
             yield tuple(taken), first
             taken, first = [], seen
@@ -198,37 +229,9 @@ def _groups(file: InputFile, kind: str, files: FileAccess) -> Iterator[tuple[tup
         yield tuple(taken), first
 
 
-def _read(piece: TablePiece, reading: Reading) -> Iterator[CsvRows]:
-    """The rows of the piece with their numbers, and what is wrong with those that are missing."""
-    if piece.format == "csv":
-        for rows in csv_rows(piece.address, piece.options, reading.files):
-            reading.records += rows.records
-            yield rows
-        return
-    for table in _tables(piece, reading.files):
-        numbers = np.arange(reading.records, reading.records + table.num_rows, dtype=np.int64)
-        reading.records += table.num_rows
-        yield CsvRows(table=table, numbers=numbers, problems=(), records=table.num_rows)
-
-
-def _tables(piece: TablePiece, files: FileAccess) -> Iterator[pa.Table]:
-    with files.open(piece.address) as opened:
-        match piece.format:
-            case "parquet":
-                reader = parquet.ParquetFile(opened)
-                for batch in reader.iter_batches(PIECE_ROWS // 4, row_groups=list(piece.groups)):
-                    yield pa.Table.from_batches([batch])
-            case "orc":
-                stripes = orc.ORCFile(opened)
-                for number in piece.groups:
-                    yield pa.Table.from_batches([stripes.read_stripe(number)])
-            case other:
-                raise AssertionError(f"no reader for {other}")
-
-
-def _folder_columns(piece: TablePiece, columns: Sequence[str]) -> dict[str, str | None]:
+def _folder_columns(piece: TablePiece, columns: Sequence[str], rows: int) -> dict[str, Column]:
     """The columns that the folders add to these of the file, by name."""
-    added: dict[str, str | None] = {n: value for n, value in piece.above if n not in columns}
+    added = {name: value for name, value in piece.above if name not in columns}
     for name, value in piece.partitions:
         if name in columns or name in added:
             raise InputError(
@@ -237,218 +240,202 @@ def _folder_columns(piece: TablePiece, columns: Sequence[str]) -> dict[str, str 
                 uri=piece.address,
             )
         added[name] = value
-    return added
+    return {name: pa.repeat(pa.scalar(text, pa.string()), rows) for name, text in added.items()}
 
 
-def _with_folder_columns(table: pa.Table, piece: TablePiece) -> pa.Table:
-    for name, value in _folder_columns(piece, table.column_names).items():
-        table = table.append_column(name, _repeated(value, table.num_rows))
-    return table
+# --- readers ----------------------------------------------------------------------------------
 
 
-def _repeated(value: str | None, rows: int) -> Column:
-    return pa.repeat(pa.scalar(value, pa.string()), rows)
+def _table_rows(piece: TablePiece, table: pa.Table, numbers: Ints) -> SourceRows:
+    for name, column in _folder_columns(piece, table.column_names, table.num_rows).items():
+        table = table.append_column(name, column)
+    return SourceRows.of(table, numbers, place=piece.address)
 
 
-def _plain(cell: Any) -> Any:
-    """The one value of a column. Days and times that Python does not have are texts."""
-    try:
-        return cell[0].as_py()
-    except (OverflowError, ValueError):
-        return as_texts(cell)[0].as_py()
+def _parquet_rows(piece: TablePiece, reading: Reading) -> Iterator[SourceRows]:
+    with reading.files.open(piece.address) as opened:
+        reader = parquet.ParquetFile(opened)
+        for batch in reader.iter_batches(PIECE_ROWS // 4, row_groups=list(piece.groups)):
+            table = pa.Table.from_batches([batch])
+            yield _table_rows(piece, table, _next_numbers(table, reading))
 
 
-class RowTexts(Mapping[int, str]):
-    """The rows of a table as JSON text, made only when it is asked for."""
-
-    def __init__(self, table: pa.Table, numbers: Ints) -> None:
-        self._table, self._numbers = table, numbers
-
-    def __getitem__(self, number: int) -> str:
-        at = int(np.searchsorted(self._numbers, number))
-        if at >= len(self._numbers) or self._numbers[at] != number:
-            raise KeyError(number)
-        row = self._table.slice(at, 1)
-        cells = {name: _plain(row[name]) for name in row.column_names}
-        return orjson.dumps(cells, default=str).decode()
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._numbers.tolist())
-
-    def __len__(self) -> int:
-        return self._table.num_rows
+def _orc_rows(piece: TablePiece, reading: Reading) -> Iterator[SourceRows]:
+    with reading.files.open(piece.address) as opened:
+        stripes = orc.ORCFile(opened)
+        for number in piece.groups:
+            table = pa.Table.from_batches([stripes.read_stripe(number)])
+            yield _table_rows(piece, table, _next_numbers(table, reading))
 
 
-def raw_rows(
-    entity: Entity, table: pa.Table, mapped: Mapped, *, numbers: Ints, place: str
-) -> RawRows:
-    """The source's columns as the type's columns, with what does not fit."""
-    plan = plan_columns(entity, table.column_names, mapped, place=place)
+def _json_rows(piece: TablePiece, reading: Reading) -> Iterator[SourceRows]:
+    """One flat object a line."""
+    assert piece.split is not None, "files of lines are cut into splits"
+    for chunk in read_chunks(piece.split, reading.files):
+        found: list[tuple[int, dict[str, Any]]] = []
+        for number, line in enumerate(chunk.lines, chunk.first):
+            if not line.strip(b" \t\r"):
+                continue
+            reading.records += 1
+            try:
+                value, text = orjson.loads(line), "expected a JSON object"
+            except orjson.JSONDecodeError as cause:
+                value, text = None, f"invalid strict JSON: {cause}"
+            if isinstance(value, dict):
+                found.append((number, value))
+            else:
+                raw = line.decode(errors="replace")
+                problem = Problem(number=number, kind="record", text=text, raw=raw)
+                reading.problems.add([problem])
+        reading.lines = chunk.first + len(chunk.lines)
+        for start in range(0, len(found), _JSON_ROWS):
+            yield _object_rows(piece, dict(found[start : start + _JSON_ROWS]))
 
-    def fit(target: str, name: str, cast: PropertyType | None) -> Fitted:
-        return _fitted(entity, target, table.column(name), cast)
 
-    return _raw_rows(entity, plan, fit, rows=table.num_rows, numbers=numbers)
-
-
-def _raw_rows(
-    entity: Entity,
-    plan: ColumnPlan,
-    fit: Callable[[str, str, PropertyType | None], Fitted],
-    *,
-    rows: int,
-    numbers: Ints,
-) -> RawRows:
-    """The type's columns, each by `fit` from its name, the source's name for it and its cast."""
-    columns: dict[str, Column] = {}
-    violations: list[Violation] = []
-    misfits: set[tuple[int, str]] = set()
-    for target, name in plan.takes.items():
-        cast = plan.casts.get(target)
-        columns[target], problems = fit(target, name, cast)
-        misfits |= {(problem.row, target) for problem in problems}
-        violations += [
-            misfit(entity, target, problem, place_of(int(numbers[problem.row])))
-            for problem in problems
-        ]
-    violations += _open_ends(entity, columns, misfits, numbers)
-    return RawRows(
-        entity=entity,
-        rows=completed(entity, columns, rows),
-        numbers=numbers,
-        misfits=frozenset(misfits),
-        violations=tuple(violations),
+def _object_rows(piece: TablePiece, objects: Mapping[int, dict[str, Any]]) -> SourceRows:
+    names: dict[str, None] = {}
+    for one in objects.values():
+        names.update(dict.fromkeys(one))
+    columns = {name: [one.get(name) for one in objects.values()] for name in names}
+    return SourceRows(
+        columns=columns | _folder_columns(piece, list(names), len(objects)),
+        numbers=np.fromiter(objects, dtype=np.int64, count=len(objects)),
+        text=lambda number: orjson.dumps(objects[number]).decode(),
     )
 
 
-def _fitted(entity: Entity, target: str, values: Column, cast: PropertyType | None) -> Fitted:
-    if target in _IDENTITY:
-        return identity_column(values, cast)
-    return fitted_column(values, entity.by_name[target].type, cast)
+def _csv_rows(piece: TablePiece, reading: Reading) -> Iterator[SourceRows]:
+    """The rows as text. What Arrow cannot split, and cells that are not text, are problems of
+    their rows, so that the rest of the file can still be read."""
+    with reading.files.unpacked(piece.address) as content:
+        head = content.read(_BLOCK_BYTES)
+    if not head:
+        return
+    marked = (encoding for mark, encoding in _MARKS if head.startswith(mark))
+    encoding = next(marked, piece.options.get("encoding", "utf8"))
+    names = _names(piece.address, head, encoding, piece.options)
+    first = 1 if "header" in piece.options else 2  # what Arrow calls the first row with data
+    skipped: list[Problem] = []
+
+    def skip(row: csv.InvalidRow) -> Literal["skip", "error"]:
+        assert row.number is not None, "Arrow numbers rows when it uses one thread"
+        text = f"expected {row.expected_columns} columns, got {row.actual_columns}"
+        number = row.number - first
+        skipped.append(Problem(number=number, kind="record", text=text, raw=row.text))
+        return "skip"
+
+    with reading.files.unpacked(piece.address) as content:
+        position, holes = 0, list[int]()
+        for batch in _csv_batches(content, names, encoding, piece.options, skip):
+            problems = [*skipped]
+            skipped.clear()
+            reading.records += batch.num_rows + len(problems)
+            # Rows that were skipped leave holes, which may lie ahead of what has been read.
+            holes = [hole for hole in holes if hole >= position] + [one.number for one in problems]
+            every = np.arange(position, position + batch.num_rows + len(holes), dtype=np.int64)
+            numbers = np.setdiff1d(every, np.array(holes, dtype=np.int64))[: batch.num_rows]
+            position = int(numbers[-1]) + 1 if len(numbers) else position
+            table, numbers = _as_text(batch, numbers, problems)
+            reading.problems.add(problems)
+            yield _table_rows(piece, table, numbers)
 
 
-def _open_ends(
-    entity: Entity,
-    columns: Mapping[str, Column],
-    misfits: set[tuple[int, str]],
-    numbers: Ints,
-) -> list[Violation]:
-    """Edges that do not say where they start or end."""
-    return [
-        missing(entity, word, place_of(int(numbers[row])), absent=False)
-        for target, word in (("src", "from"), ("dst", "to"))
-        if target in columns and columns[target].null_count
-        for row in np.flatnonzero(np.asarray(pc.is_null(columns[target])))
-        if (int(row), target) not in misfits
-    ]
+def _csv_batches(
+    content: Any,
+    names: list[str],
+    encoding: str,
+    options: Mapping[str, str],
+    skip: Callable[[csv.InvalidRow], Literal["skip", "error"]],
+) -> Iterable[pa.RecordBatch]:
+    return csv.open_csv(
+        content,
+        read_options=csv.ReadOptions(
+            column_names=names if "header" in options else None,
+            use_threads=False,
+            block_size=_BLOCK_BYTES,
+            encoding=encoding,
+        ),
+        parse_options=csv.ParseOptions(
+            delimiter=options.get("delimiter", ","),
+            newlines_in_values=True,
+            invalid_row_handler=skip,
+        ),
+        convert_options=csv.ConvertOptions(
+            null_values=[options.get("null", "")],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+            # Everything is text until the schema says what it is, and bytes until we know which
+            # cells are not even text.
+            column_types=dict.fromkeys(names, pa.binary()),
+        ),
+    )
 
 
-def completed(entity: Entity, columns: Mapping[str, Column], rows: int) -> pa.Table:
-    """All columns of the type: missing ones are null or the default, and so are null cells of a
-    property that has a default and may not be null."""
-    filled: list[Column] = []
-    for field_ in batch_schema(entity):
-        prop = entity.by_name.get(field_.name)
-        values = columns.get(field_.name)
-        given = values is not None
-        if values is None:
-            values = nulls(rows, field_.type)
-        if prop is None or prop.default is None or not values.null_count:
-            filled.append(values)
-            continue
-        if not given or not prop.type.nullable:
-            values = pc.fill_null(values, column([prop.default], prop.type, strict=True)[0][0])
-        filled.append(values)
-    return pa.Table.from_arrays(filled, schema=batch_schema(entity))
+def _as_text(
+    batch: pa.RecordBatch, numbers: Ints, problems: list[Problem]
+) -> tuple[pa.Table, Ints]:
+    """The rows whose cells are all text; the others become problems."""
+    columns: list[Column] = []
+    bad = np.zeros(batch.num_rows, dtype=bool)
+    for name, values in zip(batch.schema.names, batch.columns, strict=True):
+        column, wrong = _text(values)
+        columns.append(column)
+        for row in np.flatnonzero(wrong & ~bad):
+            text, number = f"column '{name}' is not UTF-8 text", int(numbers[row])
+            problems.append(Problem(number=number, kind="record", text=text, hint=_ENCODING_HINT))
+        bad |= wrong
+    table = pa.Table.from_arrays(columns, names=batch.schema.names)
+    return (table.filter(pa.array(~bad)), numbers[~bad]) if bad.any() else (table, numbers)
 
 
-# --- JSON: one flat object a line -------------------------------------------------------------
-
-
-def _shaped_json(
-    piece: TablePiece, split: Split, reading: Reading
-) -> Iterator[tuple[str, ShapedRows]]:
-    entity = reading.catalog.type_of(piece.table_key)
-    for chunk in read_chunks(split, reading.files):
-        objects: list[dict[str, Any]] = []
-        numbers: list[int] = []
-        for number, line in enumerate(chunk.lines, chunk.first):
-            if line.strip(b" \t\r"):
-                found = _json_object(number, line, reading.problems)
-                if found is not None:
-                    objects.append(found)
-                    numbers.append(number)
-                reading.records += 1
-        reading.lines = chunk.first + len(chunk.lines)
-        for start in range(0, len(objects), _JSON_ROWS):
-            some = objects[start : start + _JSON_ROWS]
-            at = np.array(numbers[start : start + _JSON_ROWS], dtype=np.int64)
-            raw = _json_rows(entity, some, piece, numbers=at)
-            shaped = shape(raw, reading, _ObjectTexts(at, some))
-            if shaped.rows.num_rows or shaped.lost:
-                yield piece.table_key, shaped
-
-
-class _ObjectTexts(Mapping[int, str]):
-    """JSON objects as text by their line numbers."""
-
-    def __init__(self, numbers: Ints, objects: Sequence[dict[str, Any]]) -> None:
-        self._objects = dict(zip(numbers.tolist(), objects, strict=True))
-
-    def __getitem__(self, number: int) -> str:
-        return orjson.dumps(self._objects[number]).decode()
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._objects)
-
-    def __len__(self) -> int:
-        return len(self._objects)
-
-
-def _json_object(number: int, line: bytes, problems: Problems) -> dict[str, Any] | None:
+def _text(values: Any) -> tuple[Column, Mask]:
+    """The column as text, null where it is none, and which cells those are."""
+    wrong = np.zeros(len(values), dtype=bool)
     try:
-        value = orjson.loads(line)
-        text = None if isinstance(value, dict) else "expected a JSON object"
-    except orjson.JSONDecodeError as cause:
-        value, text = None, f"invalid strict JSON: {cause}"
-    if text is None:
-        return dict(value)
-    raw = line.decode(errors="replace")
-    problems.add([Problem(number=number, kind="record", text=text, raw=raw)])
-    return None
+        return values.cast(pa.string()), wrong
+    except pa.ArrowInvalid:
+        for row, cell in enumerate(values.to_pylist()):
+            try:
+                str(cell or b"", "utf-8")
+            except UnicodeDecodeError:
+                wrong[row] = True
+    fit: Any = pc.if_else(pa.array(wrong), pa.scalar(None, pa.binary()), values)
+    return flat(fit).cast(pa.string()), wrong
 
 
-def _json_rows(
-    entity: Entity, objects: Sequence[dict[str, Any]], piece: TablePiece, *, numbers: Ints
-) -> RawRows:
-    names: dict[str, None] = {}
-    for one in objects:
-        names.update(dict.fromkeys(one))
-    folders = _folder_columns(piece, list(names))
-    plan = plan_columns(entity, [*names, *folders], piece.mapped, place=piece.address)
+def _names(address: str, head: bytes, encoding: str, options: Mapping[str, str]) -> list[str]:
+    """The names of the columns: those that the user gave, or those of the first line."""
+    if "header" in options:
+        names = options["header"].split(HEADER_SEPARATOR)
+    else:
+        text = head.decode(encoding, errors="replace").removeprefix("\ufeff")
+        delimiter = options.get("delimiter", ",")
+        try:
+            # With newline="" a carriage return alone ends a line too, as it does for Arrow.
+            lines = textcsv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+            names = next((line for line in lines if line), [])
+        except textcsv.Error as cause:
+            raise InputError(
+                f"{address} row 1: cannot read the names of the columns: {cause}", uri=address
+            ) from cause
+    if any("\0" in name for name in names):
+        raise InputError(
+            f"{address} row 1: the names of the columns are not text",
+            hint='if it is UTF-16: Source.csv(path, encoding="utf-16")',
+            uri=address,
+        )
+    require_distinct(
+        names,
+        f"{address} row 1",
+        hint="give every column a name of its own with header=[…], after taking the line out",
+        uri=address,
+    )
+    return names
 
-    def fit(target: str, name: str, cast: PropertyType | None) -> Fitted:
-        if name in folders:
-            return _fitted(entity, target, _repeated(folders[name], len(objects)), cast)
-        return _json_cells(entity, target, [one.get(name) for one in objects], cast)
 
-    return _raw_rows(entity, plan, fit, rows=len(objects), numbers=numbers)
-
-
-def _json_cells(
-    entity: Entity, target: str, values: list[Any], cast: PropertyType | None
-) -> Fitted:
-    kind = _TEXT if target in _IDENTITY else entity.by_name[target].type
-    if target in _IDENTITY:
-        values = [str(v) if isinstance(v, int) and not isinstance(v, bool) else v for v in values]
-    if cast is not None:
-        values = [_cast_cell(value, cast) for value in values]
-    return column(values, kind, strict=True)
-
-
-def _cast_cell(value: Any, cast: PropertyType) -> Any:
-    if value is None:
-        return None
-    text = value if isinstance(value, str) else orjson.dumps(value).decode()
-    fitted, problems = fitted_column(pa.array([text]), cast)
-    return value if problems else fitted[0].as_py()
+_READERS: Final[Mapping[str, Callable[[TablePiece, Reading], Iterator[SourceRows]]]] = {
+    "parquet": _parquet_rows,
+    "orc": _orc_rows,
+    "json": _json_rows,
+    "csv": _csv_rows,
+}

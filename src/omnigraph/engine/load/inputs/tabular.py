@@ -1,4 +1,4 @@
-"""Columns of files and DataFrames to columns of a table: whole columns if that is exact, cells if
+"""Columns of files and DataFrames to columns of a type: whole columns if that is exact, cells if
 it is not. Text is read as the schema's type, because CSV knows nothing else."""
 
 from __future__ import annotations
@@ -6,17 +6,37 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
+import numpy as np
 import orjson
 import pyarrow as pa
 
-from omnigraph.engine.arrow import Column, counted, flat, nulls, pc
-from omnigraph.engine.rows.columns import CellProblem, column, column_type, judged
+from omnigraph.engine.arrow import Column, Ints, counted, flat, nulls, pc
+from omnigraph.engine.check.findings import Violation
+from omnigraph.engine.check.rules import Entity
+from omnigraph.engine.check.values import misfit, missing
+from omnigraph.engine.load.inputs.sources import Mapped, plan_columns
+from omnigraph.engine.load.shape import RawRows, place_of
+from omnigraph.engine.rows.columns import (
+    BLOB_CELL,
+    CellProblem,
+    batch_schema,
+    column,
+    column_type,
+    default_cell,
+    judged,
+    with_items,
+)
 from omnigraph.model.schema import CALENDAR, FLOATS, INTEGERS, NUMBERS, PropertyType, Scalar
 from omnigraph.model.values import INTEGER_BOUNDS
 
-_IDENTITY: Final = PropertyType(scalar=Scalar.STRING, nullable=True)
+Fitted = tuple[Column, list[CellProblem]]  # a column of the type, null where a cell does not fit
+# The columns of a source by name: Arrow arrays, or lists of JSON values of any kind.
+SourceColumns = Mapping[str, Column | list[Any]]
+
+_IDENTITY: Final = PropertyType(scalar=Scalar.STRING, nullable=True)  # of `id`, `src` and `dst`
 _INTEGER_TEXT: Final = r"^[+-]?[0-9]+$"
 _TRUTH: Final[Mapping[str, bool]] = {
     "true": True, "t": True, "yes": True, "y": True, "1": True,
@@ -24,14 +44,82 @@ _TRUTH: Final[Mapping[str, bool]] = {
 }  # fmt: skip
 
 
-def fitted_column(
-    values: Column, kind: PropertyType, cast: PropertyType | None = None
-) -> tuple[Column, list[CellProblem]]:
-    """The column in the type's Arrow form, null where a cell does not fit, and those cells."""
+def raw_rows(
+    entity: Entity, source: SourceColumns, mapped: Mapped, *, numbers: Ints, place: str
+) -> RawRows:
+    """The source's columns as the type's columns, with what does not fit."""
+    plan = plan_columns(entity, list(source), mapped, place=place)
+    columns: dict[str, Column] = {}
+    violations: list[Violation] = []
+    misfits: set[tuple[int, str]] = set()
+    for target, name in plan.takes.items():
+        prop, values, cast = entity.by_name.get(target), source[name], plan.casts.get(target)
+        kind = _IDENTITY if prop is None else prop.type
+        fit = _json_column if isinstance(values, list) else fitted_column
+        columns[target], problems = fit(values, kind, cast)
+        misfits |= {(problem.row, target) for problem in problems}
+        violations += [
+            misfit(entity, target, problem, place_of(int(numbers[problem.row])))
+            for problem in problems
+        ]
+    # Edges that do not say where they start or end.
+    violations += [
+        missing(entity, word, place_of(int(numbers[row])), absent=False)
+        for target, word in (("src", "from"), ("dst", "to"))
+        if target in columns and columns[target].null_count
+        for row in np.flatnonzero(np.asarray(pc.is_null(columns[target])))
+        if (int(row), target) not in misfits
+    ]
+    return RawRows(
+        entity=entity,
+        rows=_completed(entity, columns, len(numbers)),
+        numbers=numbers,
+        misfits=frozenset(misfits),
+        violations=tuple(violations),
+    )
+
+
+def _completed(entity: Entity, columns: Mapping[str, Column], rows: int) -> pa.Table:
+    """All columns of the type: missing ones are null or the default, and so are null cells of a
+    property that has a default and may not be null."""
+    schema = batch_schema(entity)
+    filled: list[Column] = []
+    for field in schema:
+        prop, given = entity.by_name.get(field.name), columns.get(field.name)
+        values = nulls(rows, field.type) if given is None else given
+        if prop and prop.default is not None and (given is None or not prop.type.nullable):
+            values = pc.fill_null(values, default_cell(prop)) if values.null_count else values
+        filled.append(values)
+    return pa.Table.from_arrays(filled, schema=schema)
+
+
+def _json_column(values: list[Any], kind: PropertyType, cast: PropertyType | None) -> Fitted:
+    if kind is _IDENTITY:
+        values = [str(v) if isinstance(v, int) and not isinstance(v, bool) else v for v in values]
+    if cast is not None:
+        texts = [v if v is None or isinstance(v, str) else orjson.dumps(v).decode() for v in values]
+        forced, problems = fitted_column(pa.array(texts, pa.string()), cast)
+        unforced = {problem.row for problem in problems}
+        values = [
+            old if row in unforced else new
+            for row, (old, new) in enumerate(zip(values, forced.to_pylist(), strict=True))
+        ]
+    return column(values, kind, strict=True)
+
+
+def fitted_column(values: Column, kind: PropertyType, cast: PropertyType | None = None) -> Fitted:
+    """The column in the type's Arrow form, null where a cell does not fit, and those cells.
+
+    An `id`, `from` or `to` is text as it is, and whole numbers and dates in their id form.
+    """
     plain = _plain(values)
     forced: list[CellProblem] = []
-    if cast is not None:
-        plain, forced = _forced(plain, cast)
+    if cast is not None and cast.scalar is Scalar.STRING and not pa.types.is_nested(plain.type):
+        plain = plain.cast(pa.string())
+    elif cast is not None:
+        plain, forced = fitted_column(plain, cast)
+    if kind is _IDENTITY:
+        plain = _in_id_form(plain)
     read = _reader(plain.type, kind)
     exact = _translated(plain, kind)
     if exact is not None:
@@ -41,10 +129,34 @@ def fitted_column(
     return array, forced + problems
 
 
+def _plain(values: Any) -> Column:
+    """One array of plain types: no dictionaries, no views, no large offsets, no chunks."""
+    array = flat(values)
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if pa.types.is_large_string(array.type) or pa.types.is_string_view(array.type):
+        return array.cast(pa.string())
+    if pa.types.is_large_list(array.type):
+        return array.cast(pa.list_(array.type.value_type))
+    return array
+
+
+def _in_id_form(values: Column) -> Column:
+    types, source = pa.types, values.type
+    if types.is_timestamp(source):
+        return counted(_moments(values)).cast(pa.string())
+    if types.is_integer(source) or types.is_boolean(source) or types.is_date32(source):
+        return counted(values).cast(pa.string())
+    return values
+
+
+# --- cells one by one -------------------------------------------------------------------------
+
+
 def _all_read(values: Column, read: Callable[[Any], Any]) -> list[Any]:
     if values.type == _without_nanoseconds(values.type):
         try:
-            return [read(cell) for cell in values.to_pylist()]
+            return [None if cell is None else read(cell) for cell in values.to_pylist()]
         except (OverflowError, ValueError):  # some moment is not one of Python's
             pass
     cells = _Cells(values, read, as_texts(values))
@@ -78,55 +190,68 @@ class _Cells:
     def __getitem__(self, row: int) -> Any:
         cell = self._values[row]
         try:
-            return self._read((cell if cell.type == self._kind else cell.cast(self._kind)).as_py())
+            value = (cell if cell.type == self._kind else cell.cast(self._kind)).as_py()
+            return None if value is None else self._read(value)
         except (OverflowError, ValueError):  # no moment of Python's calendar, or a digit too many
             return self._spelled[row].as_py()
 
 
-def identity_column(
-    values: Column, cast: PropertyType | None = None
-) -> tuple[Column, list[CellProblem]]:
-    """An `id`, `from` or `to` column: text as it is, whole numbers and dates in their id form."""
-    plain = _plain(values)
-    forced: list[CellProblem] = []
-    if cast is not None:
-        plain, forced = _forced(plain, cast)
-    if pa.types.is_timestamp(plain.type):
-        plain = _moments(plain)
-    if not pa.types.is_string(plain.type) and _has_id_form(plain.type):
-        return counted(plain).cast(pa.string()), forced
-    array, problems = fitted_column(plain, _IDENTITY)
-    return array, forced + problems
+def _reader(source: pa.DataType, kind: PropertyType) -> Callable[[Any], Any]:
+    """How one cell of the source becomes a value that the value rules can judge."""
+    if pa.types.is_string(source):
+        return _text_reader(kind)
+    if pa.types.is_decimal(source):
+        return _number
+    if kind.scalar is Scalar.DATE and pa.types.is_timestamp(source):
+        return _day
+    if kind.scalar is Scalar.DATE and pa.types.is_list(source):
+        return lambda cell: [_day(item) for item in cell]
+    return lambda cell: cell
 
 
-def _has_id_form(source: pa.DataType) -> bool:
-    types = pa.types
-    is_number = types.is_integer(source) or types.is_boolean(source)
-    return is_number or types.is_date32(source) or types.is_timestamp(source)
+def _text_reader(kind: PropertyType) -> Callable[[str], Any]:
+    if kind.is_list or kind.scalar is Scalar.VECTOR:
+        return partial(_parsed, orjson.loads)
+    if kind.scalar in INTEGERS:
+        return partial(_integer, INTEGER_BOUNDS[kind.scalar])
+    if kind.scalar in FLOATS:
+        return partial(_parsed, float)
+    if kind.scalar is Scalar.BOOL:
+        return lambda cell: _TRUTH.get(cell.strip().lower(), cell)
+    return str.strip if kind.scalar in CALENDAR else str
 
 
-def _plain(values: Any) -> Column:
-    """One array of plain types: no dictionaries, no views, no large offsets, no chunks."""
-    array = flat(values)
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
-    if pa.types.is_large_string(array.type) or pa.types.is_string_view(array.type):
-        return array.cast(pa.string())
-    if pa.types.is_large_list(array.type):
-        return array.cast(pa.list_(array.type.value_type))
-    return array
+def _parsed(parse: Callable[[str], Any], cell: str) -> Any:
+    try:
+        return parse(cell)
+    except ValueError:
+        return cell
 
 
-def _forced(values: Column, to: PropertyType) -> tuple[Column, list[CellProblem]]:
-    if to.scalar is Scalar.STRING and not pa.types.is_nested(values.type):
-        return values.cast(pa.string()), []
-    return fitted_column(values, to)
+def _integer(bounds: tuple[int, int], cell: str) -> int | str:
+    text = cell.strip()
+    digits = text.lstrip("+-")
+    readable = digits.isascii() and digits.isdigit() and len(digits) <= 40
+    lowest, highest = bounds
+    return max(min(int(text), highest + 1), lowest - 1) if readable else cell
+
+
+def _number(cell: decimal.Decimal) -> int | float:
+    return int(cell) if cell == cell.to_integral_value() else float(cell)
+
+
+def _day(cell: Any) -> Any:
+    midnight = isinstance(cell, dt.datetime) and cell.time() == dt.time(0)
+    return cell.date() if midnight else cell
+
+
+# --- whole columns ----------------------------------------------------------------------------
 
 
 def _translated(values: Column, kind: PropertyType) -> Column | None:
     """The values in a type that `fitted` knows, or None when cells must be read one by one."""
     if kind.scalar is Scalar.BLOB:
-        return None if pa.types.is_null(values.type) else _blobs(values, column_type(kind))
+        return None if pa.types.is_null(values.type) else _blobs(values)
     if kind.is_list and pa.types.is_nested(values.type):
         return _translated_lists(values, kind)
     if kind.is_list or kind.scalar is Scalar.VECTOR:
@@ -177,15 +302,10 @@ def _translated_lists(values: Column, kind: PropertyType) -> Column | None:
         return None
     lists = values.cast(pa.list_(values.type.value_type))
     items = _translated(_plain(lists.flatten()), PropertyType(scalar=kind.scalar))
-    if items is None:
-        return None
-    lengths = pc.fill_null(pc.list_value_length(lists), 0)
-    ends = pc.cumulative_sum(lengths.cast(pa.int32()))
-    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
-    return pa.ListArray.from_arrays(offsets, items, mask=pc.is_null(lists))
+    return None if items is None else with_items(lists, items)
 
 
-def _blobs(values: Column, target: pa.DataType) -> Column | None:
+def _blobs(values: Column) -> Column | None:
     """Bytes, or what our own exports write: structs of `data` and `uri`."""
     if pa.types.is_struct(values.type) and {f.name for f in values.type} == {"data", "uri"}:
         data, uri = pc.struct_field(values, "data"), pc.struct_field(values, "uri")
@@ -193,78 +313,6 @@ def _blobs(values: Column, target: pa.DataType) -> Column | None:
         data, uri = values, nulls(len(values), pa.string())
     else:
         return None
-    cells: Any = [
-        data.cast(pa.large_binary()),
-        uri,
-        nulls(len(values), pa.uint64()),
-        nulls(len(values), pa.uint64()),
-    ]
-    fields: Any = target
-    return pa.StructArray.from_arrays(cells, fields=list(fields), mask=pc.is_null(values))
-
-
-def _reader(source: pa.DataType, kind: PropertyType) -> Callable[[Any], Any]:
-    """How one cell of the source becomes a value that the value rules can judge."""
-    if pa.types.is_string(source):
-        return _text_reader(kind)
-    if pa.types.is_decimal(source):
-        return _number
-    if kind.scalar is Scalar.DATE and pa.types.is_timestamp(source):
-        return _day
-    if kind.scalar is Scalar.DATE and pa.types.is_list(source):
-        return lambda cell: cell if cell is None else [_day(item) for item in cell]
-    return lambda cell: cell
-
-
-def _text_reader(kind: PropertyType) -> Callable[[Any], Any]:
-    if kind.is_list or kind.scalar is Scalar.VECTOR:
-        return _json_array
-    if kind.scalar in INTEGERS:
-        return lambda cell: _integer(cell, kind.scalar)
-    if kind.scalar in FLOATS:
-        return _float
-    if kind.scalar is Scalar.BOOL:
-        return lambda cell: cell if cell is None else _TRUTH.get(cell.strip().lower(), cell)
-    if kind.scalar in CALENDAR:
-        return lambda cell: cell if cell is None else cell.strip()
-    return lambda cell: cell
-
-
-def _integer(cell: str | None, scalar: Scalar) -> Any:
-    if cell is None:
-        return None
-    text = cell.strip()
-    digits = text.lstrip("+-")
-    readable = digits.isascii() and digits.isdigit() and len(digits) <= 40
-    lowest, highest = INTEGER_BOUNDS[scalar]
-    return max(min(int(text), highest + 1), lowest - 1) if readable else cell
-
-
-def _float(cell: str | None) -> Any:
-    if cell is None:
-        return None
-    try:
-        return float(cell)
-    except ValueError:
-        return cell
-
-
-def _json_array(cell: str | None) -> Any:
-    if cell is None:
-        return None
-    try:
-        return orjson.loads(cell)
-    except orjson.JSONDecodeError:
-        return cell
-
-
-def _number(cell: decimal.Decimal | None) -> Any:
-    if cell is None:
-        return None
-    return int(cell) if cell == cell.to_integral_value() else float(cell)
-
-
-def _day(cell: Any) -> Any:
-    if isinstance(cell, dt.datetime) and cell.time() == dt.time(0):
-        return cell.date()
-    return cell
+    unsized = nulls(len(values), pa.uint64())
+    cells: Any = [data.cast(pa.large_binary()), uri, unsized, unsized]
+    return pa.StructArray.from_arrays(cells, fields=list(BLOB_CELL), mask=pc.is_null(values))
