@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 
+import pyspark
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -135,7 +135,7 @@ def _launched(master: str, settings: dict[str, str]) -> SparkSession:
     conf["spark.sql.warehouse.dir"] = str(folder / "warehouse")
     conf.update(settings)
     # PySpark has no public word for either: a stopped session leaves its JVM, use it again.
-    if SparkContext._gateway is not None:  # noqa: SLF001
+    if pyspark.SparkContext._gateway is not None:  # noqa: SLF001
         return _created(conf, master=master)
     with resources.as_file(resources.files(__package__) / "log4j2.properties") as logging_file:
         order = LaunchOrder(
@@ -196,7 +196,7 @@ def _profile(name: str) -> tuple[str, ...]:
 
 
 def _stop_active() -> None:
-    context = SparkContext._active_spark_context  # noqa: SLF001
+    context = pyspark.SparkContext._active_spark_context  # noqa: SLF001
     if context is not None:
         context.stop()
 
