@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from omnigraph.compiler.schema.ast import (
+from omnigraph.compiler.schema.parse import (
     AnnotationDecl,
     CardinalityDecl,
     ConstraintDecl,
@@ -14,7 +14,6 @@ from omnigraph.compiler.schema.ast import (
     PropertyDecl,
     RangeArg,
     Reference,
-    SchemaDecl,
     TypeExpr,
     Word,
 )
@@ -159,7 +158,7 @@ def schemas(draw):
                 members=_members(draw, kind="edge"),
             )
         )
-    return SchemaDecl(declarations=tuple(draw(st.permutations(declarations))))
+    return tuple(draw(st.permutations(declarations)))
 
 
 def _header_notes(draw):

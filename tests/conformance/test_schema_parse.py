@@ -41,7 +41,7 @@ def _assert_refused(case):
 
 def _assert_parses_only(case):
     tree = parse_schema(SourceText(case["schema"], "schema"))
-    found = {decl.name: decl for decl in tree.declarations}
+    found = {decl.name: decl for decl in tree}
     for name, wanted in case["expect"]["edges"].items():
         assert (found[name].source.name, found[name].target.name) == (wanted["from"], wanted["to"])
         assert len(found[name].members) == len(wanted["properties"])

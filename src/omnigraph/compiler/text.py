@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cached_property
-from typing import Any, ClassVar, Final, Literal, NamedTuple, NoReturn, TypeAlias
+from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -27,6 +27,8 @@ _CUT = "..."
 # name of a thousand letters.
 NAME_COMPARED_CHARS_MAX = 64
 NAME_LIKENESS_MIN = 0.6  # of difflib: 1 is the same name
+_A = TypeVar("_A")
+_T = TypeVar("_T")
 
 
 class Node(HidingStruct, frozen=True):
@@ -168,12 +170,17 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
         return body | ({"hint": self.hint} if self.hint else {})
 
 
+class RefusedError(Exception):
+    """Leaves the check of something that makes no sense, once its problem is kept. Whoever can go
+    on with other checks catches it, so that one mistake does not hide the next."""
+
+
 class _Report(NamedTuple):
-    stage: Stage
     at: int
     message: str
-    code: str | None
+    stage: Stage
     hint: str | None
+    code: str | None
 
 
 class Problems:
@@ -204,12 +211,18 @@ class Problems:
         stage: Stage | None = None,
     ) -> None:
         """Keep a problem; its code becomes part of its text."""
-        self._found.setdefault(
-            (at, message), _Report(stage or self._stage, at, message, code, hint)
-        )
+        report = _Report(at, message, stage or self._stage, hint, code)
+        self._found.setdefault((at, message), report)
+
+    def refused(
+        self, at: int, message: str, *, code: str | None = None, hint: str | None = None
+    ) -> RefusedError:
+        """Keep a problem; what cannot be checked any further raises the result."""
+        self.report(at, message, code=code, hint=hint)
+        return RefusedError()
 
     def report_unplannable(self, at: int, message: str, *, hint: str) -> None:
-        self._unplannable.append(_Report(self._stage, at, message, None, hint))
+        self._unplannable.append(_Report(at, message, self._stage, hint, None))
 
     def advise(self, at: int, message: str) -> None:
         line, column = self.source.place(at)
@@ -234,38 +247,34 @@ class Problems:
         return self._told(self._unplannable)
 
     def _told(self, reports: Sequence[_Report]) -> tuple[Problem, ...]:
-        return tuple(
-            problem_at(
-                self.source,
-                report.at,
-                f"{report.code}: {report.message}" if report.code else report.message,
-                stage=report.stage,
-                hint=report.hint,
-                t_code=report.code,
-            )
-            for report in reports[:PROBLEMS_LISTED_MAX]
-        )
+        return tuple(_told(report, self.source) for report in reports[:PROBLEMS_LISTED_MAX])
 
 
-def problem_at(
-    source: SourceText,
-    at: int,
-    message: str,
-    *,
-    stage: Stage = "parse",
-    hint: str | None = None,
-    t_code: str | None = None,
-) -> Problem:
-    line, column = source.place(at)
+def _told(report: _Report, source: SourceText) -> Problem:
+    line, column = source.place(report.at)
+    prefix = f"{report.stage} error: " + (f"{report.code}: " if report.code else "")
     return Problem(
-        stage=stage,
-        message=f"{stage} error: {message}",
+        stage=report.stage,
+        message=prefix + report.message,
         line=line,
         column=column,
         excerpt=source.excerpt(line, column),
-        hint=hint,
-        t_code=t_code,
+        hint=report.hint,
+        t_code=report.code,
     )
+
+
+def each_checked(check: Callable[[_A], _T], items: Iterable[_A]) -> tuple[_T, ...]:
+    """What the check gives for every item; raises only when all of them had their turn."""
+    found, refused = [], False
+    for item in items:
+        try:
+            found.append(check(item))
+        except RefusedError:
+            refused = True
+    if refused:
+        raise RefusedError
+    return tuple(found)
 
 
 def facts_of(problems: Sequence[Problem], source: SourceText) -> dict[str, Any]:
@@ -285,7 +294,7 @@ def parse_error(
     source: SourceText, at: int, message: str, *, hint: str | None = None
 ) -> ParseError:
     """A text that the grammar refuses at a character offset."""
-    problem = problem_at(source, at, message, hint=hint)
+    problem = _told(_Report(at, message, "parse", hint, None), source)
     return ParseError(problem.message, **facts_of([problem], source))
 
 
@@ -401,24 +410,25 @@ class Cursor:
     def expect(self, kind: str, what: str | None = None, *, hint: str | None = None) -> Token:
         """Take a token of this kind, or fail and say what was expected."""
         if self.tokens[self.next].kind != kind:
-            self.refuse(what or f"`{kind}`", hint=hint)
+            raise self.refusal(what or f"`{kind}`", hint=hint)
         return self.take()
 
     def expect_word(self, word: str) -> Token:
         if not self.at_word(word):
-            self.refuse(f"`{word}`", words=(word,))
+            raise self.refusal(f"`{word}`", words=(word,))
         return self.take()
 
-    def refuse(
-        self, what: str, *, hint: str | None = None, words: Collection[str] = ()
-    ) -> NoReturn:
-        """Fail at the next token: `what` was expected, `words` are possible keywords there."""
-        raise self.refusal(what, hint=hint, words=words)
+    def listed(self, item: Callable[[], _T]) -> tuple[_T, ...]:
+        """One item or more, with commas between them."""
+        items = [item()]
+        while self.skip(","):
+            items.append(item())
+        return tuple(items)
 
     def refusal(
         self, what: str, *, hint: str | None = None, words: Collection[str] = ()
     ) -> ParseError:
-        """The error that `refuse` raises."""
+        """The error that `what` was expected here; `words` are possible keywords."""
         token = self.peek()
         if hint is None and token.kind in {"ident", "type"} and words:
             near = closest(token.text, words)

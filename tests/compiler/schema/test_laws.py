@@ -16,9 +16,9 @@ from omnigraph.compiler.schema import (
     plan_migration,
     print_schema,
 )
-from omnigraph.compiler.schema.ast import SchemaDecl
 from omnigraph.compiler.schema.ir import decode
 from omnigraph.compiler.schema.parse import parse_schema
+from omnigraph.compiler.schema.printer import laid_out
 from omnigraph.compiler.text import SourceText
 from omnigraph.errors import CorruptGraphError, InputError
 from omnigraph.model.plan import SchemaPlan
@@ -52,23 +52,22 @@ def parsed(text):
 @FEW
 @given(schemas())
 def test_printing_and_parsing_gives_the_tree_back(tree):
-    assert parsed(print_schema(tree)) == tree
+    assert parsed(laid_out(tree)) == tree
 
 
 @FEW
 @given(schemas())
 def test_printing_a_catalog_keeps_its_meaning(tree):
-    catalog = compile_schema(print_schema(tree))
+    catalog = compile_schema(laid_out(tree))
     assert compile_schema(print_schema(catalog)).ir == catalog.ir
 
 
 @FEW
 @given(schemas(), st.randoms(use_true_random=False))
 def test_order_of_declarations_and_members_leaves_no_trace_in_the_hash(tree, chance):
-    shuffled = [_shuffled(decl, chance) for decl in tree.declarations]
+    shuffled = [_shuffled(decl, chance) for decl in tree]
     chance.shuffle(shuffled)
-    other = SchemaDecl(declarations=tuple(shuffled))
-    assert compile_schema(print_schema(other)).hash == compile_schema(print_schema(tree)).hash
+    assert compile_schema(laid_out(shuffled)).hash == compile_schema(laid_out(tree)).hash
 
 
 def _shuffled(decl, chance):
@@ -81,14 +80,14 @@ def _shuffled(decl, chance):
 @FEW
 @given(schemas())
 def test_a_stored_catalog_comes_back_whole(tree):
-    catalog = compile_schema(print_schema(tree))
+    catalog = compile_schema(laid_out(tree))
     assert catalog_from_ir(catalog.ir, catalog.source) == catalog
 
 
 @FEW
 @given(schemas())
 def test_the_ir_alone_says_everything_but_the_order(tree):
-    catalog = compile_schema(print_schema(tree))
+    catalog = compile_schema(laid_out(tree))
     stored = decode(catalog.ir)
     # A source that no longer compiles is kept as text only; the IR still decides.
     kept = catalog_from_ir(catalog.ir, "not a schema")
@@ -104,7 +103,7 @@ def test_the_ir_alone_says_everything_but_the_order(tree):
 @FEW
 @given(schemas(), schemas())
 def test_a_plan_always_explains_itself_and_ends_where_it_should(old, new):
-    accepted, desired = compile_schema(print_schema(old)), compile_schema(print_schema(new))
+    accepted, desired = compile_schema(laid_out(old)), compile_schema(laid_out(new))
     plan = plan_migration(accepted, desired)
     assert isinstance(plan, SchemaPlan)
     assert (plan.steps == ()) == (accepted.hash == desired.hash)
@@ -116,7 +115,7 @@ def test_a_plan_always_explains_itself_and_ends_where_it_should(old, new):
 @FEW
 @given(schemas())
 def test_formatting_twice_is_formatting_once(tree):
-    text = print_schema(tree)
+    text = laid_out(tree)
     once = format_schema(text)
     assert format_schema(once) == once
     assert parsed(once) == tree

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from omnigraph.compiler.schema import OldSchemas, catalog_from_reference, compile_schema
+from omnigraph.compiler.schema import OldSchemas, compile_schema
 from omnigraph.compiler.schema.ir import stable_id
 from omnigraph.errors import CorruptGraphError
 from omnigraph.model.schema import PropertyType, Scalar
@@ -57,18 +57,18 @@ def theirs(source=SOURCE):
 
 
 def test_the_words_of_the_reference_mean_the_same():
-    catalog = catalog_from_reference(json.dumps(theirs()), SOURCE)
+    catalog = OldSchemas().read(json.dumps(theirs()), SOURCE)
     assert catalog.nodes["Doc"] == compile_schema(SOURCE).nodes["Doc"]
     assert catalog.edges == compile_schema(SOURCE).edges
 
 
 def test_our_own_words_are_understood_too():
     ours = compile_schema(SOURCE)
-    assert catalog_from_reference(ours.ir, SOURCE).nodes["Doc"] == ours.nodes["Doc"]
+    assert OldSchemas().read(ours.ir, SOURCE).nodes["Doc"] == ours.nodes["Doc"]
 
 
 def test_ids_are_encoded_in_the_order_in_which_the_reference_declares_the_key():
-    assert catalog_from_reference(json.dumps(theirs()), SOURCE).nodes["Place"].key == ("b", "a")
+    assert OldSchemas().read(json.dumps(theirs()), SOURCE).nodes["Place"].key == ("b", "a")
     assert compile_schema(SOURCE).nodes["Place"].key == ("a", "b")
 
 
@@ -98,7 +98,7 @@ def test_another_meaning_is_refused(change):
     body = theirs()
     change(body["nodes"][0])
     with pytest.raises(CorruptGraphError, match="does not compile to the stored schema"):
-        catalog_from_reference(json.dumps(body), SOURCE)
+        OldSchemas().read(json.dumps(body), SOURCE)
 
 
 @pytest.mark.parametrize(
@@ -118,13 +118,13 @@ def test_an_ir_that_makes_no_sense_is_refused(change):
     body = theirs()
     change(body)
     with pytest.raises(CorruptGraphError) as refused:
-        catalog_from_reference(json.dumps(body), SOURCE)
+        OldSchemas().read(json.dumps(body), SOURCE)
     assert refused.value.part == "_schema.ir.json"
 
 
 def test_a_source_that_does_not_compile_is_refused_by_its_file():
     with pytest.raises(CorruptGraphError, match="does not compile") as refused:
-        catalog_from_reference(json.dumps(theirs()), SOURCE.replace("node Doc", "nod Doc"))
+        OldSchemas().read(json.dumps(theirs()), SOURCE.replace("node Doc", "nod Doc"))
     assert refused.value.part == "_schema.pg"
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from omnigraph.compiler.schema import compile_schema
-from omnigraph.compiler.schema.ast import RangeArg, Word
-from omnigraph.compiler.schema.parse import parse_schema
+from omnigraph.compiler.schema.parse import RangeArg, Word, parse_schema
 from omnigraph.compiler.text import SourceText
 from omnigraph.errors import LimitExceededError, ParseError
 from omnigraph.model import limits
@@ -92,7 +91,7 @@ def test_keywords_are_names_too():
 def test_a_range_may_be_open_on_either_side(written, bounds):
     tree = parse_schema(SourceText(f"node N {{ @range(a, {written}) }}", "x"))
     wanted = RangeArg(minimum=bounds[0], maximum=bounds[1])
-    assert tree.declarations[0].members[0].args == (Word("a"), wanted)
+    assert tree[0].members[0].args == (Word("a"), wanted)
 
 
 @pytest.mark.parametrize(

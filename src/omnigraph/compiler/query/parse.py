@@ -60,7 +60,7 @@ class _Parser(ExprParser):
             body = self._mutation()
         else:
             what = "`match`, `insert`, `update` or `delete`"
-            self.refuse(what, words=("match", *_STATEMENTS))
+            raise self.refusal(what, words=("match", *_STATEMENTS))
         end = self._end_of_body(body)
         description, instruction = notes.get("description"), notes.get("instruction")
         return ast.Query(name, params, description, instruction, body, at, end)
@@ -104,7 +104,7 @@ class _Parser(ExprParser):
             hint = (
                 "one of: " + ", ".join([*_BASE_TYPES, "Vector(n)", "[T]"]) + ", each with ? or not"
             )
-            self.refuse("a parameter type", hint=hint)
+            raise self.refusal("a parameter type", hint=hint)
         if is_list:
             self.expect("]", "`]`")
         nullable = self.skip("?")
@@ -126,7 +126,7 @@ class _Parser(ExprParser):
             at = self.take().at
             token = self.peek()
             if token.kind != "ident" or token.text not in _ANNOTATIONS:
-                self.refuse("`description` or `instruction`", words=_ANNOTATIONS)
+                raise self.refusal("`description` or `instruction`", words=_ANNOTATIONS)
             self.take()
             if token.text in notes:
                 raise self.error(f"duplicate @{token.text}", at=at, hint="one is enough")
@@ -226,14 +226,16 @@ class _Parser(ExprParser):
             if token.text in {"not", "optional"}:
                 self.take()
                 return ast.BlockClause(token.text, self._clauses(token.text), token.at)
-            self.refuse("`not {` or `optional {`", words=("not", "optional"))
+            raise self.refusal("`not {` or `optional {`", words=("not", "optional"))
         if token.kind == "variable":
             if self.peek(1).kind == ":":
                 return self._binding()
             if self._at_traversal():
                 return self._traversal()
         if token.kind in {"}", "end"}:
-            self.refuse("a clause", hint="for instance `$p: Person`, `$p knows $f` or `$p.age > 3`")
+            raise self.refusal(
+                "a clause", hint="for instance `$p: Person`, `$p knows $f` or `$p.age > 3`"
+            )
         return self._filter(token)
 
     def _filter(self, token: Token) -> ast.FilterClause:
@@ -277,7 +279,7 @@ class _Parser(ExprParser):
                 self.expect(":", "`:`", hint="inline matches are equalities: `{ name: $name }`")
                 matches.append(ast.PropMatch(name.text, self.value(), name.at))
                 if not self.skip(",") and self.peek().kind != "}":
-                    self.refuse("`,` or `}`")
+                    raise self.refusal("`,` or `}`")
             self.take()
         name_text = token.text[1:]
         return ast.Binding(name_text, type_token.text, tuple(matches), token.at, type_token.at)
@@ -318,7 +320,7 @@ class _Parser(ExprParser):
             lowered = token.text[0].lower() + token.text[1:]
             hint = f"in a traversal an edge name starts in lower case: `{lowered}`"
         if self.at_word("not"):
-            self.refuse("an edge name")
+            raise self.refusal("an edge name")
         return self.expect("ident", "an edge name", hint=hint)
 
     def _variable(self) -> ast.Var:
@@ -376,7 +378,7 @@ class _Parser(ExprParser):
     def _where(self, verb: str) -> ast.Expr:
         if not self.at_word("where"):
             hint = f"{verb} needs a condition, such as `where name = $name`"
-            self.refuse("`where`", hint=hint)
+            raise self.refusal("`where`", hint=hint)
         self.take()
         self.in_where = True
         expr = self.expression()

@@ -136,13 +136,15 @@ class ExprParser(Cursor):
             self._count_operator(self.take())
             if isinstance(left, ast.Var) and self._at_arrow(token):
                 hint = f"there are no arrows; `$other edge ${left.name}` walks the other way"
-                self.refuse("a value", hint=hint)
+                raise self.refusal("a value", hint=hint)
             if self.peek().kind in COMPARISONS:
-                self.refuse("a value", hint=f"one operator is enough: {_operators_near(token)}")
+                raise self.refusal(
+                    "a value", hint=f"one operator is enough: {_operators_near(token)}"
+                )
             right = self._right_side()
             if self.peek().kind in COMPARISONS:
                 hint = "comparisons do not chain; join two of them with `and`"
-                self.refuse("the end of the comparison", hint=hint)
+                raise self.refusal("the end of the comparison", hint=hint)
             return ast.Binary(token.text, left, right, token.at)
         if token.kind == "ident":
             return self._word_test(left, token)
@@ -253,9 +255,11 @@ class ExprParser(Cursor):
                 "a single element cannot be read; `contains` looks for a value in a list, "
                 "and a list that is a value of its own takes a comma before it"
             )
-            self.refuse("the end of the value", hint=hint)
+            raise self.refusal("the end of the value", hint=hint)
         if token.kind == "(" and isinstance(expr, ast.Var | ast.Access):
-            self.refuse("the end of the value", hint="a variable or property cannot be called")
+            raise self.refusal(
+                "the end of the value", hint="a variable or property cannot be called"
+            )
         return expr
 
     def _primary(self) -> ast.Expr:
@@ -379,12 +383,14 @@ class ExprParser(Cursor):
     def _search_argument(self, name: str, index: int) -> ast.Expr:
         if name == "nearest" and index == 0:
             if self.peek().kind != "variable" or self.peek(1).kind != ".":
-                self.refuse("a property such as `$d.embedding`")
+                raise self.refusal("a property such as `$d.embedding`")
             return self._variable_or_access()
         if name == "rrf" and index < 2:
             token = self.peek()
             if token.text not in {"nearest", "bm25"} or self.peek(1).kind != "(":
-                self.refuse("`nearest(...)` or `bm25(...)`", hint="rrf fuses two of these ranks")
+                raise self.refusal(
+                    "`nearest(...)` or `bm25(...)`", hint="rrf fuses two of these ranks"
+                )
             return self._search(FUNCTIONS[token.text])
         return self._sum()
 
@@ -413,7 +419,7 @@ class ExprParser(Cursor):
             self.take()
             if self.peek().kind == ".":
                 hint = "match a property with a filter clause, such as `$a.x = $b.y`"
-                self.refuse("a literal, a variable or now()", hint=hint)
+                raise self.refusal("a literal, a variable or now()", hint=hint)
             return ast.Var(token.text[1:], token.at)
         if self.at_word("now") and self.peek(1).kind == "(":
             return self.now()
@@ -444,7 +450,7 @@ class ExprParser(Cursor):
             self.take()
             return self._number(number, at, negative=negative)
         if negative:
-            self.refuse("a number")
+            raise self.refusal("a number")
         if token.kind == "string":
             self.take()
             return ast.Lit("string", self.unquoted(token), at)

@@ -1,6 +1,6 @@
 """The schema language: `.pg` text to a catalog, and from one catalog to the next.
 
-Reading order: `ast` and `parse` (what a text says), `check` (whether a declaration makes sense),
+Reading order: `parse` (what a text says), `check` (whether a declaration makes sense),
 `compile` (declarations to a catalog), `ir` (the canonical form), `legacy` (graphs of the reference
 system), `printer` (back to text), `evolve` (migrations).
 May import `errors`, `model` and `compiler.text`.
@@ -8,13 +8,12 @@ May import `errors`, `model` and `compiler.text`.
 
 from omnigraph.compiler.schema.compile import catalog_from_ir, compile_schema
 from omnigraph.compiler.schema.evolve import plan_migration
-from omnigraph.compiler.schema.legacy import OldSchemas, catalog_from_reference
+from omnigraph.compiler.schema.legacy import OldSchemas
 from omnigraph.compiler.schema.printer import format_schema, print_schema
 
 __all__ = [
     "OldSchemas",
     "catalog_from_ir",
-    "catalog_from_reference",
     "compile_schema",
     "format_schema",
     "plan_migration",

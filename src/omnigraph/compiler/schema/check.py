@@ -1,28 +1,29 @@
 """Checks of single declarations: properties, annotations, constraints.
 
-Every function reports what is wrong and returns what could be understood, so that one mistake does
-not hide the next.
+Every check reports what is wrong and goes on, so that one mistake does not hide the next.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 
 import msgspec
 
-from omnigraph.compiler.schema.ast import (
+from omnigraph.compiler.schema.parse import (
     AnnotationDecl,
     Argument,
     ConstraintDecl,
+    Member,
     PropertyDecl,
     RangeArg,
     TypeExpr,
     Word,
 )
 from omnigraph.compiler.schema.patterns import pattern_problem
-from omnigraph.compiler.text import Problems, closest
+from omnigraph.compiler.text import Problems, RefusedError, closest
 from omnigraph.model.schema import (
     FLOATS,
     INTEGERS,
@@ -54,18 +55,9 @@ _OTHER_NAMES = {
 RESERVED = PHYSICAL | {"id", "src", "dst"}
 RESERVED_ON_EDGES = frozenset({"from", "to"})  # what mutations call the endpoints
 _ENDPOINTS = ("src", "dst")
+_64_BITS = (Scalar.I64, Scalar.U64)
 _COLUMN_WORDS = ("key", "unique", "index")
 _TEXT_WORDS = ("description", "instruction", "rename_from")
-
-
-class Owner(msgspec.Struct, frozen=True, kw_only=True):
-    """The type whose declaration is being checked."""
-
-    kind: str  # "interface" | "node" | "edge"
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.name}"
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,193 +68,361 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     at: int
 
 
-class Constraints(msgspec.Struct):
-    """The constraints of one type, property-level and body forms in one place.
+class TypeChecker(msgspec.Struct, kw_only=True):
+    """A type whose declaration is being checked, and what could be understood of it.
 
-    The columns of a unique or an index are a set, and a set said twice says nothing new.
+    Constraints behind a property and those in the body end in one place. The columns of a unique or
+    an index are a set, and a set said twice says nothing new.
     """
 
+    kind: str  # "interface" | "node" | "edge"
+    name: str
+    problems: Problems
+    drafts: dict[str, Draft] = msgspec.field(default_factory=dict)
+    # None: declared with a type we do not understand
+    types: dict[str, PropertyType | None] = msgspec.field(default_factory=dict)
     keys: list[tuple[str, ...]] = msgspec.field(default_factory=list)
     unique: dict[frozenset[str], tuple[str, ...]] = msgspec.field(default_factory=dict)
     index: dict[frozenset[str], tuple[str, ...]] = msgspec.field(default_factory=dict)
     ranges: dict[Range, None] = msgspec.field(default_factory=dict)
     checks: dict[Check, None] = msgspec.field(default_factory=dict)
 
-    def add_columns(self, word: str, columns: tuple[str, ...]) -> None:
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+    # --- properties ---------------------------------------------------------------------------
+
+    def check_properties(self, members: Sequence[Member]) -> None:
+        for decl in members:
+            if not isinstance(decl, PropertyDecl):
+                continue
+            if decl.name in self.types:
+                self.problems.report(decl.at, f"duplicate property '{decl.name}' in {self}")
+                continue
+            self.types[decl.name] = None
+            self._check_name(decl)
+            kind = None
+            with suppress(RefusedError):
+                kind = self._type(decl.type, f"{self.name}.{decl.name}")
+            notes = self._once_each(f"property {self.name}.{decl.name}", decl.annotations)
+            if kind is not None:
+                self.types[decl.name] = kind
+                self.drafts[decl.name] = self._property(decl, kind, notes)
+
+    def _check_name(self, decl: PropertyDecl) -> None:
+        name = decl.name
+        if name in RESERVED or name.startswith("__"):
+            self.problems.report(
+                decl.at,
+                f"property name '{name}' is reserved ({self}): "
+                "it would hide a system column in stored and exported data",
+                hint="every entity has `id`, and every edge `src` and `dst`, without declaring them"
+                if name in ("id", *_ENDPOINTS)
+                else "choose another name",
+            )
+        elif self.kind == "edge" and name in RESERVED_ON_EDGES:
+            self.problems.report(
+                decl.at,
+                f"property name '{name}' is reserved on edges ({self}): it names an endpoint",
+                hint=f"choose another name, for example `valid_{name}`",
+            )
+
+    def _property(
+        self, decl: PropertyDecl, kind: PropertyType, notes: Sequence[AnnotationDecl]
+    ) -> Draft:
+        where = f"{self.name}.{decl.name}"
+        words: set[str] = set()
+        texts: dict[str, str] = {}
+        embed, default = None, None
+        for note in notes:
+            with suppress(RefusedError):
+                if note.name in _COLUMN_WORDS:
+                    words.add(note.name)
+                    if note.name == "key" and self.kind == "edge":
+                        message = f"@key is not supported on edge properties (edge {where})"
+                        raise self.problems.refused(note.at, message)
+                    self._check_column(note.name, decl.name, kind, note.at)
+                elif note.name in ("range", "check"):
+                    needed = "bounds" if note.name == "range" else "pattern"
+                    message = f"@{note.name} requires property name and {needed}"
+                    hint = _body_form(note.name, decl.name)
+                    self.problems.report(note.at, message, hint=hint)
+                elif note.name == "embed":
+                    embed = self._embed(where, kind, note)
+                elif note.name == "instruction":
+                    message = "@instruction is only supported on node and edge types"
+                    self.problems.report(note.at, message, hint="use @description")
+                elif note.name == "default":
+                    default = self._default(where, kind, note)
+                elif note.name in _TEXT_WORDS:
+                    texts[note.name] = self._text(f"property {where}", note)
+        if "key" in words and default is not None:
+            self.problems.report(decl.at, f"@default is not supported on key property {where}")
+        made = Property(
+            name=decl.name,
+            type=kind,
+            annotations=tuple(
+                # One default has one spelling: `1` and `1.0` are the same for a float.
+                Annotation(name="default", value=default)
+                if note.name == "default" and default is not None
+                else as_value(note)
+                for note in notes
+                if note.name not in _COLUMN_WORDS
+            ),
+            embed=embed,
+            default=default,
+            description=texts.get("description"),
+            rename_from=texts.get("rename_from"),
+        )
+        return Draft(property=made, words=frozenset(words), at=decl.at)
+
+    def _check_column(self, word: str, name: str, kind: PropertyType, at: int) -> None:
+        """`@key`, `@unique` or `@index` on one property."""
+        report = partial(self.problems.report, at)
+        where = f"{self.name}.{name}"
+        if kind.scalar is Scalar.BLOB:
+            report(f"@{word} is not supported on blob property {where}")
+        elif kind.is_list:
+            report(f"@{word} is not supported on list property {where}")
+        elif kind.scalar is Scalar.VECTOR and word != "index":
+            report(f"@{word} is not supported on vector property {where}")
+        elif word == "key" and kind.nullable:
+            report(f"@key property {where} cannot be nullable", hint="remove the `?`")
+
+    def _embed(self, where: str, kind: PropertyType, note: AnnotationDecl) -> Embed:
+        refused = partial(self.problems.refused, note.at)
+        report = partial(
+            self.problems.report, note.at, hint='`@embed("source_property", model="name")`'
+        )
+        if self.kind == "edge":
+            raise refused(f"@embed is not supported on edge properties (edge {where})")
+        if kind.scalar is Scalar.BLOB:
+            raise refused(f"@embed is not supported on blob property {where}")
+        if kind.scalar is not Scalar.VECTOR:
+            raise refused(f"@embed is only supported on Vector properties, {where} is {kind}")
+        source = _written_text(note.value)
+        if not source:
+            report(f"@embed on {where} requires a source property name")
+            raise RefusedError
+        model = None
+        for key, value in note.kwargs:
+            if key != "model":
+                report(f"@embed on {where} has argument '{key}': only 'model' is supported")
+            elif model is not None:
+                report(f"@embed on {where} names its model twice")
+            elif not isinstance(value, str) or not value.strip():
+                report(f"@embed model of {where} must be a non-empty string")
+            else:
+                model = value
+        return Embed(source=source, model=model)
+
+    def check_embed_sources(self) -> None:
+        """The source of `@embed` is known only when interfaces have brought their properties."""
+        for draft in self.drafts.values():
+            if draft.property.embed is None:
+                continue
+            name = draft.property.embed.source
+            source = self.drafts.get(name)
+            if source is None:
+                self.problems.report(
+                    draft.at,
+                    f"@embed on {self.name}.{draft.property.name} references unknown source "
+                    f"property '{name}'",
+                    hint=self.problems.suggest(name, self.drafts),
+                )
+            elif source.property.type.scalar is not Scalar.STRING or source.property.type.is_list:
+                message = f"@embed source property {self.name}.{name} must be String"
+                self.problems.report(draft.at, message)
+
+    def _default(self, where: str, kind: PropertyType, note: AnnotationDecl) -> LiteralValue:
+        refused = partial(self.problems.refused, note.at)
+        if kind.is_list or kind.scalar in (Scalar.VECTOR, Scalar.BLOB):
+            raise refused(f"@default is not supported on {kind} property {where}")
+        if note.value is None or note.kwargs:
+            message = f"@default on {where} requires exactly one value"
+            raise refused(message, hint=_default_forms(kind))
+        written = note.value.text if isinstance(note.value, Word) else note.value
+        value = _default_of(kind, written)
+        if value is None:
+            message = f"@default({written}) does not fit {where}: {kind}"
+            raise refused(message, hint=_default_forms(kind))
+        return value
+
+    # --- annotations --------------------------------------------------------------------------
+
+    def texts(self, notes: tuple[AnnotationDecl, ...]) -> dict[str, str]:
+        """The texts of `@description`, `@instruction` and `@rename_from` of the type."""
+        texts: dict[str, str] = {}
+        for note in self._once_each(str(self), notes):
+            if note.name in _TEXT_WORDS:
+                with suppress(RefusedError):
+                    texts[note.name] = self._text(str(self), note)
+            elif note.name in (*_COLUMN_WORDS, "range", "check", "embed", "default"):
+                # `as a type annotation` reads the same for both kinds, but the words are older
+                # than us.
+                self.problems.report(
+                    note.at,
+                    f"@{note.name} is not supported on edges ({self})"
+                    if self.kind == "edge"
+                    else f"@{note.name} is only supported on node properties ({self})",
+                    hint=_body_form(note.name, "property"),
+                )
+        return texts
+
+    def _once_each(
+        self, what: str, notes: tuple[AnnotationDecl, ...]
+    ) -> tuple[AnnotationDecl, ...]:
+        """The annotations without the repetitions of those that may stand only once."""
+        kept: list[AnnotationDecl] = []
+        seen: set[str] = set()
+        for note in notes:
+            single = note.name in (*_COLUMN_WORDS, *_TEXT_WORDS, "embed", "default")
+            if single and note.name in seen:
+                self.problems.report(note.at, f"{what} declares @{note.name} multiple times")
+                continue
+            if len(dict(note.kwargs)) < len(note.kwargs):
+                self.problems.report(note.at, f"@{note.name} on {what} names an argument twice")
+            seen.add(note.name)
+            kept.append(note)
+        return tuple(kept)
+
+    def _text(self, what: str, note: AnnotationDecl) -> str:
+        text = _written_text(note.value)
+        if text is None or not text.strip() or note.kwargs:
+            one = "exactly one" if note.name == "rename_from" else "a"
+            message = f"@{note.name} on {what} requires {one} non-empty value"
+            raise self.problems.refused(note.at, message, hint=f'write `@{note.name}("…")`')
+        return text
+
+    # --- constraints --------------------------------------------------------------------------
+
+    def check_constraints(self, members: Sequence[Member]) -> None:
+        """Take the constraints behind the properties, inherited ones too, and those in the body."""
+        for name, draft in self.drafts.items():
+            for word in sorted(draft.words):
+                self._add_columns(word, (name,))
+        for decl in members:
+            if not isinstance(decl, ConstraintDecl):
+                continue
+            with suppress(RefusedError):
+                if self.kind == "edge" and decl.name in ("key", "range", "check"):
+                    message = f"@{decl.name} constraint is not supported on edges ({self})"
+                    raise self.problems.refused(decl.at, message)
+                if decl.name in _COLUMN_WORDS:
+                    self._check_columns(decl)
+                elif decl.name == "range":
+                    self._check_range(decl)
+                else:
+                    self._check_pattern(decl)
+
+    def _add_columns(self, word: str, columns: tuple[str, ...]) -> None:
         if word == "key":
             self.keys.append(columns)
         else:
             into = self.unique if word == "unique" else self.index
             into.setdefault(frozenset(columns), columns)
 
+    def _check_columns(self, decl: ConstraintDecl) -> None:
+        columns: dict[str, None] = {}
+        for arg in decl.args:
+            if not isinstance(arg, Word):
+                raise self.problems.refused(
+                    decl.at,
+                    f"expected property name argument in @{decl.name} constraint on {self.name}",
+                    hint=f"`@{decl.name}(a, b)` lists properties; "
+                    f"`@{decl.name}` behind a property takes no value",
+                )
+            if arg.text in columns:
+                message = f"@{decl.name} on {self.name} names property '{arg.text}' twice"
+                raise self.problems.refused(decl.at, message)
+            columns[arg.text] = None
+        for name in columns:
+            if self.kind == "edge" and name in _ENDPOINTS:
+                continue
+            kind = self._typed(decl, name)
+            if kind is not None:
+                self._check_column(decl.name, name, kind, decl.at)
+        self._add_columns(decl.name, tuple(columns))
 
-# --- properties ----------------------------------------------------------------------------
-
-
-def check_property(owner: Owner, decl: PropertyDecl, problems: Problems) -> Draft | None:
-    """The property, or None when its type could not be understood."""
-    where = f"{owner.name}.{decl.name}"
-    _check_name(owner, decl, problems)
-    kind = _resolved_type(decl.type, where=where, problems=problems)
-    annotations = _once_each(f"property {where}", decl.annotations, problems)
-    if kind is None:
-        return None
-    words: set[str] = set()
-    facts: dict[str, LiteralValue] = {}
-    embed = None
-    for note in annotations:
-        report = partial(problems.report, note.at)
-        if note.name in _COLUMN_WORDS:
-            words.add(note.name)
-            if note.name == "key" and owner.kind == "edge":
-                report(f"@key is not supported on edge properties (edge {where})")
-            else:
-                _check_column(note.name, owner, decl.name, kind, note.at, problems)
-        elif note.name in ("range", "check"):
-            report(
-                f"@{note.name} requires property name and "
-                + ("bounds" if note.name == "range" else "pattern"),
-                hint=_body_form(note.name, decl.name),
+    def _typed(self, decl: ConstraintDecl, name: str) -> PropertyType | None:
+        if name not in self.types:
+            self.problems.report(
+                decl.at,
+                f"@{decl.name} on {self.name} references unknown property '{name}'",
+                hint=self.problems.suggest(name, self.types),
             )
-        elif note.name == "embed":
-            embed = _embed(owner, decl.name, kind, note, problems)
-        elif note.name == "instruction":
-            report("@instruction is only supported on node and edge types", hint="use @description")
-        elif note.name == "default":
-            value = _default(where, kind, note, problems)
-            if value is not None:
-                facts["default"] = value
-        elif note.name in _TEXT_WORDS:
-            text = _text(f"property {where}", note, problems)
-            if text is not None:
-                facts[note.name] = text
-    if "key" in words and "default" in facts:
-        problems.report(decl.at, f"@default is not supported on key property {where}")
-    description, rename = facts.get("description"), facts.get("rename_from")
-    made = Property(
-        name=decl.name,
-        type=kind,
-        annotations=tuple(
-            # One default has one spelling: `1` and `1.0` are the same for a float.
-            Annotation(name="default", value=facts["default"])
-            if note.name == "default" and "default" in facts
-            else as_value(note)
-            for note in annotations
-            if note.name not in _COLUMN_WORDS
-        ),
-        embed=embed,
-        default=facts.get("default"),
-        description=description if isinstance(description, str) else None,
-        rename_from=rename if isinstance(rename, str) else None,
-    )
-    return Draft(property=made, words=frozenset(words), at=decl.at)
+        return self.types.get(name)
 
+    def _check_range(self, decl: ConstraintDecl) -> None:
+        refused = partial(self.problems.refused, decl.at)
+        hint = "`@range(age, 0..150)`, `@range(age, 0..)` or `@range(age, ..150)`"
+        if len(decl.args) < 2 or not isinstance(decl.args[0], Word):
+            raise refused("@range requires property name and bounds", hint=hint)
+        name, bounds = decl.args[0].text, decl.args[1]
+        if not isinstance(bounds, RangeArg) or len(decl.args) > 2:
+            raise refused("expected range bounds (min..max) in @range constraint", hint=hint)
+        kind = self._typed(decl, name)
+        on = f"@range on {self.name}.{name}"
+        low, high = bounds.minimum, bounds.maximum
+        if kind is not None and (kind.scalar not in NUMBERS or kind.is_list):
+            raise refused(f"{on} requires a numeric type, got {kind}")
+        if low is not None and high is not None and low > high:
+            raise refused(f"{on} has min {low} > max {high}: no value could satisfy it")
+        for bound in (low, high):
+            # A bound is compared with columns of 64 bits, signed and unsigned.
+            if bound is not None and not any(in_bounds(bound, kind) for kind in _64_BITS):
+                raise refused(f"{on} has a bound beyond 64 bits")
+        self.ranges[Range(property=name, minimum=low, maximum=high)] = None
 
-def _check_name(owner: Owner, decl: PropertyDecl, problems: Problems) -> None:
-    name = decl.name
-    if name in RESERVED or name.startswith("__"):
-        problems.report(
-            decl.at,
-            f"property name '{name}' is reserved ({owner}): "
-            "it would hide a system column in stored and exported data",
-            hint="every entity has `id`, and every edge `src` and `dst`, without declaring them"
-            if name in ("id", *_ENDPOINTS)
-            else "choose another name",
-        )
-    elif owner.kind == "edge" and name in RESERVED_ON_EDGES:
-        problems.report(
-            decl.at,
-            f"property name '{name}' is reserved on edges ({owner}): it names an endpoint",
-            hint=f"choose another name, for example `valid_{name}`",
-        )
+    def _check_pattern(self, decl: ConstraintDecl) -> None:
+        refused = partial(self.problems.refused, decl.at)
+        hint = '`@check(code, "^[A-Z]{3}$")`'
+        if len(decl.args) < 2 or not isinstance(decl.args[0], Word):
+            raise refused("@check requires property name and pattern", hint=hint)
+        name, pattern = decl.args[0].text, decl.args[1]
+        if not isinstance(pattern, str) or len(decl.args) > 2:
+            message = "expected string argument in constraint: @check needs a pattern"
+            raise refused(message, hint=hint)
+        kind = self._typed(decl, name)
+        if kind is not None and (kind.scalar is not Scalar.STRING or kind.is_list):
+            raise refused(f"@check on {self.name}.{name} requires a String type, got {kind}")
+        wrong = pattern_problem(pattern)
+        if wrong is not None:
+            raise refused(f"@check pattern of {self.name}.{name} {wrong.message}", hint=wrong.hint)
+        self.checks[Check(property=name, pattern=pattern)] = None
 
+    # --- types as written ---------------------------------------------------------------------
 
-def _check_column(
-    word: str, owner: Owner, name: str, kind: PropertyType, at: int, problems: Problems
-) -> None:
-    """`@key`, `@unique` or `@index` on one property."""
-    where = f"{owner.name}.{name}"
-    if kind.scalar is Scalar.BLOB:
-        problems.report(at, f"@{word} is not supported on blob property {where}")
-    elif kind.is_list:
-        problems.report(at, f"@{word} is not supported on list property {where}")
-    elif kind.scalar is Scalar.VECTOR and word != "index":
-        problems.report(at, f"@{word} is not supported on vector property {where}")
-    elif word == "key" and kind.nullable:
-        problems.report(at, f"@key property {where} cannot be nullable", hint="remove the `?`")
-
-
-def _embed(
-    owner: Owner, name: str, kind: PropertyType, note: AnnotationDecl, problems: Problems
-) -> Embed | None:
-    where = f"{owner.name}.{name}"
-    report = partial(problems.report, note.at)
-    hint = '`@embed("source_property", model="name")`'
-    if owner.kind == "edge":
-        report(f"@embed is not supported on edge properties (edge {where})")
-        return None
-    if kind.scalar is Scalar.BLOB:
-        report(f"@embed is not supported on blob property {where}")
-        return None
-    if kind.scalar is not Scalar.VECTOR:
-        report(f"@embed is only supported on Vector properties, {where} is {kind}")
-        return None
-    source = _written_text(note.value)
-    if not source:
-        report(f"@embed on {where} requires a source property name", hint=hint)
-        return None
-    model = None
-    for key, value in note.kwargs:
-        if key != "model":
-            report(f"@embed on {where} has argument '{key}': only 'model' is supported", hint=hint)
-        elif model is not None:
-            report(f"@embed on {where} names its model twice", hint=hint)
-        elif not isinstance(value, str) or not value.strip():
-            report(f"@embed model of {where} must be a non-empty string", hint=hint)
-        else:
-            model = value
-    return Embed(source=source, model=model)
-
-
-def check_embed_source(
-    owner: Owner, draft: Draft, properties: Mapping[str, Property], problems: Problems
-) -> None:
-    """The source of `@embed` is known only when interfaces have brought their properties."""
-    made = draft.property
-    if made.embed is None:
-        return
-    source = properties.get(made.embed.source)
-    if source is None:
-        problems.report(
-            draft.at,
-            f"@embed on {owner.name}.{made.name} references unknown source property "
-            f"'{made.embed.source}'",
-            hint=problems.suggest(made.embed.source, properties),
-        )
-    elif source.type.scalar is not Scalar.STRING or source.type.is_list:
-        problems.report(
-            draft.at, f"@embed source property {owner.name}.{source.name} must be String"
-        )
-
-
-def _default(
-    where: str, kind: PropertyType, note: AnnotationDecl, problems: Problems
-) -> LiteralValue | None:
-    report = partial(problems.report, note.at)
-    if kind.is_list or kind.scalar in (Scalar.VECTOR, Scalar.BLOB):
-        report(f"@default is not supported on {kind} property {where}")
-        return None
-    if note.value is None or note.kwargs:
-        report(f"@default on {where} requires exactly one value", hint=_default_forms(kind))
-        return None
-    value = _default_of(kind, note.value)
-    if value is None:
-        shown = note.value.text if isinstance(note.value, Word) else note.value
-        report(f"@default({shown}) does not fit {where}: {kind}", hint=_default_forms(kind))
-    return value
-
-
-# --- annotations ---------------------------------------------------------------------------
+    def _type(self, written: TypeExpr, where: str) -> PropertyType:
+        """The property type; `where` names the property in messages."""
+        refused = partial(self.problems.refused, written.at)
+        if written.enum_values is not None:
+            value, times = Counter(written.enum_values).most_common(1)[0]
+            if times > 1:
+                raise refused(f"duplicate enum value '{value}' in {where}")
+            values = tuple(sorted(written.enum_values))
+            return PropertyType(scalar=Scalar.STRING, nullable=written.nullable, enum_values=values)
+        if written.dimension is not None:
+            dimension = written.dimension
+            if not in_bounds(dimension, Scalar.U32):
+                raise refused(f"invalid Vector dimension {dimension} of {where}")
+            if dimension > VECTOR_DIMENSION_MAX:
+                most = f"exceeds maximum supported {VECTOR_DIMENSION_MAX}"
+                raise refused(f"Vector dimension {dimension} of {where} {most}")
+            if dimension == 0:
+                raise refused(f"Vector dimension of {where} must be greater than zero")
+            return PropertyType(
+                scalar=Scalar.VECTOR, nullable=written.nullable, dimension=dimension
+            )
+        scalar = _BASES.get(written.base)
+        if scalar is None:
+            near = _OTHER_NAMES.get(written.base.lower()) or closest(written.base, _TYPE_WORDS)
+            known = "the types are " + ", ".join(_TYPE_WORDS)
+            hint = f"did you mean `{near}`?" if near else known
+            raise refused(f"unknown type '{written.base}' of {where}", hint=hint)
+        if written.is_list and scalar is Scalar.BLOB:
+            raise refused(f"list of Blob is not supported ({where})")
+        return PropertyType(scalar=scalar, nullable=written.nullable, is_list=written.is_list)
 
 
 def as_value(note: AnnotationDecl) -> Annotation:
@@ -271,61 +431,10 @@ def as_value(note: AnnotationDecl) -> Annotation:
     return Annotation(name=note.name, value=value, kwargs=note.kwargs)
 
 
-def check_type_annotations(
-    owner: Owner, notes: tuple[AnnotationDecl, ...], problems: Problems
-) -> dict[str, str]:
-    """The texts of `@description`, `@instruction` and `@rename_from` of a type."""
-    texts: dict[str, str] = {}
-    for note in _once_each(f"{owner.kind} {owner.name}", notes, problems):
-        report = partial(problems.report, note.at)
-        if note.name in _TEXT_WORDS:
-            text = _text(f"{owner.kind} {owner.name}", note, problems)
-            if text is not None:
-                texts[note.name] = text
-        elif note.name in (*_COLUMN_WORDS, "range", "check", "embed", "default"):
-            # `as a type annotation` reads the same for both kinds, but the words are older than us.
-            report(
-                f"@{note.name} is not supported on edges (edge {owner.name})"
-                if owner.kind == "edge"
-                else f"@{note.name} is only supported on node properties (node {owner.name})",
-                hint=_body_form(note.name, "property"),
-            )
-    return texts
-
-
-def _once_each(
-    what: str, notes: tuple[AnnotationDecl, ...], problems: Problems
-) -> tuple[AnnotationDecl, ...]:
-    """The annotations without the repetitions of those that may stand only once."""
-    kept: list[AnnotationDecl] = []
-    seen: set[str] = set()
-    for note in notes:
-        single = note.name in (*_COLUMN_WORDS, *_TEXT_WORDS, "embed", "default")
-        if single and note.name in seen:
-            problems.report(note.at, f"{what} declares @{note.name} multiple times")
-            continue
-        if len(dict(note.kwargs)) < len(note.kwargs):
-            problems.report(note.at, f"@{note.name} on {what} names an argument twice")
-        seen.add(note.name)
-        kept.append(note)
-    return tuple(kept)
-
-
 def _written_text(value: Argument | None) -> str | None:
     if isinstance(value, Word):
         return value.text
     return value if isinstance(value, str) else None
-
-
-def _text(what: str, note: AnnotationDecl, problems: Problems) -> str | None:
-    text = _written_text(note.value)
-    one = "exactly one non-empty value" if note.name == "rename_from" else "a non-empty value"
-    if text is None or not text.strip() or note.kwargs:
-        problems.report(
-            note.at, f"@{note.name} on {what} requires {one}", hint=f'write `@{note.name}("…")`'
-        )
-        return None
-    return text
 
 
 def _body_form(word: str, name: str) -> str:
@@ -340,206 +449,12 @@ def _body_form(word: str, name: str) -> str:
     )
 
 
-# --- constraints in the body ---------------------------------------------------------------
-
-
-def check_constraint(
-    owner: Owner,
-    decl: ConstraintDecl,
-    types: Mapping[str, PropertyType | None],
-    into: Constraints,
-    problems: Problems,
-) -> None:
-    """Check one body constraint; `types` knows every property, None for those without a type."""
-    word = decl.name
-    if owner.kind == "edge" and word in ("key", "range", "check"):
-        problems.report(
-            decl.at, f"@{word} constraint is not supported on edges (edge {owner.name})"
-        )
-        return
-    if word in _COLUMN_WORDS:
-        _check_columns(owner, decl, types, into, problems)
-    elif word == "range":
-        _check_range(owner, decl, types, into, problems)
-    else:
-        _check_pattern(owner, decl, types, into, problems)
-
-
-def _check_columns(
-    owner: Owner,
-    decl: ConstraintDecl,
-    types: Mapping[str, PropertyType | None],
-    into: Constraints,
-    problems: Problems,
-) -> None:
-    columns: dict[str, None] = {}
-    for arg in decl.args:
-        if not isinstance(arg, Word):
-            problems.report(
-                decl.at,
-                f"expected property name argument in @{decl.name} constraint on {owner.name}",
-                hint=f"`@{decl.name}(a, b)` lists properties; "
-                f"`@{decl.name}` behind a property takes no value",
-            )
-            return
-        if arg.text in columns:
-            problems.report(
-                decl.at, f"@{decl.name} on {owner.name} names property '{arg.text}' twice"
-            )
-            return
-        columns[arg.text] = None
-    for name in columns:
-        if owner.kind == "edge" and name in _ENDPOINTS:
-            continue
-        kind = _typed(owner, decl, name, types, problems)
-        if kind is not None:
-            _check_column(decl.name, owner, name, kind, decl.at, problems)
-    into.add_columns(decl.name, tuple(columns))
-
-
-def _typed(
-    owner: Owner,
-    decl: ConstraintDecl,
-    name: str,
-    types: Mapping[str, PropertyType | None],
-    problems: Problems,
-) -> PropertyType | None:
-    if name not in types:
-        problems.report(
-            decl.at,
-            f"@{decl.name} on {owner.name} references unknown property '{name}'",
-            hint=problems.suggest(name, types),
-        )
-        return None
-    return types[name]
-
-
-def _check_range(
-    owner: Owner,
-    decl: ConstraintDecl,
-    types: Mapping[str, PropertyType | None],
-    into: Constraints,
-    problems: Problems,
-) -> None:
-    report = partial(problems.report, decl.at)
-    hint = "`@range(age, 0..150)`, `@range(age, 0..)` or `@range(age, ..150)`"
-    if len(decl.args) < 2 or not isinstance(decl.args[0], Word):
-        report("@range requires property name and bounds", hint=hint)
-        return
-    name, bounds = decl.args[0].text, decl.args[1]
-    if not isinstance(bounds, RangeArg) or len(decl.args) > 2:
-        report("expected range bounds (min..max) in @range constraint", hint=hint)
-        return
-    kind = _typed(owner, decl, name, types, problems)
-    where = f"{owner.name}.{name}"
-    low, high = bounds.minimum, bounds.maximum
-    if kind is not None and (kind.scalar not in NUMBERS or kind.is_list):
-        report(f"@range on {where} requires a numeric type, got {kind}")
-    elif low is not None and high is not None and low > high:
-        report(f"@range on {where} has min {low} > max {high}: no value could satisfy it")
-    elif any(b is not None and not _fits_64_bits(b) for b in (low, high)):
-        report(f"@range on {where} has a bound beyond 64 bits")
-    else:
-        into.ranges[Range(property=name, minimum=low, maximum=high)] = None
-
-
-def _fits_64_bits(bound: float) -> bool:
-    """A bound is compared with columns of 64 bits, signed and unsigned."""
-    return in_bounds(bound, Scalar.I64) or in_bounds(bound, Scalar.U64)
-
-
-def _check_pattern(
-    owner: Owner,
-    decl: ConstraintDecl,
-    types: Mapping[str, PropertyType | None],
-    into: Constraints,
-    problems: Problems,
-) -> None:
-    report = partial(problems.report, decl.at)
-    hint = '`@check(code, "^[A-Z]{3}$")`'
-    if len(decl.args) < 2 or not isinstance(decl.args[0], Word):
-        report("@check requires property name and pattern", hint=hint)
-        return
-    name, pattern = decl.args[0].text, decl.args[1]
-    if not isinstance(pattern, str) or len(decl.args) > 2:
-        report("expected string argument in constraint: @check needs a pattern", hint=hint)
-        return
-    kind = _typed(owner, decl, name, types, problems)
-    where = f"{owner.name}.{name}"
-    if kind is not None and (kind.scalar is not Scalar.STRING or kind.is_list):
-        report(f"@check on {where} requires a String type, got {kind}")
-        return
-    wrong = pattern_problem(pattern)
-    if wrong is not None:
-        report(f"@check pattern of {where} {wrong.message}", hint=wrong.hint)
-        return
-    into.checks[Check(property=name, pattern=pattern)] = None
-
-
-# --- types and defaults as written -------------------------------------------------------------
-
-
-def _resolved_type(written: TypeExpr, *, where: str, problems: Problems) -> PropertyType | None:
-    """The property type, or None after a report. `where` names the property in messages."""
-    if written.enum_values is not None:
-        return _enum(written, written.enum_values, where=where, problems=problems)
-    if written.dimension is not None:
-        return _vector(written, written.dimension, where=where, problems=problems)
-    scalar = _BASES.get(written.base)
-    if scalar is None:
-        near = _OTHER_NAMES.get(written.base.lower()) or closest(written.base, _TYPE_WORDS)
-        problems.report(
-            written.at,
-            f"unknown type '{written.base}' of {where}",
-            hint=f"did you mean `{near}`?" if near else "the types are " + ", ".join(_TYPE_WORDS),
-        )
-        return None
-    if written.is_list and scalar is Scalar.BLOB:
-        problems.report(written.at, f"list of Blob is not supported ({where})")
-        return None
-    return PropertyType(scalar=scalar, nullable=written.nullable, is_list=written.is_list)
-
-
-def _enum(
-    written: TypeExpr, values: tuple[str, ...], *, where: str, problems: Problems
-) -> PropertyType | None:
-    value, times = Counter(values).most_common(1)[0]
-    if times > 1:
-        problems.report(written.at, f"duplicate enum value '{value}' in {where}")
-        return None
-    return PropertyType(
-        scalar=Scalar.STRING, nullable=written.nullable, enum_values=tuple(sorted(values))
-    )
-
-
-def _vector(
-    written: TypeExpr, dimension: int, *, where: str, problems: Problems
-) -> PropertyType | None:
-    message = None
-    if not in_bounds(dimension, Scalar.U32):
-        message = f"invalid Vector dimension {dimension} of {where}"
-    elif dimension > VECTOR_DIMENSION_MAX:
-        message = (
-            f"Vector dimension {dimension} of {where} exceeds maximum supported "
-            f"{VECTOR_DIMENSION_MAX}"
-        )
-    elif dimension == 0:
-        message = f"Vector dimension of {where} must be greater than zero"
-    if message is not None:
-        problems.report(written.at, message)
-        return None
-    return PropertyType(scalar=Scalar.VECTOR, nullable=written.nullable, dimension=dimension)
-
-
-def _default_of(kind: PropertyType, written: Argument) -> LiteralValue | None:
-    """The value of `@default(written)` for a type, or None when the literal does not fit it.
+def _default_of(kind: PropertyType, value: LiteralValue) -> LiteralValue | None:
+    """The value of `@default(value)` for a type, or None when the literal does not fit it.
 
     It must be written as a literal of the type, and be a value of it. Dates stay text, in the form
     the schema wrote them.
     """
-    value: LiteralValue = written.text if isinstance(written, Word) else written
-    if kind.is_list or kind.scalar in (Scalar.VECTOR, Scalar.BLOB):
-        return None
     if kind.enum_values is not None:
         return value if value in kind.enum_values else None
     if not isinstance(value, _LITERALS.get(kind.scalar, str)):

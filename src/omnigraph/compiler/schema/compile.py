@@ -6,35 +6,22 @@ ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
-import msgspec
 from msgspec.structs import replace
 
-from omnigraph.compiler.schema.ast import (
-    ConstraintDecl,
+from omnigraph.compiler.schema.check import TypeChecker, as_value
+from omnigraph.compiler.schema.ir import Types, decode, encode, hash_of, stable_id
+from omnigraph.compiler.schema.parse import (
+    Declaration,
     EdgeDecl,
     InterfaceDecl,
-    Member,
     NodeDecl,
-    PropertyDecl,
     Reference,
-    SchemaDecl,
+    parse_schema,
 )
-from omnigraph.compiler.schema.check import (
-    Constraints,
-    Draft,
-    Owner,
-    as_value,
-    check_constraint,
-    check_embed_source,
-    check_property,
-    check_type_annotations,
-)
-from omnigraph.compiler.schema.ir import Types, decode, encode, hash_of, stable_id
-from omnigraph.compiler.schema.parse import parse_schema
 from omnigraph.compiler.text import Problems, SourceText, facts_of
 from omnigraph.errors import CorruptGraphError, InputError, ParseError, SchemaError
 from omnigraph.model.limits import COMPILED_SCHEMAS_CACHED_MAX
@@ -44,20 +31,11 @@ from omnigraph.model.schema import (
     EdgeType,
     InterfaceType,
     NodeType,
-    PropertyType,
     Scalar,
 )
 from omnigraph.model.values import in_bounds
 
 _Decl = TypeVar("_Decl", InterfaceDecl, NodeDecl, EdgeDecl)
-
-
-class _Body(msgspec.Struct, frozen=True, kw_only=True):
-    """The members of a declaration after their own checks."""
-
-    drafts: dict[str, Draft]
-    types: dict[str, PropertyType | None]  # None: declared with a type we do not understand
-    constraints: tuple[ConstraintDecl, ...]
 
 
 @lru_cache(maxsize=COMPILED_SCHEMAS_CACHED_MAX)
@@ -167,20 +145,16 @@ def _check_distinct(names: list[str], problems: Problems) -> None:
 # --- declarations put together -----------------------------------------------------------------
 
 
-def _build_types(schema: SchemaDecl, problems: Problems) -> Types:
+def _build_types(declared: Sequence[Declaration], problems: Problems) -> Types:
     """Every type that could be understood; whatever could not is in `problems`."""
-    declared = schema.declarations
-    interfaces = [decl for decl in declared if isinstance(decl, InterfaceDecl)]
-    interfaces = _unique_names("interface", interfaces, problems)
-    nodes = [decl for decl in declared if isinstance(decl, NodeDecl)]
-    nodes = _unique_names("node type", nodes, problems)
-    edges = [decl for decl in declared if isinstance(decl, EdgeDecl)]
-    edges = _unique_names("edge type", edges, problems)
+    interfaces = _unique_names("interface", InterfaceDecl, declared, problems)
+    nodes = _unique_names("node type", NodeDecl, declared, problems)
+    edges = _unique_names("edge type", EdgeDecl, declared, problems)
     _check_letter_case(edges, problems)
-    bodies = {
-        decl.name: _body(Owner(kind="interface", name=decl.name), decl.members, problems)
-        for decl in interfaces
-    }
+    bodies: dict[str, TypeChecker] = {}
+    for name, decl in interfaces.items():
+        bodies[name] = TypeChecker(kind="interface", name=name, problems=problems)
+        bodies[name].check_properties(decl.members)
     return Types(
         interfaces={
             name: InterfaceType(
@@ -188,87 +162,79 @@ def _build_types(schema: SchemaDecl, problems: Problems) -> Types:
             )
             for name, body in bodies.items()
         },
-        nodes={decl.name: _node(decl, bodies, problems) for decl in nodes},
-        edges={decl.name: _edge(decl, {n.name for n in nodes}, problems) for decl in edges},
+        nodes={name: _node(decl, bodies, problems) for name, decl in nodes.items()},
+        edges={name: _edge(decl, nodes, problems) for name, decl in edges.items()},
     )
 
 
-def _unique_names(what: str, decls: Sequence[_Decl], problems: Problems) -> list[_Decl]:
+def _unique_names(
+    what: str, kind: type[_Decl], decls: Sequence[Declaration], problems: Problems
+) -> dict[str, _Decl]:
     kept: dict[str, _Decl] = {}
     for decl in decls:
-        if decl.name not in kept:
-            kept[decl.name] = decl
-        else:
+        if not isinstance(decl, kind):
+            continue
+        if kept.setdefault(decl.name, decl) is not decl:
             problems.report(decl.at, f"duplicate {what}: {decl.name}", stage="catalog")
-    return list(kept.values())
+    return kept
 
 
-def _check_letter_case(edges: Iterable[EdgeDecl], problems: Problems) -> None:
+def _check_letter_case(edges: Mapping[str, EdgeDecl], problems: Problems) -> None:
     folded: dict[str, str] = {}
-    for decl in edges:
-        other = folded.setdefault(decl.name.casefold(), decl.name)
-        if other != decl.name:
+    for name, decl in edges.items():
+        other = folded.setdefault(name.casefold(), name)
+        if other != name:
             problems.report(
                 decl.at,
-                f"duplicate edge type: {decl.name} differs from {other} only in letter case",
+                f"duplicate edge type: {name} differs from {other} only in letter case",
                 stage="catalog",
                 hint="queries find edges in any letter case, so their names must differ otherwise",
             )
 
 
-def _body(owner: Owner, members: Sequence[Member], problems: Problems) -> _Body:
-    drafts: dict[str, Draft] = {}
-    types: dict[str, PropertyType | None] = {}
-    for decl in members:
-        if not isinstance(decl, PropertyDecl):
-            continue
-        if decl.name in types:
-            problems.report(
-                decl.at, f"duplicate property '{decl.name}' in {owner.kind} {owner.name}"
-            )
-            continue
-        draft = check_property(owner, decl, problems)
-        types[decl.name] = draft.property.type if draft else None
-        if draft:
-            drafts[decl.name] = draft
-    constraints = tuple(decl for decl in members if isinstance(decl, ConstraintDecl))
-    return _Body(drafts=drafts, types=types, constraints=constraints)
+def _facts(checker: TypeChecker, decl: NodeDecl | EdgeDecl, texts: dict[str, str]) -> Any:
+    """What nodes and edges have in common."""
+    return {
+        "name": decl.name,
+        "properties": tuple(draft.property for draft in checker.drafts.values()),
+        "unique": tuple(checker.unique.values()),
+        "index": tuple(checker.index.values()),
+        "annotations": tuple(map(as_value, decl.annotations)),
+        **texts,
+    }
 
 
 # --- nodes ---------------------------------------------------------------------------------
 
 
-def _node(decl: NodeDecl, interfaces: dict[str, _Body], problems: Problems) -> NodeType:
-    owner = Owner(kind="node", name=decl.name)
-    texts = check_type_annotations(owner, decl.annotations, problems)
-    body = _body(owner, decl.members, problems)
-    _inherit(decl, body, interfaces, problems)
-    properties = {name: draft.property for name, draft in body.drafts.items()}
-    for draft in body.drafts.values():
-        check_embed_source(owner, draft, properties, problems)
-    constraints = _constraints(owner, body, problems)
-    _check_single_key(decl, constraints, problems)
-    _check_defaults(owner, body, constraints, problems)
+def _node(decl: NodeDecl, interfaces: dict[str, TypeChecker], problems: Problems) -> NodeType:
+    checker = TypeChecker(kind="node", name=decl.name, problems=problems)
+    texts = checker.texts(decl.annotations)
+    checker.check_properties(decl.members)
+    _inherit(decl, checker, interfaces)
+    checker.check_embed_sources()
+    checker.check_constraints(decl.members)
+    if len(checker.keys) > 1:
+        names = ", ".join(dict.fromkeys(name for key in checker.keys for name in key))
+        problems.report(
+            decl.at,
+            f"node type {decl.name} declares multiple @key constraints",
+            hint=f"a key of several properties is written once, in the body: `@key({names})`",
+        )
+    _check_defaults(checker)
     return NodeType(
-        name=decl.name,
-        properties=tuple(properties.values()),
+        **_facts(checker, decl, texts),
         # Identity order: a fresh type encodes its ids by property name (see NodeType).
-        key=tuple(sorted(constraints.keys[0])) if constraints.keys else (),
-        unique=tuple(constraints.unique.values()),
-        index=tuple(constraints.index.values()),
-        ranges=tuple(constraints.ranges),
-        checks=tuple(constraints.checks),
+        key=tuple(sorted(checker.keys[0])) if checker.keys else (),
+        ranges=tuple(checker.ranges),
+        checks=tuple(checker.checks),
         implements=tuple(dict.fromkeys(ref.name for ref in decl.implements)),
-        annotations=tuple(as_value(note) for note in decl.annotations),
-        description=texts.get("description"),
-        instruction=texts.get("instruction"),
-        rename_from=texts.get("rename_from"),
     )
 
 
-def _inherit(decl: NodeDecl, body: _Body, interfaces: dict[str, _Body], problems: Problems) -> None:
+def _inherit(decl: NodeDecl, node: TypeChecker, interfaces: dict[str, TypeChecker]) -> None:
     """Add the properties of the interfaces behind the node's own; its own declarations win."""
-    own = frozenset(body.types)
+    own = dict(node.types)
     seen: set[str] = set()
     for ref in decl.implements:
         if ref.name in seen:
@@ -276,113 +242,74 @@ def _inherit(decl: NodeDecl, body: _Body, interfaces: dict[str, _Body], problems
         seen.add(ref.name)
         source = interfaces.get(ref.name)
         if source is None:
-            problems.report(
+            node.problems.report(
                 ref.at,
                 f"node {decl.name} implements unknown interface '{ref.name}'",
-                hint=problems.suggest(ref.name, interfaces),
+                hint=node.problems.suggest(ref.name, interfaces),
             )
             continue
-        for name in source.types:
-            if name in own:
-                _check_redeclared(decl, name, body, source, ref, problems)
-            else:
-                _bring(decl, name, body, source, ref, problems)
+        for name, theirs in source.types.items():
+            if name not in own:
+                _bring(name, node, source, ref)
+            elif own[name] is not None and theirs is not None and own[name] != theirs:
+                node.problems.report(
+                    node.drafts[name].at,
+                    f"node {decl.name} property '{name}' has type {own[name]} "
+                    f"but interface {ref.name} declares it as {theirs}",
+                )
 
 
-def _check_redeclared(
-    decl: NodeDecl, name: str, body: _Body, source: _Body, ref: Reference, problems: Problems
-) -> None:
-    mine, theirs = body.types[name], source.types[name]
-    if mine is not None and theirs is not None and mine != theirs:
-        problems.report(
-            body.drafts[name].at,
-            f"node {decl.name} property '{name}' has type {mine} "
-            f"but interface {ref.name} declares it as {theirs}",
-        )
-
-
-def _bring(
-    decl: NodeDecl, name: str, body: _Body, source: _Body, ref: Reference, problems: Problems
-) -> None:
+def _bring(name: str, node: TypeChecker, source: TypeChecker, ref: Reference) -> None:
     """One property of one interface. Two interfaces may bring the same one if the types agree;
     then the node has the constraints of both, whatever the order of their names."""
-    theirs = source.drafts.get(name)
-    present = body.drafts.get(name)
-    if name not in body.types or (present is None and theirs is not None):
-        body.types[name] = source.types[name]
-        if theirs is not None:
-            made = replace(theirs.property, inherited_from=ref.name)
-            body.drafts[name] = replace(theirs, property=made, at=ref.at)
+    theirs, present = source.drafts.get(name), node.drafts.get(name)
+    if theirs is None:
+        node.types.setdefault(name, None)
         return
-    if present is None or theirs is None:
+    if present is None:
+        node.types[name] = theirs.property.type
+        made = replace(theirs.property, inherited_from=ref.name)
+        node.drafts[name] = replace(theirs, property=made, at=ref.at)
         return
     if present.property.type != theirs.property.type:
-        problems.report(
+        node.problems.report(
             ref.at,
-            f"node {decl.name} has conflicting declarations of property '{name}': "
+            f"node {node.name} has conflicting declarations of property '{name}': "
             f"interface {present.property.inherited_from} declares it as {present.property.type}, "
             f"interface {ref.name} as {theirs.property.type}",
         )
         return
     first = min(str(present.property.inherited_from), ref.name)
     chosen = present.property if first != ref.name else theirs.property
-    body.drafts[name] = replace(
-        present,
-        property=replace(chosen, inherited_from=first),
-        words=present.words | theirs.words,
-    )
+    made = replace(chosen, inherited_from=first)
+    node.drafts[name] = replace(present, property=made, words=present.words | theirs.words)
 
 
-def _constraints(owner: Owner, body: _Body, problems: Problems) -> Constraints:
-    constraints = Constraints()
-    for name, draft in body.drafts.items():
-        for word in sorted(draft.words):
-            constraints.add_columns(word, (name,))
-    for decl in body.constraints:
-        check_constraint(owner, decl, body.types, constraints, problems)
-    return constraints
-
-
-def _check_single_key(decl: NodeDecl, constraints: Constraints, problems: Problems) -> None:
-    if len(constraints.keys) > 1:
-        names = ", ".join(dict.fromkeys(name for key in constraints.keys for name in key))
-        problems.report(
-            decl.at,
-            f"node type {decl.name} declares multiple @key constraints",
-            hint=f"a key of several properties is written once, in the body: `@key({names})`",
-        )
-
-
-def _check_defaults(
-    owner: Owner, body: _Body, constraints: Constraints, problems: Problems
-) -> None:
+def _check_defaults(node: TypeChecker) -> None:
     """A default that the type itself forbids would fail at the first insert; say so now."""
-    for bound in constraints.ranges:
-        draft = body.drafts.get(bound.property)
+    for bound in node.ranges:
+        draft = node.drafts.get(bound.property)
         value = draft.property.default if draft else None
         if draft is None or value is None or isinstance(value, str | bool):
             continue
         below = bound.minimum is not None and value < bound.minimum
         above = bound.maximum is not None and value > bound.maximum
         if below or above:
-            problems.report(
-                draft.at,
-                f"@default({value}) of {owner.name}.{bound.property} is outside of its @range",
-            )
-    for name in constraints.keys[0] if constraints.keys else ():
-        draft = body.drafts.get(name)
+            message = f"@default({value}) of {node.name}.{bound.property} is outside of its @range"
+            node.problems.report(draft.at, message)
+    for name in node.keys[0] if node.keys else ():
+        draft = node.drafts.get(name)
         if draft is not None and draft.property.default is not None and "key" not in draft.words:
-            problems.report(
-                draft.at, f"@default is not supported on key property {owner.name}.{name}"
-            )
+            message = f"@default is not supported on key property {node.name}.{name}"
+            node.problems.report(draft.at, message)
 
 
 # --- edges ---------------------------------------------------------------------------------
 
 
-def _edge(decl: EdgeDecl, nodes: set[str], problems: Problems) -> EdgeType:
-    owner = Owner(kind="edge", name=decl.name)
-    texts = check_type_annotations(owner, decl.annotations, problems)
+def _edge(decl: EdgeDecl, nodes: Mapping[str, NodeDecl], problems: Problems) -> EdgeType:
+    checker = TypeChecker(kind="edge", name=decl.name, problems=problems)
+    texts = checker.texts(decl.annotations)
     for end, ref in (("source", decl.source), ("target", decl.target)):
         if ref.name not in nodes:
             problems.report(
@@ -391,20 +318,13 @@ def _edge(decl: EdgeDecl, nodes: set[str], problems: Problems) -> EdgeType:
                 stage="catalog",
                 hint=problems.suggest(ref.name, nodes) or f"declare it: `node {ref.name} {{ … }}`",
             )
-    body = _body(owner, decl.members, problems)
-    constraints = _constraints(owner, body, problems)
+    checker.check_properties(decl.members)
+    checker.check_constraints(decl.members)
     return EdgeType(
-        name=decl.name,
+        **_facts(checker, decl, texts),
         from_type=decl.source.name,
         to_type=decl.target.name,
         cardinality=_cardinality(decl, problems),
-        properties=tuple(draft.property for draft in body.drafts.values()),
-        unique=tuple(constraints.unique.values()),
-        index=tuple(constraints.index.values()),
-        annotations=tuple(as_value(note) for note in decl.annotations),
-        description=texts.get("description"),
-        instruction=texts.get("instruction"),
-        rename_from=texts.get("rename_from"),
     )
 
 

@@ -6,7 +6,9 @@ plan tells everything. A property's type may change in one way per plan.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -15,36 +17,8 @@ from omnigraph.compiler.schema.compile import with_key_order
 from omnigraph.compiler.schema.ir import annotations_json, constraints_of
 from omnigraph.compiler.text import did_you_mean
 from omnigraph.errors import SchemaError
-from omnigraph.model.plan import (
-    AddConstraint,
-    AddProperty,
-    AddType,
-    ChangeCardinality,
-    Code,
-    DropMode,
-    DropProperty,
-    DropType,
-    ExtendEnum,
-    IndexConstraint,
-    JsonObject,
-    KeyConstraint,
-    RelaxNullability,
-    RemoveConstraint,
-    RenameProperty,
-    RenameType,
-    SchemaConstraint,
-    SchemaPlan,
-    SchemaStep,
-    Tier,
-    TypeKind,
-    UniqueConstraint,
-    UnsupportedChange,
-    UpdatePropertyMetadata,
-    UpdateTypeMetadata,
-    WidenProperty,
-    constraint_json,
-    property_type_json,
-)
+from omnigraph.model import plan
+from omnigraph.model.plan import SchemaStep, Tier, UnsupportedChange
 from omnigraph.model.schema import (
     Annotation,
     Cardinality,
@@ -69,25 +43,25 @@ _PROPERTY_TEXTS = frozenset({"description", "default"})
 _MADE_BY_OWN_STEPS = frozenset({"rename_from", "embed"})
 
 _AnyType = InterfaceType | NodeType | EdgeType
+_Renamable = EntityType | Property
 
 
 def plan_migration(
     accepted: Catalog, desired: Catalog, *, allow_data_loss: bool = False
-) -> SchemaPlan:
+) -> plan.SchemaPlan:
     """The steps from the accepted schema to the desired one.
 
     `SchemaError` when a `@rename_from` hint names nothing, or something that another declaration
     is or claims. With `allow_data_loss`, drops are hard: the past goes too.
     """
-    mode: DropMode = "hard" if allow_data_loss else "soft"
-    nodes = _matched("node", accepted.nodes, desired.nodes)
-    edges = _matched("edge", accepted.edges, desired.edges)
-    steps: list[SchemaStep] = []
-    steps += _interfaces(accepted, desired, mode)
+    mode: plan.DropMode = "hard" if allow_data_loss else "soft"
+    nodes = _matched("node type ", _UNKNOWN_TYPE, accepted.nodes.values(), desired.nodes.values())
+    edges = _matched("edge type ", _UNKNOWN_TYPE, accepted.edges.values(), desired.edges.values())
+    steps: list[SchemaStep] = [*_interfaces(accepted, desired, mode)]
     keys: dict[str, tuple[str, ...]] = {}
     for name in sorted(desired.nodes):
         if name not in nodes.accepted_of:
-            steps.append(AddType(type_kind="node", name=name))
+            steps.append(plan.AddType(type_kind="node", name=name))
             continue
         pair = _Pair.of(accepted.nodes[nodes.accepted_of[name]], desired.nodes[name], mode=mode)
         steps += _entity(pair)
@@ -95,40 +69,28 @@ def plan_migration(
             keys[name] = pair.accepted_key
     for name in sorted(desired.edges):
         if name not in edges.accepted_of:
-            steps.append(AddType(type_kind="edge", name=name))
+            steps.append(plan.AddType(type_kind="edge", name=name))
             continue
         old, new = accepted.edges[edges.accepted_of[name]], desired.edges[name]
         steps += _edge(old, new, nodes, mode)
-    steps += [_dropped("edge", name, mode) for name in edges.dropped]
-    steps += [_dropped("node", name, mode) for name in nodes.dropped]
+    steps += [
+        plan.DropType(type_kind="edge", name=name, mode=mode, code=plan.Code.DROP_EDGE_TYPE.value)
+        for name in edges.dropped
+    ]
+    steps += [
+        plan.DropType(type_kind="node", name=name, mode=mode, code=plan.Code.DROP_NODE_TYPE.value)
+        for name in nodes.dropped
+    ]
     # Only now: hints are no part of the hash, and one that cannot be meant has to be told.
     if accepted.hash == desired.hash:
-        return SchemaPlan(steps=(), catalog=desired)
-    return SchemaPlan(steps=tuple(steps), catalog=with_key_order(desired, keys))
-
-
-def _matched(
-    kind: TypeKind,
-    accepted: Mapping[str, EntityType],
-    desired: Mapping[str, EntityType],
-) -> _Matching:
-    return _match_names(
-        label=f"{kind} type ",
-        unknown=_UNKNOWN_TYPE,
-        accepted={name: made.rename_from for name, made in accepted.items()},
-        hints={name: made.rename_from for name, made in desired.items()},
-    )
-
-
-def _dropped(kind: TypeKind, name: str, mode: DropMode) -> DropType:
-    code = Code.DROP_NODE_TYPE if kind == "node" else Code.DROP_EDGE_TYPE
-    return DropType(type_kind=kind, name=name, mode=mode, code=code.value)
+        return plan.SchemaPlan(steps=(), catalog=desired)
+    return plan.SchemaPlan(steps=tuple(steps), catalog=with_key_order(desired, keys))
 
 
 # --- interfaces ----------------------------------------------------------------------------
 
 
-def _interfaces(accepted: Catalog, desired: Catalog, mode: DropMode) -> Iterator[SchemaStep]:
+def _interfaces(accepted: Catalog, desired: Catalog, mode: plan.DropMode) -> Iterator[SchemaStep]:
     for name in sorted(accepted.interfaces.keys() | desired.interfaces.keys()):
         old, new = accepted.interfaces.get(name), desired.interfaces.get(name)
         if new is None:
@@ -138,7 +100,7 @@ def _interfaces(accepted: Catalog, desired: Catalog, mode: DropMode) -> Iterator
                 hint="keep the interface; it costs nothing",
             )
         elif old is None:
-            yield AddType(type_kind="interface", name=name)
+            yield plan.AddType(type_kind="interface", name=name)
         else:
             yield from _property_steps(_Pair.of(old, new, mode=mode))
 
@@ -148,12 +110,14 @@ def _interfaces(accepted: Catalog, desired: Catalog, mode: DropMode) -> Iterator
 
 def _entity(pair: _Pair) -> Iterator[SchemaStep]:
     if pair.old.name != pair.new.name:
-        yield RenameType(type_kind=pair.kind, from_name=pair.old.name, to=pair.new.name)
+        yield plan.RenameType(type_kind=pair.kind, from_name=pair.old.name, to=pair.new.name)
     yield from _property_steps(pair)
     yield from _type_steps(pair)
 
 
-def _edge(old: EdgeType, new: EdgeType, nodes: _Matching, mode: DropMode) -> Iterator[SchemaStep]:
+def _edge(
+    old: EdgeType, new: EdgeType, nodes: _Matching, mode: plan.DropMode
+) -> Iterator[SchemaStep]:
     pair = _Pair.of(old, new, mode=mode)
     yield from _entity(pair)
     ends = (nodes.accepted_of.get(new.from_type), nodes.accepted_of.get(new.to_type))
@@ -165,7 +129,7 @@ def _edge(old: EdgeType, new: EdgeType, nodes: _Matching, mode: DropMode) -> Ite
             hint=f"declare a new edge type beside it; {_ENTITY_HINT}",
         )
     if old.cardinality != new.cardinality:
-        yield ChangeCardinality(
+        yield plan.ChangeCardinality(
             type_name=new.name,
             from_cardinality=old.cardinality,
             to_cardinality=new.cardinality,
@@ -196,26 +160,27 @@ class _Matching(msgspec.Struct, frozen=True, kw_only=True):
 class _Pair(msgspec.Struct, frozen=True, kw_only=True):
     """A type as accepted and as desired, and which property became which."""
 
-    kind: TypeKind
+    kind: plan.TypeKind
     old: _AnyType
     new: _AnyType
     properties: _Matching
-    mode: DropMode
+    mode: plan.DropMode
 
     @classmethod
-    def of(cls, old: _AnyType, new: _AnyType, *, mode: DropMode) -> _Pair:
-        kind: TypeKind = "interface" if isinstance(new, InterfaceType) else new.kind
-        matching = _match_names(
-            label=f"property {new.name}.",
-            unknown=_UNKNOWN_PROPERTY,
-            accepted={prop.name: prop.rename_from for prop in old.properties},
-            hints={prop.name: prop.rename_from for prop in new.properties},
-        )
+    def of(cls, old: _AnyType, new: _AnyType, *, mode: plan.DropMode) -> _Pair:
+        kind: plan.TypeKind = "interface" if isinstance(new, InterfaceType) else new.kind
+        label = f"property {new.name}."
+        matching = _matched(label, _UNKNOWN_PROPERTY, old.properties, new.properties)
         return cls(kind=kind, old=old, new=new, properties=matching, mode=mode)
 
     @property
     def entity(self) -> str:
         return f"{self.kind}:{self.new.name}"
+
+    @property
+    def type(self) -> Any:
+        """How steps name the type."""
+        return {"type_kind": self.kind, "type_name": self.new.name}
 
     def now(self, name: str) -> str:
         """The desired name of an accepted property; dropped ones and `src`, `dst` keep theirs."""
@@ -231,18 +196,15 @@ class _Pair(msgspec.Struct, frozen=True, kw_only=True):
         return isinstance(self.new, NodeType) and set(self.accepted_key) == set(self.new.key)
 
 
-def _match_names(
-    *,
-    label: str,
-    unknown: str,
-    accepted: Mapping[str, str | None],
-    hints: Mapping[str, str | None],
+def _matched(
+    label: str, unknown: str, old: Iterable[_Renamable], new: Iterable[_Renamable]
 ) -> _Matching:
     """Match by name first, so that a hint that has done its work is harmless; then by hint.
 
-    `hints` maps every desired name to its `@rename_from`, `accepted` every accepted one. `label`
-    stands before a name in errors; `unknown` ends the one about a hint that names nothing.
+    `label` stands before a name in errors; `unknown` ends the one about a hint that names nothing.
     """
+    accepted = {made.name: made.rename_from for made in old}
+    hints = {made.name: made.rename_from for made in new}
     known = accepted.keys()
     _check_no_exchange(label, accepted, hints)
     found = {name: name for name in hints if name in known}
@@ -304,17 +266,13 @@ def _property_steps(pair: _Pair) -> Iterator[SchemaStep]:
     kept = sorted(pair.properties.accepted_of.items())
     for name, before in kept:
         if name != before:
-            yield RenameProperty(
-                type_kind=pair.kind, type_name=pair.new.name, from_name=before, to=name
-            )
+            yield plan.RenameProperty(**pair.type, from_name=before, to=name)
     for name in pair.properties.added:
         yield _added(pair, new_by_name[name])
     for name, before in kept:
         yield from _changed(pair, old_by_name[before], new_by_name[name])
     for name in pair.properties.dropped:
-        yield DropProperty(
-            type_kind=pair.kind, type_name=pair.new.name, property_name=name, mode=pair.mode
-        )
+        yield plan.DropProperty(**pair.type, property_name=name, mode=pair.mode)
 
 
 def _added(pair: _Pair, made: Property) -> SchemaStep:
@@ -330,15 +288,14 @@ def _added(pair: _Pair, made: Property) -> SchemaStep:
             entity=f"{pair.entity}.{made.name}",
             reason="adding a required property without a default is not supported: "
             "existing entities would have no value",
-            code=Code.REQUIRED_WITHOUT_DEFAULT.value,
+            code=plan.Code.REQUIRED_WITHOUT_DEFAULT.value,
             hint=f"make it nullable (`{made.name}: {made.type}?`){choice}",
             tier=Tier.VALIDATED,
         )
-    return AddProperty(
-        type_kind=pair.kind,
-        type_name=pair.new.name,
+    return plan.AddProperty(
+        **pair.type,
         property_name=made.name,
-        property_type=property_type_json(made.type),
+        property_type=plan.property_type_json(made.type),
         property=made,
     )
 
@@ -354,18 +311,20 @@ def _changed(pair: _Pair, old: Property, new: Property) -> Iterator[SchemaStep]:
             "is not supported",
             hint="leave the property declared where it was",
         )
-    if _renamed_embed(pair, old) != new.embed:
+    embed = old.embed and replace(old.embed, source=pair.now(old.embed.source))
+    if embed != new.embed:
         yield UnsupportedChange(
             entity=entity,
             reason="changing @embed is not supported: stored vectors came from the old source "
             "and model",
             hint="add a new Vector property with the new @embed, fill it, then drop this one",
         )
-    yield from _annotation_steps(pair, old, new)
-
-
-def _renamed_embed(pair: _Pair, old: Property) -> object:
-    return old.embed and replace(old.embed, source=pair.now(old.embed.source))
+    yield from _annotation_steps(
+        entity,
+        (old.annotations, new.annotations),
+        _PROPERTY_TEXTS,
+        partial(plan.UpdatePropertyMetadata, **pair.type, property_name=new.name),
+    )
 
 
 def _provenance_moved(pair: _Pair, old: Property, new: Property) -> bool:
@@ -380,30 +339,22 @@ def _type_change(pair: _Pair, name: str, old: PropertyType, new: PropertyType) -
     in_key = isinstance(pair.new, NodeType) and name in pair.new.key
     match ways:
         case ("relax",):
-            return RelaxNullability(
-                type_kind=pair.kind, type_name=pair.new.name, property_name=name
-            )
+            return plan.RelaxNullability(**pair.type, property_name=name)
         case ("extend",):
             added = sorted(set(new.enum_values or ()) - set(old.enum_values or ()))
-            return ExtendEnum(
-                type_kind=pair.kind,
-                type_name=pair.new.name,
-                property_name=name,
-                added_values=added,
-            )
+            return plan.ExtendEnum(**pair.type, property_name=name, added_values=added)
         # A wider float is printed with other digits, and ids are printed keys.
         case ("widen",) if not (in_key and new.scalar is Scalar.F64):
-            return WidenProperty(
-                type_kind=pair.kind,
-                type_name=pair.new.name,
+            return plan.WidenProperty(
+                **pair.type,
                 property_name=name,
-                from_type=property_type_json(old),
-                to_type=property_type_json(new),
+                from_type=plan.property_type_json(old),
+                to_type=plan.property_type_json(new),
             )
     return UnsupportedChange(
         entity=f"{pair.entity}.{name}",
         reason=f"changing property type from {old} to {new} is not supported",
-        code=Code.CHANGE_TYPE.value,
+        code=plan.Code.CHANGE_TYPE.value,
         hint=_type_hint(ways, old, new),
         tier=Tier.DESTRUCTIVE,
     )
@@ -437,34 +388,28 @@ def _type_hint(ways: tuple[str, ...], old: PropertyType, new: PropertyType) -> s
     return "add a new property beside it, fill it, then drop this one"
 
 
-def _annotation_steps(pair: _Pair, old: Property, new: Property) -> Iterator[SchemaStep]:
-    if _others(old.annotations, _PROPERTY_TEXTS) != _others(new.annotations, _PROPERTY_TEXTS):
-        yield _annotation_refusal(f"{pair.entity}.{new.name}")
-    texts = _texts(new.annotations, _PROPERTY_TEXTS)
-    if _texts(old.annotations, _PROPERTY_TEXTS) != texts:
-        yield UpdatePropertyMetadata(
-            type_kind=pair.kind,
-            type_name=pair.new.name,
-            property_name=new.name,
-            annotations=texts,
-        )
-
-
-def _texts(notes: Iterable[Annotation], names: frozenset[str]) -> list[JsonObject]:
-    return list(annotations_json(note for note in notes if note.name in names))
-
-
-def _others(notes: Iterable[Annotation], names: frozenset[str]) -> list[JsonObject]:
-    known = names | _MADE_BY_OWN_STEPS
-    return list(annotations_json(note for note in notes if note.name not in known))
-
-
-def _annotation_refusal(entity: str) -> UnsupportedChange:
-    return UnsupportedChange(
-        entity=entity,
-        reason="changing annotations beyond @description/@instruction is not supported",
-        hint="leave the annotation as it was",
+def _annotation_steps(
+    entity: str,
+    notes: tuple[Iterable[Annotation], Iterable[Annotation]],
+    texts: frozenset[str],
+    update: Callable[..., SchemaStep],
+) -> Iterator[SchemaStep]:
+    """From the old notes to the new ones: those of `texts` may change, by an `update`."""
+    known = texts | _MADE_BY_OWN_STEPS
+    before, after = (
+        annotations_json(note for note in side if note.name not in known) for side in notes
     )
+    if before != after:
+        yield UnsupportedChange(
+            entity=entity,
+            reason="changing annotations beyond @description/@instruction is not supported",
+            hint="leave the annotation as it was",
+        )
+    before, after = (
+        annotations_json(note for note in side if note.name in texts) for side in notes
+    )
+    if before != after:
+        yield update(annotations=after)
 
 
 # --- the type itself -----------------------------------------------------------------------
@@ -484,42 +429,28 @@ def _type_steps(pair: _Pair) -> Iterator[SchemaStep]:
                 hint="declare the properties in the node itself",
             )
     yield from _constraint_steps(pair, old, new)
-    if _others(old.annotations, _TYPE_TEXTS) != _others(new.annotations, _TYPE_TEXTS):
-        yield _annotation_refusal(pair.entity)
-    texts = _texts(new.annotations, _TYPE_TEXTS)
-    if _texts(old.annotations, _TYPE_TEXTS) != texts:
-        yield UpdateTypeMetadata(type_kind=pair.kind, name=new.name, annotations=texts)
+    yield from _annotation_steps(
+        pair.entity,
+        (old.annotations, new.annotations),
+        _TYPE_TEXTS,
+        partial(plan.UpdateTypeMetadata, type_kind=pair.kind, name=new.name),
+    )
 
 
 def _key_steps(pair: _Pair, new: NodeType) -> Iterator[SchemaStep]:
     if pair.same_key:
         return
     hint = f"ids are made from the key: declare a new type with the new key; {_ENTITY_HINT}"
-    if len(new.key) == 1:
-        yield UnsupportedChange(
-            entity=f"{pair.entity}.{new.key[0]}",
-            reason="adding a property-level @key constraint is not supported",
-            hint=hint,
-        )
-    elif new.key:
-        yield UnsupportedChange(
-            entity=pair.entity,
-            reason=f"adding constraint @key({', '.join(new.key)}) is not supported",
-            hint=hint,
-        )
-    key = pair.accepted_key
-    if len(key) == 1:
-        yield UnsupportedChange(
-            entity=f"{pair.entity}.{key[0]}",
-            reason="removing property constraints is not supported for @key",
-            hint=hint,
-        )
-    elif key:
-        yield UnsupportedChange(
-            entity=pair.entity,
-            reason=f"removing constraints is not supported for @key({', '.join(key)})",
-            hint=hint,
-        )
+    one = "adding a property-level @key constraint is not supported"
+    many = "adding constraint {} is not supported"
+    other = "removing property constraints is not supported for @key"
+    others = "removing constraints is not supported for {}"
+    for key, reason, of_several in ((new.key, one, many), (pair.accepted_key, other, others)):
+        if len(key) == 1:
+            yield UnsupportedChange(entity=f"{pair.entity}.{key[0]}", reason=reason, hint=hint)
+        elif key:
+            reason = of_several.format(f"@key({', '.join(key)})")
+            yield UnsupportedChange(entity=pair.entity, reason=reason, hint=hint)
 
 
 def _constraint_steps(
@@ -531,48 +462,44 @@ def _constraint_steps(
     for constraint in before:
         # A constraint goes with the last of its properties, without words.
         if constraint not in after and not set(_columns(constraint)) <= dropped:
-            yield RemoveConstraint(
-                type_kind=pair.kind,
-                type_name=new.name,
-                constraint=constraint_json(constraint),
-                value=constraint,
+            yield plan.RemoveConstraint(
+                **pair.type, constraint=plan.constraint_json(constraint), value=constraint
             )
-    facts = [*before, KeyConstraint(properties=pair.accepted_key)]
+    facts = [*before, plan.KeyConstraint(properties=pair.accepted_key)]
     for constraint in after:
         if constraint not in before:
-            yield AddConstraint(
-                type_kind=pair.kind,
-                type_name=new.name,
-                constraint=constraint_json(constraint),
+            yield plan.AddConstraint(
+                **pair.type,
+                constraint=plan.constraint_json(constraint),
                 value=constraint,
                 tier=Tier.SAFE if _holds_already(constraint, facts) else Tier.VALIDATED,
             )
 
 
-def _keyless(made: NodeType | EdgeType) -> list[SchemaConstraint]:
-    found = [each for each in constraints_of(made) if not isinstance(each, KeyConstraint)]
+def _keyless(made: NodeType | EdgeType) -> list[plan.SchemaConstraint]:
+    found = [each for each in constraints_of(made) if not isinstance(each, plan.KeyConstraint)]
     return sorted(found, key=lambda each: (type(each).__name__, repr(each)))
 
 
-def _columns(constraint: SchemaConstraint) -> tuple[str, ...]:
+def _columns(constraint: plan.SchemaConstraint) -> tuple[str, ...]:
     if isinstance(constraint, Range | Check):
         return (constraint.property,)
     return constraint.properties
 
 
-def _renamed(pair: _Pair, constraint: SchemaConstraint) -> SchemaConstraint:
+def _renamed(pair: _Pair, constraint: plan.SchemaConstraint) -> plan.SchemaConstraint:
     if isinstance(constraint, Range | Check):
         return replace(constraint, property=pair.now(constraint.property))
     return replace(constraint, properties=tuple(sorted(map(pair.now, constraint.properties))))
 
 
-def _holds_already(wanted: SchemaConstraint, facts: list[SchemaConstraint]) -> bool:
+def _holds_already(wanted: plan.SchemaConstraint, facts: list[plan.SchemaConstraint]) -> bool:
     """Whether what was enforced so far implies the constraint, so that no data need be read."""
-    if isinstance(wanted, IndexConstraint):
+    if isinstance(wanted, plan.IndexConstraint):
         return True
     for fact in facts:
         match wanted, fact:
-            case UniqueConstraint(), UniqueConstraint() | KeyConstraint():
+            case plan.UniqueConstraint(), plan.UniqueConstraint() | plan.KeyConstraint():
                 if fact.properties and set(fact.properties) <= set(wanted.properties):
                     return True
             case Range(), Range() if fact.property == wanted.property:

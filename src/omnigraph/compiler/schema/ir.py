@@ -71,58 +71,43 @@ def encode(types: Types) -> str:
     """The canonical text."""
     body = {
         "ir_version": IR_VERSION,
-        "interfaces": [_interface(types.interfaces[name]) for name in sorted(types.interfaces)],
-        "nodes": [_node(types.nodes[name]) for name in sorted(types.nodes)],
-        "edges": [_edge(types.edges[name]) for name in sorted(types.edges)],
+        "interfaces": [_type("interface", made) for _, made in sorted(types.interfaces.items())],
+        "nodes": [_type("node", made) for _, made in sorted(types.nodes.items())],
+        "edges": [_type("edge", made) for _, made in sorted(types.edges.items())],
     }
     return json.dumps(body, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
-def _interface(made: InterfaceType) -> dict[str, Any]:
-    return {
-        "name": made.name,
-        "type_id": stable_id(f"interface:{made.name}"),
-        "properties": _properties("interface", made.name, made.properties),
-    }
+def _type(kind: str, made: InterfaceType | NodeType | EdgeType) -> dict[str, Any]:
+    """The order of the fields is part of the canonical form."""
+    body: dict[str, Any] = {"name": made.name, "type_id": stable_id(f"{kind}:{made.name}")}
+    if isinstance(made, EdgeType):
+        bounds = {"min": made.cardinality.minimum, "max": made.cardinality.maximum}
+        body |= {"from_type": made.from_type, "to_type": made.to_type, "cardinality": bounds}
+    if not isinstance(made, InterfaceType):
+        body["annotations"] = annotations_json(made.annotations)
+    if isinstance(made, NodeType):
+        body["implements"] = sorted(set(made.implements))
+    body["properties"] = [
+        _property(f"{kind}:{made.name}", prop)
+        for prop in sorted(made.properties, key=lambda prop: prop.name)
+    ]
+    if not isinstance(made, InterfaceType):
+        constraints = [constraint_json(constraint) for constraint in constraints_of(made)]
+        body["constraints"] = sorted(constraints, key=lambda c: json.dumps(c, sort_keys=True))
+    return body
 
 
-def _node(made: NodeType) -> dict[str, Any]:
-    return {
+def _property(owner: str, made: Property) -> dict[str, Any]:
+    body: dict[str, Any] = {
         "name": made.name,
-        "type_id": stable_id(f"node:{made.name}"),
+        "prop_id": stable_id(f"{owner}:{made.name}"),
+        "prop_type": property_type_json(made.type),
         "annotations": annotations_json(made.annotations),
-        "implements": sorted(set(made.implements)),
-        "properties": _properties("node", made.name, made.properties),
-        "constraints": _constraints(made),
     }
-
-
-def _edge(made: EdgeType) -> dict[str, Any]:
-    return {
-        "name": made.name,
-        "type_id": stable_id(f"edge:{made.name}"),
-        "from_type": made.from_type,
-        "to_type": made.to_type,
-        "cardinality": {"min": made.cardinality.minimum, "max": made.cardinality.maximum},
-        "annotations": annotations_json(made.annotations),
-        "properties": _properties("edge", made.name, made.properties),
-        "constraints": _constraints(made),
-    }
-
-
-def _properties(kind: str, owner: str, properties: Iterable[Property]) -> list[dict[str, Any]]:
-    found = []
-    for made in sorted(properties, key=lambda prop: prop.name):
-        body: dict[str, Any] = {
-            "name": made.name,
-            "prop_id": stable_id(f"{kind}:{owner}:{made.name}"),
-            "prop_type": property_type_json(made.type),
-            "annotations": annotations_json(made.annotations),
-        }
-        if made.inherited_from is not None:
-            body["inherited_from"] = made.inherited_from
-        found.append(body)
-    return found
+    if made.inherited_from is not None:
+        body["inherited_from"] = made.inherited_from
+    return body
 
 
 def annotations_json(annotations: Iterable[Annotation]) -> list[dict[str, Any]]:
@@ -144,11 +129,6 @@ def constraints_of(made: NodeType | EdgeType) -> tuple[SchemaConstraint, ...]:
     return tuple(found)
 
 
-def _constraints(made: NodeType | EdgeType) -> list[dict[str, Any]]:
-    bodies = [constraint_json(constraint) for constraint in constraints_of(made)]
-    return sorted(bodies, key=lambda body: json.dumps(body, sort_keys=True))
-
-
 # --- decode ------------------------------------------------------------------------------------
 
 
@@ -162,7 +142,12 @@ def decode(ir: str) -> Types:
                 part="schema",
             )
         return Types(
-            interfaces={each["name"]: _read_interface(each) for each in body["interfaces"]},
+            interfaces={
+                each["name"]: InterfaceType(
+                    name=each["name"], properties=tuple(map(_read_property, each["properties"]))
+                )
+                for each in body["interfaces"]
+            },
             nodes={each["name"]: _read_node(each) for each in body["nodes"]},
             edges={each["name"]: _read_edge(each) for each in body["edges"]},
         )
@@ -170,55 +155,48 @@ def decode(ir: str) -> Types:
         raise CorruptGraphError("the stored schema IR is unreadable", part="schema") from cause
 
 
-def _read_interface(body: dict[str, Any]) -> InterfaceType:
-    return InterfaceType(name=body["name"], properties=_read_properties(body["properties"]))
+def _read_facts(body: dict[str, Any]) -> Any:
+    """What nodes and edges have in common."""
+    notes = tuple(map(_read_annotation, body["annotations"]))
+    return {
+        "name": body["name"],
+        "properties": tuple(map(_read_property, body["properties"])),
+        "unique": tuple(map(tuple, _constraints(body, "Unique"))),
+        "index": tuple(map(tuple, _constraints(body, "Index"))),
+        "annotations": notes,
+        "description": _text_of(notes, "description"),
+        "instruction": _text_of(notes, "instruction"),
+    }
+
+
+def _constraints(body: dict[str, Any], kind: str) -> list[Any]:
+    return [each[kind] for each in body["constraints"] if kind in each]
 
 
 def _read_node(body: dict[str, Any]) -> NodeType:
-    constraints = body["constraints"]
-    notes = tuple(_read_annotation(note) for note in body["annotations"])
-    keys = [tuple(each["Key"]) for each in constraints if "Key" in each]
+    keys = _constraints(body, "Key")
     return NodeType(
-        name=body["name"],
-        properties=_read_properties(body["properties"]),
-        key=keys[0] if keys else (),
-        unique=tuple(tuple(each["Unique"]) for each in constraints if "Unique" in each),
-        index=tuple(tuple(each["Index"]) for each in constraints if "Index" in each),
-        ranges=tuple(_read_range(each["Range"]) for each in constraints if "Range" in each),
-        checks=tuple(Check(**each["Check"]) for each in constraints if "Check" in each),
+        **_read_facts(body),
+        key=tuple(keys[0]) if keys else (),
+        ranges=tuple(map(_read_range, _constraints(body, "Range"))),
+        checks=tuple(Check(**each) for each in _constraints(body, "Check")),
         implements=tuple(body["implements"]),
-        annotations=notes,
-        description=_text_of(notes, "description"),
-        instruction=_text_of(notes, "instruction"),
     )
 
 
 def _read_edge(body: dict[str, Any]) -> EdgeType:
-    constraints = body["constraints"]
-    notes = tuple(_read_annotation(note) for note in body["annotations"])
+    bounds = body["cardinality"]
     return EdgeType(
-        name=body["name"],
+        **_read_facts(body),
         from_type=body["from_type"],
         to_type=body["to_type"],
-        cardinality=Cardinality(
-            minimum=body["cardinality"]["min"], maximum=body["cardinality"]["max"]
-        ),
-        properties=_read_properties(body["properties"]),
-        unique=tuple(tuple(each["Unique"]) for each in constraints if "Unique" in each),
-        index=tuple(tuple(each["Index"]) for each in constraints if "Index" in each),
-        annotations=notes,
-        description=_text_of(notes, "description"),
-        instruction=_text_of(notes, "instruction"),
+        cardinality=Cardinality(minimum=bounds["min"], maximum=bounds["max"]),
     )
-
-
-def _read_properties(bodies: list[dict[str, Any]]) -> tuple[Property, ...]:
-    return tuple(_read_property(body) for body in bodies)
 
 
 def _read_property(body: dict[str, Any]) -> Property:
     kind = _read_type(body["prop_type"])
-    notes = tuple(_read_annotation(note) for note in body["annotations"])
+    notes = tuple(map(_read_annotation, body["annotations"]))
     embed = next((note for note in notes if note.name == "embed"), None)
     default = next((note.value for note in notes if note.name == "default"), None)
     if kind.scalar in (Scalar.F32, Scalar.F64) and isinstance(default, int):

@@ -21,10 +21,9 @@ from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
-from omnigraph.compiler.schema.ast import ConstraintDecl, NodeDecl, Word
 from omnigraph.compiler.schema.compile import catalog_of, compile_schema, with_key_order
 from omnigraph.compiler.schema.ir import IR_VERSION, Types, stable_id
-from omnigraph.compiler.schema.parse import parse_schema
+from omnigraph.compiler.schema.parse import ConstraintDecl, NodeDecl, Word, parse_schema
 from omnigraph.compiler.schema.printer import print_schema
 from omnigraph.compiler.text import SourceText
 from omnigraph.errors import CorruptGraphError, InputError
@@ -46,84 +45,70 @@ class OldSchemas:
     """What storage must know of the schemas of old graphs, and may not ask a compiler itself."""
 
     def read(self, ir: str, source: str) -> Catalog:
-        """What an IR of the reference and its source mean together, or `CorruptGraphError`."""
-        return catalog_from_reference(ir, source)
+        """The catalog of a graph that the reference system wrote, from its IR and source text.
+
+        The source decides, and the IR must mean the same, else `CorruptGraphError`: an IR that is
+        not understood to the last field is no ground to change a graph on.
+        """
+        try:
+            compiled = compile_schema(source)
+        except InputError as cause:
+            raise CorruptGraphError(
+                f"the stored schema source does not compile: {cause.message}",
+                hint="export the graph with the OmniGraph release that wrote it and load it here",
+                part="_schema.pg",
+            ) from cause
+        found = tuple(_differing(_read(compiled.ir), _read(ir), "schema"))
+        if found:
+            raise CorruptGraphError(
+                f"the stored schema source does not compile to the stored schema: {found[0]}",
+                part="_schema.pg",
+                differences=found,
+            )
+        return with_key_order(compiled, _declared_keys(source))
 
     def recall(self, newest: Catalog, tables: Mapping[str, Columns]) -> Catalog:
-        """The schema that tables were written under."""
-        return recalled(newest, tables)
+        """The catalog that tables were written under; `newest` itself if they are what it says.
 
-
-def catalog_from_reference(ir: str, source: str) -> Catalog:
-    """The catalog of a graph that the reference system wrote, from its IR and source text.
-
-    The source decides, and the IR must mean the same, else `CorruptGraphError`: an IR that is not
-    understood to the last field is no ground to change a graph on.
-    """
-    try:
-        compiled = compile_schema(source)
-    except InputError as cause:
-        raise CorruptGraphError(
-            f"the stored schema source does not compile: {cause.message}",
-            hint="export the graph with the OmniGraph release that wrote it and load it here",
-            part="_schema.pg",
-        ) from cause
-    found = differences(compiled.ir, ir)
-    if found:
-        raise CorruptGraphError(
-            f"the stored schema source does not compile to the stored schema: {found[0]}",
-            part="_schema.pg",
-            differences=tuple(found),
-        )
-    return with_key_order(compiled, _declared_keys(source))
+        An edge type that the newest schema does not know is left out: which nodes it joined is told
+        by no column.
+        """
+        nodes: dict[str, NodeType] = {}
+        edges: dict[str, EdgeType] = {}
+        names: dict[str, str] = {}  # a node type's name now -> then
+        # All nodes before the first edge, which must know their names.
+        for key, columns in sorted(tables.items(), key=lambda table: table[0].startswith("edge:")):
+            kind, _, name = key.partition(":")
+            if kind == "node":
+                now = newest.nodes.get(name) or _renamed(newest.nodes.values(), name)
+                nodes[name] = _node(name, now, columns, newest.interfaces)
+                if now is not None:
+                    names[now.name] = name
+            elif kind == "edge":
+                joined = newest.edges.get(name) or _renamed(newest.edges.values(), name)
+                if joined is not None and {joined.from_type, joined.to_type} <= names.keys():
+                    edges[name] = _edge(name, joined, columns, names)
+        types = Types(interfaces=dict(newest.interfaces), nodes=nodes, edges=edges)
+        then = catalog_of(types, source="")
+        if then.ir == newest.ir:
+            return newest
+        then = replace(then, source=print_schema(then))
+        try:
+            # As its own text gives it, so that it can be stored and read back as text.
+            return compile_schema(then.source)
+        except InputError:  # a word that the language refuses by now; what was decoded still holds
+            return then
 
 
 def _declared_keys(source: str) -> dict[str, tuple[str, ...]]:
     """Key columns as declared: the order in which the reference writes them into ids."""
     return {
         decl.name: tuple(arg.text for arg in member.args if isinstance(arg, Word))
-        for decl in parse_schema(SourceText(source, "schema")).declarations
+        for decl in parse_schema(SourceText(source, "schema"))
         if isinstance(decl, NodeDecl)
         for member in decl.members
         if isinstance(member, ConstraintDecl) and member.name == "key"
     }
-
-
-def recalled(newest: Catalog, tables: Mapping[str, Columns]) -> Catalog:
-    """The catalog for tables as they were; `newest` itself if they are what it says.
-
-    An edge type that the newest schema does not know is left out: which nodes it joined is told by
-    no column.
-    """
-    nodes: dict[str, NodeType] = {}
-    names: dict[str, str] = {}  # a node type's name now -> then
-    for key, columns in tables.items():
-        kind, _, name = key.partition(":")
-        if kind == "node":
-            now = newest.nodes.get(name) or _renamed(newest.nodes.values(), name)
-            nodes[name] = _node(name, now, columns, newest.interfaces)
-            if now is not None:
-                names[now.name] = name
-    edges: dict[str, EdgeType] = {}
-    for key, columns in tables.items():
-        kind, _, name = key.partition(":")
-        if kind == "edge":
-            joined = newest.edges.get(name) or _renamed(newest.edges.values(), name)
-            if joined is not None and {joined.from_type, joined.to_type} <= names.keys():
-                edges[name] = _edge(name, joined, columns, names)
-    types = Types(interfaces=dict(newest.interfaces), nodes=nodes, edges=edges)
-    then = catalog_of(types, source="")
-    if then.ir == newest.ir:
-        return newest
-    return _settled(replace(then, source=print_schema(then)))
-
-
-def _settled(then: Catalog) -> Catalog:
-    """The catalog as its own text gives it, so that it can be stored and read back as text."""
-    try:
-        return compile_schema(then.source)
-    except InputError:  # a word that the language refuses by now; what was decoded still holds
-        return then
 
 
 def _renamed(types: Iterable[_T], name: str) -> _T | None:
@@ -141,12 +126,11 @@ def _node(
         for each in now.implements
         if all(then.get(prop.name) == prop.name for prop in interfaces[each].properties)
     ]
-    return NodeType(
-        name=name,
+    return replace(
+        now,
+        **_facts(name, now, then),
         properties=_properties(now, columns, then, implemented),
         key=_mapped(now.key, then) or (),
-        unique=_kept(now.unique, then),
-        index=_kept(now.index, then),
         ranges=tuple(
             replace(each, property=then[each.property])
             for each in now.ranges
@@ -158,26 +142,29 @@ def _node(
             if each.property in then
         ),
         implements=tuple(implemented),
-        annotations=_without_hint(now.annotations),
-        description=now.description,
-        instruction=now.instruction,
     )
 
 
 def _edge(name: str, now: EdgeType, columns: Columns, nodes: Mapping[str, str]) -> EdgeType:
     then = {**_names(now, columns), "src": "src", "dst": "dst"}
-    return EdgeType(
-        name=name,
+    return replace(
+        now,
+        **_facts(name, now, then),
         from_type=nodes[now.from_type],
         to_type=nodes[now.to_type],
-        cardinality=now.cardinality,
         properties=_properties(now, columns, then, ()),
-        unique=_kept(now.unique, then),
-        index=_kept(now.index, then),
-        annotations=_without_hint(now.annotations),
-        description=now.description,
-        instruction=now.instruction,
     )
+
+
+def _facts(name: str, now: NodeType | EdgeType, then: Mapping[str, str]) -> Any:
+    """What nodes and edges have in common."""
+    return {
+        "name": name,
+        "unique": _kept(now.unique, then),
+        "index": _kept(now.index, then),
+        "annotations": _without_hint(now.annotations),
+        "rename_from": None,
+    }
 
 
 def _names(now: NodeType | EdgeType, columns: Columns) -> dict[str, str]:
@@ -251,14 +238,6 @@ _HINT: Final = (
 )
 
 
-def differences(ours: str, theirs: str) -> list[str]:
-    """Where the two texts mean different things; `CorruptGraphError` if theirs makes no sense.
-
-    `ours` may be in our own words or, as `theirs`, in the reference's.
-    """
-    return list(_differing(_read(ours), _read(theirs), "schema"))
-
-
 def _read(ir: str) -> Body:
     try:
         body = json.loads(ir)
@@ -289,24 +268,14 @@ def _schema(body: Body) -> Body:
     }
 
 
-_TYPE_FIELDS: Final[Mapping[str, frozenset[str]]] = {
-    "interface": frozenset({"name", "type_id", "properties"}),
-    "node": frozenset(
-        {"name", "type_id", "annotations", "implements", "properties", "constraints"}
+_TYPE_FIELDS: Final = {
+    "interface": ("name", "type_id", "properties"),
+    "node": ("name", "type_id", "annotations", "implements", "properties", "constraints"),
+    "edge": (
+        "name", "type_id", "from_type", "to_type", "cardinality", "annotations", "properties",
+        "constraints",
     ),
-    "edge": frozenset(
-        {
-            "name",
-            "type_id",
-            "from_type",
-            "to_type",
-            "cardinality",
-            "annotations",
-            "properties",
-            "constraints",
-        }
-    ),
-}
+}  # fmt: skip
 
 
 def _type(kind: str, body: Body) -> Body:

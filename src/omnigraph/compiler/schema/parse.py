@@ -10,27 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar, TypeVar
 
-from msgspec.structs import replace
+import msgspec
 
-from omnigraph.compiler.schema.ast import (
-    AnnotationDecl,
-    Argument,
-    CardinalityDecl,
-    ConstraintDecl,
-    Declaration,
-    EdgeDecl,
-    InterfaceDecl,
-    Member,
-    NodeDecl,
-    PropertyDecl,
-    RangeArg,
-    Reference,
-    SchemaDecl,
-    TypeExpr,
-    Word,
-)
 from omnigraph.compiler.text import (
     Cursor,
+    Node,
     SourceText,
     Token,
     closest,
@@ -48,6 +32,118 @@ from omnigraph.model.limits import (
 )
 from omnigraph.model.schema import LiteralValue
 
+# --- the tree: what a text says, before anyone asks whether it makes sense ------------------------
+
+
+class Word(msgspec.Struct, frozen=True):
+    """A bare name in argument position: `@embed(title)`."""
+
+    text: str
+
+
+Argument = LiteralValue | Word
+
+
+class Reference(Node, frozen=True):
+    """A type name that should be declared elsewhere."""
+
+    name: str
+    at: int = 0
+
+
+class TypeExpr(Node, frozen=True, kw_only=True):
+    """A written type. `base` is the word as written, even when no such type exists."""
+
+    base: str
+    nullable: bool = False
+    is_list: bool = False
+    enum_values: tuple[str, ...] | None = None
+    dimension: int | None = None
+    at: int = 0
+
+
+class AnnotationDecl(Node, frozen=True, kw_only=True):
+    """`@name`, `@name(value)` or `@name(value, key=value)`."""
+
+    name: str
+    value: Argument | None = None
+    kwargs: tuple[tuple[str, LiteralValue], ...] = ()
+    at: int = 0
+
+
+class RangeArg(msgspec.Struct, frozen=True, kw_only=True):
+    """`lo..hi`, `lo..` or `..hi`."""
+
+    minimum: int | float | None
+    maximum: int | float | None
+
+
+class ConstraintDecl(Node, frozen=True, kw_only=True):
+    """`@key(a, b)` and its like in a body."""
+
+    name: str
+    args: tuple[Argument | RangeArg, ...]
+    at: int = 0
+
+
+class PropertyDecl(Node, frozen=True, kw_only=True):
+    """`name: Type @annotation …`."""
+
+    name: str
+    type: TypeExpr
+    annotations: tuple[AnnotationDecl, ...] = ()
+    at: int = 0
+
+
+Member = PropertyDecl | ConstraintDecl
+
+
+class InterfaceDecl(Node, frozen=True, kw_only=True):
+    """`interface Name { … }`."""
+
+    name: str
+    members: tuple[PropertyDecl, ...]
+    at: int = 0
+    end: int = 0
+
+
+class NodeDecl(Node, frozen=True, kw_only=True):
+    """`node Name … implements … { … }`."""
+
+    name: str
+    annotations: tuple[AnnotationDecl, ...]
+    implements: tuple[Reference, ...]
+    members: tuple[Member, ...]
+    at: int = 0
+    end: int = 0
+
+
+class CardinalityDecl(Node, frozen=True, kw_only=True):
+    """`@card(min..max)`; an absent maximum means no bound."""
+
+    minimum: int
+    maximum: int | None
+    at: int = 0
+
+
+class EdgeDecl(Node, frozen=True, kw_only=True):
+    """`edge Name: From -> To … { … }`."""
+
+    name: str
+    source: Reference
+    target: Reference
+    cardinality: CardinalityDecl | None
+    annotations: tuple[AnnotationDecl, ...]
+    members: tuple[Member, ...]
+    at: int = 0
+    end: int = 0
+
+
+Declaration = InterfaceDecl | NodeDecl | EdgeDecl
+
+
+# --- the parser ----------------------------------------------------------------------------------
+
 _MARKS = r"->|\.\.|[{}()\[\]:,@?=]"
 _TOKEN = token_expression(
     r"(?P<type>[A-Z][A-Za-z0-9_]*+)|(?P<ident>[a-z_][A-Za-z0-9_]*+)"
@@ -56,12 +152,17 @@ _TOKEN = token_expression(
 )
 _ENUM_TOKEN = token_expression(r"(?P<value>[A-Za-z0-9_-]++)", marks=_MARKS)
 CONSTRAINT_WORDS = frozenset({"key", "unique", "index", "range", "check"})
+_CONSTRAINT_FORMS = (
+    '`@key(a)` `@unique(a, b)` `@index(a)` `@range(a, 0..9)` `@check(a, "regex")`; '
+    "other annotations stand behind the property they describe"
+)
+_NUMBERS = ("int", "float")
 _NUMBER_MAX = 10**40  # beyond any type of the language, and short enough to be printed back
 _T = TypeVar("_T")
 
 
-def parse_schema(source: SourceText) -> SchemaDecl:
-    """The syntax tree of a schema, or `ParseError` at the first place the grammar refuses."""
+def parse_schema(source: SourceText) -> tuple[Declaration, ...]:
+    """The declarations of a schema, or `ParseError` at the first place the grammar refuses."""
     try:
         size = len(source.text.encode())
     except UnicodeEncodeError as cause:
@@ -83,41 +184,38 @@ class _Parser(Cursor):
                 self._check_length(token)
 
     def _check_length(self, token: Token) -> None:
-        if token.kind in ("float", "int"):
-            message = f"numbers are limited to {SCHEMA_NUMBER_LENGTH_MAX} characters"
-            raise self.error(message, at=token.at)
-        if token.kind != "string" and len(token.text) > SCHEMA_NAME_LENGTH_MAX:
-            message = f"names are limited to {SCHEMA_NAME_LENGTH_MAX} characters"
-            raise self.error(message, at=token.at)
+        what, limit = ("names", SCHEMA_NAME_LENGTH_MAX)
+        if token.kind in _NUMBERS:
+            what, limit = ("numbers", SCHEMA_NUMBER_LENGTH_MAX)
+        if token.kind != "string" and len(token.text) > limit:
+            raise self.error(f"{what} are limited to {limit} characters", at=token.at)
 
     # --- declarations -------------------------------------------------------------------------
 
-    def schema(self) -> SchemaDecl:
-        declarations: list[Declaration] = []
-        while self.peek().kind != "end":
-            if len(declarations) == SCHEMA_TYPES_MAX:
-                raise LimitExceededError(
-                    resource="types of a schema",
-                    limit=SCHEMA_TYPES_MAX,
-                    actual=SCHEMA_TYPES_MAX + 1,
-                )
-            declarations.append(self._declaration())
-        return SchemaDecl(declarations=tuple(declarations))
-
-    def _declaration(self) -> Declaration:
-        word = self.peek()
+    def schema(self) -> tuple[Declaration, ...]:
         rules: dict[str, Callable[[], Declaration]] = {
             "interface": self._interface,
             "node": self._node,
             "edge": self._edge,
         }
-        if word.text in rules:
-            return rules[word.text]()
-        hint = None
-        if word.kind in ("ident", "type"):
-            near = closest(word.text, rules)
-            hint = f"did you mean `{near}`?" if near else None
-        raise self.refusal("`interface`, `node` or `edge`", hint=hint)
+
+        def declaration() -> Declaration:
+            word = self.peek().text
+            if word not in rules:
+                raise self.refusal("`interface`, `node` or `edge`", words=rules)
+            return rules[word]()
+
+        return self._until("end", declaration, "types of a schema", SCHEMA_TYPES_MAX)
+
+    def _until(
+        self, kind: str, rule: Callable[[], _T], resource: str, limit: int
+    ) -> tuple[_T, ...]:
+        found: list[_T] = []
+        while not self.at(kind):
+            if len(found) == limit:
+                raise LimitExceededError(resource=resource, limit=limit, actual=limit + 1)
+            found.append(rule())
+        return tuple(found)
 
     def _interface(self) -> InterfaceDecl:
         at = self.take().at
@@ -142,13 +240,9 @@ class _Parser(Cursor):
         at = self.take().at
         name = self._type_name("node")
         annotations = self._annotations()
-        implements: list[Reference] = []
-        if self.at_word("implements"):
-            self.take()
-            implements.append(self._reference("interface"))
-            while self.at(","):
-                self.take()
-                implements.append(self._reference("interface"))
+        implements: tuple[Reference, ...] = ()
+        if self.skip_word("implements"):
+            implements = self.listed(lambda: self._reference("interface"))
             if self.at("@"):
                 raise self.error(
                     "annotations come before `implements`",
@@ -161,7 +255,7 @@ class _Parser(Cursor):
         return NodeDecl(
             name=name,
             annotations=annotations,
-            implements=tuple(implements),
+            implements=implements,
             members=members,
             at=at,
             end=end,
@@ -179,8 +273,7 @@ class _Parser(Cursor):
         self._refuse_header_constraint(name)
         members: tuple[Member, ...] = ()
         end = self.tokens[self.next - 1].end
-        if self.at("{"):
-            self.take()
+        if self.skip("{"):
             members = self._members(self._member)
             end = self.expect("}").end
         return EdgeDecl(
@@ -196,13 +289,12 @@ class _Parser(Cursor):
 
     def _refuse_header_constraint(self, name: str) -> None:
         """`_annotations` stops at `@key(`: say where that belongs."""
-        if not self.at("@"):
-            return
-        word = self.peek(1).text
-        raise self.error(
-            f"@{word}(…) does not belong in the header of {name}",
-            hint=f"put it between the braces: `{{ … @{word}(…) }}`",
-        )
+        if self.at("@"):
+            word = self.peek(1).text
+            raise self.error(
+                f"@{word}(…) does not belong in the header of {name}",
+                hint=f"put it between the braces: `{{ … @{word}(…) }}`",
+            )
 
     def _cardinality(self) -> CardinalityDecl | None:
         if not (self.at("@") and self.peek(1).text == "card"):
@@ -239,77 +331,56 @@ class _Parser(Cursor):
     # --- members ------------------------------------------------------------------------------
 
     def _members(self, member: Callable[[], _T]) -> tuple[_T, ...]:
-        members: list[_T] = []
-        while not self.at("}"):
-            if len(members) == SCHEMA_MEMBERS_MAX:
-                raise LimitExceededError(
-                    resource="members of a type",
-                    limit=SCHEMA_MEMBERS_MAX,
-                    actual=SCHEMA_MEMBERS_MAX + 1,
-                )
-            members.append(member())
-            if self.at(","):  # separators are welcome, never needed
-                self.take()
-        return tuple(members)
+        def separated() -> _T:
+            made = member()
+            self.skip(",")  # separators are welcome, never needed
+            return made
+
+        return self._until("}", separated, "members of a type", SCHEMA_MEMBERS_MAX)
 
     def _member(self) -> Member:
         return self._constraint() if self.at("@") else self._property()
 
     def _property(self) -> PropertyDecl:
-        if self.peek().kind == "type":
-            raise self.refusal(
-                "a property name or `}`", hint="property names begin with a lower-case letter"
-            )
-        if self.peek().kind != "ident":
-            raise self.refusal("a property name or `}`")
-        name = self.take()
+        hint = "property names begin with a lower-case letter" if self.at("type") else None
+        name = self.expect("ident", "a property name or `}`", hint=hint)
         self.expect(":", f"`:` after `{name.text}`", hint=f"write `{name.text}: String`")
-        return PropertyDecl(
-            name=name.text,
-            type=self._type(),
-            annotations=self._annotations(),
-            at=name.at,
-        )
+        made, annotations = self._type(), self._annotations()
+        return PropertyDecl(name=name.text, type=made, annotations=annotations, at=name.at)
 
     def _type(self) -> TypeExpr:
-        start = self.peek()
-        if start.kind == "[":
-            self.take()
-            base = self._take_base("a type name", inside_list=True).text
-            self.expect("]", f"`]` after `[{base}`")
-            return self._finished(TypeExpr(base=base, is_list=True, at=start.at))
-        base = self._take_base("a type", inside_list=False).text
-        if base == "enum":
-            values = self._enum_values()
-            return self._finished(TypeExpr(base=base, enum_values=values, at=start.at))
-        if base == "Vector":
-            self.expect("(", "`(` after `Vector`", hint="write the dimension: `Vector(384)`")
-            if self.peek().kind != "int" or self.peek().text.startswith("-"):
-                raise self.error(
-                    "invalid Vector dimension", hint="write a number of 1 or more: `Vector(384)`"
-                )
-            dimension = int(self.take().text)
-            self.expect(")")
-            return self._finished(TypeExpr(base=base, dimension=dimension, at=start.at))
-        return self._finished(TypeExpr(base=base, at=start.at))
-
-    def _take_base(self, wanted: str, *, inside_list: bool) -> Token:
+        at = self.peek().at
+        is_list = self.skip("[")
         if self.peek().kind not in ("type", "ident"):
-            raise self.refusal(wanted)
-        if inside_list and self.peek().text in ("enum", "Vector"):
+            raise self.refusal("a type name" if is_list else "a type")
+        if is_list and self.peek().text in ("enum", "Vector"):
             raise self.error(f"a list of {self.peek().text} is not supported")
-        return self.take()
+        base = self.take().text
+        values = self._enum_values() if base == "enum" else None
+        dimension = self._dimension() if base == "Vector" else None
+        if is_list:
+            self.expect("]", f"`]` after `[{base}`")
+        return TypeExpr(
+            base=base,
+            nullable=self.skip("?"),
+            is_list=is_list,
+            enum_values=values,
+            dimension=dimension,
+            at=at,
+        )
 
-    def _finished(self, written: TypeExpr) -> TypeExpr:
-        return replace(written, nullable=True) if self.skip("?") else written
+    def _dimension(self) -> int:
+        self.expect("(", "`(` after `Vector`", hint="write the dimension: `Vector(384)`")
+        hint = "write a number of 1 or more: `Vector(384)`"
+        dimension = self._count("invalid Vector dimension", hint=hint)
+        self.expect(")")
+        return dimension
 
     def _enum_values(self) -> tuple[str, ...]:
         self.expect("(", "`(` after `enum`")
-        values = [self._enum_value()]
-        while self.skip(","):
-            values.append(self._enum_value())
+        values = self.listed(self._enum_value)
         self.expect(")", hint="enum values are separated by commas")
-        return tuple(values)
+        return values
 
     def _enum_value(self) -> str:
         if not self.at("value"):
@@ -323,20 +394,16 @@ class _Parser(Cursor):
 
     def _annotations(self) -> tuple[AnnotationDecl, ...]:
         """All annotations here, up to a constraint or something else."""
-        if not self.at("@"):
-            return ()
         found: list[AnnotationDecl] = []
         while self.at("@") and not self._constraint_is_next():
             at = self.take().at
-            if self.peek().kind != "ident":
-                raise self.refusal("the name of an annotation behind `@`")
-            if self.peek().text == "card":
+            if self.at_word("card"):
                 raise self.error(
                     "@card does not belong here",
                     hint="write it right behind the target of an edge, before other annotations: "
                     "`edge E: A -> B @card(0..1)`",
                 )
-            name = self.take().text
+            name = self.expect("ident", "the name of an annotation behind `@`").text
             value, kwargs = self._annotation_arguments()
             found.append(AnnotationDecl(name=name, value=value, kwargs=kwargs, at=at))
         return tuple(found)
@@ -347,16 +414,12 @@ class _Parser(Cursor):
     def _annotation_arguments(
         self,
     ) -> tuple[Argument | None, tuple[tuple[str, LiteralValue], ...]]:
-        if not self.at("("):
+        if not self.skip("("):
             return None, ()
-        self.take()
         value = self._argument("a value")
         kwargs: list[tuple[str, LiteralValue]] = []
-        while self.at(","):
-            self.take()
-            if self.peek().kind != "ident":
-                raise self.refusal('`name="value"`')
-            key = self.take().text
+        while self.skip(","):
+            key = self.expect("ident", '`name="value"`').text
             self.expect("=", f"`=` after `{key}`", hint=f'further arguments are named: `{key}="…"`')
             literal = self._argument("a value")
             if isinstance(literal, Word):
@@ -375,30 +438,25 @@ class _Parser(Cursor):
             near = closest(name, CONSTRAINT_WORDS)
             raise self.error(
                 f"@{name} is not a constraint",
-                hint=f"did you mean `@{near}`?" if near else _constraint_forms(),
+                hint=f"did you mean `@{near}`?" if near else _CONSTRAINT_FORMS,
             )
         self.take()
-        self.expect("(", f"`(` after `@{name}`", hint=_constraint_forms())
-        args = [self._constraint_argument()]
-        while self.at(","):
-            self.take()
-            args.append(self._constraint_argument())
+        self.expect("(", f"`(` after `@{name}`", hint=_CONSTRAINT_FORMS)
+        args = self.listed(self._constraint_argument)
         self.expect(")")
-        return ConstraintDecl(name=name, args=tuple(args), at=at)
+        return ConstraintDecl(name=name, args=args, at=at)
 
     def _constraint_argument(self) -> Argument | RangeArg:
-        if self.at(".."):
-            self.take()
-            if self.peek().kind not in ("int", "float"):
+        if self.skip(".."):
+            if self.peek().kind not in _NUMBERS:
                 raise self.refusal("a number behind `..`")
             return RangeArg(minimum=None, maximum=self._number())
-        if self.peek().kind not in ("int", "float"):
+        if self.peek().kind not in _NUMBERS:
             return self._argument("a property name")
         number = self._number()
-        if not self.at(".."):
+        if not self.skip(".."):
             return number
-        self.take()
-        maximum = self._number() if self.peek().kind in ("int", "float") else None
+        maximum = self._number() if self.peek().kind in _NUMBERS else None
         return RangeArg(minimum=number, maximum=maximum)
 
     def _argument(self, wanted: str) -> Argument:
@@ -425,23 +483,14 @@ class _Parser(Cursor):
     # --- tokens -------------------------------------------------------------------------------
 
     def _type_name(self, kind: str) -> str:
-        if self.peek().kind != "type":
-            hint = None
-            if self.peek().kind == "ident":
-                written = self.peek().text.lstrip("_")
-                hint = "type names begin with an upper-case letter"
-                if written[:1].isalpha():
-                    hint += f": `{written[0].upper()}{written[1:]}`"
-            raise self.refusal(f"the name of the {kind} type", hint=hint)
-        return self.take().text
+        hint = None
+        if self.at("ident"):
+            written = self.peek().text.lstrip("_")
+            hint = "type names begin with an upper-case letter"
+            if written[:1].isalpha():
+                hint += f": `{written[0].upper()}{written[1:]}`"
+        return self.expect("type", f"the name of the {kind} type", hint=hint).text
 
     def _reference(self, kind: str) -> Reference:
         at = self.peek().at
         return Reference(self._type_name(kind), at)
-
-
-def _constraint_forms() -> str:
-    return (
-        '`@key(a)` `@unique(a, b)` `@index(a)` `@range(a, 0..9)` `@check(a, "regex")`; '
-        "other annotations stand behind the property they describe"
-    )

@@ -1,35 +1,28 @@
-"""Back to text: a syntax tree or a catalog as a schema that reads well.
+"""Back to text: a catalog as a schema that reads well, and a user's own file in the house layout.
 
-Parsing what is printed gives the tree that was printed. `format_schema` lays out a user's own file
-and keeps its comments.
+What is printed compiles to the meaning of the catalog, or parses to the tree of the file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
-import msgspec
-
-from omnigraph.compiler.schema.ast import (
+from omnigraph.compiler.schema.parse import (
     AnnotationDecl,
     Argument,
-    CardinalityDecl,
     ConstraintDecl,
     Declaration,
     EdgeDecl,
     InterfaceDecl,
     Member,
     NodeDecl,
-    PropertyDecl,
     RangeArg,
-    Reference,
-    SchemaDecl,
     TypeExpr,
     Word,
+    parse_schema,
 )
-from omnigraph.compiler.schema.parse import parse_schema
 from omnigraph.compiler.text import Lines, SourceText, quoted
 from omnigraph.model.schema import (
     Annotation,
@@ -38,79 +31,61 @@ from omnigraph.model.schema import (
     EdgeType,
     InterfaceType,
     NodeType,
-    Property,
-    PropertyType,
-    Scalar,
 )
 
 _INDENT = " " * 4
-
-
-def print_schema(schema: Catalog | SchemaDecl) -> str:
-    """The schema as text, one member a line."""
-    tree = schema if isinstance(schema, SchemaDecl) else declared(schema)
-    text: list[str] = []
-    previous: Declaration | None = None
-    for decl in tree.declarations:
-        if previous is not None and (
-            decl.members or previous.members or not isinstance(decl, EdgeDecl)
-        ):
-            text.append("")
-        text += [line.text for line in _lines(decl)]
-        previous = decl
-    return "".join(f"{line}\n" for line in text)
+_AnyType = InterfaceType | NodeType | EdgeType
 
 
 def format_schema(source: str, *, name: str = "schema") -> str:
     """A schema file in the house layout, comments and single blank lines kept; or `ParseError`."""
-    tree = parse_schema(SourceText(source, name))
+    return laid_out(parse_schema(SourceText(source, name)), source)
+
+
+def laid_out(tree: Sequence[Declaration], source: str = "") -> str:
+    """The text of a tree, with the comments and single blank lines of its source."""
     out = Lines(source)
     before = ""
-    for line in (line for decl in tree.declarations for line in _lines(decl)):
+    for line in (line for decl in tree for line in _lines(decl)):
         out.comments(before=line.start, indent=line.inside, gaps=True)
         # Declarations with a body stand apart, unless a comment above belongs to the line already.
         body = before == "}" or line.text.endswith("{")
-        parts = bool(before) and line.opens and body and not out.ends_in_comment
-        if out.lines and (parts or out.has_gap(line.start)):
-            _blank(out.lines, before=line.text)
+        parts = bool(before) and not line.inside and body and not out.ends_in_comment
+        # No blank line right behind an opening brace, nor right before a closing one.
+        closed = out.lines and out.lines[-1] and not out.lines[-1].endswith("{")
+        if closed and line.text != "}" and (parts or out.has_gap(line.start)):
+            out.lines.append("")
         out.add(line.text, end=max(line.start, line.end))
         before = line.text
     out.comments(before=len(source), indent="", gaps=True)
     return str(out)
 
 
-def _blank(lines: list[str], *, before: str) -> None:
-    # No blank line right behind an opening brace, nor right before a closing one.
-    if lines[-1] and not lines[-1].endswith("{") and before != "}":
-        lines.append("")
-
-
 # --- syntax tree to lines ----------------------------------------------------------------------
 
 
-class _Line(msgspec.Struct, frozen=True, kw_only=True):
+class _Line(NamedTuple):
     """A printed line and the piece of source it stands for, from `start` on.
 
-    `inside` is the indent for comments that stand before it.
+    `inside` is the indent for comments that stand before it, empty before a declaration.
     """
 
     text: str
+    inside: str
     start: int
     end: int = -1
-    opens: bool = False
-    inside: str
 
 
 def _lines(decl: Declaration) -> Iterator[_Line]:
     header = _header(decl)
     if not decl.members:
         text = header if isinstance(decl, EdgeDecl) else f"{header} {{}}"
-        yield _Line(text=text, start=decl.at, end=decl.end, opens=True, inside="")
+        yield _Line(text, "", decl.at, decl.end)
         return
-    yield _Line(text=f"{header} {{", start=decl.at, opens=True, inside="")
+    yield _Line(f"{header} {{", "", decl.at)
     for member in decl.members:
-        yield _Line(text=_INDENT + _member(member), start=member.at, inside=_INDENT)
-    yield _Line(text="}", start=decl.end - 1, end=decl.end, inside=_INDENT)
+        yield _Line(_INDENT + _member(member), _INDENT, member.at)
+    yield _Line("}", _INDENT, decl.end - 1, decl.end)
 
 
 def _header(decl: Declaration) -> str:
@@ -118,24 +93,35 @@ def _header(decl: Declaration) -> str:
         case InterfaceDecl():
             return f"interface {decl.name}"
         case NodeDecl():
-            names = ", ".join(ref.name for ref in decl.implements)
-            parts = [f"node {decl.name}", *map(_annotation, decl.annotations)]
-            return " ".join([*parts, f"implements {names}"] if names else parts)
+            return _node_header(decl.name, decl.annotations, [ref.name for ref in decl.implements])
         case EdgeDecl():
             parts = [f"edge {decl.name}: {decl.source.name} -> {decl.target.name}"]
             if decl.cardinality is not None:
-                high = decl.cardinality.maximum
-                upper = "" if high is None else str(high)
-                parts.append(f"@card({decl.cardinality.minimum}..{upper})")
+                parts.append(_card(decl.cardinality.minimum, decl.cardinality.maximum))
             return " ".join([*parts, *map(_annotation, decl.annotations)])
         case _:
             assert_never(decl)
 
 
+def _node_header(
+    name: str, notes: Sequence[AnnotationDecl | Annotation], implements: Sequence[str]
+) -> str:
+    parts = [f"node {name}", *map(_annotation, notes)]
+    return " ".join([*parts, f"implements {', '.join(implements)}"] if implements else parts)
+
+
+def _card(minimum: int, maximum: int | None) -> str:
+    return f"@card({minimum}..{'' if maximum is None else maximum})"
+
+
 def _member(member: Member) -> str:
     if isinstance(member, ConstraintDecl):
-        return f"@{member.name}({', '.join(map(_argument, member.args))})"
+        return _constraint(member.name, member.args)
     return " ".join([f"{member.name}: {_type(member.type)}", *map(_annotation, member.annotations)])
+
+
+def _constraint(name: str, args: Sequence[Argument | RangeArg]) -> str:
+    return f"@{name}({', '.join(map(_argument, args))})"
 
 
 def _type(written: TypeExpr) -> str:
@@ -149,7 +135,7 @@ def _type(written: TypeExpr) -> str:
     return f"{core}?" if written.nullable else core
 
 
-def _annotation(note: AnnotationDecl) -> str:
+def _annotation(note: AnnotationDecl | Annotation) -> str:
     if note.value is None:
         return f"@{note.name}"
     named = [f"{key}={_argument(value)}" for key, value in note.kwargs]
@@ -176,110 +162,65 @@ def _argument(value: Argument | RangeArg) -> str:
             assert_never(value)
 
 
-# --- catalog to syntax tree --------------------------------------------------------------------
+# --- catalog to text ---------------------------------------------------------------------------
 
 
-class _Columns(msgspec.Struct, frozen=True, kw_only=True):
-    """Constraints over columns, split into those that stand behind a property and the others."""
-
-    behind: dict[str, list[str]]
-    body: list[ConstraintDecl]
-
-
-def declared(catalog: Catalog) -> SchemaDecl:
-    """A syntax tree that compiles to the meaning of the catalog."""
-    return SchemaDecl(
-        declarations=(
-            *map(_interface_decl, catalog.interfaces.values()),
-            *map(_node_decl, catalog.nodes.values()),
-            *map(_edge_decl, catalog.edges.values()),
-        )
-    )
-
-
-def _interface_decl(made: InterfaceType) -> InterfaceDecl:
-    members = tuple(_property_decl(prop, ()) for prop in made.properties)
-    return InterfaceDecl(name=made.name, members=members)
+def print_schema(catalog: Catalog) -> str:
+    """The schema as text, one member a line."""
+    text: list[str] = []
+    had_members = False
+    types: list[_AnyType] = [*catalog.interfaces.values(), *catalog.nodes.values()]
+    for made in (*types, *catalog.edges.values()):
+        edge = isinstance(made, EdgeType)
+        header, members = _made_header(made), _made_members(made)
+        if text and (members or had_members or not edge):
+            text.append("")
+        if members:
+            text += [f"{header} {{", *(_INDENT + member for member in members), "}"]
+        else:
+            text.append(header if edge else f"{header} {{}}")
+        had_members = bool(members)
+    return "".join(f"{line}\n" for line in text)
 
 
-def _node_decl(made: NodeType) -> NodeDecl:
-    columns = _columns(made, made.key)
-    members: list[Member] = [*_own_properties(made, columns), *columns.body]
-    members += [
-        ConstraintDecl(
-            name="range",
-            args=(Word(each.property), RangeArg(minimum=each.minimum, maximum=each.maximum)),
-        )
-        for each in made.ranges
-    ]
-    members += [
-        ConstraintDecl(name="check", args=(Word(each.property), each.pattern))
-        for each in made.checks
-    ]
-    return NodeDecl(
-        name=made.name,
-        annotations=_annotation_decls(made.annotations),
-        implements=tuple(Reference(name) for name in made.implements),
-        members=tuple(members),
-    )
-
-
-def _edge_decl(made: EdgeType) -> EdgeDecl:
-    columns = _columns(made, ())
+def _made_header(made: _AnyType) -> str:
+    if isinstance(made, InterfaceType):
+        return f"interface {made.name}"
+    if isinstance(made, NodeType):
+        return _node_header(made.name, made.annotations, made.implements)
     bounds = made.cardinality
-    return EdgeDecl(
-        name=made.name,
-        source=Reference(made.from_type),
-        target=Reference(made.to_type),
-        cardinality=None
-        if bounds == Cardinality()
-        else CardinalityDecl(minimum=bounds.minimum, maximum=bounds.maximum),
-        annotations=_annotation_decls(made.annotations),
-        members=(*_own_properties(made, columns), *columns.body),
-    )
+    parts = [f"edge {made.name}: {made.from_type} -> {made.to_type}"]
+    if bounds != Cardinality():
+        parts.append(_card(bounds.minimum, bounds.maximum))
+    return " ".join([*parts, *map(_annotation, made.annotations)])
 
 
-def _columns(made: NodeType | EdgeType, key: tuple[str, ...]) -> _Columns:
-    own = {prop.name for prop in made.properties if prop.inherited_from is None}
-    columns = _Columns(behind={}, body=[])
-    groups = (("key", (key,) if key else ()), ("unique", made.unique), ("index", made.index))
-    for word, sets in groups:
-        for names in sets:
-            if len(names) == 1 and names[0] in own:
-                columns.behind.setdefault(names[0], []).append(word)
-            else:
-                columns.body.append(ConstraintDecl(name=word, args=tuple(map(Word, names))))
-    return columns
-
-
-def _own_properties(made: NodeType | EdgeType, columns: _Columns) -> Iterator[PropertyDecl]:
-    for prop in made.properties:
-        if prop.inherited_from is None:
-            yield _property_decl(prop, columns.behind.get(prop.name, ()))
-
-
-def _property_decl(prop: Property, words: Iterable[str]) -> PropertyDecl:
-    return PropertyDecl(
-        name=prop.name,
-        type=_type_expr(prop.type),
-        annotations=(
-            *(AnnotationDecl(name=word) for word in words),
-            *_annotation_decls(prop.annotations),
-        ),
-    )
-
-
-def _annotation_decls(notes: Iterable[Annotation]) -> tuple[AnnotationDecl, ...]:
-    return tuple(
-        AnnotationDecl(name=note.name, value=note.value, kwargs=note.kwargs) for note in notes
-    )
-
-
-def _type_expr(kind: PropertyType) -> TypeExpr:
-    return TypeExpr(
-        base="enum" if kind.enum_values is not None else kind.scalar.value,
-        nullable=kind.nullable,
-        is_list=kind.is_list,
-        enum_values=kind.enum_values,
-        dimension=kind.dimension if kind.scalar is Scalar.VECTOR else None,
-    )
+def _made_members(made: _AnyType) -> list[str]:
+    """The type's own properties, a constraint on one of them behind it; then all others."""
+    behind: dict[str, list[str]] = {
+        prop.name: [] for prop in made.properties if prop.inherited_from is None
+    }
+    others: list[str] = []
+    key = (made.key,) if isinstance(made, NodeType) and made.key else ()
+    if not isinstance(made, InterfaceType):
+        for word, groups in (("key", key), ("unique", made.unique), ("index", made.index)):
+            for names in groups:
+                if len(names) == 1 and names[0] in behind:
+                    behind[names[0]].append(f"@{word}")
+                else:
+                    others.append(_constraint(word, list(map(Word, names))))
+    if isinstance(made, NodeType):
+        for bound in made.ranges:
+            ends = RangeArg(minimum=bound.minimum, maximum=bound.maximum)
+            others.append(_constraint("range", (Word(bound.property), ends)))
+        others += [
+            _constraint("check", (Word(each.property), each.pattern)) for each in made.checks
+        ]
+    own = [
+        " ".join([
+            f"{prop.name}: {prop.type}", *behind[prop.name], *map(_annotation, prop.annotations)
+        ])
+        for prop in made.properties
+        if prop.name in behind
+    ]  # fmt: skip
+    return own + others
