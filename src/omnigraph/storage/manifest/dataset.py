@@ -39,7 +39,13 @@ from omnigraph.storage.lance.pylance import (
     translated,
     unavailable,
 )
-from omnigraph.storage.manifest.rows import HEAD_ID, ROW_SCHEMA, SCHEMA_ID, STAMP_KEY
+from omnigraph.storage.manifest.rows import (
+    HEAD_ID,
+    MIGRATED_KEY,
+    ROW_SCHEMA,
+    SCHEMA_ID,
+    STAMP_KEY,
+)
 from omnigraph.storage.objects.root import INIT_CLAIM, MANIFEST, Root, branch_folder
 
 FIRST_STAMP: Final = 4  # what our first landing wrote; the reference's 0.8 has it too
@@ -68,6 +74,12 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True, eq=False):
                 f"the internal schema stamp '{text}' is no number", part=MANIFEST, stamp=text
             )
         return int(text)
+
+    @property
+    def migrated_at(self) -> int | None:
+        """The first version of our format, if the graph was older once."""
+        found = (self.dataset.schema.metadata or {}).get(MIGRATED_KEY.encode())
+        return None if found is None else int(found)
 
     @property
     def fragments(self) -> Sequence[Any]:
@@ -124,23 +136,18 @@ class ManifestDatasets:
             latest = known.dataset.latest_version
         return known if latest == known.version else self.open_version(known.branch_id, latest)
 
-    def is_followed(self, opened: Opened) -> bool:
-        """Whether a later version was begun.
-
-        That version is there, or its write has a sidecar, or its file was lost.
-        """
-        return bool(self._attempts(opened))
+    def attempts(self, opened: Opened) -> list[str]:
+        """The keys of what a later version was begun with: it is there, or its write has a sidecar,
+        or its file was lost."""
+        with self._opening(opened.branch_id, opened.version):
+            return self._lines.attempts(MANIFEST, opened.branch_id, opened.version)
 
     def forget_attempts(self, opened: Opened) -> None:
         """Take away what is left of a publish that did not land, while its sidecar explains it."""
         if opened.torn:
             self.remove_torn(opened.branch_id)
-        for key in self._attempts(opened):
+        for key in self.attempts(opened):
             self._store.delete(key)
-
-    def _attempts(self, opened: Opened) -> list[str]:
-        with self._opening(opened.branch_id, opened.version):
-            return self._lines.attempts(MANIFEST, opened.branch_id, opened.version)
 
     # --- reading -----------------------------------------------------------------------------
 
@@ -195,7 +202,13 @@ class ManifestDatasets:
             self._world.steps.reach(Step.PUBLISH_STAGED)
             made = pylance.commit_first(uri, draft, options)
         except (OSError, ValueError) as cause:
-            raise self._create_failed(cause) from cause
+            if not is_taken(cause):
+                raise unavailable(cause, uri=self._root.uri, doing="write") from cause
+            raise AlreadyExistsError(
+                f"graph already initialized at '{self._root.uri}'",
+                kind="graph",
+                name=self._root.uri,
+            ) from cause
         self._lines.sync(MANIFEST, None, made, since=0, uuid=draft.uuid)
         self._world.steps.reach(Step.PUBLISHED)
         return self.open_latest(None)
@@ -365,7 +378,10 @@ class ManifestDatasets:
                 hint="cleanup removes versions beyond the retention that was asked for",
                 reason=reason,
             )
-        if branch_id is None and self._was_made():
+        # An init that died leaves its claim: without one, a manifest that was begun had been made.
+        # To take its place for empty would let an init remove every table.
+        begun = branch_id is None and self._store.keys_beginning(f"{MANIFEST}/_transactions/")
+        if begun and self._store.read(INIT_CLAIM) is None:
             return CorruptGraphError.at(
                 f"{MANIFEST}/_versions", doing="open the graph", reason=reason
             )
@@ -384,22 +400,8 @@ class ManifestDatasets:
             reason=reason,
         )
 
-    def _was_made(self) -> bool:
-        """Whether a manifest that is not there had been: an init that died leaves its claim. To
-        take its place for empty would let an init remove every table."""
-        begun = self._store.keys_beginning(f"{MANIFEST}/_transactions/")
-        return bool(begun) and self._store.read(INIT_CLAIM) is None
-
     def _unavailable(self, cause: BaseException, branch_id: str | None) -> OmnigraphError:
         return unavailable(cause, uri=self._lines.uri(MANIFEST, branch_id), doing="write")
-
-    def _create_failed(self, cause: Exception) -> OmnigraphError:
-        uri = self._root.uri
-        if is_taken(cause):
-            return AlreadyExistsError(
-                f"graph already initialized at '{uri}'", kind="graph", name=uri
-            )
-        return unavailable(cause, uri=uri, doing="write")
 
     def _folder_mark(self, branch_id: str | None) -> int:
         folder = self._lines.versions_folder(MANIFEST, branch_id)

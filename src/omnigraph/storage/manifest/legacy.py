@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
 from urllib.parse import quote
 
-import msgspec
 import orjson
 import pyarrow as pa
 
@@ -76,15 +76,6 @@ class OldSchemas(Protocol):
         ...
 
 
-class OldBranch(msgspec.Struct, frozen=True, kw_only=True):
-    """A Lance branch of an old manifest, as Lance describes it."""
-
-    name: str
-    parent: str | None  # None = main
-    parent_version: int
-    created_at: int  # microseconds
-
-
 def adopted_id(ulid: str) -> str:
     """The id of a line that migration makes beside an old one; no old branch was named so."""
     return f"v4-{ulid}"
@@ -93,23 +84,6 @@ def adopted_id(ulid: str) -> str:
 def is_adopted(line: str) -> bool:
     """Whether a migration made the Lance branch."""
     return _ADOPTED.fullmatch(line) is not None
-
-
-def old_branches(listed: Mapping[str, Line], *, stamp: int) -> list[OldBranch]:
-    """The user's branches among those that Lance lists: locks are not, nor runs before v3, nor what
-    a migration that was cut short has made."""
-    return [
-        OldBranch(
-            name=name,
-            parent=line.parent,
-            parent_version=line.parent_version or 0,
-            created_at=line.created_at or 0,
-        )
-        for name, line in sorted(listed.items())
-        if name != SCHEMA_LOCK_BRANCH
-        and not is_adopted(name)
-        and (stamp >= 3 or not name.startswith(RUN_PREFIX))
-    ]
 
 
 class LegacyGraph:
@@ -130,32 +104,38 @@ class LegacyGraph:
         schema = self.schema(frozenset(entries))
         commits = self._commits(opened, kinds)
         self._check_newest(opened, commits)
-        commits = [row for row in commits if _version(row) <= opened.version]
         return Tail(
             schema=schema,
             entries=entries,
             tombstones={
                 key: gone for key, gone in read_tombstones(kinds).items() if key not in entries
             },
-            commits=tuple(commits) or (_missing_genesis(schema),),
+            commits=tuple(_upto(commits, opened.version)) or (_missing_genesis(schema),),
         )
 
-    def branches(self, main: Opened) -> list[OldBranch]:
-        """The user's branches, by name."""
-        return old_branches(self._datasets.branch_ids(), stamp=main.stamp)
+    def branches(self, stamp: int) -> dict[str, Line]:
+        """The user's branches among those that Lance lists: locks are not, nor runs before v3, nor
+        what a migration that was cut short has made."""
+        return {
+            name: line
+            for name, line in sorted(self._datasets.branch_ids().items())
+            if name != SCHEMA_LOCK_BRANCH
+            and not is_adopted(name)
+            and (stamp >= 3 or not name.startswith(RUN_PREFIX))
+        }
 
-    def branch(self, old: OldBranch) -> Branch:
+    def branch(self, name: str, old: Line) -> Branch:
         """The branch of ours that an old one is: its Lance name is its id."""
         parent = self._datasets.open_latest(old.parent)
         line = self._commits(parent, by_kind(self._datasets.all_rows(parent), old=True))
-        before = [row for row in line if _version(row) <= old.parent_version]
+        before = _upto(line, old.parent_version)
         return Branch(
-            name=old.name,
-            id=old.name,
+            name=name,
+            id=name,
             parent=old.parent or MAIN,
             fork_commit_id=before[-1].id if before else None,
             created_by=None,
-            created_at=old.created_at,
+            created_at=old.created_at or 0,
         )
 
     def entries(self, opened: Opened) -> dict[str, TableEntry]:
@@ -176,9 +156,12 @@ class LegacyGraph:
         rows = self._rows(COMMITS, branch_id)
         if rows is None and branch_id is not None:
             # The commit branch is made after the manifest's: a crash between leaves it out.
-            old = self._old_branch(branch_id, stamp)
-            before = self._commit_table(old.parent, stamp)
-            return [row for row in before if _version(row) <= old.parent_version]
+            old = self.branches(stamp).get(branch_id)
+            if old is None:
+                raise CorruptGraphError(
+                    f"branch '{branch_id}' has no Lance reference", part=MANIFEST
+                )
+            return _upto(self._commit_table(old.parent, stamp), old.parent_version)
         actors = self._rows(ACTORS, None)
         if (rows is None or actors is None) and (
             stamp >= _COMMIT_TABLES_STAMP or rows is not actors
@@ -187,13 +170,6 @@ class LegacyGraph:
             raise CorruptGraphError(f"'{gone}' is missing", part=gone)
         names = {row["graph_commit_id"]: row["actor_id"] for row in actors or ()}
         return [_commit(row, names) for row in rows or ()]
-
-    def _old_branch(self, name: str, stamp: int) -> OldBranch:
-        listed = old_branches(self._datasets.branch_ids(), stamp=stamp)
-        found = next((old for old in listed if old.name == name), None)
-        if found is None:
-            raise CorruptGraphError(f"branch '{name}' has no Lance reference", part=MANIFEST)
-        return found
 
     def _check_newest(self, opened: Opened, commits: Sequence[CommitRow]) -> None:
         """A commit of a manifest version that is not there was acknowledged: its file is lost."""
@@ -214,7 +190,7 @@ class LegacyGraph:
         """Whether a later version was begun, and nothing tells that it did not come to be: neither
         an unfinished write of that release nor a migration of ours."""
         return (
-            self._datasets.is_followed(opened)
+            bool(self._datasets.attempts(opened))
             and not self._store.list_keys(RECOVERY)
             and not self.is_being_migrated()
         )
@@ -231,9 +207,8 @@ class LegacyGraph:
             if branch_id is not None and self._store.read(reference) is not None:
                 raise CorruptGraphError(f"'{folder}' has no versions", part=folder)
             return None
-        uri = self._root.child(folder)
-        with told_by(lambda cause: fault(cause, folder=folder, uri=uri)):
-            dataset = pylance.opened(uri, self._root.storage_options)
+        with reading(self._root, folder):
+            dataset = dataset_at(self._root, folder)
             rows: list[dict[str, Any]] = dataset.to_table().to_pylist()
             own = dataset.read_transaction(dataset.version)
         begun = self._store.keys_beginning(f"{folder}/_transactions/{dataset.version}-")
@@ -251,9 +226,19 @@ class LegacyGraph:
     def schema(self, table_keys: frozenset[str]) -> SchemaRecord:
         """The accepted schema, as we would store it. `table_keys` decide whether an unfinished
         change had happened."""
-        live = self._schema_files("")
-        staged = self._schema_files(STAGING)
-        chosen = live if staged is None else _choose(live, staged, table_keys)
+        live = [self._text(name) for name in SCHEMA_FILES]
+        twins = [self._text(name + STAGING) for name in SCHEMA_FILES]
+        if all(twin is None for twin in twins):
+            chosen: SchemaRecord | None = _record(live)
+        else:
+            # In the middle of the renames the twins have it all. One that was renamed already is
+            # read under its final name.
+            staged = [
+                self._text(name) if twin is None else twin
+                for twin, name in zip(twins, SCHEMA_FILES, strict=True)
+            ]
+            before = None if None in live else _record(live)
+            chosen = _choose(before, _record(staged), table_keys)
         if chosen is None:
             raise CorruptGraphError(
                 "a schema change was cut short and it cannot be told whether it happened",
@@ -287,41 +272,16 @@ class LegacyGraph:
     def _columns(self, entry: TableEntry) -> dict[str, PropertyType]:
         folder = branch_folder(entry.location, entry.branch)
         try:
-            dataset = pylance.opened(
-                self._root.child(folder), self._root.storage_options, version=entry.version
-            )
+            dataset = dataset_at(self._root, folder, version=entry.version)
         except BaseException as cause:
             if not is_foreign(cause):
                 raise
             if is_missing(cause):
                 return {}  # cleaned up: nobody can read it whatever its columns were
-            raise fault(cause, folder=folder, uri=self._root.child(folder)) from cause
+            raise _fault(cause, self._root, folder) from cause
         hidden = {"id", "src", "dst"} if entry.table_key.startswith("edge:") else {"id"}
         found = ((one.name, property_type(one)) for one in standard_schema(dataset.schema))
         return {name: kind for name, kind in found if kind is not None and name not in hidden}
-
-    def _schema_files(self, suffix: str) -> SchemaRecord | None:
-        """What the three files say; None for twins that are not there."""
-        texts = [self._text(name + suffix) for name in SCHEMA_FILES]
-        if suffix:  # a twin that was renamed already is read under its final name
-            if all(text is None for text in texts):
-                return None
-            texts = [
-                text if text is not None else self._text(name)
-                for text, name in zip(texts, SCHEMA_FILES, strict=True)
-            ]
-        elif self._twins() and None in texts:
-            return None  # in the middle of the renames: the twins have it all
-        for text, name in zip(texts, SCHEMA_FILES, strict=True):
-            if text is None:
-                raise CorruptGraphError(
-                    f"'{name}' is missing: without it the graph has no schema", part=name
-                )
-        source, ir, state = (text or "" for text in texts)
-        return SchemaRecord(source=source, ir=_compact(ir), hash=_state_hash(state))
-
-    def _twins(self) -> bool:
-        return any(self._store.read(name + STAGING) is not None for name in SCHEMA_FILES)
 
     def _text(self, key: str) -> str | None:
         found = self._store.read(key)
@@ -331,15 +291,36 @@ class LegacyGraph:
             raise CorruptGraphError(f"'{key}' is no text: {cause}", part=key) from cause
 
 
-def fault(cause: BaseException, *, folder: str, uri: str) -> OmnigraphError:
-    """What is wrong with a dataset of which files are there. A store that does not answer raises
-    OSError; whatever else is said is said about the bytes."""
+def dataset_at(root: Root, folder: str, *, version: int | None = None) -> Any:
+    """A dataset of an old graph, at its newest version if none is named."""
+    return pylance.opened(root.child(folder), root.storage_options, version=version)
+
+
+def reading(root: Root, folder: str) -> AbstractContextManager[None]:
+    """Run the body, which reads a dataset of which files are there."""
+    return told_by(lambda cause: _fault(cause, root, folder))
+
+
+def _fault(cause: BaseException, root: Root, folder: str) -> OmnigraphError:
+    """What is wrong with the dataset. A store that does not answer raises OSError; whatever else is
+    said is said about the bytes."""
     if isinstance(cause, OSError) and not is_missing(cause) and not is_damage(cause):
-        return as_ours(cause, uri=uri, doing="read")
+        return as_ours(cause, uri=root.child(folder), doing="read")
     reason = reason_of(cause)
     return CorruptGraphError(
         f"a file of '{folder}' is missing or damaged: {reason}", part=folder, reason=reason
     )
+
+
+def _record(texts: Sequence[str | None]) -> SchemaRecord:
+    """What the three files say together."""
+    for text, name in zip(texts, SCHEMA_FILES, strict=True):
+        if text is None:
+            raise CorruptGraphError(
+                f"'{name}' is missing: without it the graph has no schema", part=name
+            )
+    source, ir, state = (text or "" for text in texts)
+    return SchemaRecord(source=source, ir=_compact(ir), hash=_state_hash(state))
 
 
 def _choose(
@@ -396,6 +377,10 @@ def _compact(ir: str) -> str:
 
 def _version(row: CommitRow) -> int:
     return row.commit.graph_manifest_version
+
+
+def _upto(rows: Iterable[CommitRow], version: int | None) -> list[CommitRow]:
+    return [row for row in rows if _version(row) <= (version or 0)]
 
 
 def _inline_commits(branch_id: str | None, kinds: Mapping[str, list[Row]]) -> list[CommitRow]:

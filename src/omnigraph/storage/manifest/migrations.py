@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import msgspec
@@ -27,7 +26,8 @@ from omnigraph.errors import (
     RecoveryRequiredError,
     UnavailableError,
 )
-from omnigraph.model.graph import MAIN, Branch, Commit, TableEntry
+from omnigraph.model.changeset import Lineage
+from omnigraph.model.graph import MAIN, Branch, TableEntry
 from omnigraph.model.limits import (
     INTERNAL_SCHEMA_VERSION,
     LEASE_WAIT_MS_MAX,
@@ -36,10 +36,8 @@ from omnigraph.model.limits import (
 from omnigraph.model.ports import World
 from omnigraph.model.schema import Catalog
 from omnigraph.model.steps import Step
-from omnigraph.storage.lance import pylance
 from omnigraph.storage.lance.columns import arrow_schema, standard_schema
 from omnigraph.storage.lance.files import FragmentKey, fragment_keys, require_home, version_file
-from omnigraph.storage.lance.pylance import told_by
 from omnigraph.storage.manifest.dataset import LostRaceError, Opened
 from omnigraph.storage.manifest.legacy import (
     ACTORS,
@@ -53,11 +51,12 @@ from omnigraph.storage.manifest.legacy import (
     STAGING,
     STATE_FILE,
     adopted_id,
-    fault,
+    dataset_at,
     is_adopted,
+    reading,
 )
-from omnigraph.storage.manifest.ref_files import encode_ref, ref_key
-from omnigraph.storage.manifest.rows import MIGRATED_KEY, PRIMARY_KEY, CommitRow, Tail, tail_table
+from omnigraph.storage.manifest.ref_files import MAIN_BRANCH, encode_ref, ref_key
+from omnigraph.storage.manifest.rows import MIGRATED_KEY, PRIMARY_KEY, Tail, new_commit, tail_table
 from omnigraph.storage.manifest.store import Known, ManifestStore, check_stamp
 from omnigraph.storage.objects.lease import Lease, Leases
 from omnigraph.storage.objects.root import RECOVERY, REFS, Root, branch_folder
@@ -86,7 +85,7 @@ def is_due(manifests: ManifestStore) -> bool:
         return False
     if not main.current or main.opened.stamp != INTERNAL_SCHEMA_VERSION:
         return True
-    return _migrated_at(main.opened) is not None and manifests.store.read(SOURCE_FILE) is not None
+    return _is_cut_short(manifests, main.opened)
 
 
 def migrate(manifests: ManifestStore, world: World) -> int:
@@ -146,7 +145,7 @@ class _Migration:
         if main.stamp != INTERNAL_SCHEMA_VERSION:
             self._alone(lambda _: self._restamp(main))
             return False
-        if _migrated_at(main) is not None and self._store.read(SOURCE_FILE) is not None:
+        if _is_cut_short(self._manifests, main):
             self._alone(lambda _: self._finish(main))
         return True
 
@@ -160,14 +159,14 @@ class _Migration:
         self._check_settled()
         _check_key(main)
         lines: list[_Line] = []
-        for old in self._legacy.branches(main):
-            branch = replace(self._legacy.branch(old), id=adopted_id(self._world.ids.ulid()))
+        for name, old in self._legacy.branches(main.stamp).items():
+            branch = replace(self._legacy.branch(name, old), id=adopted_id(self._world.ids.ulid()))
             assert branch.id is not None, "only main has no id"
-            opened = self._datasets.open_latest(old.name)
-            tail = self._whole(opened, line_id=branch.id)
+            opened = self._datasets.open_latest(name)
+            tail = self._whole(opened, branch)
             lines.append(_Line(opened=opened, tail=tail, id=branch.id, branch=branch))
         draft = adopted_id(self._world.ids.ulid())
-        tail = self._settled(self._whole(main, line_id=None))
+        tail = self._settled(self._whole(main, MAIN_BRANCH))
         return [*lines, _Line(opened=main, tail=tail, id=draft, branch=None)]
 
     def _check_settled(self) -> None:
@@ -181,12 +180,18 @@ class _Migration:
                 operation_id=operation,
             )
 
-    def _whole(self, opened: Opened, *, line_id: str | None) -> Tail:
+    def _whole(self, opened: Opened, branch: Branch) -> Tail:
         """The line's tail, with a commit for a publish that v3 had lost."""
         tail = self._legacy.tail(opened)
         if not self._lost_a_commit(opened, tail):
             return tail
-        found = self._found_commit(opened, tail, line_id=line_id)
+        lineage = Lineage(
+            commit_id=self._world.ids.ulid(),
+            actor_id=MIGRATION_ACTOR,
+            created_at=self._world.clock.now_us(),
+            properties={"message": "a publish whose commit format v3 had lost"},
+        )
+        found = new_commit(lineage, branch, parent=tail.head.id, version=opened.version + 1)
         return replace(tail, commits=(*tail.commits, found))
 
     def _settled(self, tail: Tail) -> Tail:
@@ -204,21 +209,6 @@ class _Migration:
         except NotFoundError:
             return False  # cleaned up: nothing to compare with
         return self._legacy.entries(then) != tail.entries
-
-    def _found_commit(self, old: Opened, tail: Tail, *, line_id: str | None) -> CommitRow:
-        return CommitRow(
-            commit=Commit(
-                graph_commit_id=self._world.ids.ulid(),
-                parent_commit_id=tail.head.id,
-                merged_parent_commit_id=None,
-                graph_branch=old.branch_id or MAIN,
-                graph_manifest_version=old.version + 1,
-                actor_id=MIGRATION_ACTOR,
-                created_at=self._world.clock.now_us(),
-                properties={"message": "a publish whose commit format v3 had lost"},
-            ),
-            branch_id=line_id,
-        )
 
     # --- leaping -----------------------------------------------------------------------------
 
@@ -328,10 +318,10 @@ class _Migration:
         self._world.steps.reach(Step.MIGRATION_OLD_FILE_REMOVED)
 
     def _stamp_before(self, main: Opened) -> int:
-        return self._datasets.open_version(None, (_migrated_at(main) or 0) - 1).stamp
+        return self._datasets.open_version(None, (main.migrated_at or 0) - 1).stamp
 
     def _compare_stamped(self, main: Opened) -> None:
-        at = _migrated_at(main)
+        at = main.migrated_at
         assert at is not None, "a stamp by migration says where it was set"
         if self._store.read(IR_FILE) is None:
             return  # an earlier run compared, and died while it was removing
@@ -368,9 +358,9 @@ def _must_equal(built: Known | None, wanted: Tail, line: _Line | None) -> None:
     )
 
 
-def _migrated_at(main: Opened) -> int | None:
-    found = (main.dataset.schema.metadata or {}).get(MIGRATED_KEY.encode())
-    return None if found is None else int(found)
+def _is_cut_short(manifests: ManifestStore, main: Opened) -> bool:
+    """Whether something is left to remove of a graph that has our stamp by migration."""
+    return main.migrated_at is not None and manifests.store.read(SOURCE_FILE) is not None
 
 
 def _check_key(main: Opened) -> None:
@@ -421,10 +411,9 @@ class _OldTables:
 
     def _settled(self, entry: TableEntry) -> TableEntry:
         folder = branch_folder(entry.location, entry.branch)
-        uri, options = self._root.child(folder), self._root.storage_options
-        with self._reading(folder):
-            pinned = pylance.opened(uri, options, version=entry.version)
-            newest = pylance.opened(uri, options)
+        with reading(self._root, folder):
+            pinned = dataset_at(self._root, folder, version=entry.version)
+            newest = dataset_at(self._root, folder)
         same = newest.schema.equals(pinned.schema, check_metadata=True) and (
             fragment_keys(newest) == fragment_keys(pinned)
         )
@@ -457,19 +446,14 @@ class _OldTables:
         file = f"{folder}/_versions/{version_file(entry.version)}"
         if not needed and not self._manifests.store.keys_beginning(file):
             return None
-        with self._reading(folder):
-            dataset = pylance.opened(
-                self._root.child(folder), self._root.storage_options, version=entry.version
-            )
+        with reading(self._root, folder):
+            dataset = dataset_at(self._root, folder, version=entry.version)
             require_home(dataset, self._root, folder)
             schema: pa.Schema = dataset.schema
             if entry.pin not in self._pins:
                 self._pins.add(entry.pin)
                 self._read_rows(entry, dataset)
         return schema
-
-    def _reading(self, folder: str) -> AbstractContextManager[None]:
-        return told_by(lambda cause: fault(cause, folder=folder, uri=self._root.child(folder)))
 
     def _read_rows(self, entry: TableEntry, dataset: Any) -> None:
         rows = int(dataset.count_rows())

@@ -69,7 +69,11 @@ class Publisher:
         lost, `OutcomeUnknownError` that the store did not say whether the commit landed.
         A changeset without changes only checks its expectations.
         """
-        self._check_alive(branch)
+        # A deleted branch takes no more commits, though Lance would still write them.
+        if branch.id is not None and not self._manifests.refs.is_alive(branch):
+            raise NotFoundError(
+                f"branch '{branch.name}' does not exist", kind="branch", name=branch.name
+            )
         if changeset == Changeset(expects=changeset.expects):
             known = self._manifests.fresh(branch.id)
             check_expectations(known.tail, changeset.expects)
@@ -161,16 +165,6 @@ class Publisher:
         if fresh.version == known.version:
             raise unknown from cause
         return fresh
-
-    def _check_alive(self, branch: Branch) -> None:
-        """A deleted branch takes no more commits, though Lance would still write them."""
-        if branch.id is None:
-            return
-        living = self._manifests.refs.find(branch.name)
-        if living is None or living.id != branch.id:
-            raise NotFoundError(
-                f"branch '{branch.name}' does not exist", kind="branch", name=branch.name
-            )
 
 
 # --- what a publish would write, decided from facts alone ------------------------------------

@@ -13,6 +13,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 import orjson
+from msgspec.structs import asdict, replace
 
 from omnigraph.errors import CorruptGraphError, NotFoundError, StorageUnavailableError
 from omnigraph.model.graph import MAIN, Branch
@@ -49,19 +50,9 @@ def _encodable(name: str) -> bool:
 
 
 def encode_ref(branch: Branch) -> bytes:
-    """The reference as stored."""
-    return orjson.dumps(
-        {
-            "format_version": REF_FORMAT,
-            "name": branch.name,
-            "id": branch.id,
-            "parent": branch.parent,
-            "fork_commit_id": branch.fork_commit_id,
-            "created_by": branch.created_by,
-            "created_at": branch.created_at,
-        },
-        option=orjson.OPT_INDENT_2,
-    )
+    """The reference as stored: a format and the fields of `Branch`, in their order."""
+    facts = {"format_version": REF_FORMAT, **asdict(branch)}
+    return orjson.dumps(facts, option=orjson.OPT_INDENT_2)
 
 
 def decode_ref(key: str, body: bytes) -> Branch:
@@ -156,6 +147,11 @@ class RefFiles:
             return inherited.get(name)
         return decode_ref(key, found.body) if found is not None else None
 
+    def is_alive(self, branch: Branch) -> bool:
+        """Whether the branch is there, and not another that has its name by now."""
+        living = self.find(branch.name)
+        return living is not None and living.id == branch.id
+
     def all(self) -> Iterator[Branch]:
         """Main, then every other branch."""
         yield MAIN_BRANCH
@@ -249,7 +245,8 @@ class RetiredFiles:
                 branch = decode_ref(key, found.body)
             except CorruptGraphError as cause:
                 logger.warning("unreadable retired branch", extra={"why": cause.message})
-                branch = _nameless(key.rsplit("/", 1)[-1].removesuffix(".json"))
+                branch_id = key.rsplit("/", 1)[-1].removesuffix(".json")
+                branch = replace(MAIN_BRANCH, name=branch_id, id=branch_id)
             if key == _retired_key(branch.id):
                 yield branch
 
@@ -290,37 +287,24 @@ class RetiredFiles:
             found = self._store.read(DESCENT)
             before = {} if found is None else _decode_descent(found.body)
             after = change(before)
-            if after == before or self._replace(found, _encode_descent(after)):
+            if after == before:
+                return
+            parents = {commit_id: list(after[commit_id]) for commit_id in sorted(after)}
+            body = orjson.dumps({"format_version": DESCENT_FORMAT, "parents": parents})
+            if found is None:
+                done = self._store.put_if_absent(DESCENT, body)
+            else:
+                assert found.tag is not None, "every store that we write to has tags"
+                done = self._store.put_if_match(DESCENT, body, tag=found.tag)
+            if done:
                 return
         raise StorageUnavailableError(
             f"'{DESCENT}' was changed by others {DESCENT_WRITES_MAX} times in a row", uri=DESCENT
         )
 
-    def _replace(self, found: Any, body: bytes) -> bool:
-        if found is None:
-            return self._store.put_if_absent(DESCENT, body)
-        assert found.tag is not None, "every store that we write to has tags"
-        return self._store.put_if_match(DESCENT, body, tag=found.tag)
-
 
 def _retired_key(branch_id: str | None) -> str:
     return f"{RETIRED}/{branch_id}.json"
-
-
-def _nameless(branch_id: str) -> Branch:
-    return Branch(
-        name=branch_id,
-        id=branch_id,
-        parent=None,
-        fork_commit_id=None,
-        created_by=None,
-        created_at=0,
-    )
-
-
-def _encode_descent(kept: Kept) -> bytes:
-    parents = {commit_id: list(kept[commit_id]) for commit_id in sorted(kept)}
-    return orjson.dumps({"format_version": DESCENT_FORMAT, "parents": parents})
 
 
 def _decode_descent(body: bytes) -> Kept:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 from msgspec.structs import replace
@@ -68,8 +68,7 @@ class Refs:
 
     def require_alive(self, branch: Branch) -> None:
         """Raise `NotFoundError` if the branch was deleted, even if another has its name now."""
-        living = self._files.find(branch.name)
-        if living is None or living.id != branch.id:
+        if not self._files.is_alive(branch):
             raise NotFoundError(
                 f"branch '{branch.name}' was deleted meanwhile", kind="branch", name=branch.name
             )
@@ -109,7 +108,9 @@ class Refs:
         if name == MAIN:
             raise InvalidNameError("cannot delete branch 'main'", kind="branch", name=name)
         branch = self._files.get(name)
-        self._check_childless(name)
+        child = self._child_of(name)
+        if child is not None:
+            raise _needed(name, child)
         # A branch whose reference cannot be read may have been made from this one, or have merged
         # it: then this one stays for it, and cleanup decides once all references can be read.
         blind = bool(self._files.unreadable())
@@ -118,7 +119,10 @@ class Refs:
         retired = self._put_aside(branch, blind=blind)
         if not self._store.delete(ref_key(name)):
             self._files.get(name)
-        self._restore_for_child(branch)
+        child = self._child_of(name)
+        if child is not None:
+            self._store.put_if_absent(ref_key(name), encode_ref(branch))
+            raise _needed(name, child)
         self._world.steps.reach(Step.BRANCH_REF_DELETED)
         if retired or blind:
             # Its files stay: for merges that need them, or for a child that cannot be read.
@@ -127,7 +131,13 @@ class Refs:
         self._drop_manifest(branch.id)
         self._world.steps.reach(Step.BRANCH_MANIFEST_DROPPED)
         for location, line in forked:
-            self._drop_fork(location, line)
+            try:
+                self._tables.drop_branch(location, line)
+            except OmnigraphError as cause:  # an orphan that cleanup collects
+                logger.warning(
+                    "left a table branch behind",
+                    extra={"table": location, "branch": line, "why": str(cause)},
+                )
             self._world.steps.reach(Step.BRANCH_TABLE_DROPPED)
         return branch
 
@@ -141,7 +151,8 @@ class Refs:
         except OmnigraphError:
             return False  # what cannot be read now helps no merge later
         try:
-            parting = farewell(self._manifests, branch, self._others(branch))
+            others = (each for each in self._files.all() if each.id != branch.id)
+            parting = farewell(self._manifests, branch, others)
             if blind:
                 parting = replace(parting, needed=True)
             elif parting.kept and not parting.needed:
@@ -157,9 +168,6 @@ class Refs:
             self._manifests.retired.retire(branch)
             self._world.steps.reach(Step.BRANCH_RETIRED)
         return parting.needed
-
-    def _others(self, branch: Branch) -> Iterator[Branch]:
-        return (each for each in self._files.all() if each.id != branch.id)
 
     def delete_unreadable(self, name: str) -> bool:
         """Remove a reference that makes no sense, and with it the branch; its id is not known, so
@@ -191,8 +199,7 @@ class Refs:
         Creation writes the child and then looks for the parent; deletion removes the parent and
         then looks for children. Whatever the order, at least one of the two sees the other.
         """
-        living = self._files.find(parent.name)
-        if living is not None and living.id == parent.id:
+        if self._files.is_alive(parent):
             return
         self._store.delete(ref_key(branch.name))
         assert branch.id is not None, "only main has no id"
@@ -201,29 +208,9 @@ class Refs:
             f"branch '{parent.name}' does not exist", kind="branch", name=parent.name
         )
 
-    def _check_childless(self, name: str) -> None:
-        child = self._child_of(name)
-        if child is not None:
-            raise _needed(name, child)
-
-    def _restore_for_child(self, branch: Branch) -> None:
-        child = self._child_of(branch.name)
-        if child is not None:
-            self._store.put_if_absent(ref_key(branch.name), encode_ref(branch))
-            raise _needed(branch.name, child)
-
     def _child_of(self, name: str) -> Branch | None:
         children = (branch for branch in self._files.others() if branch.parent == name)
         return min(children, key=lambda branch: branch.name, default=None)
-
-    def _drop_fork(self, location: str, branch_id: str) -> None:
-        try:
-            self._tables.drop_branch(location, branch_id)
-        except OmnigraphError as cause:  # an orphan that cleanup collects
-            logger.warning(
-                "left a table branch behind",
-                extra={"table": location, "branch": branch_id, "why": str(cause)},
-            )
 
     def _drop_manifest(self, branch_id: str) -> None:
         self._manifests.forget(branch_id)

@@ -29,7 +29,6 @@ from omnigraph.storage.manifest.dataset import FIRST_STAMP, ManifestDatasets, Op
 from omnigraph.storage.manifest.legacy import LegacyGraph, OldSchemas
 from omnigraph.storage.manifest.ref_files import MAIN_BRANCH, RefFiles, RetiredFiles, ref_key
 from omnigraph.storage.manifest.rows import (
-    MIGRATED_KEY,
     CommitRow,
     Tail,
     new_commit,
@@ -144,7 +143,10 @@ class ManifestStore:
     def at_version(self, branch: Branch, manifest_version: int) -> Snapshot:
         """The branch as of that manifest version; versions before its fork are its parent's."""
         head = self.fresh(branch.id)
-        row = self._newest_at(head, manifest_version)
+        # The last commit of the line up to that version: its branch owns the version.
+        rows = (row for chunk in self.commit_chunks(head) for row in chunk)
+        upto = (row for row in rows if row.commit.graph_manifest_version <= manifest_version)
+        row = next(upto, None)
         if row is None or manifest_version > head.version:
             raise NotFoundError(
                 f"branch '{branch.name}' has no manifest version {manifest_version}",
@@ -171,14 +173,6 @@ class ManifestStore:
                 name=commit_id,
             )
         return self._at(row, row.commit.graph_manifest_version).snapshot(owner)
-
-    def _newest_at(self, head: Known, manifest_version: int) -> CommitRow | None:
-        """The last commit of the line up to a manifest version: its branch owns that version."""
-        for chunk in self.commit_chunks(head):
-            for row in chunk:
-                if row.commit.graph_manifest_version <= manifest_version:
-                    return row
-        return None
 
     # --- commits -----------------------------------------------------------------------------
 
@@ -295,7 +289,7 @@ class ManifestStore:
             raise self.datasets.damaged(branch_id, known.version, reason="it was the newest")
         if opened.version == known.version and not opened.torn:
             return known
-        return self._learn(opened)
+        return self._keep(self._read_sound(opened))
 
     def _first_look(self, branch_id: str | None) -> Known:
         """The newest version, when nothing is known yet that it could be compared with."""
@@ -312,7 +306,7 @@ class ManifestStore:
         known = self._read_sound(opened)
         # Nothing explains a stamp that was cut short.
         stamped = opened.stamp == INTERNAL_SCHEMA_VERSION
-        if not stamped or not self.datasets.is_followed(opened) or self._explained(known):
+        if not stamped or not self.datasets.attempts(opened) or self._explained(known):
             return known
         # The sidecar goes after the version has come, so the order of these looks matters.
         again = self.datasets.open_latest(branch_id)
@@ -365,9 +359,6 @@ class ManifestStore:
         with self._lock:
             self._heads.pop(branch_id, None)
 
-    def _learn(self, opened: Opened) -> Known:
-        return self._keep(self._read_sound(opened))
-
     def _keep(self, known: Known) -> Known:
         with self._lock:
             held = self._heads.get(known.opened.branch_id)
@@ -383,23 +374,20 @@ class ManifestStore:
         if held is not None and held.version == version:
             return held
         known = self._past.get((branch_id, version))
-        if known is None:
-            known = self._read_at(row, version)
-            self._past.put((branch_id, version), known)
-        return known
-
-    def _read_at(self, row: CommitRow, version: int) -> Known:
+        if known is not None:
+            return known
         try:
-            return self._read_past(self.datasets.open_version(row.branch_id, version), row)
+            known = self._read_past(self.datasets.open_version(branch_id, version), row)
         except NotFoundError as cause:
-            commit_id = row.commit.graph_commit_id
             raise NotFoundError(
-                f"the graph as it was at commit '{commit_id}' is not kept any more",
+                f"the graph as it was at commit '{row.id}' is not kept any more",
                 hint="cleanup removed it; --keep and --older-than say what it leaves",
                 kind="commit",
-                name=commit_id,
+                name=row.id,
                 manifest_version=version,
             ) from cause
+        self._past.put((branch_id, version), known)
+        return known
 
     def _read(self, opened: Opened) -> Known:
         return self.read_ours(opened) or Known(
@@ -437,11 +425,11 @@ class ManifestStore:
     def _schema_holder(self) -> Known:
         """What has the schema of all old versions: their formats kept one, for the whole graph."""
         main = self.fresh(None)
-        migrated_at = (main.opened.dataset.schema.metadata or {}).get(MIGRATED_KEY.encode())
-        if migrated_at is None:
+        at = main.opened.migrated_at
+        if at is None:
             return main
         try:
-            return self._read(self.datasets.open_version(None, int(migrated_at)))
+            return self._read(self.datasets.open_version(None, at))
         except NotFoundError:  # cleaned up: the schema of now is the best that is left
             return main
 
@@ -452,7 +440,8 @@ class ManifestStore:
         main = self.fresh(None)  # somebody may have migrated it since we looked
         if main.current:
             return None
-        return {old.name: self.legacy.branch(old) for old in self.legacy.branches(main.opened)}
+        listed = self.legacy.branches(main.opened.stamp)
+        return {name: self.legacy.branch(name, old) for name, old in listed.items()}
 
 
 def check_stamp(opened: Opened) -> int:
