@@ -26,8 +26,7 @@ from omnigraph.errors import (
     RecoveryRequiredError,
     UnavailableError,
 )
-from omnigraph.model.changeset import Lineage
-from omnigraph.model.graph import MAIN, Branch, TableEntry
+from omnigraph.model.graph import MAIN, Branch, Lineage, TableEntry
 from omnigraph.model.limits import (
     INTERNAL_SCHEMA_VERSION,
     LEASE_WAIT_MS_MAX,
