@@ -104,8 +104,8 @@ JOURNEYS = (
         "a merge",
         "#1e8449",
         (
-            "cli/branch engine/merge/run engine/merge/base engine/history/difference engine/check"
-            " storage/commit/writer"
+            "cli/branch engine/merge/run engine/merge/combine engine/history/difference"
+            " engine/check storage/commit/writer"
         ),
         "cli merge check commit",
     ),

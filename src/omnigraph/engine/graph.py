@@ -23,8 +23,14 @@ from omnigraph.engine.arguments import (
 )
 from omnigraph.engine.core import Core, OpenMode, init_core, open_core, world_of
 from omnigraph.engine.evolve.apply import SchemaApplyResult, apply_schema, plan_schema
-from omnigraph.engine.history.changes import ChangeFilter, ChangePage, ChangeSet, diff
-from omnigraph.engine.history.entity import EntityVersion, entity_history
+from omnigraph.engine.history.changes import (
+    ChangeFilter,
+    ChangePage,
+    ChangeSet,
+    EntityVersion,
+    diff,
+    entity_history,
+)
 from omnigraph.engine.history.feed import Baseline, FeedPage, baseline, commit_changes, poll
 from omnigraph.engine.load.order import LoadData, OnError, request_order
 from omnigraph.engine.load.run import load_here

@@ -6,6 +6,7 @@ import json
 import threading
 
 import pytest
+from merge_world import p
 
 from inside import store_of
 from omnigraph import Graph
@@ -36,10 +37,6 @@ class Meddler:
 
 def put(graph, branch, *records):
     graph.load("\n".join(map(json.dumps, records)), mode="merge", branch=branch)
-
-
-def p(key, **data):
-    return {"type": "P", "data": {"k": key, **data}}
 
 
 def values(graph, branch="main"):

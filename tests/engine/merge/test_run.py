@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
+from merge_world import MergeWorld, edge, kinds, p
 
-from omnigraph import Graph
 from omnigraph.errors import ConflictError, InputError, MergeConflictsError, NotFoundError
 
 SCHEMA = """
@@ -17,45 +15,15 @@ edge One: P -> P @card(0..1)
 """
 
 
-class World:
+class World(MergeWorld):
     def __init__(self, uri):
-        self.graph = Graph.init(uri, SCHEMA, durability="process")
-        self.put("main", *(p(key, v=0, s="old") for key in "abc"))
+        super().__init__(uri, SCHEMA)
+        self.load("main", *(p(key, v=0, s="old") for key in "abc"))
         self.graph.create_branch("side")
-
-    def put(self, branch, *records):
-        self.graph.load("\n".join(map(json.dumps, records)), mode="merge", branch=branch)
-
-    def drop(self, branch, *keys):
-        lines = " ".join(f'delete P where k = "{key}"' for key in keys)
-        self.graph.mutate(f"query q() {{ {lines} }}", branch=branch)
-
-    def all(self, branch="main", type_name="P"):
-        lines = map(json.loads, self.graph.export(branch=branch, types=[type_name]))
-        return {line["data"]["id"]: line["data"] for line in lines}
 
     def blob(self, key, branch="main"):
         reader = self.graph.read_blob("node", "P", key, "b", branch=branch)
         return reader.read_range(0, reader.size)
-
-
-def p(key, **data):
-    return {"type": "P", "data": {"k": key, **data}}
-
-
-def edge(key, source, target, kind="E"):
-    return {"edge": kind, "from": source, "to": target, "data": {"id": key}}
-
-
-@pytest.fixture
-def world(tmp_path):
-    world = World(tmp_path / "g.omni")
-    yield world
-    world.graph.close()
-
-
-def kinds(error):
-    return sorted((one.kind, one.entity_id) for one in error.conflicts)
 
 
 # --- strategies ------------------------------------------------------------------------------
@@ -63,8 +31,8 @@ def kinds(error):
 
 def diverge(world):
     """Both sides change a, delete-vs-update b, and insert n; the side alone changes c."""
-    world.put("main", p("a", v=1, s="old"), p("b", v=1, s="old"), p("n", v=1))
-    world.put("side", p("a", v=0, s="new"), p("c", v=5, s="old"), p("n", v=2))
+    world.load("main", p("a", v=1, s="old"), p("b", v=1, s="old"), p("n", v=1))
+    world.load("side", p("a", v=0, s="new"), p("c", v=5, s="old"), p("n", v=2))
     world.drop("side", "b")
 
 
@@ -101,8 +69,8 @@ def test_theirs_takes_the_sources_side_of_what_both_changed(world):
 
 
 def test_property_merges_what_each_side_changed(world):
-    world.put("main", p("a", v=1, s="old", t=["m"]))
-    world.put("side", p("a", v=0, s="new"))
+    world.load("main", p("a", v=1, s="old", t=["m"]))
+    world.load("side", p("a", v=0, s="new"))
     with pytest.raises(MergeConflictsError):
         world.graph.merge("side")
     result = world.graph.merge("side", strategy="property")
@@ -112,16 +80,16 @@ def test_property_merges_what_each_side_changed(world):
 
 
 def test_property_still_refuses_one_property_with_two_values(world):
-    world.put("main", p("a", v=1, s="old"))
-    world.put("side", p("a", v=2, s="new"))
+    world.load("main", p("a", v=1, s="old"))
+    world.load("side", p("a", v=2, s="new"))
     with pytest.raises(MergeConflictsError) as caught:
         world.graph.merge("side", strategy="property")
     assert kinds(caught.value) == [("divergent_update", "a")]
 
 
 def test_property_merges_null_as_a_value_of_its_own(world):
-    world.put("main", p("a", v=None, s="old"))
-    world.put("side", p("a", v=0, s=""))
+    world.load("main", p("a", v=None, s="old"))
+    world.load("side", p("a", v=0, s=""))
     world.graph.merge("side", strategy="property")
     row = world.all()["a"]
     assert (row.get("v"), row["s"]) == (None, "")
@@ -129,10 +97,10 @@ def test_property_merges_null_as_a_value_of_its_own(world):
 
 def test_property_merges_blobs_vectors_and_lists(world):
     full = {"b": "base64:aGk=", "e": [1.0, 2.0], "t": ["x"], "f": 0.5}
-    world.put("main", p("z", **full))
+    world.load("main", p("z", **full))
     world.graph.merge("main", into="side")
-    world.put("main", p("z", **{**full, "e": [3.0, 4.0], "f": 0.25}))
-    world.put("side", p("z", **{**full, "b": "base64:aG8=", "t": ["x", "y"]}))
+    world.load("main", p("z", **{**full, "e": [3.0, 4.0], "f": 0.25}))
+    world.load("side", p("z", **{**full, "b": "base64:aG8=", "t": ["x", "y"]}))
     world.graph.merge("side", strategy="property")
     row = world.all()["z"]
     assert (row["e"], row["f"], row["t"]) == ([3.0, 4.0], 0.25, ["x", "y"])
@@ -169,24 +137,24 @@ DIFFERENT = [
 
 @pytest.mark.parametrize("data", SAME)
 def test_the_same_insert_on_both_sides_is_no_conflict(world, data):
-    world.put("main", p("n", **data))
-    world.put("side", p("n", **data))
+    world.load("main", p("n", **data))
+    world.load("side", p("n", **data))
     assert world.graph.merge("side").changes == {}
 
 
 @pytest.mark.parametrize(("ours", "theirs"), DIFFERENT)
 def test_different_values_are_different(world, ours, theirs):
-    world.put("main", p("n", **ours))
-    world.put("side", p("n", **theirs))
+    world.load("main", p("n", **ours))
+    world.load("side", p("n", **theirs))
     with pytest.raises(MergeConflictsError) as caught:
         world.graph.merge("side")
     assert kinds(caught.value) == [("divergent_insert", "n")]
 
 
 def test_a_change_that_was_taken_back_is_no_change(world):
-    world.put("side", p("a", v=9, s="old"))
-    world.put("side", p("a", v=0, s="old"))
-    world.put("main", p("a", v=1, s="old"))
+    world.load("side", p("a", v=9, s="old"))
+    world.load("side", p("a", v=0, s="old"))
+    world.load("main", p("a", v=1, s="old"))
     world.graph.merge("side")
     assert world.all()["a"]["v"] == 1
 
@@ -196,7 +164,7 @@ def test_a_change_that_was_taken_back_is_no_change(world):
 
 def test_edges_that_would_hang_in_the_air_are_conflicts(world):
     world.drop("side", "b")
-    world.put("main", edge("e1", "a", "b"))
+    world.load("main", edge("e1", "a", "b"))
     with pytest.raises(MergeConflictsError) as caught:
         world.graph.merge("side")
     assert kinds(caught.value) == [("orphan_edge", "e1")]
@@ -204,15 +172,15 @@ def test_edges_that_would_hang_in_the_air_are_conflicts(world):
 
 def test_a_strategy_settles_entities_and_never_rules(world):
     world.drop("side", "b")
-    world.put("main", edge("e1", "a", "b"))
+    world.load("main", edge("e1", "a", "b"))
     for strategy in ("ours", "theirs", "property"):
         with pytest.raises(MergeConflictsError):
             world.graph.merge("side", strategy=strategy)
 
 
 def test_uniqueness_and_cardinality_hold_for_the_merged_graph(world):
-    world.put("main", {"type": "U", "data": {"k": "x", "mail": "m"}}, edge("o1", "a", "b", "One"))
-    world.put("side", {"type": "U", "data": {"k": "y", "mail": "m"}}, edge("o2", "a", "c", "One"))
+    world.load("main", {"type": "U", "data": {"k": "x", "mail": "m"}}, edge("o1", "a", "b", "One"))
+    world.load("side", {"type": "U", "data": {"k": "y", "mail": "m"}}, edge("o2", "a", "c", "One"))
     with pytest.raises(MergeConflictsError) as caught:
         world.graph.merge("side")
     assert [one.kind for one in caught.value.conflicts] == [
@@ -230,8 +198,8 @@ def everything_on_disk(folder):
 
 @pytest.mark.parametrize(("source", "target"), [("side", "main"), ("main", "side")])
 def test_a_preview_writes_nothing(world, tmp_path, source, target):
-    world.put("main", p("m", b="base64:aGk="))
-    world.put("side", p("n"), p("a", v=4, s="old"))
+    world.load("main", p("m", b="base64:aGk="))
+    world.load("side", p("n"), p("a", v=4, s="old"))
     before = everything_on_disk(tmp_path)
     preview = world.graph.merge_preview(source, target)
     assert everything_on_disk(tmp_path) == before
@@ -252,7 +220,7 @@ def test_a_preview_tells_conflicts_instead_of_raising(world):
 
 
 def test_merge_commits_have_two_parents_also_when_fast_forward(world):
-    world.put("side", p("n"))
+    world.load("side", p("n"))
     ours, theirs = (world.graph.commits(name, limit=1)[0] for name in ("main", "side"))
     result = world.graph.merge("side", actor="act-m")
     assert result.outcome == "fast_forward"
@@ -266,13 +234,13 @@ def test_merge_commits_have_two_parents_also_when_fast_forward(world):
 
 
 def test_a_branch_that_took_mains_table_writes_on_its_own_again(world):
-    world.put("side", p("n"))
-    world.put("main", p("m"))
+    world.load("side", p("n"))
+    world.load("main", p("m"))
     world.graph.merge("main", into="side")
-    world.put("side", p("o"))
+    world.load("side", p("o"))
     world.graph.merge("side")
     world.graph.merge("main", into="side")
-    world.put("side", p("q"))
+    world.load("side", p("q"))
     assert set(world.all("side")) == set("abcnmoq")
     assert set(world.all()) == set("abcnmo")
     world.graph.merge("side")
@@ -280,10 +248,10 @@ def test_a_branch_that_took_mains_table_writes_on_its_own_again(world):
 
 
 def test_branches_of_branches_merge_along_and_across(world):
-    world.put("side", p("n"))
+    world.load("side", p("n"))
     world.graph.create_branch("deep", from_branch="side")
-    world.put("deep", p("d"), p("n", v=7))
-    world.put("main", p("m"))
+    world.load("deep", p("d"), p("n", v=7))
+    world.load("main", p("m"))
     assert world.graph.merge("deep").outcome == "merged"
     assert set(world.all()) == set("abcnmd")
     assert world.graph.merge("deep", into="side").outcome == "fast_forward"
@@ -293,8 +261,8 @@ def test_branches_of_branches_merge_along_and_across(world):
 
 def test_siblings_merge_into_each_other(world):
     world.graph.create_branch("other")
-    world.put("side", p("n"))
-    world.put("other", p("o"))
+    world.load("side", p("n"))
+    world.load("other", p("o"))
     world.graph.merge("side", into="other")
     assert set(world.all("other")) == set("abcno")
     assert set(world.all("side")) == set("abcn")
@@ -303,14 +271,14 @@ def test_siblings_merge_into_each_other(world):
 
 
 def test_a_merged_branch_can_be_deleted_in_the_same_call(world):
-    world.put("side", p("n", b="base64:aGk="))
+    world.load("side", p("n", b="base64:aGk="))
     result = world.graph.merge("side", delete_branch=True)
     assert result.branch_deleted
     assert world.graph.branches() == ["main"]
     assert world.blob("n") == b"hi"
     world.graph.create_branch("side")
     world.graph.create_branch("child", from_branch="side")
-    world.put("side", p("o"))
+    world.load("side", p("o"))
     kept = world.graph.merge("side", delete_branch=True)
     assert (kept.branch_deleted, kept.outcome) == (False, "fast_forward")
     assert "child" in kept.branch_delete_error
@@ -333,9 +301,9 @@ def test_branches_that_cannot_be_merged_are_refused(world, source, target, error
 
 
 def test_a_revert_undoes_one_commit_and_keeps_later_ones(world):
-    world.put("main", p("a", v=5, s="old"), p("n"))
+    world.load("main", p("a", v=5, s="old"), p("n"))
     commit = world.graph.snapshot().graph_commit_id
-    world.put("main", p("b", v=6, s="old"))
+    world.load("main", p("b", v=6, s="old"))
     result = world.graph.revert(commit, actor="act-r")
     rows = world.all()
     assert (rows["a"]["v"], rows["b"]["v"], "n" in rows) == (0, 6, False)
@@ -346,9 +314,9 @@ def test_a_revert_undoes_one_commit_and_keeps_later_ones(world):
 
 
 def test_a_revert_that_later_commits_stand_against_is_refused(world):
-    world.put("main", p("a", v=5, s="old"), p("n"))
+    world.load("main", p("a", v=5, s="old"), p("n"))
     commit = world.graph.snapshot().graph_commit_id
-    world.put("main", p("a", v=6, s="old"), edge("e1", "b", "n"))
+    world.load("main", p("a", v=6, s="old"), edge("e1", "b", "n"))
     head = world.graph.snapshot()
     with pytest.raises(MergeConflictsError) as caught:
         world.graph.revert(commit)

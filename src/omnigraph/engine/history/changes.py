@@ -1,14 +1,20 @@
-"""Differences as users see them: one change per entity, with its images before and after."""
+"""Differences as users see them: one change per entity, with its images before and after; and every
+version of one entity, with the commit and the actor that made it.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from typing import Any, Literal
 
 import msgspec
+import numpy as np
 
 from omnigraph.engine.arguments import TEXT, TEXTS_OR_NONE, require
+from omnigraph.engine.arrow import picked
+from omnigraph.engine.check.rules import Entity
 from omnigraph.engine.core import Core
 from omnigraph.engine.history.difference import (
     Blob,
@@ -18,6 +24,8 @@ from omnigraph.engine.history.difference import (
     blob_names,
     difference,
     ids_at,
+    same,
+    stored_side,
 )
 from omnigraph.errors import (
     ChangeFeedGapError,
@@ -26,8 +34,8 @@ from omnigraph.errors import (
     ParentlessCommitError,
     SchemaBoundaryError,
 )
-from omnigraph.model.graph import Commit, Snapshot
-from omnigraph.model.schema import Catalog, EdgeType, EntityKind, NodeType
+from omnigraph.model.graph import Commit, Pin, Snapshot, TableEntry
+from omnigraph.model.schema import Catalog, EntityKind
 from omnigraph.model.structs import ROWS_SHOWN_MAX, html_block, html_table, html_text
 from omnigraph.model.values import json_value
 
@@ -115,11 +123,10 @@ class ChangeSet(msgspec.Struct, frozen=True, kw_only=True):
 
 def _unlike(change: EntityChange) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
     """Both images without what is the same in them."""
-    before = None if change.before is None else {**change.before.properties}
-    after = None if change.after is None else {**change.after.properties}
-    for side, image in ((before, change.before), (after, change.after)):
-        if side is not None and image is not None and image.endpoints:
-            side |= image.endpoints
+    before, after = (
+        None if image is None else {**image.properties, **(image.endpoints or {})}
+        for image in (change.before, change.after)
+    )
     if before is None or after is None:
         return before, after
     unlike = [name for name in before | after if before.get(name) != after.get(name)]
@@ -175,22 +182,21 @@ class ChangeFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> str:
-        parts = [sorted(part) if part is not None else None for part in self._parts()]
+        parts = [None if one is None else sorted(one) for one in (self.kinds, self.types, self.ops)]
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
-    def entities(self, catalog: Catalog) -> Iterator[NodeType | EdgeType]:
+    def entities(self, catalog: Catalog) -> Iterator[Entity]:
         """The types that changes may be of."""
         entities = list(catalog.types())
         unknown = sorted((self.types or frozenset()) - {entity.name for entity in entities})
         if unknown:
             raise NotFoundError(f"unknown type '{unknown[0]}'", kind="type", name=unknown[0])
-        for entity in entities:
-            of_kind = self.kinds is None or entity.kind in self.kinds
-            if of_kind and (self.types is None or entity.name in self.types):
-                yield entity
+        yield from filter(self.wants, entities)
 
-    def _parts(self) -> tuple[frozenset[str] | None, ...]:
-        return self.kinds, self.types, self.ops
+    def wants(self, entity: Entity) -> bool:
+        """Whether changes of the type are wanted, as far as kinds and types tell."""
+        of_kind = self.kinds is None or entity.kind in self.kinds
+        return of_kind and (self.types is None or entity.name in self.types)
 
 
 # --- diff ------------------------------------------------------------------------------------
@@ -238,48 +244,38 @@ def changes_between(
 
 
 def _changes(found: TableDifference, wanted: ChangeFilter) -> Iterator[EntityChange]:
-    ops = wanted.ops
-    if ops is None or "insert" in ops:
-        for entity_id, image in _images(found.after, found.inserted, found.entity):
-            yield _change(found, entity_id, "insert", None, image)
-    if ops is None or "update" in ops:
-        before = _images(found.before, found.updated_before, found.entity)
-        after = _images(found.after, found.updated_after, found.entity)
-        for (entity_id, old), (_, new) in zip(before, after, strict=True):
-            yield _change(found, entity_id, "update", old, new)
-    if ops is None or "delete" in ops:
-        for entity_id, image in _images(found.before, found.deleted, found.entity):
-            yield _change(found, entity_id, "delete", image, None)
-
-
-def _change(
-    found: TableDifference, entity_id: str, op: Op, before: Image | None, after: Image | None
-) -> EntityChange:
-    return EntityChange(
-        kind=found.entity.kind,
-        type_name=found.entity.name,
-        id=entity_id,
-        op=op,
-        before=before,
-        after=after,
+    """The changes of one type, without an order."""
+    entity, none = found.entity, found.inserted[:0]
+    cases: tuple[tuple[Op, Places, Places], ...] = (
+        ("insert", none, found.inserted),
+        ("update", found.updated_before, found.updated_after),
+        ("delete", found.deleted, none),
     )
+    for op, at_before, at_after in cases:
+        if wanted.ops is not None and op not in wanted.ops:
+            continue
+        ids = ids_at(found.after, at_after) or ids_at(found.before, at_before)
+        before = images(found.before, at_before, entity)
+        after = images(found.after, at_after, entity)
+        for entity_id, (old, new) in zip(ids, zip_longest(before, after), strict=True):
+            yield EntityChange(
+                kind=entity.kind, type_name=entity.name, id=entity_id, op=op, before=old, after=new
+            )
 
 
-def _images(side: Side, places: Places, entity: NodeType | EdgeType) -> Iterator[tuple[str, Image]]:
-    if not len(places):
-        return
+def images(side: Side, places: Places, entity: Entity) -> Iterator[Image]:
+    """The entities at these places of the side."""
     blobs = {name: side.blobs(name, places) for name in blob_names(entity)}
-    rows = side.rows.take(places).to_pylist()
-    for at, (entity_id, row) in enumerate(zip(ids_at(side, places), rows, strict=True)):
+    for at, row in enumerate(picked(side.rows, places).to_pylist()):
         properties = {
-            prop.name: blob_image(blobs[prop.name][at]) if prop.name in blobs else row[prop.name]
+            prop.name: _blob_image(blobs[prop.name][at]) if prop.name in blobs else row[prop.name]
             for prop in entity.properties
         }
         ends = {"from": row["src"], "to": row["dst"]} if entity.kind == "edge" else None
-        yield entity_id, Image(properties=properties, endpoints=ends)
+        yield Image(properties=properties, endpoints=ends)
 
 
-def blob_image(blob: Blob | None) -> dict[str, Any] | None:
+def _blob_image(blob: Blob | None) -> dict[str, Any] | None:
     """What stands for a blob in an image."""
     if blob is None:
         return None
@@ -305,3 +301,149 @@ def commit_images(core: Core, commit: Commit, wanted: ChangeFilter) -> list[Enti
         if cause.facts.get("kind") == "type":
             raise
         raise ChangeFeedGapError(commit_id=commit.graph_commit_id) from cause
+
+
+# --- one entity through time -----------------------------------------------------------------
+
+
+class EntityVersion(msgspec.Struct, frozen=True, kw_only=True):
+    """What one commit made of the entity; `image` is None when it was deleted."""
+
+    commit: Commit
+    op: Op
+    image: Image | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "graph_commit_id": self.commit.graph_commit_id,
+            "actor_id": self.commit.actor_id,
+            "created_at": self.commit.created_at,
+            "op": self.op,
+            "image": self.image.to_json() if self.image else None,
+        }
+
+
+def entity_history(
+    core: Core, kind: str, type_name: str, entity_id: str, *, branch: str
+) -> list[EntityVersion]:
+    """Newest first, as far back as versions are kept; `NotFoundError` if there never was one."""
+    require(TEXT, kind=kind, type_name=type_name, id=entity_id)
+    if kind not in ("node", "edge"):
+        raise InputError(f"unknown kind '{kind}'", hint="use node or edge")
+    found = list(_versions(core, f"{kind}:{type_name}", entity_id, branch))
+    if not found:
+        name = f"{kind} {type_name} '{entity_id}'"
+        now = _Place(snapshot=core.head(branch), table_key=f"{kind}:{type_name}")
+        if _image(core, now, entity_id) is not None:
+            raise NotFoundError(
+                f"what happened to {name} is not kept any more",
+                hint="it is there; cleanup removed the data of the commits that made it",
+                kind="entity",
+                name=entity_id,
+            )
+        raise NotFoundError(f"{name} is not in the history", kind="entity", name=entity_id)
+    return found
+
+
+class _Place(msgspec.Struct, frozen=True, kw_only=True):
+    """A commit on the way back, and what the type was called there."""
+
+    snapshot: Snapshot
+    table_key: str
+
+    @property
+    def entry(self) -> TableEntry | None:
+        return self.snapshot.entries.get(self.table_key)
+
+    @property
+    def pin(self) -> Pin | None:
+        return None if self.entry is None else self.entry.pin
+
+
+class _Trail(msgspec.Struct, frozen=True, kw_only=True):
+    """A merge that brought a version from its source, and the way on if the source does not tell
+    who made it."""
+
+    version: EntityVersion
+    before: _Place
+
+
+def _versions(core: Core, table_key: str, entity_id: str, branch: str) -> Iterator[EntityVersion]:
+    """Walk back over first parents; where a merge took the entity as its source had it, go on
+    there, because its author is."""
+    here = _Place(snapshot=core.head(branch), table_key=table_key)
+    trail: _Trail | None = None
+    while True:
+        before = _earlier(core, here, here.snapshot.head.parent_commit_id)
+        version = None
+        try:
+            version = _version(core, here, before, entity_id) if before is not None else None
+        except NotFoundError:
+            before = None  # the snapshot is there, but a hard drop took the type's past
+        if before is None:
+            if trail is None:
+                return
+            # Cleanup took what the source would tell: the merge is the best that is known.
+            yield trail.version
+            here, trail = trail.before, None
+        elif version is None:
+            here = before
+        elif (source := _source_of(core, here, version, entity_id)) is not None:
+            here, trail = source, _Trail(version=version, before=before)
+        else:
+            yield version
+            here, trail = before, None
+
+
+def _earlier(core: Core, here: _Place, commit_id: str | None) -> _Place | None:
+    """The place of an earlier commit; None if there is none or its snapshot is not kept."""
+    if commit_id is None:
+        return None
+    try:
+        snapshot = core.store.manifests.at_commit(commit_id)
+    except NotFoundError:
+        return None
+    # A renamed type keeps its table's place.
+    place = here.entry.location if here.entry is not None else None
+    keys = (key for key, entry in snapshot.entries.items() if entry.location == place)
+    return _Place(snapshot=snapshot, table_key=next(keys, here.table_key))
+
+
+def _version(core: Core, here: _Place, before: _Place, entity_id: str) -> EntityVersion | None:
+    """What the commit made of the entity; None if it left it as it was."""
+    if here.pin == before.pin:
+        return None
+    new, old = (_image(core, one, entity_id) for one in (here, before))
+    if _same_image(new, old):
+        return None
+    op: Op = "insert" if old is None else "delete" if new is None else "update"
+    return EntityVersion(commit=here.snapshot.head, op=op, image=new)
+
+
+def _source_of(core: Core, here: _Place, version: EntityVersion, entity_id: str) -> _Place | None:
+    """The merged commit, if it had the entity as the merge left it."""
+    source = _earlier(core, here, here.snapshot.head.merged_parent_commit_id)
+    try:
+        if source is None or not _same_image(_image(core, source, entity_id), version.image):
+            return None
+    except NotFoundError:
+        return None
+    return source
+
+
+def _same_image(one: Image | None, other: Image | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return (
+        one.endpoints == other.endpoints
+        and one.properties.keys() == other.properties.keys()
+        and all(same(value, other.properties[name]) for name, value in one.properties.items())
+    )
+
+
+def _image(core: Core, place: _Place, entity_id: str) -> Image | None:
+    if place.entry is None:
+        return None
+    entity = core.catalog(place.snapshot).type_of(place.table_key)
+    side = stored_side(core.store.tables.open(place.entry), entity, [entity_id])
+    return next(images(side, np.arange(side.rows.num_rows), entity), None)

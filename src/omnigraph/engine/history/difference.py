@@ -9,7 +9,7 @@ schema.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,14 +18,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.engine.arrow import flat
+from omnigraph.engine.arrow import Mask, flat, nulls
+from omnigraph.engine.check.rules import Entity
 from omnigraph.engine.rows.columns import batch_schema, carried_blobs
 from omnigraph.model.graph import TableEntry
-from omnigraph.model.schema import ROW_ID, EdgeType, NodeType, Scalar
+from omnigraph.model.schema import ROW_ID, Scalar
 from omnigraph.storage.table.read import StoredBlob
 from omnigraph.storage.table.table import Table, Tables
 
-Mask = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.int64]
 
 
@@ -86,7 +86,7 @@ class TableDifference(msgspec.Struct, frozen=True, kw_only=True):
     """The entities of one type that differ. The places point into the rows of their side;
     `updated_before` and `updated_after` belong together, place by place."""
 
-    entity: NodeType | EdgeType
+    entity: Entity
     before: Side
     after: Side
     inserted: Places
@@ -99,11 +99,13 @@ class TableDifference(msgspec.Struct, frozen=True, kw_only=True):
         return not (len(self.inserted) or len(self.deleted) or len(self.updated_after))
 
 
+def stored_side(table: Table, entity: Entity, ids: Sequence[str]) -> Side:
+    """The rows of these entities, as far as the table has them."""
+    return Side(table=table, rows=table.lookup("id", ids, [*read_columns(entity), ROW_ID]))
+
+
 def difference(
-    tables: Tables,
-    entity: NodeType | EdgeType,
-    before: TableEntry,
-    after: TableEntry,
+    tables: Tables, entity: Entity, before: TableEntry, after: TableEntry
 ) -> TableDifference:
     """How the type's entities differ from one version of its table to another."""
     old, new = tables.open(before), tables.open(after)
@@ -144,10 +146,9 @@ def _in_columns_of(schema: pa.Schema, rows: pa.Table, stored_as: Mapping[str, st
     """The rows in another version's columns: renamed, widened, null where there was no column."""
     if rows.schema.equals(schema):
         return rows
-    columns: list[Any] = []
-    for wanted in schema:
-        name = stored_as.get(wanted.name, wanted.name)
-        columns.append(_cast(rows, name, wanted.type))
+    columns = [
+        _cast(rows, stored_as.get(wanted.name, wanted.name), wanted.type) for wanted in schema
+    ]
     return pa.Table.from_arrays(columns, names=schema.names)
 
 
@@ -157,35 +158,33 @@ def _cast(rows: pa.Table, name: str | None, to: pa.DataType) -> Any:
             return rows[name].cast(to)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             pass  # another property that took the name of a dropped one
-    return pa.array([None] * rows.num_rows, to)
+    return nulls(rows.num_rows, to)
 
 
-def read_columns(entity: NodeType | EdgeType) -> list[str]:
+def read_columns(entity: Entity) -> list[str]:
     """What is read of a row to compare it: all but blobs."""
     return [name for name in batch_schema(entity).names if name not in blob_names(entity)]
 
 
-def blob_names(entity: NodeType | EdgeType) -> list[str]:
+def blob_names(entity: Entity) -> list[str]:
     return [prop.name for prop in entity.properties if prop.type.scalar is Scalar.BLOB]
 
 
-def whole_rows(side: Side, entity: NodeType | EdgeType, places: Places) -> pa.Table:
+def whole_rows(side: Side, entity: Entity, places: Places) -> pa.Table:
     """The rows at these places as the write path wants them, blobs included."""
-    schema = batch_schema(entity)
+    schema, blobs = batch_schema(entity), blob_names(entity)
     chosen = side.rows.take(places)
-    columns: list[Any] = []
-    for name in schema.names:
-        if name in blob_names(entity):
-            columns.append(carried_blobs(side.blobs(name, places)))
-        else:
-            columns.append(chosen[name])
+    columns = [
+        carried_blobs(side.blobs(name, places)) if name in blobs else chosen[name]
+        for name in schema.names
+    ]
     return pa.Table.from_arrays(columns, schema=schema)
 
 
 # --- pairing and comparing -------------------------------------------------------------------
 
 
-def paired(entity: NodeType | EdgeType, before: Side, after: Side) -> TableDifference:
+def paired(entity: Entity, before: Side, after: Side) -> TableDifference:
     """The difference of two sides, each of which has every row that may differ from the other's."""
     place: Any = pc.index_in(after.ids, value_set=before.ids)
     known = np.asarray(place.is_valid())
@@ -206,7 +205,7 @@ def paired(entity: NodeType | EdgeType, before: Side, after: Side) -> TableDiffe
 
 
 def unequal_rows(
-    entity: NodeType | EdgeType, left: Side, at_left: Places, right: Side, at_right: Places
+    entity: Entity, left: Side, at_left: Places, right: Side, at_right: Places
 ) -> Mask:
     """Which of the paired rows differ in any column."""
     found = np.zeros(len(at_left), dtype=bool)
@@ -216,7 +215,7 @@ def unequal_rows(
 
 
 def unequal_columns(
-    entity: NodeType | EdgeType, left: Side, at_left: Places, right: Side, at_right: Places
+    entity: Entity, left: Side, at_left: Places, right: Side, at_right: Places
 ) -> Iterator[tuple[str, Mask]]:
     """For each column, which of the paired rows differ in it."""
     mine, theirs = left.rows.take(at_left), right.rows.take(at_right)

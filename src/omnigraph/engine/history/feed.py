@@ -19,11 +19,7 @@ import orjson
 
 from omnigraph.engine.arguments import INT_OR_NONE, TEXT, TEXT_OR_NONE, require
 from omnigraph.engine.core import Core
-from omnigraph.engine.history.changes import (
-    ChangeFilter,
-    ChangePage,
-    commit_images,
-)
+from omnigraph.engine.history.changes import ChangeFilter, ChangePage, commit_images
 from omnigraph.engine.read.export import table_lines
 from omnigraph.errors import ChangeFeedGapError, InputError, SchemaBoundaryError
 from omnigraph.model.graph import Branch, Commit, Snapshot
@@ -92,12 +88,6 @@ def poll(
     place = _place(bond, line, start=start, cursor=cursor, page_token=page_token)
     ahead = _ahead(line, place)
     return _filled(core, wanted, bond, place, ahead, _page_size(limit))
-
-
-def _cursor_after(core: Core, branch: Branch, wanted: ChangeFilter, commit_id: str) -> str:
-    """The cursor from which a poll goes on right after this commit."""
-    bond = _bond(branch, wanted, core.store.history.commits(branch)[-1])
-    return _sealed("feed-cursor", {**bond, "after": commit_id})
 
 
 def _bond(branch: Branch, wanted: ChangeFilter, genesis: Commit) -> dict[str, str]:
@@ -241,19 +231,16 @@ def baseline(core: Core, branch: str, wanted: ChangeFilter) -> Baseline:
     """The head of the branch, as far as the filter's kinds and types want it."""
     target = core.branch(branch)
     snapshot = core.store.manifests.head(target)
+    bond = _bond(target, wanted, core.store.history.commits(target)[-1])
     return Baseline(
         snapshot_commit_id=snapshot.graph_commit_id,
-        resume_cursor=_cursor_after(core, target, wanted, snapshot.graph_commit_id),
+        resume_cursor=_sealed("feed-cursor", {**bond, "after": snapshot.graph_commit_id}),
         lines=_lines(core, snapshot, wanted),
     )
 
 
 def _lines(core: Core, snapshot: Snapshot, wanted: ChangeFilter) -> Iterator[str]:
-    for one in core.catalog(snapshot).types():
-        if wanted.kinds is not None and one.kind not in wanted.kinds:
-            continue
-        if wanted.types is not None and one.name not in wanted.types:
-            continue
+    for one in filter(wanted.wants, core.catalog(snapshot).types()):
         entry = snapshot.entries[one.table_key]
         if entry.row_count:
             yield from table_lines(core.store.tables.open(entry), one)

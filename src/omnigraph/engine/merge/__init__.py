@@ -1,4 +1,5 @@
 """Merging one branch into another: find the base, combine by entity, check the result, commit once.
 
-Start with `run.py`; `combine.py` decides entity by entity, `conflicts.py` holds what can go wrong.
+Start with `run.py`; `combine.py` finds each type's base and decides entity by entity;
+`conflicts.py` holds what can go wrong.
 """

@@ -1,34 +1,63 @@
-"""Three versions of one type become one: entity by entity, by what each side did to it."""
+"""Three versions of one type become one: entity by entity, by what each side did to it.
+
+What both sides of a merge are compared with is mostly one snapshot: the best common ancestor. After
+branches have merged each other to and fro there are several, and any one of them alone would let
+the changes of the others pass for changes of a side, or hide them. So the ancestors are merged
+first, entity by entity and against what *they* share; where that gives no single answer the entity
+is *disputed*, and sides that do not agree on it are a conflict. The same holds for everything if an
+ancestor cannot be read any more.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import replace
 
 from omnigraph.engine.check.change import TableChange
+from omnigraph.engine.check.rules import Entity
+from omnigraph.engine.core import Core
 from omnigraph.engine.history.difference import (
     Places,
     Side,
     TableDifference,
+    difference,
     ids_at,
+    paired,
+    read_columns,
+    stored_side,
     unequal_columns,
     unequal_rows,
     whole_rows,
 )
 from omnigraph.engine.merge.conflicts import (
+    ConflictKind,
     MergeConflict,
     Strategy,
     TypeCounts,
     row_conflict,
 )
 from omnigraph.engine.rows.columns import batch_schema
+from omnigraph.errors import NotFoundError
+from omnigraph.model.graph import Snapshot, TableEntry
+from omnigraph.model.limits import MERGE_BASE_ROUNDS_MAX
+from omnigraph.model.schema import ROW_ID
+from omnigraph.storage.manifest.history import Parents, best_common
+from omnigraph.storage.table.table import Tables
 
-Deed = Literal["insert", "update", "delete"]
+DeedKind = Literal["insert", "update", "delete"]
+
+
+class _Deed(NamedTuple):
+    """What was done to an entity, and the place of its row (the old one, if deleted)."""
+
+    kind: DeedKind
+    place: int
 
 
 class Combined(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +70,7 @@ class Combined(msgspec.Struct, frozen=True, kw_only=True):
 
 def adopt(theirs: TableDifference) -> Combined:
     """Only the source changed the type: take all of it."""
-    return _combined(theirs, _deeds(theirs), (), pa.table({}))
+    return _combined(theirs, _deeds(theirs))
 
 
 def combine(
@@ -58,156 +87,287 @@ def combine(
     sides that agree are no conflict.
     """
     mine, wanted = _deeds(ours, disputed), _deeds(theirs, disputed)
-    meeting = _Meeting(ours=ours, theirs=theirs, strategy=strategy, disputed=disputed)
-    conflicts: list[MergeConflict] = []
-    merged: list[pa.Table] = []
-    shared = [entity_id for entity_id in wanted if entity_id in mine]
-    both_wrote = [one for one in shared if "delete" not in (mine[one][0], wanted[one][0])]
-    for entity_id, verdict in meeting.judge_written(both_wrote, mine, wanted, merged):
-        if verdict != "take":
-            del wanted[entity_id]
-        if verdict == "conflict":
-            kind = "divergent_insert" if mine[entity_id][0] == "insert" else "divergent_update"
-            conflicts.append(_conflict(theirs, entity_id, kind, disputed))
-    for entity_id in set(shared) - set(both_wrote):
-        if mine[entity_id][0] == wanted[entity_id][0] == "delete" or strategy == "ours":
-            del wanted[entity_id]
-        elif strategy != "theirs":
-            del wanted[entity_id]
-            conflicts.append(_conflict(theirs, entity_id, "delete_vs_update", disputed))
-    ordered = sorted(conflicts, key=lambda conflict: conflict.entity_id or "")
-    extra = pa.concat_tables(merged) if merged else pa.table({})
-    return _combined(theirs, wanted, tuple(ordered), extra)
+    shared = [one for one in wanted if one in mine]
+    written = [one for one in shared if "delete" not in (mine[one].kind, wanted[one].kind)]
+    unequal = unequal_rows(
+        theirs.entity, ours.after, _at(mine, written), theirs.after, _at(wanted, written)
+    )
+    differ = [one for one, unlike in zip(written, unequal, strict=True) if unlike]
+    merged: pa.Table | None = None
+    # Without a row in the base, nobody can tell who changed which property.
+    based = [one for one in differ if mine[one].kind == "update" and one not in disputed]
+    if strategy == "property" and based:
+        settled, merged = _by_property(ours, theirs, based, mine, wanted)
+        differ = [one for one in differ if one not in settled]
+    clashes: dict[str, ConflictKind] = {
+        one: "divergent_insert" if mine[one].kind == "insert" else "divergent_update"
+        for one in differ
+    }
+    for one in set(shared) - set(written):
+        if mine[one].kind != wanted[one].kind:
+            clashes[one] = "delete_vs_update"
+    for one in shared:
+        if one not in clashes or strategy != "theirs":
+            del wanted[one]
+    told = sorted(clashes.items()) if strategy in ("fail", "property") else ()
+    conflicts = [
+        row_conflict(theirs.entity, one, kind, sure=one not in disputed) for one, kind in told
+    ]
+    return _combined(theirs, wanted, merged, tuple(conflicts))
 
 
-def _conflict(
-    theirs: TableDifference, entity_id: str, kind: Any, disputed: frozenset[str]
-) -> MergeConflict:
-    entity = theirs.entity
-    return row_conflict(entity.kind, entity.name, entity_id, kind, sure=entity_id not in disputed)
-
-
-def _deeds(
-    found: TableDifference, disputed: frozenset[str] = frozenset()
-) -> dict[str, tuple[Deed, int]]:
-    """What was done to each entity, and the place of its row (the old one, if deleted)."""
-    deeds: dict[str, tuple[Deed, int]] = {}
-    for deed, side, places in (
+def _deeds(found: TableDifference, disputed: frozenset[str] = frozenset()) -> dict[str, _Deed]:
+    """What was done to each entity."""
+    deeds: dict[str, _Deed] = {}
+    kinds: tuple[tuple[DeedKind, Side, Places], ...] = (
         ("insert", found.after, found.inserted),
         ("update", found.after, found.updated_after),
         ("delete", found.before, found.deleted),
-    ):
+    )
+    for kind, side, places in kinds:
         for entity_id, place in zip(ids_at(side, places), places.tolist(), strict=True):
-            deeds[entity_id] = (deed, place)  # type: ignore[assignment]
+            deeds[entity_id] = _Deed(kind, place)
     left_alone = disputed - deeds.keys()
     there = places_by_id(found.after) if left_alone else {}
     for entity_id in sorted(left_alone):
-        deeds[entity_id] = ("update", there[entity_id]) if entity_id in there else ("delete", -1)
+        still = entity_id in there
+        deeds[entity_id] = _Deed("update", there[entity_id]) if still else _Deed("delete", -1)
     return deeds
+
+
+def _at(deeds: Mapping[str, _Deed], entity_ids: Sequence[str]) -> Places:
+    return np.array([deeds[one].place for one in entity_ids], dtype=np.int64)
 
 
 def _combined(
     theirs: TableDifference,
-    wanted: dict[str, tuple[Deed, int]],
-    conflicts: tuple[MergeConflict, ...],
-    merged: pa.Table,
+    wanted: Mapping[str, _Deed],
+    merged: pa.Table | None = None,
+    conflicts: tuple[MergeConflict, ...] = (),
 ) -> Combined:
-    written = [place for deed, place in wanted.values() if deed != "delete"]
-    rows = whole_rows(theirs.after, theirs.entity, np.array(written, dtype=np.int64))
-    if merged.num_rows:
+    """The source's deeds, and rows that were merged from both sides."""
+    deleted = frozenset(one for one, deed in wanted.items() if deed.kind == "delete")
+    written = [one for one in wanted if one not in deleted]
+    rows = whole_rows(theirs.after, theirs.entity, _at(wanted, written))
+    if merged is not None:
         rows = pa.concat_tables([rows, merged.cast(rows.schema)])
-    deeds = [deed for deed, _ in wanted.values()]
+    inserted = sum(deed.kind == "insert" for deed in wanted.values())
     return Combined(
-        change=TableChange(
-            entity=theirs.entity,
-            rows=rows,
-            deleted=frozenset(one for one, (deed, _) in wanted.items() if deed == "delete"),
-        ),
+        change=TableChange(entity=theirs.entity, rows=rows, deleted=deleted),
         counts=TypeCounts(
-            inserted=deeds.count("insert"),
-            updated=deeds.count("update") + merged.num_rows,
-            deleted=deeds.count("delete"),
+            inserted=inserted, updated=rows.num_rows - inserted, deleted=len(deleted)
         ),
         conflicts=conflicts,
     )
 
 
-class _Meeting(msgspec.Struct, frozen=True, kw_only=True):
-    """Entities that both sides wrote."""
-
-    ours: TableDifference
-    theirs: TableDifference
-    strategy: Strategy
-    disputed: frozenset[str]
-
-    def judge_written(
-        self,
-        entity_ids: list[str],
-        mine: dict[str, tuple[Deed, int]],
-        wanted: dict[str, tuple[Deed, int]],
-        merged: list[pa.Table],
-    ) -> Iterator[tuple[str, Literal["take", "leave", "conflict"]]]:
-        """A verdict on each; rows merged by property are put into `merged` and left otherwise."""
-        if not entity_ids:
-            return
-        at_mine = np.array([mine[one][1] for one in entity_ids], dtype=np.int64)
-        at_wanted = np.array([wanted[one][1] for one in entity_ids], dtype=np.int64)
-        differ = unequal_rows(
-            self.theirs.entity, self.ours.after, at_mine, self.theirs.after, at_wanted
-        )
-        settled = np.zeros(len(entity_ids), dtype=bool)
-        if self.strategy == "property":
-            based = np.array(
-                [mine[one][0] == "update" and one not in self.disputed for one in entity_ids],
-                dtype=bool,
-            )
-            settled = self._by_property(entity_ids, at_mine, at_wanted, differ & based, merged)
-        for at, entity_id in enumerate(entity_ids):
-            if not differ[at] or settled[at] or self.strategy == "ours":
-                yield entity_id, "leave"
-            else:
-                yield entity_id, "take" if self.strategy == "theirs" else "conflict"
-
-    def _by_property(
-        self,
-        entity_ids: list[str],
-        at_mine: Places,
-        at_wanted: Places,
-        asked: Any,
-        merged: list[pa.Table],
-    ) -> Any:
-        """Merge the asked-for entities whose sides changed different properties; say which."""
-        at = np.flatnonzero(asked)
-        settled = np.zeros(len(entity_ids), dtype=bool)
-        if not len(at):
-            return settled
-        base_of = places_by_id(self.theirs.before)
-        base = np.array([base_of[entity_ids[one]] for one in at], dtype=np.int64)
-        entity = self.theirs.entity
-        before = self.theirs.before
-        by_us = dict(unequal_columns(entity, before, base, self.ours.after, at_mine[at]))
-        by_them = dict(unequal_columns(entity, before, base, self.theirs.after, at_wanted[at]))
-        between = dict(
-            unequal_columns(entity, self.ours.after, at_mine[at], self.theirs.after, at_wanted[at])
-        )
-        clash = np.zeros(len(at), dtype=bool)
-        for name in by_us:
-            clash |= by_us[name] & by_them[name] & between[name]
-        free = np.flatnonzero(~clash)
-        settled[at[free]] = True
-        kept = whole_rows(self.ours.after, entity, at_mine[at[free]])
-        brought = whole_rows(self.theirs.after, entity, at_wanted[at[free]])
-        columns = [
-            kept[name]
-            if name == "id"
-            else pc.if_else(pa.array(by_them[name][free]), brought[name], kept[name])
-            for name in batch_schema(entity).names
-        ]
-        merged.append(pa.Table.from_arrays(columns, schema=batch_schema(entity)))
-        return settled
+def _by_property(
+    ours: TableDifference,
+    theirs: TableDifference,
+    entity_ids: Sequence[str],
+    mine: Mapping[str, _Deed],
+    wanted: Mapping[str, _Deed],
+) -> tuple[set[str], pa.Table]:
+    """Those of the entities whose sides changed different properties, and their merged rows."""
+    entity, before = theirs.entity, theirs.before
+    at_mine, at_wanted = _at(mine, entity_ids), _at(wanted, entity_ids)
+    base_of = places_by_id(before)
+    base = np.array([base_of[one] for one in entity_ids], dtype=np.int64)
+    by_us = dict(unequal_columns(entity, before, base, ours.after, at_mine))
+    by_them = dict(unequal_columns(entity, before, base, theirs.after, at_wanted))
+    between = unequal_columns(entity, ours.after, at_mine, theirs.after, at_wanted)
+    clash = np.zeros(len(entity_ids), dtype=bool)
+    for name, unlike in between:
+        clash |= by_us[name] & by_them[name] & unlike
+    free = np.flatnonzero(~clash)
+    kept = whole_rows(ours.after, entity, at_mine[free])
+    brought = whole_rows(theirs.after, entity, at_wanted[free])
+    columns = [
+        kept[name]
+        if name == "id"
+        else pc.if_else(pa.array(by_them[name][free]), brought[name], kept[name])
+        for name in batch_schema(entity).names
+    ]
+    merged = pa.Table.from_arrays(columns, schema=batch_schema(entity))
+    return {entity_ids[at] for at in free.tolist()}, merged
 
 
 def places_by_id(side: Side) -> dict[str, int]:
     """Where the row of each entity is."""
     ids: list[str] = side.ids.to_pylist()
     return {entity_id: place for place, entity_id in enumerate(ids)}
+
+
+# --- what both sides are compared with ---------------------------------------------------------
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """One type: a stored version of its table, what is laid over it, and the disputed entities."""
+
+    entry: TableEntry
+    laid: TableChange | None = None
+    disputed: frozenset[str] = frozenset()
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the stored version is all there is to it."""
+        return self.laid is None and not self.disputed
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """The entities of which the stored version does not tell everything."""
+        if self.laid is None:
+            return self.disputed
+        return self.disputed | self.laid.deleted | _ids(self.laid.rows)
+
+
+class Base(msgspec.Struct, frozen=True, kw_only=True):
+    """The ancestors that a merge starts from. No snapshots: none can be read."""
+
+    snapshots: tuple[Snapshot, ...]
+    parents: Parents | None = None  # needed for more than one
+
+    @property
+    def commit_ids(self) -> tuple[str, ...]:
+        return tuple(one.graph_commit_id for one in self.snapshots)
+
+
+def readable(core: Core, commit_ids: Sequence[str]) -> tuple[Snapshot, ...]:
+    """The snapshots of these commits; none if one of them cannot be read."""
+    try:
+        return tuple(core.store.manifests.at_commit(one) for one in commit_ids)
+    except NotFoundError:
+        return ()  # a release that did not know that it is needed has cleaned it up
+
+
+def base_state(
+    core: Core, base: Base, entity: Entity, sides: tuple[TableEntry, TableEntry], strategy: Strategy
+) -> State:
+    """The type in the base. If nothing is known of it, all that differs between the sides is
+    disputed."""
+    ours, theirs = sides
+    merging = _Bases(core=core, base=base, entity=entity, strategy=strategy)
+    if base.snapshots:
+        return merging.of(base.snapshots, rounds_left=MERGE_BASE_ROUNDS_MAX)
+    return merging.disputed(State(entry=ours), State(entry=theirs))
+
+
+class _Bases(msgspec.Struct, frozen=True, kw_only=True):
+    """Merging common ancestors of one type into one."""
+
+    core: Core
+    base: Base
+    entity: Entity
+    strategy: Strategy
+
+    def of(self, snapshots: Sequence[Snapshot], *, rounds_left: int) -> State:
+        """One after the other is merged into the first, in the order of their ids."""
+        key = self.entity.table_key
+        done = [snapshots[0]]
+        state = State(entry=snapshots[0].entries[key])
+        for snapshot in snapshots[1:]:
+            entry = snapshot.entries[key]
+            if not (state.is_stored and entry == state.entry):
+                shared = self._shared(done, snapshot) if rounds_left else ()
+                if shared:
+                    base = self.of(shared, rounds_left=rounds_left - 1)
+                    state = self._merged(base, state, State(entry=entry))
+                else:
+                    state = self.disputed(state, State(entry=entry))
+            done.append(snapshot)
+        return state
+
+    def _shared(self, done: Sequence[Snapshot], snapshot: Snapshot) -> tuple[Snapshot, ...]:
+        """What the snapshots merged so far share with the next; none if that is not sure."""
+        assert self.base.parents is not None, "several ancestors come with who descends from whom"
+        found = best_common(
+            [one.graph_commit_id for one in done], [snapshot.graph_commit_id], self.base.parents
+        )
+        return () if found.unknown else readable(self.core, found.best)
+
+    def _merged(self, base: State, ours: State, theirs: State) -> State:
+        tables = self.core.store.tables
+        combined = combine(
+            state_difference(tables, self.entity, base, ours),
+            state_difference(tables, self.entity, base, theirs),
+            # Which side wins is for the sides of the merge, not for what they share.
+            strategy="property" if self.strategy == "property" else "fail",
+            disputed=base.disputed,
+        )
+        conflicts = frozenset(one.entity_id for one in combined.conflicts if one.entity_id)
+        return State(
+            entry=ours.entry,
+            laid=_laid(ours.laid, combined.change),
+            disputed=ours.disputed | theirs.disputed | conflicts,
+        )
+
+    def disputed(self, ours: State, theirs: State) -> State:
+        """Nothing is known of what they share: all that differs is disputed."""
+        found = state_difference(self.core.store.tables, self.entity, ours, theirs)
+        ids = {
+            *ids_at(found.before, found.deleted),
+            *ids_at(found.after, found.inserted),
+            *ids_at(found.after, found.updated_after),
+        }
+        return replace(ours, disputed=ours.disputed | theirs.disputed | ids)
+
+
+def _laid(below: TableChange | None, above: TableChange) -> TableChange | None:
+    """Two changes as one, the second on top of the first."""
+    if below is None:
+        return None if above.is_empty else above
+    written = _ids(above.rows)
+    return TableChange(
+        entity=above.entity,
+        rows=pa.concat_tables([_without(below.rows, written | above.deleted), above.rows]),
+        deleted=(below.deleted - written) | above.deleted,
+    )
+
+
+def _ids(rows: pa.Table) -> frozenset[str]:
+    return frozenset(str(one) for one in rows["id"].to_pylist())
+
+
+def _without(rows: pa.Table, ids: frozenset[str]) -> pa.Table:
+    listed: Any = pa.array(sorted(ids), pa.string())
+    return rows.filter(pc.invert(pc.is_in(rows["id"], value_set=listed)))
+
+
+# --- differences of states -------------------------------------------------------------------
+
+
+def state_difference(
+    tables: Tables, entity: Entity, before: State, after: State
+) -> TableDifference:
+    """How the type's entities differ from one state to the other. Both sides of it have the rows
+    of disputed entities, also where they are equal."""
+    found = difference(tables, entity, before.entry, after.entry)
+    ids = before.ids | after.ids
+    if not ids:
+        return found
+    return paired(
+        entity,
+        _laid_over(found.before, entity, before, ids),
+        _laid_over(found.after, entity, after, ids),
+    )
+
+
+def _laid_over(side: Side, entity: Entity, state: State, ids: frozenset[str]) -> Side:
+    """The side with the stored rows of these entities too, and what the state lays over them."""
+    columns = [*read_columns(entity), ROW_ID]
+    missing = sorted(ids.difference(side.ids.to_pylist()))
+    rows = side.rows.select(columns)
+    if missing:
+        stored = stored_side(side.table, entity, missing).rows
+        rows = pa.concat_tables([rows, stored.cast(rows.schema)])
+    if state.laid is None:
+        return Side(table=side.table, rows=rows)
+    over = state.laid.rows
+    kept = _without(rows, state.laid.deleted | _ids(over))
+    unstored: Any = pa.nulls(over.num_rows, rows.schema.field(ROW_ID).type)
+    laid = over.select(columns[:-1]).append_column(ROW_ID, unstored)
+    return Side(
+        table=side.table,
+        rows=pa.concat_tables([kept, laid.cast(rows.schema)]),
+        laid=over,
+    )

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from omnigraph.engine.check.findings import Violation
+from omnigraph.engine.check.rules import Entity
 from omnigraph.model.graph import Commit
 from omnigraph.model.requests import result_of
 from omnigraph.model.schema import EntityKind
@@ -52,18 +53,13 @@ class MergeConflict(JsonStruct, frozen=True, kw_only=True):
 
 
 def row_conflict(
-    entity_kind: EntityKind,
-    type_name: str,
-    entity_id: str,
-    kind: ConflictKind,
-    *,
-    sure: bool = True,
+    entity: Entity, entity_id: str, kind: ConflictKind, *, sure: bool
 ) -> MergeConflict:
     """Both sides did different things to one entity; or, if that is not `sure`, they differ and
     nobody can tell from what they share which of them changed it."""
     return MergeConflict(
-        entity_kind=entity_kind,
-        type_name=type_name,
+        entity_kind=entity.kind,
+        type_name=entity.name,
         entity_id=entity_id,
         kind=kind,
         message=f"{_WORDS[kind]} for id '{entity_id}'"
@@ -90,7 +86,7 @@ class TypeCounts(JsonStruct, frozen=True, kw_only=True):
     deleted: int = 0
 
 
-class MergePreview(msgspec.Struct, frozen=True, kw_only=True):
+class MergePreview(JsonStruct, frozen=True, kw_only=True):
     """What a merge would do, by type key, without doing it."""
 
     source: str
@@ -100,15 +96,12 @@ class MergePreview(msgspec.Struct, frozen=True, kw_only=True):
     changes: Mapping[str, TypeCounts] = msgspec.field(default_factory=dict)
     conflicts: tuple[MergeConflict, ...] = ()
 
+    @property
+    def _told(self) -> str:
+        return "conflict" if self.conflicts else self.outcome
+
     def to_json(self) -> dict[str, Any]:
-        return {
-            "source": self.source,
-            "target": self.target,
-            "outcome": "conflict" if self.conflicts else self.outcome,
-            "base_commit_id": self.base_commit_id,
-            "changes": {key: counts.to_json() for key, counts in self.changes.items()},
-            "conflicts": [conflict.to_json() for conflict in self.conflicts],
-        }
+        return super().to_json() | {"outcome": self._told}
 
     def _repr_html_(self) -> str:
         """For notebooks: what would come in, and what stands against it."""
@@ -116,9 +109,8 @@ class MergePreview(msgspec.Struct, frozen=True, kw_only=True):
             (key, one.inserted, one.updated, one.deleted) for key, one in self.changes.items()
         ]
         conflicts = [(one.kind, one.type_key, one.entity_id, one.message) for one in self.conflicts]
-        outcome = "conflict" if conflicts else self.outcome
         return html_block(
-            f"merge of {self.source} into {self.target}: {outcome}",
+            f"merge of {self.source} into {self.target}: {self._told}",
             html_table(("type", "inserted", "updated", "deleted"), counts) if counts else "",
             html_table(("conflict", "type", "id", "message"), conflicts) if conflicts else "",
         )
@@ -154,22 +146,20 @@ class MergeResult(HidingStruct, frozen=True, kw_only=True):
         )
 
     def to_json(self) -> dict[str, Any]:
-        body: dict[str, Any] = {
+        perhaps = {
+            "already_applied": self.already_applied or None,
+            "actor_id": self.actor_id or None,
+            "branch_deleted": self.branch_deleted,
+            "branch_delete_error": self.branch_delete_error,
+        }
+        return {
             "source": self.source,
             "target": self.target,
             "outcome": self.outcome,
+            **{name: value for name, value in perhaps.items() if value is not None},
+            "commit": self.commit.to_json() if self.commit else None,
+            "changes": {key: counts.to_json() for key, counts in self.changes.items()},
         }
-        if self.already_applied:
-            body["already_applied"] = True
-        if self.actor_id:
-            body["actor_id"] = self.actor_id
-        if self.branch_deleted is not None:
-            body["branch_deleted"] = self.branch_deleted
-        if self.branch_delete_error is not None:
-            body["branch_delete_error"] = self.branch_delete_error
-        body["commit"] = self.commit.to_json() if self.commit else None
-        body["changes"] = {key: counts.to_json() for key, counts in self.changes.items()}
-        return body
 
 
 class RevertResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,8 +12,16 @@ from omnigraph.engine.check.change import TableChange, stage
 from omnigraph.engine.check.findings import Findings
 from omnigraph.engine.check.validate import find_orphans, validate_rows, validate_values
 from omnigraph.engine.core import Core
-from omnigraph.engine.merge.base import Base, State, base_state, read_base, state_difference
-from omnigraph.engine.merge.combine import Combined, adopt, combine
+from omnigraph.engine.merge.combine import (
+    Base,
+    Combined,
+    State,
+    adopt,
+    base_state,
+    combine,
+    readable,
+    state_difference,
+)
 from omnigraph.engine.merge.conflicts import (
     MergeConflict,
     MergePreview,
@@ -192,7 +200,7 @@ def _worked_out(
         raise descent.damage
     # Behind a commit that nobody knows there may be a better ancestor than those found.
     certain = () if found.unknown else found.best
-    base = read_base(core, certain, descent.parents)
+    base = Base(snapshots=readable(core, certain), parents=descent.parents)
     return three_way(core, base, theirs, context, strategy=strategy)
 
 

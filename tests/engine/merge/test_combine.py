@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from merge_world import MergeWorld, edge, kinds, p
 
 from inside import store_of
 from omnigraph import Graph
@@ -20,31 +21,20 @@ edge E: P -> P { w: I32? }
 """
 
 
-class World:
+class World(MergeWorld):
     def __init__(self, uri):
         self.uri = Path(uri)  # means nothing on an object store
-        self.graph = Graph.init(uri, SCHEMA, durability="process", maintenance=None)
+        super().__init__(uri, SCHEMA, maintenance=None)
         self.put("main", a=0, b=0)
 
     def put(self, branch, **values):
         """Set x of some nodes; a pair sets y too."""
         for key, value in values.items():
             x, y = value if isinstance(value, tuple) else (value, None)
-            self.load(branch, {"type": "P", "data": {"k": key, "x": x, "y": y}})
-
-    def load(self, branch, *records):
-        self.graph.load("\n".join(map(json.dumps, records)), mode="merge", branch=branch)
-
-    def drop(self, branch, key):
-        self.graph.mutate(f'query q() {{ delete P where k = "{key}" }}', branch=branch)
+            self.load(branch, p(key, x=x, y=y))
 
     def xs(self, branch="main"):
-        lines = map(json.loads, self.graph.export(branch=branch, types=["P"]))
-        return {line["data"]["id"]: line["data"].get("x") for line in lines}
-
-    def row(self, key, branch="main"):
-        lines = map(json.loads, self.graph.export(branch=branch, types=["P"]))
-        return next(line["data"] for line in lines if line["data"]["id"] == key)
+        return {key: data.get("x") for key, data in self.all(branch).items()}
 
     def cross(self, one, other):
         """Merge two branches into each other at once, so that neither head contains the other."""
@@ -59,17 +49,6 @@ class World:
     def lines(self):
         """Every line of the manifest and of tables that is on disk."""
         return {path.name for path in self.uri.glob("**/tree/*") if path.is_dir()}
-
-
-@pytest.fixture
-def world(tmp_path):
-    world = World(tmp_path / "g.omni")
-    yield world
-    world.graph.close()
-
-
-def kinds(error):
-    return sorted((one.kind, one.entity_id) for one in error.conflicts)
 
 
 # --- contained heads -------------------------------------------------------------------------
@@ -209,13 +188,13 @@ def test_ancestors_are_merged_by_property_if_the_merge_is(world):
     with pytest.raises(MergeConflictsError):
         graph.merge("B")
     graph.merge("B", strategy="property")
-    row = world.row("a")
+    row = world.all()["a"]
     assert (row["x"], row["y"]) == (0, 1)
 
 
 def test_blobs_of_ancestors_are_compared_by_their_bytes(world):
     def blob(key, text):
-        return {"type": "P", "data": {"k": key, "x": 0, "b": text}}
+        return p(key, x=0, b=text)
 
     graph = world.graph
     old, new = "base64:AAAA", "base64:////"
@@ -233,8 +212,8 @@ def test_blobs_of_ancestors_are_compared_by_their_bytes(world):
 def test_edges_and_cascades_after_a_criss_cross(world):
     graph = world.graph
     graph.create_branch("B")
-    world.load("main", {"edge": "E", "from": "a", "to": "b", "data": {"id": "e1"}})
-    world.load("B", {"edge": "E", "from": "b", "to": "a", "data": {"id": "e2"}})
+    world.load("main", edge("e1", "a", "b"))
+    world.load("B", edge("e2", "b", "a"))
     world.cross("main", "B")
     world.drop("B", "b")  # takes both edges along
     graph.merge("B")
