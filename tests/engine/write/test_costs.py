@@ -33,33 +33,33 @@ def reads(core, source):
         before = core.store.tables.meter.total
         catalog = core.catalog(snapshot)
         plan = compile_query(source, catalog, None).plan
-        outcome = prepare_mutation(
+        prepared, _ = prepare_mutation(
             plan, params={}, catalog=catalog, context=context, world=core.world
         )
         after = core.store.tables.meter.total
-    return outcome, after.scans - before.scans, after.rows - before.rows
+    return prepared, after.scans - before.scans, after.rows - before.rows
 
 
 def test_inserting_a_pair_reads_the_one_row_that_it_points_to(core):
-    outcome, scans, rows = reads(core, PAIR)
+    prepared, scans, rows = reads(core, PAIR)
     assert (scans, rows) == (1, 1)
     # Who inserts an edge relies on both ends, and on the uniqueness of the pair.
-    assert outcome.prepared.relied_on == {"node:Person", "edge:Knows"}
-    assert not outcome.prepared.strict
+    assert prepared.relied_on == {"node:Person", "edge:Knows"}
+    assert not prepared.strict
 
 
 def test_an_insert_that_nothing_constrains_reads_nothing(core):
-    outcome, scans, _ = reads(core, FREE)
+    prepared, scans, _ = reads(core, FREE)
     assert scans == 0
-    assert outcome.prepared.relied_on == set()
+    assert prepared.relied_on == set()
 
 
 def test_an_update_reads_its_row_and_is_strict(core):
-    outcome, scans, rows = reads(core, UPDATE)
+    prepared, scans, rows = reads(core, UPDATE)
     assert (scans, rows) == (1, 1)
-    assert outcome.prepared.strict
-    assert outcome.prepared.relied_on == {"node:Person"}
-    assert [staged.operation for staged in outcome.prepared.staged] == ["upsert"]
+    assert prepared.strict
+    assert prepared.relied_on == {"node:Person"}
+    assert [staged.operation for staged in prepared.staged] == ["upsert"]
 
 
 def test_preparing_moves_no_table(core):

@@ -3,7 +3,7 @@
 Functions are told once, in one table: how a call is written, which types it takes and gives, what
 null does to it, and its line in the reference. The parser, the checker, the hints for unknown names
 and `tools/reference.py` read the table. A scalar function is one entry here and the kernel of the
-same name in `engine/expr/functions.py`. Searches and aggregates look at more than the values of one
+same name in `engine/expr/evaluate.py`. Searches and aggregates look at more than the values of one
 row: `check_expr` types them, and only their names, the numbers of their arguments and their words
 are here.
 """

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from omnigraph.engine.arrow import ArrowTable, Column, Ints, flat, pa, pc
 from omnigraph.engine.check.change import Changes, TableChange
-from omnigraph.engine.rows.stored import Stored
+from omnigraph.engine.rows.parts import Stored
 from omnigraph.model.schema import ROW_ADDRESS, ROW_ID
 
 STORED: Final = -1  # the number of a row that is not new

@@ -8,7 +8,7 @@ import msgspec
 import pyarrow as pa
 
 from omnigraph.engine.check.rules import Entity
-from omnigraph.engine.rows.stored import Stored
+from omnigraph.engine.rows.parts import Stored
 from omnigraph.storage.commit.writer import WriteContext
 from omnigraph.storage.lance.columns import seal
 from omnigraph.storage.table.stage import StagedWrite

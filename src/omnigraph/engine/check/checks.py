@@ -36,13 +36,13 @@ from omnigraph.engine.rows.parts import (
     GraphAccess,
     KeyFile,
     Part,
+    Stored,
     fragment_groups,
     ordinal_of,
     part_of,
     row_number,
     scratch_folder,
 )
-from omnigraph.engine.rows.stored import Stored
 from omnigraph.model.graph import Snapshot, TableEntry
 from omnigraph.model.limits import (
     CHECK_BUCKET_KEYS,

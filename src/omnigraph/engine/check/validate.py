@@ -19,7 +19,7 @@ from omnigraph.engine.check.describe import describe, repeated
 from omnigraph.engine.check.findings import Findings
 from omnigraph.engine.check.rules import Entity, Unique, rules_of
 from omnigraph.engine.check.values import check_values
-from omnigraph.engine.rows.stored import Stored
+from omnigraph.engine.rows.parts import Stored
 from omnigraph.model.schema import Catalog
 
 

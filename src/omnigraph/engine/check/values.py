@@ -22,7 +22,7 @@ from omnigraph.engine.check.rules import (
     Within,
     rules_of,
 )
-from omnigraph.engine.expr.compare import compare, number_scalar
+from omnigraph.engine.expr.evaluate import compare, number_scalar
 from omnigraph.engine.rows.columns import CellProblem
 from omnigraph.model.schema import NodeType
 from omnigraph.model.values import shown

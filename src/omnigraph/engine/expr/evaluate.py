@@ -1,14 +1,16 @@
 """Expressions over rows: Arrow arrays in, an Arrow array (or, for constants, a scalar) out.
 
-Logic has three values: a comparison with null is null. Division and remainder by zero give null;
-an integer that leaves its 64 bits is an error, never a wrong number. Such an error belongs to rows
-that every other condition keeps: `holding` asks the conditions that can fail last.
+Logic has three values: a comparison with null is null. Numbers are compared without loss, by their
+value, whatever their types. Division and remainder by zero give null; an integer that leaves its 64
+bits is an error, never a wrong number. Such an error belongs to rows that every other condition
+keeps: `holding` asks the conditions that can fail last.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeGuard
 
 import msgspec
@@ -16,17 +18,18 @@ import numpy as np
 import numpy.typing as npt
 
 from omnigraph.compiler.query import ir
-from omnigraph.engine.arrow import Array, DataType, Values, pa, pc
-from omnigraph.engine.expr.compare import compare
-from omnigraph.engine.expr.functions import call
+from omnigraph.compiler.query.functions import FUNCTIONS
+from omnigraph.compiler.query.ir import CompareOp
+from omnigraph.engine.arrow import Array, DataType, Mask, Values, pa, pc
 from omnigraph.errors import InputError
-from omnigraph.model.schema import INTEGERS, PropertyType
+from omnigraph.model.schema import INTEGERS, PropertyType, Scalar
 from omnigraph.model.values import INTEGER_BOUNDS, calendar_number
 from omnigraph.storage.lance.columns import value_type
 
 Constant = ir.Literal | ir.Param | ir.Now
 Search = ir.TextMatch | ir.Bm25 | ir.Nearest | ir.Rrf
-Mask = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[Any]
+OnNumbers = Callable[[Numbers, Numbers], Numbers]
 
 
 class Constants(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +85,7 @@ class Rows:
 
     def values(self, expr: ir.Expr) -> Array:
         """The expression for every row, as an array."""
-        return column_of(evaluate(expr, self), self.count)
+        return as_column(evaluate(expr, self), self.count)
 
 
 def is_constant(expr: ir.Expr) -> TypeGuard[Constant]:
@@ -163,16 +166,15 @@ def evaluate(expr: ir.Expr, rows: Rows) -> Values:
         case ir.ListContains():
             return _list_contains(evaluate(expr.items, rows), evaluate(expr.needle, rows), rows)
         case ir.TextContains():
-            return _text(_contains, evaluate(expr.text, rows), evaluate(expr.part, rows), rows)
+            return _text(expr.text, expr.part, rows, pc.match_substring, operator.contains)
         case ir.StartsWith():
-            text, prefix = evaluate(expr.text, rows), evaluate(expr.prefix, rows)
-            return _text(_starts, text, prefix, rows)
+            return _text(expr.text, expr.prefix, rows, pc.starts_with, str.startswith)
         case ir.Arithmetic() if not rows.count:
             return pa.nulls(0, value_type(expr.type))  # no row, so no error either
         case ir.Arithmetic():
             return _arithmetic(expr, evaluate(expr.left, rows), evaluate(expr.right, rows))
         case ir.FunctionCall():
-            return call(expr, [evaluate(arg, rows) for arg in expr.args])
+            return _call(expr, [evaluate(arg, rows) for arg in expr.args])
         case ir.TextMatch() | ir.Bm25() | ir.Nearest() | ir.Rrf():
             return rows.search(expr)
         case ir.KeyRef() | ir.AggregateRef():
@@ -181,7 +183,7 @@ def evaluate(expr: ir.Expr, rows: Rows) -> Values:
             raise AssertionError("aggregates are computed by the grouping")
 
 
-def column_of(values: Values, count: int) -> Array:
+def as_column(values: Values, count: int) -> Array:
     """The values as an array of `count` rows, constants repeated."""
     if not isinstance(values, pa.Scalar):
         return values
@@ -212,11 +214,6 @@ def _in_list(expr: ir.InList, rows: Rows) -> Values:
     if options is None:
         return nothing if isinstance(needle, pa.Scalar) else pa.nulls(len(needle), pa.bool_())
     element = PropertyType(scalar=expr.options.type.scalar, dimension=expr.options.type.dimension)
-    answer: Values = pc.if_else(
-        pc.is_null(needle),
-        nothing,
-        pa.scalar(False),  # noqa: FBT003 - a value
-    )
     listed = [option for option in options if option is not None]
     if expr.needle.type.scalar in INTEGERS and element.scalar in INTEGERS:
         # What the needle's type cannot hold, the needle cannot be.
@@ -228,48 +225,65 @@ def _in_list(expr: ir.InList, rows: Rows) -> Values:
     if exact and not pa.types.is_boolean(needle.type) and not isinstance(needle, pa.Scalar):
         values = pa.array(listed, needle.type)
         return pc.if_else(pc.is_null(needle), nothing, pc.is_in(needle, value_set=values))
+    no = pa.scalar(False)  # noqa: FBT003 - a value
+    answer: Values = pc.if_else(pc.is_null(needle), nothing, no)
     for option in listed:
-        hit = compare(ir.CompareOp.EQ, needle, scalar_of(option, element))
+        hit = compare(CompareOp.EQ, needle, scalar_of(option, element))
         answer = pc.or_kleene(answer, hit)
     return answer
 
 
 def _list_contains(items: Values, needle: Values, rows: Rows) -> Values:
     """Membership, row by row: compare every element with its row's needle, then look for a hit."""
-    lists = column_of(items, rows.count)
-    wanted = column_of(needle, rows.count)
+    lists = as_column(items, rows.count)
+    wanted = as_column(needle, rows.count)
     parents = pc.list_parent_indices(lists)
-    hits = compare(ir.CompareOp.EQ, pc.list_flatten(lists), wanted.take(parents))
+    hits = compare(CompareOp.EQ, pc.list_flatten(lists), wanted.take(parents))
     found = np.zeros(len(lists), dtype=np.bool_)
-    true_at = pc.fill_null(column_of(hits, len(parents)), False)  # noqa: FBT003 - a value
+    true_at = pc.fill_null(as_column(hits, len(parents)), False)  # noqa: FBT003 - a value
     found[parents.filter(true_at).to_numpy(zero_copy_only=False)] = True
     unknown = pc.or_(pc.is_null(lists), pc.is_null(wanted))
     return pc.if_else(unknown, pa.scalar(None, pa.bool_()), pa.array(found))
 
 
-def _contains(text: str, part: str) -> bool:
-    return part in text
-
-
-def _starts(text: str, prefix: str) -> bool:
-    return text.startswith(prefix)
-
-
-def _text(test: Any, text: Values, other: Values, rows: Rows) -> Values:
+def _text(
+    text: ir.Expr,
+    part: ir.Expr,
+    rows: Rows,
+    of_column: Callable[..., Values],
+    of_one: Callable[[str, str], bool],
+) -> Values:
     """A text predicate; when the second side is a constant Arrow does it for the whole column."""
-    if isinstance(other, pa.Scalar) and not isinstance(text, pa.Scalar):
-        pattern = other.as_py()
-        if pattern is None:
-            return pa.nulls(len(text), pa.bool_())
-        if test is _starts:
-            return pc.starts_with(text, pattern=pattern)
-        return pc.match_substring(text, pattern=pattern)
-    texts = column_of(text, rows.count).to_pylist()
-    others = column_of(other, rows.count).to_pylist()
-    answers = [
-        None if a is None or b is None else test(a, b) for a, b in zip(texts, others, strict=True)
-    ]
-    return pa.array(answers, pa.bool_())
+    left, right = evaluate(text, rows), evaluate(part, rows)
+    if isinstance(right, pa.Scalar) and not isinstance(left, pa.Scalar):
+        if not right.is_valid:
+            return pa.nulls(len(left), pa.bool_())
+        return of_column(left, pattern=right.as_py())
+    pairs = zip(*(as_column(side, rows.count).to_pylist() for side in (left, right)), strict=True)
+    return pa.array([None if None in pair else of_one(*pair) for pair in pairs], pa.bool_())
+
+
+# One kernel for each scalar function of `compiler/query/functions.py`. It takes Arrow arrays or
+# scalars, one for each argument, gives an array, or a scalar if all of them are, and keeps the null
+# rule that the table states.
+KERNELS: Final[Mapping[str, Callable[..., Values]]] = {
+    # One letter for one letter, in any place and language: İ gives i.
+    "lower": pc.utf8_lower,
+    "coalesce": pc.coalesce,
+}
+
+
+def _call(expr: ir.FunctionCall, args: Sequence[Values]) -> Values:
+    if FUNCTIONS[expr.name].result == "common":
+        args = [_cast(arg, value_type(expr.type)) for arg in args]
+    return KERNELS[expr.name](*args)
+
+
+def _cast(values: Values, target: DataType) -> Values:
+    if isinstance(values, pa.Scalar) and not values.is_valid:
+        return pa.scalar(None, target)  # the literal null is of no type
+    # A whole number beyond 2^53 becomes the nearest float; all others keep their value.
+    return pc.cast(values, target, safe=pa.types.is_integer(target))
 
 
 _CHECKED: Final = {
@@ -282,9 +296,7 @@ _CHECKED: Final = {
 def _arithmetic(expr: ir.Arithmetic, left: Values, right: Values) -> Values:
     target = value_type(expr.type)
     try:
-        # A whole number beyond 2^53 becomes the nearest float; an integer has to fit as it is.
-        exact = pa.types.is_integer(target)
-        left, right = pc.cast(left, target, safe=exact), pc.cast(right, target, safe=exact)
+        left, right = _cast(left, target), _cast(right, target)
         if expr.op in _CHECKED:
             return pc.call_function(_CHECKED[expr.op], [left, right])
         # A zero divisor gives null, and so does everything that touches null.
@@ -305,13 +317,116 @@ def _remainder(left: Values, right: Values, target: DataType) -> Values:
     if pa.types.is_integer(target):
         safe = pc.if_else(pc.equal(right, pa.scalar(-1, target)), pa.scalar(1, target), right)
         return pc.subtract(left, pc.multiply(pc.divide(left, safe), safe))
-    constant = isinstance(left, pa.Scalar) and isinstance(right, pa.Scalar)
-    a, b = (pa.array([v.as_py()], target) if isinstance(v, pa.Scalar) else v for v in (left, right))
-    missing = np.asarray(a.is_null()) | np.asarray(b.is_null())  # a constant meets every row
     with np.errstate(invalid="ignore"):
-        rest = np.fmod(
-            a.fill_null(0).to_numpy(zero_copy_only=False),
-            b.fill_null(1).to_numpy(zero_copy_only=False),
-        )
-    made = pa.array(rest, target, mask=missing)
-    return made[0] if constant else made
+        return _by_numbers(np.fmod, left, right)
+
+
+# --- comparing --------------------------------------------------------------------------------
+
+_I64_MIN, _I64_MAX = INTEGER_BOUNDS[Scalar.I64]
+_U64_MAX = INTEGER_BOUNDS[Scalar.U64][1]
+_UNORDERED: Final = 2  # the sign of two numbers one of which is NaN
+# What Arrow calls a comparison, and what it says of the sign of the difference.
+_COMPARISONS: Final[Mapping[CompareOp, tuple[str, Callable[[Any, int], Any]]]] = {
+    CompareOp.EQ: ("equal", operator.eq),
+    CompareOp.NE: ("not_equal", operator.ne),
+    CompareOp.LT: ("less", operator.lt),
+    CompareOp.LE: ("less_equal", operator.le),
+    CompareOp.GT: ("greater", operator.gt),
+    CompareOp.GE: ("greater_equal", operator.ge),
+}
+SWAPPED: Final[Mapping[CompareOp, CompareOp]] = {  # a < b is b > a
+    CompareOp.LT: CompareOp.GT,
+    CompareOp.LE: CompareOp.GE,
+    CompareOp.GT: CompareOp.LT,
+    CompareOp.GE: CompareOp.LE,
+}
+
+
+def number_scalar(value: int | float) -> Values:
+    """A Python number as the constant that it is in a query."""
+    if isinstance(value, float) or not _I64_MIN <= value <= _U64_MAX:
+        return pa.scalar(float(value))  # beyond 64 bits only the side matters
+    return pa.scalar(value, pa.int64() if value <= _I64_MAX else pa.uint64())
+
+
+def compare(op: CompareOp, left: Values, right: Values) -> Values:
+    """The three-valued answer, one for each row (one alone if both sides are constants)."""
+    if pa.types.is_boolean(left.type) and pa.types.is_boolean(right.type):
+        left, right = left.cast(pa.int8()), right.cast(pa.int8())
+    left, right = _as_single(left, right), _as_single(right, left)
+    if pa.types.is_floating(left.type) and pa.types.is_integer(right.type):
+        return compare(SWAPPED.get(op, op), right, left)
+    arrow, on_sign = _COMPARISONS[op]
+    if pa.types.is_integer(left.type) and pa.types.is_floating(right.type):
+        sign: OnNumbers = _integer_to_float
+    elif _mixed_signs(left.type, right.type):
+        sign = _integer_to_integer
+    else:
+        return pc.call_function(arrow, [left, right])
+
+    def answers(a: Numbers, b: Numbers) -> Numbers:
+        signs = sign(a, b)
+        return np.where(signs == _UNORDERED, op is CompareOp.NE, on_sign(signs, 0))
+
+    return _by_numbers(answers, left, right)
+
+
+def _as_single(one: Values, other: Values) -> Values:
+    """A constant beside an F32 column means the nearest F32: 0.1 is what such a column can hold.
+
+    One that is out of its range stays what it is, for the nearest would be infinite.
+    """
+    if isinstance(one, pa.Scalar) and one.type == pa.float64() and other.type == pa.float32():
+        single = pc.cast(one, pa.float32(), safe=False)
+        return one if pc.is_inf(single).as_py() and not pc.is_inf(one).as_py() else single
+    return one
+
+
+def _mixed_signs(left: DataType, right: DataType) -> bool:
+    """Whether Arrow would have to squeeze an unsigned 64-bit number into a signed one."""
+    if not (pa.types.is_integer(left) and pa.types.is_integer(right)):
+        return False
+    return bool(pa.types.is_uint64(left) != pa.types.is_uint64(right))
+
+
+def _by_numbers(kernel: OnNumbers, left: Values, right: Values) -> Values:
+    """What numpy gives for the numbers; null where a side is, and one alone for two constants."""
+    a, a_null = _numbers(left)
+    b, b_null = _numbers(right)
+    answer = kernel(*np.broadcast_arrays(a, b))
+    missing = np.broadcast_to(a_null | b_null, answer.shape)
+    made = pa.array(answer, mask=missing if missing.any() else None)
+    return made[0] if isinstance(left, pa.Scalar) and isinstance(right, pa.Scalar) else made
+
+
+def _numbers(values: Values) -> tuple[Numbers, Mask]:
+    array = pa.array([values.as_py()], values.type) if isinstance(values, pa.Scalar) else values
+    missing = np.asarray(array.is_null().to_numpy(zero_copy_only=False))
+    return array.fill_null(0).to_numpy(zero_copy_only=False), missing
+
+
+def _integer_to_float(whole: Numbers, real: Numbers) -> Numbers:
+    """-1, 0 or 1 for whole < = > real; 2 where real is NaN."""
+    real = real.astype(np.float64)
+    nan = np.isnan(real)
+    floor = np.floor(np.where(nan, 0.0, real))
+    info = np.iinfo(whole.dtype if whole.dtype == np.uint64 else np.int64)
+    above = floor >= float(info.max)  # info.max + 1 as a float: no such integer is that big
+    below = floor < float(info.min)
+    inside = np.where(above | below, 0.0, floor).astype(info.dtype)
+    whole = whole.astype(info.dtype)
+    sign = np.where(whole < inside, -1, np.where(whole > inside, 1, 0))
+    sign = np.where((sign == 0) & (real > floor), -1, sign)
+    sign = np.where(above, -1, np.where(below, 1, sign))
+    return np.where(nan, _UNORDERED, sign).astype(np.int8)
+
+
+def _integer_to_integer(a: Numbers, b: Numbers) -> Numbers:
+    """The sign of a - b where exactly one of them is unsigned with 64 bits."""
+    if a.dtype != np.uint64:
+        return (-_integer_to_integer(b, a)).astype(np.int8)
+    b = b.astype(np.int64)
+    reachable = np.where(b < 0, 0, b).astype(np.uint64)
+    sign = np.where(a < reachable, -1, np.where(a > reachable, 1, 0))
+    return np.where(b < 0, 1, sign).astype(np.int8)

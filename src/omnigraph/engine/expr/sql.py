@@ -20,8 +20,14 @@ from typing import Any, Final
 import msgspec
 
 from omnigraph.compiler.query import ir
-from omnigraph.engine.expr.compare import SWAPPED
-from omnigraph.engine.expr.evaluate import Constant, Constants, can_fail, conjuncts, is_constant
+from omnigraph.engine.expr.evaluate import (
+    SWAPPED,
+    Constant,
+    Constants,
+    can_fail,
+    conjuncts,
+    is_constant,
+)
 from omnigraph.model.schema import CALENDAR, FLOATS, INTEGERS, NUMBERS, PropertyType, Scalar
 from omnigraph.model.values import INTEGER_BOUNDS, fits_f32, moment_at, nearest_f32
 from omnigraph.storage.lance import sql

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from omnigraph.engine.arrow import Mask, flat, nulls
 from omnigraph.engine.check.rules import Entity
-from omnigraph.engine.rows.columns import batch_schema, carried_blobs
+from omnigraph.engine.rows.columns import batch_schema, written_rows
 from omnigraph.model.graph import TableEntry
 from omnigraph.model.schema import ROW_ID, Scalar
 from omnigraph.storage.table.read import StoredBlob
@@ -172,13 +172,7 @@ def blob_names(entity: Entity) -> list[str]:
 
 def whole_rows(side: Side, entity: Entity, places: Places) -> pa.Table:
     """The rows at these places as the write path wants them, blobs included."""
-    schema, blobs = batch_schema(entity), blob_names(entity)
-    chosen = side.rows.take(places)
-    columns = [
-        carried_blobs(side.blobs(name, places)) if name in blobs else chosen[name]
-        for name in schema.names
-    ]
-    return pa.Table.from_arrays(columns, schema=schema)
+    return written_rows(entity, side.rows.take(places), lambda name: side.blobs(name, places))
 
 
 # --- pairing and comparing -------------------------------------------------------------------

@@ -33,7 +33,7 @@ from omnigraph.engine.merge.conflicts import (
     rule_conflict,
 )
 from omnigraph.engine.results import remembering
-from omnigraph.engine.rows.stored import Stored
+from omnigraph.engine.rows.parts import Stored
 from omnigraph.errors import (
     ConflictError,
     ConstraintViolationError,

@@ -7,14 +7,25 @@ it. `tests/properties/test_values.py` holds the two together.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final, Protocol
 
 import msgspec
 import numpy as np
 
-from omnigraph.engine.arrow import Column, Mask, Schema, as_mask, counted, nulls, pa, pc
+from omnigraph.engine.arrow import (
+    ArrowTable,
+    Column,
+    Mask,
+    Schema,
+    as_mask,
+    counted,
+    flat,
+    nulls,
+    pa,
+    pc,
+)
 from omnigraph.model.schema import (
     CALENDAR,
     FLOATS,
@@ -29,7 +40,6 @@ from omnigraph.model.values import (
     DATE_PATTERN,
     FLOAT_EXACT_MAX,
     INTEGER_BOUNDS,
-    BlobCell,
     Misfit,
     calendar_bounds,
     fit,
@@ -111,8 +121,8 @@ def column(
 
 def from_fitted(values: Sequence[Any], kind: PropertyType) -> Column:
     """The column of values that `fit` has passed."""
-    if kind.scalar is Scalar.BLOB and not kind.is_list:
-        return _blob_column(values)
+    if kind.scalar is Scalar.BLOB:
+        values = [None if cell is None else {"data": cell.data, "uri": cell.uri} for cell in values]
     return pa.array(values, type=column_type(kind))
 
 
@@ -132,19 +142,25 @@ class ReadableBlob(Protocol):
     def read(self) -> bytes: ...
 
 
-def carried_blobs(blobs: Sequence[ReadableBlob | None]) -> Column:
-    """The blobs of stored rows as the column of rows that replace those."""
-    return _blob_column(
-        [
-            blob if blob is None else BlobCell(uri=blob.uri, data=None if blob.uri else blob.read())
-            for blob in blobs
+def written_rows(
+    entity: NodeType | EdgeType,
+    rows: ArrowTable,
+    blobs: Callable[[str], Sequence[ReadableBlob | None]],
+) -> ArrowTable:
+    """Stored rows as rows that replace them; `blobs` gives those of a column."""
+    schema = batch_schema(entity)
+    columns: list[Column] = []
+    for field in schema:
+        if field.type != BLOB_CELL:
+            columns.append(flat(rows[field.name]).cast(field.type))
+            continue
+        cells = [
+            None if blob is None else {"uri": blob.uri, "data": None if blob.uri else blob.read()}
+            for blob in blobs(field.name)
         ]
-    )
-
-
-def _blob_column(cells: Sequence[BlobCell | None]) -> Column:
-    rows = [None if cell is None else {"data": cell.data, "uri": cell.uri} for cell in cells]
-    return pa.array(rows, type=BLOB_CELL)
+        columns.append(pa.array(cells, BLOB_CELL))
+    made: ArrowTable = pa.Table.from_arrays(columns, schema=schema)
+    return made
 
 
 def judged(raw: Column, kind: PropertyType, cells: Cells) -> tuple[Column, list[CellProblem]]:

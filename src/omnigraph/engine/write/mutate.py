@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph.compiler.query import CompiledQuery, bind_params, compile_query, ir
 from omnigraph.engine.arguments import MAPPING_OR_NONE, TEXT, TEXT_OR_NONE, require
-from omnigraph.engine.check.change import stage
+from omnigraph.engine.arrow import Array, flat, picked
+from omnigraph.engine.check.change import TableChange, stage
 from omnigraph.engine.check.findings import Findings
 from omnigraph.engine.check.rules import Entity
 from omnigraph.engine.check.validate import look_up, validate
 from omnigraph.engine.check.values import misfit, missing
 from omnigraph.engine.core import Core
-from omnigraph.engine.expr.evaluate import Constants
+from omnigraph.engine.expr.evaluate import Constants, Rows, holding
+from omnigraph.engine.expr.sql import column_of, listed_values, push_down
 from omnigraph.engine.results import MutationResult, remembering
-from omnigraph.engine.rows.columns import CellProblem
+from omnigraph.engine.rows.columns import (
+    BLOB_CELL,
+    CellProblem,
+    batch_schema,
+    from_fitted,
+    written_rows,
+)
 from omnigraph.engine.rows.keys import canonical_id, respelled_id
-from omnigraph.engine.rows.stored import Stored
-from omnigraph.engine.write.pending import FittedRow, PendingTable
+from omnigraph.engine.rows.parts import Stored
 from omnigraph.errors import InputError
 from omnigraph.model.graph import Snapshot, WriterKind
 from omnigraph.model.ports import World
@@ -31,6 +41,8 @@ from omnigraph.model.values import Misfit, fit
 from omnigraph.storage.commit.prepared import AppliedBeforeError, Intent, Prepared
 from omnigraph.storage.commit.writer import WriteContext
 from omnigraph.storage.table.read import texts
+
+FittedRow = dict[str, Any]  # values by column, as `model.values.fit` gives them
 
 
 class MutationOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,14 +55,6 @@ class MutationOrder(msgspec.Struct, frozen=True, kw_only=True):
     actor_id: str | None
     if_commit: str | None
     idempotency_key: str | None
-
-
-class MutationOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What a mutation did. `prepared` is None when nothing changes."""
-
-    prepared: Prepared | None
-    affected_nodes: int
-    affected_edges: int
 
 
 def mutate(
@@ -74,19 +78,15 @@ def mutate(
         catalog = core.catalog(context.snapshot)
         compiled = compiled_as("mutation", order.source, order.name, catalog)
         assert isinstance(compiled.plan, ir.MutationPlan), "a mutation has a mutation plan"
-        outcome = prepare_mutation(
+        prepared, affected = prepare_mutation(
             compiled.plan,
             params=bind_params(compiled.params, params),
             catalog=catalog,
             context=context,
             world=core.world,
         )
-        told = {
-            "query_name": compiled.name,
-            "affected_nodes": outcome.affected_nodes,
-            "affected_edges": outcome.affected_edges,
-        }
-        return remembering(outcome.prepared, request, told), told
+        told = {"query_name": compiled.name, **affected}
+        return remembering(prepared, request, told), told
 
     try:
         after, told = core.write(intent, prepare, then=then)
@@ -123,8 +123,9 @@ def prepare_mutation(
     catalog: Catalog,
     context: WriteContext,
     world: World,
-) -> MutationOutcome:
-    """Run the statements on the context's snapshot, check the outcome and stage it.
+) -> tuple[Prepared | None, dict[str, int]]:
+    """Run the statements on the context's snapshot, check the outcome and stage it (None: nothing
+    changes); also how many entities were affected.
 
     Nothing is visible afterwards; a change that the schema forbids raises before any staging.
     """
@@ -137,7 +138,7 @@ def prepare_mutation(
         key: change for key, table in run.tables.items() if not (change := table.change()).is_empty
     }
     if not changes:
-        return MutationOutcome(prepared=None, affected_nodes=0, affected_edges=0)
+        return None, dict.fromkeys(run.affected, 0)
     look_up(changes, stored)
     validate(changes, catalog, stored, Findings())
     prepared = Prepared(
@@ -145,9 +146,7 @@ def prepare_mutation(
         relied_on=frozenset(stored.relied_on),
         strict=any(not isinstance(statement, ir.Insert) for statement in plan.statements),
     )
-    return MutationOutcome(
-        prepared=prepared, affected_nodes=run.affected_nodes, affected_edges=run.affected_edges
-    )
+    return prepared, run.affected
 
 
 class _Run:
@@ -159,8 +158,7 @@ class _Run:
         self._catalog, self._stored, self._world = catalog, stored, world
         self._constants = constants
         self.tables: dict[str, PendingTable] = {}
-        self.affected_nodes = 0
-        self.affected_edges = 0
+        self.affected = {"affected_nodes": 0, "affected_edges": 0}
 
     def execute(self, statement: ir.Statement) -> None:
         match statement:
@@ -180,10 +178,7 @@ class _Run:
         return self._catalog.type_of(f"{statement.kind}:{statement.type_name}")
 
     def _count(self, entity: Entity, affected: int) -> None:
-        if isinstance(entity, NodeType):
-            self.affected_nodes += affected
-        else:
-            self.affected_edges += affected
+        self.affected[f"affected_{entity.kind}s"] += affected
 
     # --- insert ---
 
@@ -196,7 +191,10 @@ class _Run:
             row["dst"] = self._endpoint(entity.to_type, "to", statement.to_id)
         keyed = isinstance(entity, NodeType) and bool(entity.key)
         if isinstance(entity, NodeType) and keyed:
-            _require_key(entity, row)
+            found = Findings()
+            lost = (name for name in entity.key if row[name] is None)
+            found.add(missing(entity, name, None, absent=False) for name in lost)
+            found.raise_if_any()
             row["id"] = canonical_id(entity, row)
         else:
             row["id"] = self._world.ids.ulid()
@@ -231,7 +229,13 @@ class _Run:
         entity = self._entity(statement)
         table = self._table(entity)
         values = self._assigned(entity, statement.assignments)
-        _refuse_key_update(entity, values)
+        key = entity.key if isinstance(entity, NodeType) else ()
+        if name := next((name for name in key if name in values), None):
+            raise InputError(
+                f"cannot update @key property '{name}' — delete and re-insert instead",
+                property=name,
+                type_name=entity.name,
+            )
         matched = table.matching(statement.where, self._constants)
         table.update(matched, values)
         self._count(entity, matched.num_rows)
@@ -257,17 +261,160 @@ class _Run:
                 self._count(edge, len(self._table(edge).delete(list(lost))))
 
 
-def _require_key(node: NodeType, row: FittedRow) -> None:
-    found = Findings()
-    found.add(missing(node, name, None, absent=False) for name in node.key if row[name] is None)
-    found.raise_if_any()
+# --- what the statements have done so far -----------------------------------------------------
 
 
-def _refuse_key_update(entity: Entity, values: FittedRow) -> None:
-    for name in entity.key if isinstance(entity, NodeType) else ():
-        if name in values:
-            raise InputError(
-                f"cannot update @key property '{name}' — delete and re-insert instead",
-                property=name,
-                type_name=entity.name,
-            )
+class TableRows(Rows):
+    """The rows that the `where` of a mutation looks at: columns of one table."""
+
+    def __init__(self, table: pa.Table, constants: Constants) -> None:
+        self.table = table
+        self.count = table.num_rows
+        self.constants = constants
+
+    def value_of(self, var: str, name: str) -> Array:
+        assert var == ir.SELF, "a statement looks at one entity at a time"
+        return flat(self.table[name])
+
+    def id_of(self, var: str) -> Array:
+        return self.value_of(var, "id")
+
+    def endpoint(self, var: str, side: str) -> Array:
+        return self.value_of(var, side)
+
+    def at(self, numbers: npt.NDArray[np.int64]) -> TableRows:
+        return TableRows(picked(self.table, numbers), self.constants)
+
+    def matching(self, where: ir.Expr) -> pa.Table:
+        """The rows for which the condition is true."""
+        keep = holding([where], self)
+        return self.table if keep.all() else self.table.filter(pa.array(keep))
+
+
+def columns_of(where: ir.Expr) -> frozenset[str]:
+    """The columns that the condition looks at."""
+    names = (column_of(part) for part in ir.walk(where))
+    return frozenset(name for name in names if name is not None)
+
+
+class PendingTable:
+    """What a mutation has done so far to one table: rows that shadow stored ones, and deletions.
+
+    Rows are Arrow tables with the columns of `batch_schema`. A later statement sees pending rows
+    first and stored rows only where nothing shadows them.
+    """
+
+    def __init__(self, entity: Entity, stored: Stored) -> None:
+        self.entity = entity
+        self._stored = stored
+        self._schema = batch_schema(entity)
+        self._put_rows = self._schema.empty_table()  # each id once
+        self._inserted: dict[str, FittedRow] = {}  # by id: newer than those, not yet in Arrow
+        self._fresh: set[str] = set()
+        self._deleted: set[str] = set()
+        self._touched: set[str] | None = set()
+
+    def insert(self, row: FittedRow, *, fresh: bool) -> None:
+        """Put a whole new row; `fresh` ids were made by us and cannot be stored."""
+        self._inserted[row["id"]] = row
+        self._touched = None
+        if fresh:
+            self._fresh.add(row["id"])
+
+    def update(self, rows: pa.Table, values: FittedRow) -> None:
+        """Put the rows with some values set."""
+        if not rows.num_rows:
+            return
+        columns: dict[str, Any] = {name: rows[name] for name in self._schema.names}
+        for name, value in values.items():
+            cell = from_fitted([value], self.entity.by_name[name].type)
+            columns[name] = picked(cell, np.zeros(rows.num_rows, dtype=np.int64))
+        self._put(pa.table(columns, schema=self._schema))
+        if self._touched is not None:
+            self._touched |= values.keys()
+
+    def delete(self, ids: Sequence[str]) -> list[str]:
+        """Remove rows; those of them that were not removed before."""
+        new = [entity_id for entity_id in ids if entity_id not in self._deleted]
+        self._deleted.update(new)
+        self._touched = None
+        self._put_rows = _without(self._rows(), new)
+        return new
+
+    def matching(self, where: ir.Expr, constants: Constants) -> pa.Table:
+        """The rows, pending or stored, for which the condition is true."""
+        pending = TableRows(self._rows(), constants).matching(where)
+        stored, row_ids = self._stored_matching(where, constants, self._schema.names)
+        table = self._stored.table(self.entity.table_key)
+        whole = written_rows(self.entity, stored, lambda name: table.blobs(name, row_ids))
+        return pa.concat_tables([pending, whole])
+
+    def matching_ids(self, where: ir.Expr, constants: Constants) -> list[str]:
+        """The ids of the rows for which the condition is true."""
+        pending = TableRows(self._rows(), constants).matching(where)
+        stored, _ = self._stored_matching(where, constants, ["id"])
+        return [*texts(pending["id"]), *texts(stored["id"])]
+
+    def change(self) -> TableChange:
+        """Everything so far, as the validator and the stager want it."""
+        rows = self._rows()
+        fresh = rows.num_rows > 0 and not self._deleted
+        return TableChange(
+            entity=self.entity,
+            rows=rows,
+            deleted=frozenset(self._deleted),
+            fresh=fresh and self._fresh.issuperset(texts(rows["id"])),
+            touched=None if self._touched is None else frozenset(self._touched),
+        )
+
+    def _rows(self) -> pa.Table:
+        """The pending rows, each id once."""
+        if self._inserted:
+            rows = list(self._inserted.values())
+            self._inserted = {}
+            columns = []
+            for name in self._schema.names:
+                prop, values = self.entity.by_name.get(name), [row[name] for row in rows]
+                columns.append(
+                    from_fitted(values, prop.type) if prop else pa.array(values, pa.string())
+                )
+            self._put(pa.Table.from_arrays(columns, schema=self._schema))
+        return self._put_rows
+
+    def _put(self, rows: pa.Table) -> None:
+        """Add rows, each id once; what is pending of their ids is replaced in its place."""
+        before = self._put_rows
+        self._put_rows = pa.concat_tables([before, rows])
+        if before.num_rows:
+            last = {entity_id: at for at, entity_id in enumerate(texts(self._put_rows["id"]))}
+            self._put_rows = picked(self._put_rows, list(last.values()))
+
+    def _stored_matching(
+        self, where: ir.Expr, constants: Constants, columns: Sequence[str]
+    ) -> tuple[pa.Table, list[int]]:
+        """The stored rows that nothing shadows and for which the condition is true, and their row
+        ids. Blobs are no columns here: they are read by row id."""
+        key = self.entity.table_key
+        needed = columns_of(where).union(columns)
+        found = self._stored.placed_rows(
+            key,
+            [
+                field.name
+                for field in self._schema
+                if field.name in needed and field.type != BLOB_CELL
+            ],
+            where=push_down([where], constants).where,
+            among=listed_values(where, constants),
+        )
+        found = _without(found, [*texts(self._rows()["id"]), *self._deleted])
+        # Storage may have looked up a part of the condition only: all of it is judged here.
+        matched = TableRows(found, constants).matching(where)
+        return matched, self._stored.remember_places(key, matched)
+
+
+def _without(rows: pa.Table, ids: Sequence[str]) -> pa.Table:
+    """The rows that have none of these ids."""
+    if not ids or not rows.num_rows:
+        return rows
+    gone: Any = pc.is_in(rows["id"], value_set=pa.array(ids, pa.string()))
+    return rows.filter(pc.invert(gone))
