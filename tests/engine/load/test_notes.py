@@ -48,7 +48,9 @@ def test_a_task_that_refuses_its_input_takes_the_others_with_it(tmp_path, twins)
     assert files(tmp_path / "bulk") == before
 
 
-def test_a_task_that_dies_half_way_leaves_nothing(tmp_path, twins, monkeypatch):
+@pytest.mark.parametrize("processors", [1, 4])
+def test_a_task_that_dies_half_way_leaves_nothing(tmp_path, twins, monkeypatch, processors):
+    monkeypatch.setattr("os.cpu_count", lambda: processors)
     monkeypatch.setattr("omnigraph.engine.load.stage.STAGE_FLUSH_BYTES", 1)
     before = files(tmp_path / "bulk")
     writes = []
@@ -67,7 +69,7 @@ def test_a_task_that_dies_half_way_leaves_nothing(tmp_path, twins, monkeypatch):
     )
     with pytest.raises(StorageUnavailableError):
         bulk_load(twins.bulk_uri, str(path), mode="append")
-    assert len(writes) == 3
+    assert len(writes) == 3 or processors > 1  # others may be under way
     assert files(tmp_path / "bulk") == before
 
 

@@ -386,7 +386,7 @@ class _Buckets:
         new: dict[Space, list[str]] = {}
         for key, parts in staged.parts.items():
             for part in parts:
-                for one in part.keys or self._keys_of_held(part):
+                for one in part.keys or self._keys_of(part):
                     assert one.count == staged.buckets, "all keys of a load are cut alike"
                     new.setdefault((key, one.by), []).append(one.address)
         stored, left = self._cut_stored(wanted, kinds, replaced)
@@ -401,9 +401,8 @@ class _Buckets:
             },
         )
 
-    def _keys_of_held(self, part: Part) -> tuple[KeyFile, ...]:
-        """The keys of rows that staging held in memory; those lie in this process."""
-        assert part.entry is None, "whoever writes rows writes their keys"
+    def _keys_of(self, part: Part) -> tuple[KeyFile, ...]:
+        """The keys of rows that staging held in memory, also if they were written since then."""
         entity = self._plan.catalog.type_of(part.table_key)
         names = list(dict.fromkeys(name for by in key_columns(entity) for name in by))
         return write_keys(
@@ -412,6 +411,7 @@ class _Buckets:
             entity,
             part.columns(self._plan.access, names),
             first=part.first_row,
+            fresh=part.fresh_ids,
             count=self._plan.staged.buckets,
         )
 

@@ -20,12 +20,8 @@ Hashes = npt.NDArray[np.uint64]
 _PRIME: Final = np.uint64(0x9E3779B97F4A7C15)
 _HALF: Final = np.uint64(32)
 _WORD_BYTES: Final = 8
-_WORDS_MAX: Final = (
-    32  # of a text that is hashed; of a longer one, its end and its length count too
-)
-_MASKS: Final = np.array(
-    [(1 << (8 * length)) - 1 for length in range(_WORD_BYTES)] + [(1 << 64) - 1], dtype=np.uint64
-)
+_WORDS_MAX: Final = 32  # of a text that are hashed; of a longer one, its head and length count too
+_FACTORS: Final = np.cumprod(np.full(_WORDS_MAX, _PRIME))
 
 
 def cut(rows: ArrowTable, by: Sequence[str], count: int) -> list[ArrowTable]:
@@ -53,7 +49,7 @@ def bucket_numbers(columns: Sequence[Any], count: int) -> npt.NDArray[np.uint16]
     hashes = np.zeros(len(columns[0]), dtype=np.uint64)
     for column in columns:
         hashes = _mixed(hashes, hashes_of(column))
-    return ((hashes >> _HALF) % np.uint64(count)).astype(np.uint16)
+    return ((hashes >> _HALF) * np.uint64(count) >> _HALF).astype(np.uint16)
 
 
 def hashes_of(values: Any) -> Hashes:
@@ -77,7 +73,7 @@ def hashes_of(values: Any) -> Hashes:
     return _mixed(np.zeros(len(values), dtype=np.uint64), whole.astype(np.uint64))
 
 
-def _mixed(hashes: Hashes, words: Hashes) -> Hashes:
+def _mixed(hashes: Hashes, words: Hashes | np.uint64) -> Hashes:
     mixed = (hashes ^ words) * _PRIME
     mixed ^= mixed >> _HALF
     mixed *= _PRIME
@@ -85,29 +81,33 @@ def _mixed(hashes: Hashes, words: Hashes) -> Hashes:
 
 
 def _text_hashes(values: Any) -> Hashes:
-    """Eight bytes of all texts at a time, as far as the longest one goes."""
+    """Eight bytes of all texts at a time, from their ends on, as far as the longest one goes."""
     if not len(values):
         return np.empty(0, dtype=np.uint64)
     _, offsets_buffer, data = values.buffers()
     offsets = np.frombuffer(offsets_buffer, dtype=np.int32)
-    offsets = offsets[values.offset : values.offset + len(values) + 1].astype(np.int64)
+    offsets = offsets[values.offset : values.offset + len(values) + 1]
     first, last = int(offsets[0]), int(offsets[-1])
-    text = np.zeros(last - first + _WORD_BYTES, dtype=np.uint8)
+    text = np.zeros(_WORD_BYTES + last - first, dtype=np.uint8)
     if last > first:
-        text[: last - first] = np.frombuffer(data, dtype=np.uint8)[first:last]
-    # The word that begins at any byte; unaligned, which NumPy can read.
+        text[_WORD_BYTES:] = np.frombuffer(data, dtype=np.uint8)[first:last]
+    # The word that ends before any byte; unaligned, which NumPy can read.
     words: Any = np.ndarray(last - first + 1, dtype="<u8", buffer=text, strides=(1,))
-    starts, lengths = offsets[:-1] - first, np.diff(offsets)
-    hashes = lengths.astype(np.uint64) * _PRIME
+    ends, left = offsets[1:] - first, np.diff(offsets)
+    hashes = left.astype(np.uint64) * _PRIME
     at: Any = slice(None)
-    for _ in range(_WORDS_MAX):
-        word = words[starts] & _MASKS[np.minimum(lengths, _WORD_BYTES)]
-        hashes[at] = _mixed(hashes[at], word)
-        longer = lengths > _WORD_BYTES
-        if not longer.any():
-            return hashes
-        at = np.flatnonzero(longer) if isinstance(at, slice) else at[longer]
-        starts, lengths = starts[longer] + _WORD_BYTES, lengths[longer] - _WORD_BYTES
-    tails = np.maximum(starts + lengths - _WORD_BYTES, 0)
-    hashes[at] = _mixed(hashes[at], words[tails])
-    return hashes
+    for factor in _FACTORS:
+        word = words[ends]
+        if (left < _WORD_BYTES).any():  # then it begins with bytes of the text before
+            word >>= (8 * (_WORD_BYTES - np.minimum(left, _WORD_BYTES))).astype(np.uint64)
+        hashes[at] += word * factor
+        longer = left > _WORD_BYTES
+        if not longer.all():
+            at = np.flatnonzero(longer) if isinstance(at, slice) else at[longer]
+            ends, left = ends[longer], left[longer]
+        if not len(left):
+            break
+        ends, left = ends - _WORD_BYTES, left - _WORD_BYTES
+    else:
+        hashes[at] += words[ends - left + _WORD_BYTES]
+    return _mixed(hashes, np.uint64(0))

@@ -61,12 +61,21 @@ def key_columns(entity: Entity) -> Iterator[tuple[str, ...]]:
 
 
 def write_keys(
-    files: FileAccess, folder: str, entity: Entity, rows: ArrowTable, *, first: int, count: int
+    files: FileAccess,
+    folder: str,
+    entity: Entity,
+    rows: ArrowTable,
+    *,
+    first: int,
+    fresh: bool,
+    count: int,
 ) -> tuple[KeyFile, ...]:
     """Write every key of new rows, which are numbered from `first` on."""
     numbers = np.arange(first, first + rows.num_rows, dtype=np.int64)
     written = []
     for by in key_columns(entity):
+        if by == ("id",) and fresh and isinstance(entity, EdgeType):
+            continue  # nothing refers to an edge, and ids that we made are met once
         names = list(dict.fromkeys((*by, "id"))) if by not in _PLAIN else list(by)
         keys = rows.select(names).append_column(_ROW, pa.array(numbers))
         address = write_cut(files, folder, keys, by, count)
@@ -84,14 +93,14 @@ def write_cut(
     # Without what their schema says about nulls, in which staged and rewritten rows differ.
     rows = pa.table(dict(zip(rows.column_names, rows.columns, strict=True)))
     sink = pa.BufferOutputStream()
+    empty = pa.RecordBatch.from_pylist([], schema=rows.schema)
     with pa.ipc.new_file(sink, rows.schema) as writer:
         for bucket in cut(rows, by, count):
-            batches = bucket.combine_chunks().to_batches()
+            batches = bucket.to_batches()
             assert len(batches) <= 1, "a bucket of one task is one batch"
-            empty = pa.RecordBatch.from_pylist([], schema=rows.schema)
             writer.write_batch(batches[0] if batches else empty)
     address = f"{folder}/{uuid.uuid4().hex}.arrow"
-    files.write(address, sink.getvalue().to_pybytes())
+    files.write(address, sink.getvalue())
     return address
 
 

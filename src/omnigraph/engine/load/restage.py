@@ -88,6 +88,7 @@ def rewrite(task: RewriteTask) -> Part:
             task.entity,
             chosen,
             first=task.part.first_row,
+            fresh=task.part.fresh_ids,
             count=task.part.keys[0].count,
         )
     sealed = seal(chosen, arrow_schema(task.entity))

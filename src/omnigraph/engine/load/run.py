@@ -87,7 +87,9 @@ class Means(msgspec.Struct, frozen=True, kw_only=True):
 
 def load_here(core: Core, order: LoadOrder, *, then: Then) -> PipelineReport:
     """Carry out an order in this process."""
-    return load_into(Means(core=core, runner=Inline(), then=then), order)
+    # Whoever makes vectors is asked by one task at a time: providers count what comes at once.
+    runner = Inline() if order.embed is None else Inline(threads=1)
+    return load_into(Means(core=core, runner=runner, then=then), order)
 
 
 def load_into(means: Means, order: LoadOrder) -> PipelineReport:
@@ -361,7 +363,7 @@ class _LoadRun:
                 entry,
                 replace(part, held=(), rows=0),
                 pa.concat_tables(part.held),
-                buckets=plan.staged.buckets,
+                buckets=1,  # the checks have seen them
                 keeps_blobs=self._rewrites,
             )
             if part.entry is None

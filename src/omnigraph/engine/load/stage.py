@@ -9,8 +9,8 @@ are ever used.
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Literal
 
 import msgspec
@@ -86,7 +86,7 @@ class StageAnswer(msgspec.Struct, frozen=True, kw_only=True):
 def run_stage(job: StageJob, task: StageTask) -> StageAnswer:
     """Read, shape, check and stage one task's input."""
     source, reading = task.source, job.reading()
-    with _unhurried_collector():
+    with _unhurried_collector:
         parts = _staged(job, task.number, source.shaped(reading))
     return StageAnswer(
         number=task.number,
@@ -102,16 +102,28 @@ def run_stage(job: StageJob, task: StageTask) -> StageAnswer:
     )
 
 
-@contextmanager
-def _unhurried_collector() -> Iterator[None]:
-    """Python's cycle collector costs half of the time when millions of lines are alive."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
+class _UnhurriedCollector:
+    """Python's cycle collector costs half of the time when millions of lines are alive. It rests
+    while any task runs, in whichever thread."""
+
+    def __init__(self) -> None:
+        self._lock, self._tasks, self._was_on = threading.Lock(), 0, False
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._tasks:
+                self._was_on = gc.isenabled()
+                gc.disable()
+            self._tasks += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._tasks -= 1
+            if not self._tasks and self._was_on:
+                gc.enable()
+
+
+_unhurried_collector = _UnhurriedCollector()
 
 
 def _staged(
@@ -121,7 +133,7 @@ def _staged(
     checks across rows will want to see them."""
     parts: dict[str, Part] = {}
     waiting: dict[str, list[ShapedRows]] = {}
-    size, limit = 0, job.held_bytes or STAGE_FLUSH_BYTES
+    size, holds = 0, job.held_bytes > 0
     for key, rows in shaped:
         if job.keep_all and not rows.rows.num_rows:
             continue  # a type whose records are all put aside is not part of the load
@@ -134,10 +146,11 @@ def _staged(
         )
         waiting.setdefault(key, []).append(rows)
         size += rows.rows.nbytes + sum(map(len, rows.refused))
-        if size >= limit:
+        # More than its share a task holds only while it runs.
+        holds = holds and size < job.held_bytes
+        if size >= STAGE_FLUSH_BYTES and not holds:
             parts.update(_written(job, parts, waiting))
-            waiting, size, limit = {}, 0, STAGE_FLUSH_BYTES
-    holds = job.held_bytes and limit == job.held_bytes
+            waiting, size = {}, 0
     parts.update(_held(job, parts, waiting) if holds else _written(job, parts, waiting))
     return tuple(part for _, part in sorted(parts.items()))
 
@@ -188,8 +201,15 @@ def write_part(
     files = FileAccess(environ=notes.graph.environ)
     keys: tuple[KeyFile, ...] = ()
     if buckets > 1:
-        first = part.first_row + part.rows
-        keys = write_keys(files, notes.scratch, entity, rows, first=first, count=buckets)
+        keys = write_keys(
+            files,
+            notes.scratch,
+            entity,
+            rows,
+            first=part.first_row + part.rows,
+            fresh=part.fresh_ids,
+            count=buckets,
+        )
     receipts = write_fragments(folder, notes.graph.options, seal(rows, schema), schema)
     note = notes.add(Written(folder=folder, receipts=tuple(receipts)))
     spills: tuple[str, ...] = ()

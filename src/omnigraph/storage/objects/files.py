@@ -128,7 +128,7 @@ class FileAccess(HidingStruct, frozen=True, kw_only=True):
                 )
             )
 
-    def write(self, address: str, content: bytes) -> None:
+    def write(self, address: str, content: bytes | pa.Buffer) -> None:
         """Make or replace a file, with the folders above it."""
         system, path = self.system(address)
         system.create_dir(os.path.dirname(path), recursive=True)

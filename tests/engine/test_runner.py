@@ -1,0 +1,88 @@
+"""Tasks side by side end as if they had run one after the other."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+
+import pytest
+
+from omnigraph.engine.runner import Inline
+from omnigraph.model.limits import LOAD_THREADS_MAX
+
+
+@pytest.fixture(autouse=True)
+def _many_processors(monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 64)
+
+
+def run(work, tasks=range(20), **options):
+    return Inline(**options).run(list(tasks), work, stage="test")
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 8])
+def test_answers_come_in_the_order_of_the_tasks(threads):
+    def work(task):
+        time.sleep(0.001 * (task % 3))
+        return task * task
+
+    assert run(work, threads=threads) == [task * task for task in range(20)]
+    assert run(work, tasks=[], threads=threads) == []
+
+
+def test_no_more_tasks_run_at_once_than_there_are_threads():
+    running, most, lock = set(), [], threading.Lock()
+
+    def work(task):
+        with lock:
+            running.add(task)
+            most.append(len(running))
+        time.sleep(0.002)
+        with lock:
+            running.remove(task)
+
+    run(work)
+    assert 1 < max(most) <= LOAD_THREADS_MAX
+    most.clear()
+    run(work, threads=1)
+    assert max(most) == 1
+
+
+@pytest.mark.parametrize("threads", [1, 2, 8])
+def test_the_first_task_that_fails_says_why_whoever_fails_first(threads):
+    begun = []
+
+    def work(task):
+        begun.append(task)
+        time.sleep(0.02 if task == 3 else 0.001)
+        if task >= 3:
+            raise ValueError(f"task {task}")
+
+    with pytest.raises(ValueError, match="task 3"):
+        run(work, tasks=range(100), threads=threads)
+    assert len(begun) < 50, "the rest is given up"
+    at_the_end = len(begun)
+    time.sleep(0.02)
+    assert len(begun) == at_the_end, "nothing runs on"
+
+
+def test_an_interrupt_ends_the_run_when_the_tasks_under_way_have_ended():
+    begun, ended = [], []
+
+    def work(task):
+        begun.append(task)
+        if task == 2:
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        time.sleep(0.05)
+        ended.append(task)
+
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run(work, tasks=range(50))
+    finally:
+        signal.signal(signal.SIGINT, usual)
+    assert sorted(begun) == sorted(ended)
+    assert len(begun) < 50
+    assert not [one for one in threading.enumerate() if one.name.startswith("omnigraph-load")]
