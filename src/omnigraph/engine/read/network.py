@@ -12,6 +12,8 @@ from itertools import combinations
 from typing import Any, Final
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from omnigraph.errors import InputError
 
@@ -171,76 +173,42 @@ def draw_graph(graph: SmallGraph) -> str:
 
 
 def _layout(graph: SmallGraph) -> dict[str, Point]:
-    """A spring layout from a circle: no chance in it, so a picture can be compared."""
+    """A spring layout from a circle: no chance in it, so a picture can be compared.
+
+    Fruchterman and Reingold's forces; in a round no node moves more than `step`.
+    """
     count = len(graph.nodes)
     index = {node: number for number, node in enumerate(graph.nodes)}
-    links = [(index[a], index[b]) for a, b in graph.edges if a != b]
-    # The golden angle keeps neighbours in the list apart and breaks every symmetry.
-    turns = [number * 2.399963 for number in range(count)]
-    spread = [math.sqrt((number + 1) / count) for number in range(count)]
-    xs = [math.cos(turn) * far for turn, far in zip(turns, spread, strict=True)]
-    ys = [math.sin(turn) * far for turn, far in zip(turns, spread, strict=True)]
-    ideal = 1.6 / math.sqrt(count)
-    degree = [0] * count
-    for a, b in links:
-        degree[a] += 1
-        degree[b] += 1
+    links = np.zeros((count, count))
+    for a, b in graph.edges:
+        links[index[a], index[b]] += a != b
+    links += links.T
     # Well-connected parts would collapse under the sum of their pulls, so those share one.
-    pulls = [(a, b, 2 / (degree[a] + degree[b])) for a, b in links]
-    for round_number in range(LAYOUT_ROUNDS):
-        step = 0.12 * (1 - round_number / LAYOUT_ROUNDS) + 0.002
-        _relax(xs, ys, pulls, ideal=ideal, step=step)
-    return _fitted(graph.nodes, xs, ys, left=_LEGEND if graph.groups else _MARGIN)
-
-
-def _relax(
-    xs: list[float],
-    ys: list[float],
-    pulls: Sequence[tuple[int, int, float]],
-    *,
-    ideal: float,
-    step: float,
-) -> None:
-    """One round of Fruchterman and Reingold's forces, in place; no node moves more than `step`."""
-    count = len(xs)
-    push_x, push_y = [0.0] * count, [0.0] * count
-    for a in range(count):
-        for b in range(a + 1, count):
-            dx, dy = xs[a] - xs[b], ys[a] - ys[b]
-            force = ideal * ideal / max(dx * dx + dy * dy, 1e-6)
-            push_x[a] += dx * force
-            push_y[a] += dy * force
-            push_x[b] -= dx * force
-            push_y[b] -= dy * force
-    for a, b, weight in pulls:
-        dx, dy = xs[a] - xs[b], ys[a] - ys[b]
-        pull = 4 * weight * math.hypot(dx, dy) / ideal
-        push_x[a] -= dx * pull
-        push_y[a] -= dy * pull
-        push_x[b] += dx * pull
-        push_y[b] += dy * pull
-    for node in range(count):
+    degree = links.sum(axis=1)
+    links *= 2 / np.maximum(degree[:, None] + degree, 1)
+    # The golden angle keeps neighbours in the list apart and breaks every symmetry.
+    turns, far = np.arange(count) * 2.399963, np.sqrt(np.arange(1, count + 1) / count)
+    places = np.stack([np.cos(turns) * far, np.sin(turns) * far], axis=1)
+    ideal = 1.6 / math.sqrt(count)
+    for step in 0.12 * (1 - np.arange(LAYOUT_ROUNDS) / LAYOUT_ROUNDS) + 0.002:
+        apart = places[:, None] - places
+        square = (apart**2).sum(axis=2)
+        force = ideal**2 / np.maximum(square, 1e-6) - 4 * links * np.sqrt(square) / ideal
         # A weak pull to the middle keeps parts that nothing connects in the picture.
-        dx, dy = push_x[node] - 1.5 * xs[node], push_y[node] - 1.5 * ys[node]
-        scale = min(step / max(math.hypot(dx, dy), 1e-9), 1.0)
-        xs[node] += dx * scale
-        ys[node] += dy * scale
+        moves = (apart * force[:, :, None]).sum(axis=1) - 1.5 * places
+        lengths = np.maximum(np.hypot(*moves.T), 1e-9)
+        places = places + moves * np.minimum(step / lengths, 1.0)[:, None]
+    left = _LEGEND if graph.groups else _MARGIN
+    across = _stretched(places[:, 0], left, WIDTH - 4 * _MARGIN)  # room for names on the right
+    down = _stretched(places[:, 1], _MARGIN, _HEIGHT - _MARGIN)
+    return dict(zip(graph.nodes, zip(across, down, strict=True), strict=True))
 
 
-def _fitted(
-    nodes: Sequence[str], xs: list[float], ys: list[float], *, left: float
-) -> dict[str, Point]:
-    """The layout stretched over the picture, with room for names on the right."""
-
-    def scaled(values: list[float], low: float, high: float) -> list[float]:
-        first, last = min(values), max(values)
-        if last - first < 1e-9:
-            return [(low + high) / 2] * len(values)
-        return [low + (value - first) / (last - first) * (high - low) for value in values]
-
-    across = scaled(xs, left, WIDTH - 4 * _MARGIN)
-    down = scaled(ys, _MARGIN, _HEIGHT - _MARGIN)
-    return dict(zip(nodes, zip(across, down, strict=True), strict=True))
+def _stretched(values: npt.NDArray[np.float64], low: float, high: float) -> list[float]:
+    first, extent = values.min(), values.max() - values.min()
+    share = (values - first) / extent if extent >= 1e-9 else np.full(len(values), 0.5)
+    found: list[float] = (low + share * (high - low)).tolist()
+    return found
 
 
 def _arrow(start: Point, end: Point) -> str:

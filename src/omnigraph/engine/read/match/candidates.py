@@ -8,7 +8,8 @@ that matter come back. A table that is asked again and again is read into a fram
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -16,7 +17,7 @@ from msgspec.structs import replace
 
 from omnigraph.compiler.query import ir
 from omnigraph.engine.arrow import flat
-from omnigraph.engine.expr.evaluate import Search, is_constant
+from omnigraph.engine.expr.evaluate import Search, holding, is_constant
 from omnigraph.engine.expr.order import Window
 from omnigraph.engine.expr.sql import push_down, sortable_by_storage
 from omnigraph.engine.read.context import Run, sort_keys
@@ -40,7 +41,7 @@ class Candidates:
         self.binding = binding
         self._positions: Positions | None = None
         self._mask: Mask | None = None
-        self._ids, self._rest = wanted_ids(run, binding)
+        self._ids, self._rest = _wanted_ids(run, binding)
 
     @property
     def frame(self) -> Frame:
@@ -52,16 +53,16 @@ class Candidates:
             return len(self._positions)
         if self._ids is not None:
             return len(self._ids)
-        rows = self._run.entry_of(self.binding.var).row_count
-        if self.binding.var in self._run.scanned:
-            rows = self.frame.length
+        scanned = self._run.scanned.get(self.binding.var)
+        rows = scanned.length if scanned else self._run.entry_of(self.binding.var).row_count
         if not self.binding.conditions:
             return rows
         if self._in_memory():
             return len(self.positions())
         share = 1.0
         for condition in self.binding.conditions:
-            share *= EQUAL_SHARE if _is_equality(condition) else OTHER_SHARE
+            equality = isinstance(condition, ir.Compare) and condition.op is ir.CompareOp.EQ
+            share *= EQUAL_SHARE if equality else OTHER_SHARE
         return max(1, int(rows * share))
 
     @property
@@ -86,7 +87,7 @@ class Candidates:
         few = len(positions) * ASKED_SHARE < frame.length
         if self._positions is None and self._ids is None and few:
             some, back = np.unique(positions, return_inverse=True)
-            return self._satisfied(some)[back]
+            return self._satisfied(some, self.binding.conditions)[back]
         if self._mask is None:
             self._mask = np.zeros(frame.length, dtype=np.bool_)
             self._mask[self.positions()] = True
@@ -95,60 +96,42 @@ class Candidates:
     def _in_memory(self) -> bool:
         if self.binding.var in self._run.scanned:
             return True
-        frame = self._run.caches.known_frame(self._run.entry_of(self.binding.var))
-        if frame is None:
-            return self._run.entry_of(self.binding.var).row_count <= SMALL_TABLE_ROWS
-        small = frame.length <= SMALL_TABLE_ROWS
-        return small or all(frame.is_hot(name) for name in self._columns())
-
-    def _columns(self) -> set[str]:
-        """The columns that the conditions look at."""
-        return {
-            self._run.stored(var, prop)
-            for condition in self.binding.conditions
-            for var, prop in ir.properties_of(condition)
-        }
+        entry = self._run.entry_of(self.binding.var)
+        frame = self._run.caches.known_frame(entry)
+        if (entry.row_count if frame is None else frame.length) <= SMALL_TABLE_ROWS:
+            return True
+        return frame is not None and all(
+            frame.is_hot(name) for name in _columns(self._run, self.binding.conditions)
+        )
 
     def _find(self) -> Positions:
-        frame = self.frame
+        frame, rest = self.frame, self.binding.conditions
         if self._ids is not None:
             found = frame.lookup(self._ids)
-            found = distinct_sorted(found[found >= 0])
-            return found[self._satisfied(found, self._rest)] if self._rest else found
-        everything = frame.positions()
-        if not self.binding.conditions:
-            return everything
-        if self._in_memory():
-            return everything[self._satisfied(everything)]
-        return self._pushed(frame)
+            found, rest = distinct_sorted(found[found >= 0]), self._rest
+        elif rest and not self._in_memory():
+            found, rest = self._pushed(frame)
+        else:
+            found = frame.positions()
+        return found[self._satisfied(found, rest)] if rest else found
 
-    def _pushed(self, frame: Frame) -> Positions:
-        """Let storage evaluate what it can, and the rest over what it found."""
+    def _pushed(self, frame: Frame) -> tuple[Positions, tuple[ir.Expr, ...]]:
+        """What is left by the conditions that storage can evaluate, and the other conditions."""
         pushed = push_down(self.binding.conditions, self._run.constants)
         if pushed.where is None:
-            everything = frame.positions()
-            return everything[self._satisfied(everything)]
-        for name in self._columns():
+            return frame.positions(), pushed.rest
+        for name in _columns(self._run, self.binding.conditions):
             frame.note_use(name)
         table = frame.table.read([], where=pushed.where)
         row_ids = flat(table[ROW_ID]).to_numpy(zero_copy_only=False)
-        found = np.sort(frame.at_row_ids(row_ids))
-        return found[self._satisfied(found, pushed.rest)] if pushed.rest else found
+        return np.sort(frame.at_row_ids(row_ids)), pushed.rest
 
-    def _satisfied(
-        self, positions: Positions, conditions: tuple[ir.Expr, ...] | None = None
-    ) -> Mask:
-        if not len(positions):
-            return np.ones(0, dtype=np.bool_)
+    def _satisfied(self, positions: Positions, conditions: Sequence[ir.Expr]) -> Mask:
         rows = MatchedRows(self._run, Relation.of(self.binding.var, positions))
-        return rows.true_for(*(self.binding.conditions if conditions is None else conditions))
+        return holding(conditions, rows) if rows.count else np.ones(0, dtype=np.bool_)
 
 
-def _is_equality(condition: ir.Expr) -> bool:
-    return isinstance(condition, ir.Compare) and condition.op is ir.CompareOp.EQ
-
-
-def wanted_ids(run: Run, binding: ir.NodeBinding) -> tuple[list[str] | None, tuple[ir.Expr, ...]]:
+def _wanted_ids(run: Run, binding: ir.NodeBinding) -> tuple[list[str] | None, tuple[ir.Expr, ...]]:
     """The only ids that can satisfy the conditions, if one of them says so, and the others.
 
     A single String key is the id, so equality with the key is a lookup too.
@@ -187,25 +170,28 @@ def _names_entity(run: Run, expr: ir.Expr) -> bool:
 def with_pushed_scan(run: Run, plan: ir.ReadPlan, window: Window) -> ir.MatchBlock:
     """The match of the plan, with its one scan done already where that is the better way."""
     block = plan.match
-    binding = _only_binding(block)
-    if binding is None or not run.caches.wants_pushed_scan(run.entry_of(binding.var)):
+    others = (block.traversals, block.filters, block.optionals, block.late_filters, block.negations)
+    if len(block.bindings) != 1 or any(others):
+        return block
+    (binding,) = block.bindings
+    entry = run.entry_of(binding.var)
+    if not run.caches.wants_pushed_scan(entry):
         return block
     exprs = [*binding.conditions, *_expressions(plan)]
     # Relevance and ranks are measured against the whole table.
     if any(isinstance(part, Search) for expr in exprs for part in ir.walk(expr)):
         return block
     pushed = push_down(binding.conditions, run.constants)
-    rows = run.entry_of(binding.var).row_count
     order = None
     needed = [*pushed.rest, *_expressions(plan)]
-    if window.wanted is not None and window.wanted < rows:
+    uses_all_rows = plan.grouping is not None or plan.distinct
+    if window.wanted is not None and window.wanted < entry.row_count and not uses_all_rows:
         order = _order(run, plan) if not pushed.rest else None
-        if order is None and window.wanted * LATE_SHARE < rows and not _uses_all_rows(plan):
+        if order is None and window.wanted * LATE_SHARE < entry.row_count:
             # The other columns are read later, for the rows that are shown.
             needed = [*pushed.rest, *(expr for expr, _ in sort_keys(plan))]
-    detail = f"${binding.var}: {binding.type_name}"
-    with run.trace.step("read", f"{detail} (pushed down)") as step:
-        table = run.caches.table(run.entry_of(binding.var))
+    with run.trace.step("read", f"${binding.var}: {binding.type_name} (pushed down)") as step:
+        table = run.caches.table(entry)
         found = table.read(
             _columns(run, needed),
             where=pushed.where,
@@ -216,21 +202,6 @@ def with_pushed_scan(run: Run, plan: ir.ReadPlan, window: Window) -> ir.MatchBlo
         step.rows = frame.length
     run.scanned[binding.var] = frame
     return replace(block, bindings=(replace(binding, conditions=pushed.rest),))
-
-
-def _uses_all_rows(plan: ir.ReadPlan) -> bool:
-    return plan.grouping is not None or plan.distinct
-
-
-def _only_binding(block: ir.MatchBlock) -> ir.NodeBinding | None:
-    simple = not (
-        block.traversals
-        or block.filters
-        or block.optionals
-        or block.late_filters
-        or block.negations
-    )
-    return block.bindings[0] if simple and len(block.bindings) == 1 else None
 
 
 def _expressions(plan: ir.ReadPlan) -> list[ir.Expr]:
@@ -250,29 +221,24 @@ def _expressions(plan: ir.ReadPlan) -> list[ir.Expr]:
 
 
 def _columns(run: Run, exprs: Sequence[ir.Expr]) -> list[str]:
-    return list(dict.fromkeys(_names(run, exprs)))
-
-
-def _names(run: Run, exprs: Sequence[ir.Expr]) -> Iterator[str]:
-    for expr in exprs:
-        for part in ir.walk(expr):
-            if isinstance(part, ir.PropertyRef):
-                yield run.stored(part.var, part.prop)
-            elif isinstance(part, ir.IdRef):
-                yield "id"
+    """The columns that the expressions look at."""
+    names: dict[str, None] = {}
+    for part in chain.from_iterable(map(ir.walk, exprs)):
+        if isinstance(part, ir.PropertyRef):
+            names[run.stored(part.var, part.prop)] = None
+        elif isinstance(part, ir.IdRef):
+            names["id"] = None
+    return list(names)
 
 
 def _order(run: Run, plan: ir.ReadPlan) -> tuple[Order, ...] | None:
     """The order as storage columns; None when storage would sort otherwise than we do."""
-    if _uses_all_rows(plan):
-        return None
     order = []
     for expr, descending in sort_keys(plan):
         if isinstance(expr, ir.IdRef):
             order.append(Order(column="id", descending=descending))
         elif isinstance(expr, ir.PropertyRef) and sortable_by_storage(expr.type):
-            name = run.stored(expr.var, expr.prop)
-            order.append(Order(column=name, descending=descending))
+            order.append(Order(column=run.stored(expr.var, expr.prop), descending=descending))
         else:
             return None
     return tuple(order)

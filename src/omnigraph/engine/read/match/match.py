@@ -9,12 +9,12 @@ import numpy as np
 
 from omnigraph.compiler.query import ir
 from omnigraph.engine.arrow import pa
-from omnigraph.engine.expr.evaluate import can_fail
+from omnigraph.engine.expr.evaluate import can_fail, holding
 from omnigraph.engine.expr.order import equal_codes
 from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.match.candidates import Candidates
 from omnigraph.engine.read.match.relation import MatchedRows, Relation, RowNumber, joined_rows
-from omnigraph.engine.read.match.walk import direction_of, ends, expand
+from omnigraph.engine.read.match.walk import ends, expand
 from omnigraph.engine.read.memory.arrays import Mask, Positions
 
 CROSS_CHUNK_ROWS: Final = 1 << 20
@@ -22,7 +22,7 @@ CROSS_CHUNK_ROWS: Final = 1 << 20
 
 def match(run: Run, block: ir.MatchBlock) -> Relation:
     """All rows of a plan's match."""
-    return _Block(run, block, Relation.one_row(), depth=0).rows()
+    return _Block(run, block, Relation(1, {}), depth=0).rows()  # crossed, one row changes nothing
 
 
 class _Block:
@@ -117,12 +117,15 @@ class _Block:
                 if var in self._candidates and var not in known:
                     grown = grown.where(self._candidates[var].among(grown[var]))
             if step.edge_conditions:
-                grown = grown.where(MatchedRows(self._run, grown).true_for(*step.edge_conditions))
+                grown = grown.where(self._true_for(grown, *step.edge_conditions))
             grown = self._filtered(grown)
             record.rows = grown.count
         return grown
 
     # --- conditions over several variables ---
+
+    def _true_for(self, relation: Relation, *conditions: ir.Expr) -> Mask:
+        return holding(conditions, MatchedRows(self._run, relation))
 
     def _filtered(self, relation: Relation) -> Relation:
         """Apply every waiting filter whose variables are all there."""
@@ -136,7 +139,7 @@ class _Block:
         if not relation.count:
             return relation
         with self._run.trace.step("filter", " ".join(sorted(clause.variables))) as record:
-            relation = relation.where(MatchedRows(self._run, relation).true_for(clause.expr))
+            relation = relation.where(self._true_for(relation, clause.expr))
             record.rows = relation.count
         return relation
 
@@ -147,8 +150,16 @@ class _Block:
         if not result.columns and result.count == 1 and rest:
             result, *rest = sorted(rest, key=lambda piece: piece.count)
         if only_existence:
-            used = self._used_later()
-            rest = [_at_most_one(piece, used) for piece in rest]
+            # One row is enough, unless something still looks at the variables.
+            clauses = (*self._filters, *self._block.late_filters)
+            inner: tuple[ir.Optional | ir.Negation, ...]
+            inner = (*self._block.optionals, *self._block.negations)
+            used = {var for clause in clauses for var in clause.variables}
+            used |= {var for block in inner for var in block.outer}
+            rest = [
+                piece if used & piece.columns.keys() else piece.slice(0, min(1, piece.count))
+                for piece in rest
+            ]
         rest = sorted(rest, key=lambda piece: piece.count)
         while rest:
             piece, equality = self._next_piece(result, rest)
@@ -161,16 +172,6 @@ class _Block:
                     result = self._crossed(result, piece)
                 record.rows = result.count
         return result
-
-    def _used_later(self) -> set[str]:
-        used: set[str] = set()
-        for clause in (*self._filters, *self._block.late_filters):
-            used |= clause.variables
-        for optional in self._block.optionals:
-            used |= optional.outer
-        for negation in self._block.negations:
-            used |= negation.outer
-        return used
 
     def _next_piece(
         self, result: Relation, rest: Sequence[Relation]
@@ -211,7 +212,7 @@ class _Block:
             rows = np.arange(first, min(first + step, left.count), dtype=np.int64)
             part = left.take(rows).crossed(right)
             for clause in waiting:
-                part = part.where(MatchedRows(self._run, part).true_for(clause.expr))
+                part = part.where(self._true_for(part, clause.expr))
             held += part.count
             self._run.budget.reserve(held, width)
             parts.append(part)
@@ -250,12 +251,11 @@ class _Block:
         return relation
 
     def _has_neighbour(self, relation: Relation, step: ir.Traversal) -> Mask:
-        near, _, backwards = ends(relation, step)
-        topology = self._run.topology(step.edge_type)
+        near, _, direction = ends(relation, step)
         nodes = relation[near]
         there = nodes >= 0
-        has = topology.has_any(np.where(there, nodes, 0), direction_of(step, backwards=backwards))
-        return there & has
+        topology = self._run.topology(step.edge_type)
+        return there & topology.has_any(np.where(there, nodes, 0), direction)
 
     def _extended(self, relation: Relation, optional: ir.Optional) -> Relation:
         with self._run.trace.step("optional", " ".join(optional.introduces)) as record:
@@ -292,26 +292,16 @@ def _walk_text(step: ir.Traversal) -> str:
     return f"${step.src} {edge}{name}{hops} ${step.dst}"
 
 
-def _at_most_one(piece: Relation, used: set[str]) -> Relation:
-    """For existence one row is enough, unless something still looks at the variables."""
-    if used & piece.columns.keys() or piece.count <= 1:
-        return piece
-    return piece.take(np.zeros(1, dtype=np.int64))
-
-
 def _sides(clause: ir.Filter, left: Relation, right: Relation) -> tuple[ir.Expr, ir.Expr] | None:
     """The two sides of an equality between the relations, the left one's first."""
-    match clause.expr:
-        case ir.Compare(op=ir.CompareOp.EQ, left=a, right=b):
-            a_vars, b_vars = ir.variables_of(a), ir.variables_of(b)
-            if not a_vars or not b_vars or a.type.scalar is not b.type.scalar:
-                return None
-            if a_vars <= left.columns.keys() and b_vars <= right.columns.keys():
-                return a, b
-            if b_vars <= left.columns.keys() and a_vars <= right.columns.keys():
-                return b, a
-        case _:
-            pass
+    equality = clause.expr
+    if not isinstance(equality, ir.Compare) or equality.op is not ir.CompareOp.EQ:
+        return None
+    for a, b in ((equality.left, equality.right), (equality.right, equality.left)):
+        a_vars, b_vars = ir.variables_of(a), ir.variables_of(b)
+        between = a_vars and b_vars and a.type.scalar is b.type.scalar
+        if between and a_vars <= left.columns.keys() and b_vars <= right.columns.keys():
+            return a, b
     return None
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from omnigraph.compiler.query import ir
 from omnigraph.engine.arrow import Array, picked
-from omnigraph.engine.expr.evaluate import Rows, Search, evaluate, holding
+from omnigraph.engine.expr.evaluate import Rows, Search, evaluate
 from omnigraph.engine.expr.order import row_keys
 from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.memory.arrays import Mask, Positions, equal_runs, spread
@@ -39,11 +39,6 @@ class Relation(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, var: str, positions: Positions) -> Relation:
         return cls(len(positions), {var: positions})
-
-    @classmethod
-    def one_row(cls) -> Relation:
-        """The relation that changes nothing when crossed with another."""
-        return cls(1, {})
 
     def __getitem__(self, var: str | RowNumber) -> Positions:
         return self.columns[var]
@@ -73,9 +68,7 @@ class Relation(msgspec.Struct, frozen=True):
         return Relation(self.count, {**self.columns, number: np.arange(self.count, dtype=np.int64)})
 
     def only(self, variables: Iterable[str]) -> Relation:
-        return Relation(
-            self.count, {var: self.columns[var] for var in variables if var in self.columns}
-        )
+        return Relation(self.count, {var: self[var] for var in variables if var in self})
 
     def crossed(self, other: Relation) -> Relation:
         """Every row of this with every row of the other."""
@@ -92,7 +85,7 @@ class Relation(msgspec.Struct, frozen=True):
         """Every different row once, and for each row of this the number of its twin there."""
         if not self.columns:
             return Relation(min(self.count, 1), {}), np.zeros(self.count, dtype=np.int64)
-        keys = row_keys([self.columns[var] for var in self.columns])
+        keys = row_keys([*self.columns.values()])
         _, first, back = np.unique(keys, return_index=True, return_inverse=True)
         return self.take(first), np.asarray(back, dtype=np.int64)
 
@@ -120,8 +113,8 @@ class MatchedRows(Rows):
         key = (var, name)
         found = self._fetched.get(key)
         if found is None:
-            stored = self.run.stored(var, name) if name != "id" else name
-            found = self.run.frame_of(var).fetch(stored, self.relation[var])
+            frame = self.run.frame_of(var)
+            found = frame.fetch(self.run.stored(var, name), self.relation[var])
             self._fetched[key] = found
         return found
 
@@ -134,20 +127,15 @@ class MatchedRows(Rows):
     def search(self, expr: Search) -> Array:
         found = self._searched.get(expr)
         if found is None:
-            found = self._searched[expr] = self._search(expr)
+            values = partial(evaluate, rows=self)
+            if not isinstance(expr, ir.Rrf):
+                found = search.answer(self.run, expr, self.relation[expr.field.var], values)
+            elif expr in self.run.fused and WHOLE_MATCH in self.relation:
+                found = picked(self.run.fused[expr], self.relation[WHOLE_MATCH])
+            else:
+                found = search.fused(self.run, expr, self.relation.__getitem__, values)
+            self._searched[expr] = found
         return found
-
-    def _search(self, expr: Search) -> Array:
-        values = partial(evaluate, rows=self)
-        if not isinstance(expr, ir.Rrf):
-            return search.answer(self.run, expr, self.relation[expr.field.var], values)
-        if expr in self.run.fused and WHOLE_MATCH in self.relation:
-            return picked(self.run.fused[expr], self.relation[WHOLE_MATCH])
-        return search.fused(self.run, expr, self.relation.__getitem__, values)
-
-    def true_for(self, *conditions: ir.Expr) -> Mask:
-        """The rows for which all conditions are true."""
-        return holding(conditions, self)
 
     def at(self, numbers: Positions) -> MatchedRows:
         return MatchedRows(self.run, self.relation.take(numbers))

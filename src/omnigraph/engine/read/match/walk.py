@@ -13,7 +13,7 @@ the match and becomes a weight of its neighbour.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -37,12 +37,12 @@ from omnigraph.engine.read.memory.topology import (
     LOOKUP_NODES_MAX,
     Adjacency,
     Direction,
+    Hits,
     TooMany,
     Topology,
 )
 
 _BITMAP_CELLS_MAX: Final = 1 << 26
-_REVERSED: Final[Mapping[Direction, Direction]] = {"out": "in", "in": "out", "both": "both"}
 
 Checkpoint = Callable[[int], None]  # called with the number of pairs about to be held
 
@@ -52,79 +52,60 @@ def expand(run: Run, relation: Relation, step: ir.Traversal) -> Relation:
 
     When both ends are bound, rows without such an edge go away instead.
     """
-    near, far, _ = ends(relation, step)
-    relation = relation.where(_there(relation, near, far if far in relation else None))
+    # A bound end may be null, behind an `optional`.
+    for end in (step.src, step.dst):
+        if end in relation:
+            relation = relation.where(relation[end] >= 0)
     if step.min_hops > step.max_hops:
-        return _attached(relation, NO_POSITIONS, NO_POSITIONS, far)
-    if step.edge_var is not None:
-        return _along_edges(run, relation, step, run.topology(step.edge_type))
-    if step.max_hops <= LOOKUP_HOPS_MAX and relation.count <= LOOKUP_NODES_MAX:
-        lookups = run.lookups(step.edge_type)
-        if lookups is not None:
-            try:
-                return _walked(run, relation, step, lookups)
-            except TooMany:
-                pass  # the frontier outgrew lookups: start again with the topology
+        return _attached(relation, step, Hits(NO_POSITIONS, NO_POSITIONS, NO_POSITIONS))
+    few = step.max_hops <= LOOKUP_HOPS_MAX and relation.count <= LOOKUP_NODES_MAX
+    lookups = run.lookups(step.edge_type) if few and step.edge_var is None else None
+    if lookups is not None:
+        try:
+            return _walked(run, relation, step, lookups)
+        except TooMany:
+            pass  # the frontier outgrew lookups: start again with the topology
     return _walked(run, relation, step, run.topology(step.edge_type))
 
 
 def _walked(run: Run, relation: Relation, step: ir.Traversal, adjacency: Adjacency) -> Relation:
-    if step.max_hops > 1:
+    if step.max_hops > 1 and step.edge_var is None:
         return _several_hops(run, relation, step, adjacency)
-    near, far, backwards = ends(relation, step)
-    direction = direction_of(step, backwards=backwards)
-    run.budget.reserve(adjacency.degree_sum(relation[near], direction), len(relation.columns) + 1)
-    hits = adjacency.neighbours(relation[near], direction)
-    return _attached(relation, hits.rows, hits.targets, far)
+    near, _, direction = ends(relation, step)
+    width = len(relation.columns) + (1 if step.edge_var is None else 2)
+    run.budget.reserve(adjacency.degree_sum(relation[near], direction), width)
+    if step.edge_var is None:
+        return _attached(relation, step, adjacency.neighbours(relation[near], direction))
+    assert isinstance(adjacency, Topology), "lookups know no edges"
+    return _attached(relation, step, adjacency.edges(relation[near], direction))
 
 
-def direction_of(step: ir.Traversal, *, backwards: bool) -> Direction:
-    if step.undirected:
-        return "both"
-    return "in" if backwards else "out"
-
-
-def ends(relation: Relation, step: ir.Traversal) -> tuple[str, str, bool]:
-    """(bound end, other end, whether that means walking backwards)."""
+def ends(relation: Relation, step: ir.Traversal) -> tuple[str, str, Direction]:
+    """(bound end, other end, the direction from the one to the other)."""
     if step.src in relation:
-        return step.src, step.dst, False
-    return step.dst, step.src, True
+        return step.src, step.dst, "both" if step.undirected else "out"
+    return step.dst, step.src, "both" if step.undirected else "in"
 
 
-def _there(relation: Relation, near: str, far: str | None) -> Mask:
-    """Rows whose bound ends are not null (they may be, behind an `optional`)."""
-    there = relation[near] >= 0
-    return there if far is None else there & (relation[far] >= 0)
-
-
-def _attached(relation: Relation, rows: Positions, found: Positions, far: str) -> Relation:
-    if far in relation:
-        return relation.take(rows[relation[far][rows] == found])
-    return relation.take(rows).with_column(far, found)
-
-
-def _along_edges(run: Run, relation: Relation, step: ir.Traversal, topology: Topology) -> Relation:
-    assert step.edge_var is not None, "the caller looked"
-    near, far, backwards = ends(relation, step)
-    direction = direction_of(step, backwards=backwards)
-    run.budget.reserve(topology.degree_sum(relation[near], direction), len(relation.columns) + 2)
-    hits = topology.edges(relation[near], direction)
+def _attached(relation: Relation, step: ir.Traversal, hits: Hits) -> Relation:
+    """The rows with what was found for them: another end, and the edge if it has a name."""
+    _, far, _ = ends(relation, step)
     if far in relation:
         hits = hits.where(relation[far][hits.rows] == hits.targets)
     found = relation.take(hits.rows).with_column(far, hits.targets)
-    return found.with_column(step.edge_var, hits.edges)
+    return found if step.edge_var is None else found.with_column(step.edge_var, hits.edges)
 
 
 def _several_hops(
     run: Run, relation: Relation, step: ir.Traversal, adjacency: Adjacency
 ) -> Relation:
-    near, far, backwards = ends(relation, step)
+    near, far, direction = ends(relation, step)
     starts, back = np.unique(relation[near], return_inverse=True)
     who, found = reach(
         adjacency,
         starts,
-        direction="both" if step.undirected else "out",
-        backwards=backwards,
+        direction=direction,
+        backwards=step.src not in relation,
         min_hops=step.min_hops,
         max_hops=step.max_hops,
         checkpoint=lambda pairs: run.budget.reserve(pairs, 3),
@@ -156,7 +137,6 @@ def reach(
 
     `starts` are distinct. With `backwards` they are the far ends, and the nodes found are sources.
     """
-    side: Direction = _REVERSED[direction] if backwards else direction
     size = max(adjacency.node_bound, int(starts.max(initial=0)) + 1)
     seen = _Seen(len(starts), size)
 
@@ -171,8 +151,8 @@ def reach(
     found = [looped(keys)] if min_hops == 1 else []
     for depth in range(1, max_hops + 1):
         who, nodes = np.divmod(keys, size)
-        checkpoint(adjacency.degree_sum(nodes, side))
-        hits = adjacency.neighbours(nodes, side)
+        checkpoint(adjacency.degree_sum(nodes, direction))
+        hits = adjacency.neighbours(nodes, direction)
         keys = distinct_sorted(who[hits.rows] * size + hits.targets)
         keys = keys[seen.lacks(keys)]
         if not len(keys):
@@ -252,24 +232,20 @@ def _is_free(
         return False
     if far in used or (step.edge_var is not None and step.edge_var in used):
         return False
-    others = [other for other in block.traversals if other is not step]
-    if any(far in (other.src, other.dst) for other in others):
+    if any(far in (other.src, other.dst) for other in block.traversals if other is not step):
         return False
-    bindings = {binding.var: binding for binding in block.bindings}
-    if far in bindings and bindings[far].conditions:
-        return False
-    return near in bindings
+    conditions = {binding.var: binding.conditions for binding in block.bindings}
+    return near in conditions and not conditions.get(far)
 
 
 def _without(block: ir.MatchBlock, step: ir.Traversal, far: str, near: str) -> Counted:
     direction: Direction = "both" if step.undirected else ("out" if far == step.dst else "in")
-    rest = replace(
-        block,
-        bindings=tuple(binding for binding in block.bindings if binding.var != far),
-        traversals=tuple(other for other in block.traversals if other is not step),
-    )
     return Counted(
-        block=rest,
+        block=replace(
+            block,
+            bindings=tuple(binding for binding in block.bindings if binding.var != far),
+            traversals=tuple(other for other in block.traversals if other is not step),
+        ),
         near=near,
         edge_type=step.edge_type,
         direction=direction,

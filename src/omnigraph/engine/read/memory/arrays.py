@@ -38,6 +38,15 @@ def equal_runs(ordered: Positions, wanted: Positions) -> tuple[Positions, Positi
     return first, np.searchsorted(ordered, wanted, side="right") - first
 
 
+def places_among(ordered: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> Positions:
+    """Where each wanted value stands among different ordered ones, -1 where it does not."""
+    if not len(ordered):
+        return np.full(len(wanted), -1, dtype=np.int64)
+    found = np.searchsorted(ordered, wanted)
+    found[found == len(ordered)] = 0
+    return np.where(ordered[found] == wanted, found, -1)
+
+
 def distinct_sorted(values: Positions) -> Positions:
     """Every different value once, ascending."""
     if len(values) > _SORTED_BY_HAND_MAX:
@@ -85,9 +94,8 @@ class Column(msgspec.Struct, frozen=True):
         """The values at the positions, in their order; -1 gives null."""
         if len(self.patch_at) == 0:
             return _take(self.base, positions)
-        slot = np.searchsorted(self.patch_at, positions)
-        slot[slot == len(self.patch_at)] = 0
-        patched = self.patch_at[slot] == positions
+        slot = places_among(self.patch_at, positions)
+        patched = slot >= 0
         if not patched.any():
             return _take(self.base, positions)
         if patched.all():

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from omnigraph.engine.arrow import Array, ArrowTable, RecordBatch, flat, pa, pc, picked
 from omnigraph.engine.expr.order import equal_codes
-from omnigraph.engine.read.memory.arrays import Column, Growable, Mask, Positions
+from omnigraph.engine.read.memory.arrays import Column, Growable, Mask, Positions, places_among
 from omnigraph.model.graph import Pin
 from omnigraph.model.schema import ROW_ID
 from omnigraph.storage.table.read import Order, TableDelta, texts
@@ -193,11 +193,7 @@ class Frame:
 
     def at_row_ids(self, row_ids: RowIds) -> Positions:
         """The positions of these rows, -1 for rows that are not here."""
-        if not len(self.row_ids):
-            return np.full(len(row_ids), -1, dtype=np.int64)
-        found = np.searchsorted(self.row_ids, row_ids)
-        found[found == self.length] = 0
-        return np.where(self.row_ids[found] == row_ids, found, -1)
+        return places_among(self.row_ids, row_ids)
 
     def lookup(self, ids: Sequence[str]) -> Positions:
         """The living positions of these ids, -1 for unknown ones."""

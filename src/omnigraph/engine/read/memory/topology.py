@@ -12,7 +12,7 @@ is one comparison with the entry before.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
 import msgspec
@@ -31,6 +31,11 @@ from omnigraph.engine.read.memory.frame import CountedTable, Frame
 from omnigraph.storage.lance import sql
 
 Direction = Literal["out", "in", "both"]
+_SIDES: Final[Mapping[Direction, tuple[Literal["out", "in"], ...]]] = {
+    "out": ("out",),
+    "in": ("in",),
+    "both": ("out", "in"),
+}
 
 NEW_EDGES_MAX: Final = 16_384  # more than this and the compressed rows are built anew
 LOOKUP_NODES_MAX: Final = 1024  # nodes asked about at once; more are cheaper with a topology
@@ -44,7 +49,8 @@ class Hits(msgspec.Struct, frozen=True):
     targets: Positions
     edges: Positions
 
-    def where(self, keep: Mask) -> Hits:
+    def where(self, keep: Mask | Positions) -> Hits:
+        """The hits that a mask keeps, or those at some places, in their order."""
         return Hits(self.rows[keep], self.targets[keep], self.edges[keep])
 
 
@@ -62,11 +68,8 @@ class Csr(msgspec.Struct, frozen=True):
 
     def degrees(self, nodes: Positions) -> Positions:
         last = len(self.starts) - 1
-        if len(nodes) and int(nodes.max()) >= last:  # nodes that came after this was built
-            known = np.minimum(nodes, last - 1) if last else np.zeros_like(nodes)
-            counts = self.starts[known + 1] - self.starts[known] if last else known
-            return np.where(nodes < last, counts, 0)
-        return self.starts[nodes + 1] - self.starts[nodes]
+        # Nodes that came after this was built have no entries.
+        return self.starts[np.minimum(nodes + 1, last)] - self.starts[np.minimum(nodes, last)]
 
     def gather(self, nodes: Positions) -> Hits:
         """Every entry of every node, in the order of the nodes."""
@@ -124,30 +127,28 @@ def folded(hits: Hits) -> Hits:
     return hits if first.all() else hits.where(first)
 
 
-def joined(left: Hits, right: Hits) -> Hits:
-    """Both, one after the other."""
-    if not len(right.rows):
-        return left
-    if not len(left.rows):
-        return right
+def joined(*parts: Hits) -> Hits:
+    """All of them, one after the other."""
+    some = [part for part in parts if len(part.rows)]
+    if len(some) < 2:
+        return some[0] if some else parts[0]
     return Hits(
-        np.concatenate([left.rows, right.rows]),
-        np.concatenate([left.targets, right.targets]),
-        np.concatenate([left.edges, right.edges]),
+        np.concatenate([part.rows for part in some]),
+        np.concatenate([part.targets for part in some]),
+        np.concatenate([part.edges for part in some]),
     )
 
 
 def by_row(hits: Hits) -> Hits:
     """Sorted by (row, target, edge)."""
-    order = np.lexsort((hits.edges, hits.targets, hits.rows))
-    return hits.where(order)  # type: ignore[arg-type]  # an index array selects as a mask does
+    return hits.where(np.lexsort((hits.edges, hits.targets, hits.rows)))
 
 
 class Topology(msgspec.Struct):
     """Adjacency of one edge table version.
 
-    `src` and `dst` are endpoint positions by edge position, -1 for edges that are no more (or whose
-    node is unknown). Edges from `bulk` on are newer than the compressed rows.
+    `src` and `dst` are endpoint positions by edge position, -1 for edges whose node is unknown.
+    Edges from `bulk` on are newer than the compressed rows.
     """
 
     src: Growable
@@ -155,11 +156,10 @@ class Topology(msgspec.Struct):
     nodes_from: int
     nodes_to: int
     bulk: int
-    gone: Mask | None = None  # by edge position below `bulk`: deleted since the rows were built
-    dead_new: frozenset[int] = frozenset()  # edges at or beyond `bulk` that were deleted again
+    gone: Mask | None = None  # by edge position: deleted since the rows were built; None: no edge
     _rows: dict[str, Csr] = msgspec.field(default_factory=dict)
     _new: dict[str, Sparse] = msgspec.field(default_factory=dict)
-    _loops: Mask | None = None
+    _looped: Positions | None = None
     _bound: int | None = None
     _folds: dict[str, Positions] = msgspec.field(default_factory=dict)
     _lock: threading.Lock = msgspec.field(default_factory=threading.Lock)
@@ -169,36 +169,29 @@ class Topology(msgspec.Struct):
         cls, src: SmallPositions, dst: SmallPositions, *, nodes_from: int, nodes_to: int
     ) -> Topology:
         """From the endpoints of every edge; compressed rows follow when a direction is walked."""
-        return cls(
-            src=Growable(src),
-            dst=Growable(dst),
-            nodes_from=nodes_from,
-            nodes_to=nodes_to,
-            bulk=len(src),
-        )
+        return cls(Growable(src), Growable(dst), nodes_from, nodes_to, bulk=len(src))
 
     def moved(
         self, src: SmallPositions, dst: SmallPositions, deleted: Positions
     ) -> Topology | None:
         """The next version: edges added at the end, some deleted. None when a rebuild is due."""
-        added = self.src.length - self.bulk + len(src)
-        gone_before = 0 if self.gone is None else int(np.count_nonzero(self.gone))
-        if added > NEW_EDGES_MAX or gone_before + len(deleted) > NEW_EDGES_MAX:
-            return None
+        before = self.src.length
         gone = self.gone
-        old = deleted[deleted < self.bulk]
-        if len(old):
-            gone = np.zeros(self.bulk, dtype=np.bool_) if gone is None else gone.copy()
-            gone[old] = True
-        late = deleted[deleted >= self.bulk]
+        if gone is not None or len(deleted):
+            gone = np.zeros(before + len(src), dtype=np.bool_)
+            gone[:before] = False if self.gone is None else self.gone
+            gone[deleted] = True
+            if np.count_nonzero(gone) > NEW_EDGES_MAX:
+                return None
+        if before - self.bulk + len(src) > NEW_EDGES_MAX:
+            return None
         return Topology(
-            src=self.src.extended(src),
-            dst=self.dst.extended(dst),
-            nodes_from=self.nodes_from,
-            nodes_to=self.nodes_to,
-            bulk=self.bulk,
+            self.src.extended(src),
+            self.dst.extended(dst),
+            self.nodes_from,
+            self.nodes_to,
+            self.bulk,
             gone=gone,
-            dead_new=self.dead_new | frozenset(late.tolist()),
             _rows=dict(self._rows),
         )
 
@@ -225,29 +218,26 @@ class Topology(msgspec.Struct):
 
     def neighbours(self, nodes: Positions, direction: Direction) -> Hits:
         """Each neighbour once per asking row; the edge of a hit is one of the parallel ones."""
-        if direction == "both":
-            hits = joined(self._folded(nodes, "out"), self._folded(nodes, "in"))
-            return folded(by_row(hits))
-        return self._folded(nodes, direction)
+        found = [self._hits(nodes, side, fold=True) for side in _SIDES[direction]]
+        return found[0] if len(found) == 1 else folded(by_row(joined(*found)))
 
     def edges(self, nodes: Positions, direction: Direction) -> Hits:
         """Every edge of every node; an undirected self loop counts once."""
-        if direction != "both":
-            return self._all(nodes, direction)
-        inward = self._all(nodes, "in")
-        inward = inward.where(inward.targets != nodes[inward.rows])
-        return joined(self._all(nodes, "out"), inward)
+        found = [self._hits(nodes, side, fold=False) for side in _SIDES[direction]]
+        if len(found) == 1:
+            return found[0]
+        outward, inward = found
+        return joined(outward, inward.where(inward.targets != nodes[inward.rows]))
 
     def degree_sum(self, nodes: Positions, direction: Direction) -> int:
         """At least as many hits as a gather would give."""
-        sides = ("out", "in") if direction == "both" else (direction,)
-        total = 0
-        for side in sides:
-            total += int(self.compressed(side).degrees(nodes).sum())
-            recent = self._recent(side)
-            if recent is not None:
-                total += int(recent.degrees(nodes).sum())
-        return total
+        return int(self._degrees(nodes, direction).sum())
+
+    def has_any(self, nodes: Positions, direction: Direction) -> Mask:
+        """Which nodes have a neighbour at all."""
+        if self.gone is None:
+            return self._degrees(nodes, direction) > 0
+        return self.counts(nodes, direction, per_edge=True) > 0
 
     def counts(self, nodes: Positions, direction: Direction, *, per_edge: bool) -> Positions:
         """How many neighbours each node has, or how many edges."""
@@ -260,6 +250,24 @@ class Topology(msgspec.Struct):
         hits = self.edges(nodes, direction) if per_edge else self.neighbours(nodes, direction)
         return np.bincount(hits.rows, minlength=len(nodes))
 
+    def has_loop(self, nodes: Positions) -> Mask:
+        """Which nodes have a self loop. Only asked where both ends are of one type."""
+        with self._lock:
+            if self._looped is None:
+                src = self.src.view
+                at = np.flatnonzero((src == self.dst.view) & (src >= 0))
+                self._looped = src[at[self._living(at)]].astype(np.int64)
+        return np.isin(nodes, self._looped)
+
+    # --- inside ---
+
+    def _degrees(self, nodes: Positions, direction: Direction) -> Positions:
+        """Edges by node; a deleted one may still count."""
+        parts = [self.compressed(side).degrees(nodes) for side in _SIDES[direction]]
+        if self.src.length > self.bulk:
+            parts += [self._recent(side).degrees(nodes) for side in _SIDES[direction]]
+        return parts[0] if len(parts) == 1 else np.sum(parts, axis=0)
+
     def _neighbour_counts(self, side: str) -> Positions:
         """By node, parallel edges folded; one more cell, 0, for nodes that came later."""
         rows = self.compressed(side)
@@ -271,72 +279,23 @@ class Topology(msgspec.Struct):
                 known = self._folds[side] = np.bincount(hits.rows, minlength=nodes + 1)
             return known
 
-    def has_any(self, nodes: Positions, direction: Direction) -> Mask:
-        """Which nodes have a neighbour at all."""
-        found = np.zeros(len(nodes), dtype=np.bool_)
-        for side in ("out", "in") if direction == "both" else (direction,):
-            if self.gone is None:
-                found |= self.compressed(side).degrees(nodes) > 0
-            else:
-                hits = self._alive(self.compressed(side).gather(nodes))
-                found[hits.rows] = True
-            recent = self._recent(side)
-            if recent is not None:
-                found |= recent.degrees(nodes) > 0
-        return found
-
-    def loops(self) -> Mask:
-        """By node position: has a self loop. Only asked where both ends are of one type."""
-        with self._lock:
-            if self._loops is None:
-                src, dst = self.src.view, self.dst.view
-                at = np.flatnonzero((src == dst) & (src >= 0))
-                at = at[self._living(at)]
-                size = max(self.nodes_from, int(src.max()) + 1 if len(src) else 0)
-                loops = np.zeros(size, dtype=np.bool_)
-                loops[src[at]] = True
-                self._loops = loops
-            return self._loops
-
-    def has_loop(self, nodes: Positions) -> Mask:
-        loops = self.loops()
-        known = nodes < len(loops)
-        found = np.zeros(len(nodes), dtype=np.bool_)
-        found[known] = loops[nodes[known]]
-        return found
-
-    # --- inside ---
-
     def _living(self, edges: Positions) -> Mask:
-        alive = np.ones(len(edges), dtype=np.bool_)
-        if self.gone is not None:
-            old = edges < self.bulk
-            alive[old] = ~self.gone[edges[old]]
-        if self.dead_new:
-            alive &= ~np.isin(edges, np.fromiter(self.dead_new, dtype=np.int64))
-        return alive
+        return np.ones(len(edges), dtype=np.bool_) if self.gone is None else ~self.gone[edges]
 
     def _alive(self, hits: Hits) -> Hits:
-        if self.gone is None or not len(hits.edges):
-            return hits
-        dead = self.gone[hits.edges]
-        return hits.where(~dead) if dead.any() else hits
+        living = self._living(hits.edges)
+        return hits if living.all() else hits.where(living)
 
-    def _all(self, nodes: Positions, side: str) -> Hits:
-        hits = self._alive(self.compressed(side).gather(nodes))
-        recent = self._recent(side)
-        return hits if recent is None else joined(hits, recent.gather(nodes)[0])
-
-    def _folded(self, nodes: Positions, side: str) -> Hits:
+    def _hits(self, nodes: Positions, side: str, *, fold: bool) -> Hits:
+        """Every edge of every node in one direction, or with `fold` every neighbour."""
         rows = self.compressed(side)
         hits = self._alive(rows.gather(nodes))
-        if rows.parallel:
+        if fold and rows.parallel:
             hits = folded(hits)
-        recent = self._recent(side)
-        if recent is None:
+        if self.src.length == self.bulk:
             return hits
-        extra, fresh = recent.gather(nodes)
-        return joined(hits, folded(extra.where(fresh)))
+        extra, fresh = self._recent(side).gather(nodes)
+        return joined(hits, folded(extra.where(fresh)) if fold else extra)
 
     def _ends(self, side: str) -> tuple[SmallPositions, SmallPositions, int]:
         if side == "out":
@@ -355,9 +314,7 @@ class Topology(msgspec.Struct):
                 self._rows[side] = known
             return known
 
-    def _recent(self, side: str) -> Sparse | None:
-        if self.src.length == self.bulk:
-            return None
+    def _recent(self, side: str) -> Sparse:
         rows = self.compressed(side)
         with self._lock:
             known = self._new.get(side)
@@ -370,13 +327,12 @@ class Topology(msgspec.Struct):
         edges = np.arange(self.bulk, self.src.length, dtype=np.int64)
         sources = near[self.bulk :].astype(np.int64)
         targets = far[self.bulk :].astype(np.int64)
-        keep = (sources >= 0) & (targets >= 0) & self._living(edges)
-        sources, targets, edges = sources[keep], targets[keep], edges[keep]
         order = np.lexsort((edges, targets, sources))
+        order = order[((sources >= 0) & (targets >= 0) & self._living(edges))[order]]
         sources, targets, edges = sources[order], targets[order], edges[order]
         asked = distinct_sorted(sources)
         old = self._alive(rows.gather(asked))
-        width = 1 + max(int(targets.max()) if len(targets) else 0, int(old.targets.max(initial=0)))
+        width = 1 + max(int(targets.max(initial=0)), int(old.targets.max(initial=0)))
         known = asked[old.rows] * width + old.targets
         return Sparse(sources, targets, edges, ~np.isin(sources * width + targets, known))
 
@@ -401,13 +357,11 @@ class Lookups:
 
     def degree_sum(self, nodes: Positions, direction: Direction) -> int:
         """Unknown before looking: at least the nodes themselves."""
-        return len(nodes) * (2 if direction == "both" else 1)
+        return len(nodes) * len(_SIDES[direction])
 
     def neighbours(self, nodes: Positions, direction: Direction) -> Hits:
         """Each neighbour once per asking row, sorted by row and neighbour."""
-        if direction == "both":
-            return folded(by_row(joined(self._found(nodes, "out"), self._found(nodes, "in"))))
-        return folded(by_row(self._found(nodes, direction)))
+        return folded(by_row(joined(*(self._found(nodes, side) for side in _SIDES[direction]))))
 
     def has_loop(self, nodes: Positions) -> Mask:
         where = f"{self._asked(nodes, 'src')} AND {sql.column('src')} = {sql.column('dst')}"

@@ -11,7 +11,7 @@ answers depend only on the texts of its version, never on how it came about.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -20,7 +20,13 @@ import numpy as np
 import numpy.typing as npt
 
 from omnigraph.engine.arrow import Array, pc, picked
-from omnigraph.engine.read.memory.arrays import NO_POSITIONS, Mask, Positions, distinct_sorted
+from omnigraph.engine.read.memory.arrays import (
+    NO_POSITIONS,
+    Mask,
+    Positions,
+    distinct_sorted,
+    places_among,
+)
 from omnigraph.engine.read.memory.cache import Caches
 from omnigraph.engine.read.memory.frame import Change, Frame
 
@@ -37,6 +43,7 @@ NEWER_TEXTS_MAX: Final = 16_384  # with more texts or parts behind the first, an
 NEWER_PARTS_MAX: Final = 64
 
 Scores = npt.NDArray[np.float64]
+TextNumbers = npt.NDArray[np.int32]  # by part
 
 
 def cut(texts: Array) -> Array:
@@ -76,15 +83,11 @@ def stem(word: str) -> str:
     for ending in ("ing", "ed", "ly"):
         cut_word = word.removesuffix(ending)
         if cut_word != word and len(cut_word) >= 3 and any(v in cut_word for v in "aeiouy"):
-            return _undoubled(cut_word) if ending != "ly" else cut_word
+            last = cut_word[-1]
+            doubled = len(cut_word) > 3 and last == cut_word[-2] and last not in "lsz"
+            # `runn` is `run`; `fall` stays.
+            return cut_word[:-1] if doubled and ending != "ly" else cut_word
     return word[:-1] if word.endswith("e") and len(word) > 4 else word
-
-
-def _undoubled(word: str) -> str:
-    """`runn` is `run`; `fall` stays."""
-    if len(word) > 3 and word[-1] == word[-2] and word[-1] not in "lsz":
-        return word[:-1]
-    return word
 
 
 def within_edits(vocabulary: Array, word: str, edits: int) -> Mask:
@@ -93,42 +96,25 @@ def within_edits(vocabulary: Array, word: str, edits: int) -> Mask:
     A change puts in, takes out or replaces one letter. One dynamic programme runs over all words of
     the vocabulary at once.
     """
-    count = len(vocabulary)
     lengths = pc.utf8_length(vocabulary).to_numpy(zero_copy_only=False).astype(np.int64)
     near = np.flatnonzero(np.abs(lengths - len(word)) <= edits)
-    found = np.zeros(count, dtype=np.bool_)
+    found = np.zeros(len(vocabulary), dtype=np.bool_)
     if not len(near):
         return found
     lengths = lengths[near]
-    letters = _letters(picked(vocabulary, near), int(lengths.max(initial=0)))
-    distance = _edit_distance(letters, lengths, [ord(letter) for letter in word])
-    found[near[distance <= edits]] = True
+    # Code points, a row per word, padded with zeros.
+    fixed = np.asarray(picked(vocabulary, near).to_pylist(), dtype=f"<U{max(1, lengths.max())}")
+    letters = fixed.view(np.uint32).reshape(len(near), -1)
+    places = np.arange(letters.shape[1] + 1)
+    distance = np.tile(places, (len(near), 1))
+    for letter in word:
+        replaced = distance[:, :-1] + (letters != ord(letter))
+        dropped = distance + 1
+        dropped[:, 1:] = np.minimum(dropped[:, 1:], replaced)
+        # A letter put in adds one to the distance at the place before: the least of all before.
+        distance = np.minimum.accumulate(dropped - places, axis=1) + places
+    found[near[distance[np.arange(len(near)), lengths] <= edits]] = True
     return found
-
-
-def _letters(some: Array, width: int) -> np.ndarray[tuple[int, int], np.dtype[np.uint32]]:
-    """Code points, a row per word, padded with zeros."""
-    if width == 0:
-        return np.zeros((len(some), 0), dtype=np.uint32)
-    fixed = np.asarray(some.to_pylist(), dtype=f"<U{width}")
-    return fixed.view(np.uint32).reshape(len(some), width)
-
-
-def _edit_distance(
-    letters: np.ndarray[tuple[int, int], np.dtype[np.uint32]], lengths: Positions, word: list[int]
-) -> Positions:
-    rows, width = letters.shape
-    before = np.tile(np.arange(width + 1, dtype=np.int32), (rows, 1))
-    for at, letter in enumerate(word, start=1):
-        now = np.empty_like(before)
-        now[:, 0] = at
-        replaced = before[:, :-1] + (letters != letter)
-        dropped = before[:, 1:] + 1
-        best = np.minimum(replaced, dropped)
-        for place in range(1, width + 1):
-            now[:, place] = np.minimum(best[:, place - 1], now[:, place - 1] + 1)
-        before = now
-    return before[np.arange(rows), lengths].astype(np.int64)
 
 
 # --- the words of one column -------------------------------------------------------------------
@@ -156,10 +142,10 @@ class Postings(msgspec.Struct):
     vocabulary: Array
     positions: Positions  # of the texts, ascending
     starts: Positions
-    texts: npt.NDArray[np.int32]  # index into `positions`, by occurrence
+    texts: TextNumbers  # index into `positions`, by occurrence
     places: npt.NDArray[np.int32]
     weights: npt.NDArray[np.int32]  # ranked words per text: all but stop words
-    _codes: dict[str, int] = msgspec.field(default_factory=dict)
+    codes: dict[str, int]  # by word
     _stems: dict[str, list[int]] = msgspec.field(default_factory=dict)
 
     @classmethod
@@ -187,31 +173,31 @@ class Postings(msgspec.Struct):
             (bool(name) and name not in STOP_WORDS for name in names), np.bool_, len(names)
         )
         weights = np.bincount(texts, weights=ranked[codes], minlength=len(lengths))
-        made = cls(
+        return cls(
             vocabulary,
             positions,
             starts,
             texts[order],
             places[order],
             weights.astype(np.int32),
+            {name: code for code, name in enumerate(names) if name},
         )
-        made._codes = {name: code for code, name in enumerate(names) if name}
-        return made
 
     @property
     def nbytes(self) -> int:
         arrays = (self.positions, self.starts, self.texts, self.places, self.weights)
-        return sum(array.nbytes for array in arrays) + 200 * len(self._codes)
+        return sum(array.nbytes for array in arrays) + 200 * len(self.codes)
 
     def occurrences(self, code: int) -> slice:
         return slice(int(self.starts[code]), int(self.starts[code + 1]))
 
-    def code_of(self, word: str) -> int | None:
-        return self._codes.get(word)
+    def holders(self, codes: Iterable[int]) -> list[TextNumbers]:
+        """The texts that hold each of the words."""
+        return [self.texts[self.occurrences(code)] for code in codes]
 
     def codes_of_stem(self, wanted: str) -> list[int]:
         if not self._stems:
-            for name, code in self._codes.items():
+            for name, code in self.codes.items():
                 self._stems.setdefault(stem(name), []).append(code)
         return self._stems.get(wanted, [])
 
@@ -219,33 +205,35 @@ class Postings(msgspec.Struct):
 class TextIndex(msgspec.Struct):
     """All words of a column at one version. Answers are by position."""
 
-    parts: tuple[Postings, ...]
-    gone: tuple[Mask | None, ...]  # per part, by text: no longer in the table, or changed since
+    # Each with its texts that are still in the table and unchanged since.
+    parts: tuple[tuple[Postings, Mask], ...]
 
     @classmethod
     def build(cls, values: Array, positions: Positions) -> TextIndex:
         """From a whole column; only texts at the living positions count."""
         if len(positions) != len(values):
             values = picked(values, positions)
-        return cls((Postings.build(values, positions),), (None,))
+        return cls((_fresh(values, positions),))
 
     def moved(self, *, gone: Positions, values: Array, positions: Positions) -> TextIndex | None:
         """The next version: texts at `gone` are out, `values` are in. None: build anew."""
-        newer = sum(len(part.positions) for part in self.parts[1:])
+        newer = sum(len(part.positions) for part, _ in self.parts[1:])
         if newer + len(positions) > NEWER_TEXTS_MAX or len(self.parts) > NEWER_PARTS_MAX:
             return None
-        marks = tuple(
-            _marked(part, mark, gone) for part, mark in zip(self.parts, self.gone, strict=True)
-        )
-        if not len(positions):
-            return TextIndex(self.parts, marks)
-        order = np.argsort(positions)
-        part = Postings.build(picked(values, order), positions[order])
-        return TextIndex((*self.parts, part), (*marks, None))
+        parts = []
+        for part, alive in self.parts:
+            hit = places_among(part.positions, gone)
+            left = alive.copy()
+            left[hit[hit >= 0]] = False
+            parts.append((part, left))
+        if len(positions):
+            order = np.argsort(positions)
+            parts.append(_fresh(picked(values, order), positions[order]))
+        return TextIndex(tuple(parts))
 
     @property
     def nbytes(self) -> int:
-        return sum(part.nbytes for part in self.parts)
+        return sum(part.nbytes for part, _ in self.parts)
 
     # --- matching ---
 
@@ -256,32 +244,29 @@ class TextIndex(msgspec.Struct):
         """
         asked = words(query)
         wanted = [word for word in asked if word not in STOP_WORDS] or asked
-        found = np.zeros(size, dtype=np.bool_)
-        for part, gone in zip(self.parts, self.gone, strict=True):
-            for word in wanted:
-                code = part.code_of(word)
-                if code is not None:
-                    _mark(found, part, gone, part.texts[part.occurrences(code)])
-        return found
+        return self._matching(
+            size, lambda part: part.holders(part.codes[w] for w in wanted if w in part.codes)
+        )
 
     def close_word(self, query: str, edits: int, size: int) -> Mask:
         """Which positions hold a word within `edits` of any of the query's words."""
-        found = np.zeros(size, dtype=np.bool_)
-        for part, gone in zip(self.parts, self.gone, strict=True):
+
+        def close(part: Postings) -> Iterator[TextNumbers]:
             for word in words(query):
                 near = within_edits(part.vocabulary, word, edits)
-                for code in np.flatnonzero(near).tolist():
-                    _mark(found, part, gone, part.texts[part.occurrences(code)])
-        return found
+                yield from part.holders(np.flatnonzero(near).tolist())
+
+        return self._matching(size, close)
 
     def phrase(self, query: str, size: int) -> Mask:
         """Which positions hold the query's words in a row."""
-        wanted = words(query)
+        return self._matching(size, lambda part: [_phrase(part, words(query))])
+
+    def _matching(self, size: int, find: Callable[[Postings], Iterable[TextNumbers]]) -> Mask:
         found = np.zeros(size, dtype=np.bool_)
-        for part, gone in zip(self.parts, self.gone, strict=True):
-            texts = _phrase(part, wanted)
-            if texts is not None:
-                _mark(found, part, gone, texts)
+        for part, alive in self.parts:
+            for texts in find(part):
+                found[part.positions[texts[alive[texts]]]] = True
         return found
 
     # --- ranking ---
@@ -289,24 +274,17 @@ class TextIndex(msgspec.Struct):
     def bm25(self, query: str, size: int) -> Scores:
         """Relevance by position, NaN where no word of the query occurs."""
         stems = list(dict.fromkeys(stem(word) for word in words(query) if word not in STOP_WORDS))
-        living = [
-            np.ones(len(part.positions), dtype=np.bool_) if gone is None else ~gone
-            for part, gone in zip(self.parts, self.gone, strict=True)
-        ]
-        texts = sum(int(np.count_nonzero(alive)) for alive in living)
-        total = sum(
-            int(part.weights[alive].sum()) for part, alive in zip(self.parts, living, strict=True)
-        )
+        texts = sum(int(np.count_nonzero(alive)) for _, alive in self.parts)
+        total = sum(int(part.weights[alive].sum()) for part, alive in self.parts)
         mean = total / texts if total else 1.0
         scores = np.full(size, np.nan)
         for stemmed in stems:
             counts = [
-                _counts(part, part.codes_of_stem(stemmed), alive)
-                for part, alive in zip(self.parts, living, strict=True)
+                _counts(part, part.codes_of_stem(stemmed), alive) for part, alive in self.parts
             ]
             holders = sum(len(at) for at, _ in counts)
             rarity = np.log(1.0 + (texts - holders + 0.5) / (holders + 0.5))
-            for part, (at, often) in zip(self.parts, counts, strict=True):
+            for (part, _), (at, often) in zip(self.parts, counts, strict=True):
                 if len(at):
                     length = K1 * (1.0 - B + B * part.weights[at] / mean)
                     gain = rarity * often * (K1 + 1.0) / (often + length)
@@ -315,46 +293,29 @@ class TextIndex(msgspec.Struct):
         return scores
 
 
-def _marked(part: Postings, mark: Mask | None, gone: Positions) -> Mask | None:
-    at = np.searchsorted(part.positions, gone)
-    at[at == len(part.positions)] = 0
-    if not len(part.positions):
-        return mark
-    hit = at[part.positions[at] == gone]
-    if not len(hit):
-        return mark
-    mark = np.zeros(len(part.positions), dtype=np.bool_) if mark is None else mark.copy()
-    mark[hit] = True
-    return mark
+def _fresh(values: Array, positions: Positions) -> tuple[Postings, Mask]:
+    part = Postings.build(values, positions)
+    return part, np.ones(len(part.positions), dtype=np.bool_)
 
 
-def _mark(found: Mask, part: Postings, gone: Mask | None, texts: npt.NDArray[np.int32]) -> None:
-    if gone is not None:
-        texts = texts[~gone[texts]]
-    found[part.positions[texts]] = True
-
-
-def _phrase(part: Postings, wanted: Sequence[str]) -> npt.NDArray[np.int32] | None:
+def _phrase(part: Postings, wanted: Sequence[str]) -> TextNumbers:
     """The texts with these words in a row: intersect (text, place of the first word) keys."""
-    keys: Positions | None = None
+    keys = NO_POSITIONS
     for offset, word in enumerate(wanted):
-        code = part.code_of(word)
-        if code is None:
-            return None
-        spot = part.occurrences(code)
+        if word not in part.codes:
+            return keys[:0].astype(np.int32)
+        spot = part.occurrences(part.codes[word])
         first = part.places[spot].astype(np.int64) - offset
         here = (part.texts[spot].astype(np.int64) << 32) + first
         here = here[first >= 0]
-        keys = here if keys is None else np.intersect1d(keys, here, assume_unique=True)
-        if not len(keys):
-            return None
-    return None if keys is None else distinct_sorted(keys >> 32).astype(np.int32)
+        keys = np.intersect1d(keys, here, assume_unique=True) if offset else here
+    return distinct_sorted(keys >> 32).astype(np.int32)
 
 
 def _counts(part: Postings, codes: Sequence[int], alive: Mask) -> tuple[Positions, Positions]:
     """Which living texts hold any of these words, and how often altogether."""
     if not codes:
         return NO_POSITIONS, NO_POSITIONS
-    texts = np.concatenate([part.texts[part.occurrences(code)] for code in codes])
+    texts = np.concatenate(part.holders(codes))
     at, often = np.unique(texts[alive[texts]], return_counts=True)
     return at.astype(np.int64), often.astype(np.int64)
