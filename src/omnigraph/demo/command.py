@@ -50,9 +50,8 @@ def demo(call: Call, size: str, source: str, out: str) -> None:
     """Build a graph of this machine's packages on Spark and show what can be done with it."""
     optional("pyspark", use="the demo")
     folder = _emptied(Path(out))
-    from omnigraph.demo.journal import Journal
     from omnigraph.demo.packages import reduced
-    from omnigraph.demo.story import summary_json, tell_story
+    from omnigraph.demo.story import Journal, summary_json, tell_story
 
     silent = call.as_json or call.quiet
     journal = Journal(

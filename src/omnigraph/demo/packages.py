@@ -13,12 +13,14 @@ import sysconfig
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final
 
 import msgspec
 import orjson
 import pyarrow as pa
 from msgspec.structs import replace
+
+from omnigraph.model.machine import PACKINGS
 
 
 class Package(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,14 +98,6 @@ def _line(record: Mapping[str, object]) -> str:
 
 LISTS: Final = Path("/var/lib/apt/lists")
 INSTALLED: Final = Path("/var/lib/dpkg/status")
-
-Packing = Literal["lz4", "gzip", "zstd", "bz2"]
-_PACKING: Final[Mapping[str, Packing]] = {
-    ".lz4": "lz4",
-    ".gz": "gzip",
-    ".zst": "zstd",
-    ".bz2": "bz2",
-}
 _FIELD: Final = re.compile(
     rb"^(Package|Version|Section|Installed-Size|Description|Depends|Pre-Depends|Recommends"
     rb"|Provides):[ \t]*(.*?)[ \t\r]*$",
@@ -139,7 +133,7 @@ def _list_files(lists: Path) -> Iterator[Path]:
         return
     for path in lists.iterdir():
         name, sign, packing = path.name.rpartition("_Packages")
-        if sign and name and packing in ("", *_PACKING) and path.is_file():
+        if sign and name and packing in ("", *PACKINGS) and path.is_file():
             yield path
 
 
@@ -150,8 +144,8 @@ def _freshness(path: Path) -> tuple[bool, bool, str]:
 
 def _unpacked(path: Path) -> bytes:
     """A list's bytes; Arrow can unpack what apt packs."""
-    packing = _PACKING.get(path.suffix)
-    with pa.input_stream(str(path), compression=packing) as packed:  # type: ignore[arg-type]
+    packing: Any = PACKINGS.get(path.suffix)
+    with pa.input_stream(str(path), compression=packing) as packed:
         return bytes(packed.read())
 
 

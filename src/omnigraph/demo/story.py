@@ -1,4 +1,5 @@
-"""The story of the demo, a chapter a function, told to a `Journal`."""
+"""The story of the demo, a chapter a function, told to a `Journal`: to the terminal while it
+happens, and as a page with pictures."""
 
 from __future__ import annotations
 
@@ -7,8 +8,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from html import escape
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -16,15 +18,77 @@ from typing import Any
 import msgspec
 
 from omnigraph import Graph, OpenMode, pipeline
-from omnigraph.demo.journal import Journal, draw_bars, draw_history
+from omnigraph.cli.output import TableStyle, table_lines
 from omnigraph.demo.packages import DataSet, records
-from omnigraph.engine.read.network import draw_graph, small_graph
+from omnigraph.engine.read.network import (
+    COLOURS,
+    WIDTH,
+    Point,
+    draw_graph,
+    escaped,
+    label,
+    small_graph,
+    svg,
+)
 from omnigraph.errors import UnavailableError
+from omnigraph.model.graph import Commit
 from omnigraph.model.ports import World
 from omnigraph.model.steps import Step
+from omnigraph.model.structs import html_facts, html_page, html_table, html_text
 
 ACTOR = "demo"
 BRANCH = "review/successor"
+
+
+class Journal:
+    """Chapters in the order told, each with its time and its part of the page."""
+
+    def __init__(self, say: Callable[[str], None], *, width: int | None) -> None:
+        self._say = say
+        room = None if width is None else width - 3  # what is told is indented by three
+        self._style = TableStyle(column_width_max=60, total_width=room)
+        self._parts: list[str] = []
+        self.times: list[tuple[str, float]] = []
+
+    @contextmanager
+    def chapter(self, title: str) -> Iterator[None]:
+        """Everything told inside belongs to the chapter, and its time is taken."""
+        self._say(f"\n== {title}")
+        self._parts.append(f"<h2>{html_text(title)}</h2>")
+        started = time.monotonic()
+        yield
+        seconds = time.monotonic() - started
+        self.times.append((title, seconds))
+        self._say(f"   ({seconds:.1f} s)")
+
+    def tell(self, text: str) -> None:
+        self._say(f"   {text}")
+        self._parts.append(f"<p>{html_text(text)}</p>")
+
+    def show(self, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+        """A table, on the terminal and on the page."""
+        for line in table_lines(columns, rows, style=self._style):
+            self._say(f"   {line}")
+        cells = [[row[name] for name in columns] for row in rows]
+        self._parts.append(f"<section>{html_table(columns, cells)}</section>")
+
+    def page_only(self, markup: str) -> None:
+        """Something that a terminal cannot show."""
+        self._parts.append(f"<section>{markup}</section>")
+
+    def source(self, text: str) -> None:
+        """The text of a query, for the page."""
+        self._parts.append(f"<details><summary>query</summary><pre>{escape(text)}</pre></details>")
+
+    def page(self, title: str, facts: Mapping[str, Any]) -> str:
+        """The whole story as one document."""
+        bars = draw_bars(self.times, unit="s")
+        return html_page(
+            title, [html_facts(facts), *self._parts, "<h2>where the time went</h2>", bars]
+        )
+
+
+# --- the chapters --------------------------------------------------------------------------------
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +98,6 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     queries: str
     journal: Journal
     data: DataSet
-    show_progress: bool = False
 
     def ask(self, graph: Graph, name: str, **target: Any) -> list[dict[str, Any]]:
         """Run one of the queries, show its rows and take its time."""
@@ -110,13 +173,7 @@ def _load(
             f"{report.records_per_second:,.0f} a second, in one commit"
         )
         journal.page_only(draw_bars([(one.name, one.seconds) for one in report.steps], unit="s"))
-    return Stage(
-        uri=uri,
-        queries=resource("packages.gq"),
-        journal=journal,
-        data=data,
-        show_progress=show_progress,
-    )
+    return Stage(uri=uri, queries=resource("packages.gq"), journal=journal, data=data)
 
 
 def _ask(stage: Stage, graph: Graph) -> str:
@@ -205,13 +262,12 @@ def _crash(stage: Stage, hero: str) -> None:
     """Two writers die: one before its tables changed, one after; never is there half a write."""
     journal = stage.journal
     with journal.chapter("two writers are killed in the middle"):
-        crashes = [
+        rows = [
             killed_writer(
                 stage.uri, step, queries=stage.queries, name=f"killed-{number}", needs=hero
             )
             for number, step in enumerate((Step.SIDECAR_WRITTEN, Step.TABLES_APPLIED), start=1)
         ]
-        rows = [one.to_json() for one in crashes]
         journal.show(list(rows[0]), rows)
         journal.tell("each write is there as a whole or not at all, and nobody had to help")
 
@@ -278,27 +334,71 @@ def summary_json(facts: Mapping[str, Any], journal: Journal, report: Path) -> st
     return json.dumps({**facts, "report": str(report), "chapters": times}, indent=2)
 
 
-class Crash(msgspec.Struct, frozen=True, kw_only=True):
-    """What was seen of one killed write."""
-
-    step: Step
-    seen_meanwhile: bool
-    left_behind: int
-    verdict: str
-    seen_after: bool
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "killed at": self.step.value,
-            "readers saw it": "yes" if self.seen_meanwhile else "no",
-            "unfinished writes left": self.left_behind,
-            "the next writer": self.verdict,
-            "it is there now": "yes" if self.seen_after else "no",
-        }
+# --- pictures, as SVG text ------------------------------------------------------------------------
 
 
-def killed_writer(uri: str, step: Step, *, queries: str, name: str, needs: str) -> Crash:
-    """Let another process write, kill it at the step, and settle what it left behind."""
+def draw_history(commits: Sequence[Commit], labels: Mapping[str, str] | None = None) -> str:
+    """Commits from left to right, a row a branch, lines to both parents; labels by commit id."""
+    known = {commit.graph_commit_id: commit for commit in commits}
+    ordered = sorted(known.values(), key=lambda one: (one.created_at, one.graph_commit_id))
+    rows = {name: row for row, name in enumerate(dict.fromkeys(c.graph_branch for c in ordered))}
+    step = 96
+    place = {
+        commit.graph_commit_id: (150.0 + step * column, 40.0 + 70 * rows[commit.graph_branch])
+        for column, commit in enumerate(ordered)
+    }
+    parts = [
+        f'<text x="10" y="{44 + 70 * row}" font-weight="bold">{label(name)}</text>'
+        for name, row in rows.items()
+    ]
+    parts += [
+        _link(place[parent], place[commit.graph_commit_id])
+        for commit in ordered
+        for parent in (commit.parent_commit_id, commit.merged_parent_commit_id)
+        if parent in place
+    ]
+    for commit in ordered:
+        x, y = place[commit.graph_commit_id]
+        fill = COLOURS[rows[commit.graph_branch] % len(COLOURS)]
+        name = (labels or {}).get(commit.graph_commit_id, commit.graph_commit_id[-6:])
+        parts.append(
+            f"<g><title>{escaped(commit.graph_commit_id)} by "
+            f'{escaped(commit.actor_id or "nobody")}</title><circle cx="{x}" cy="{y}" r="7" '
+            f'fill="{fill}"/><text x="{x}" y="{y + 22}" text-anchor="middle">{label(name)}</text>'
+            "</g>"
+        )
+    return svg(170 + step * len(ordered), 50 + 70 * len(rows), parts, title="history")
+
+
+def _link(start: Point, end: Point) -> str:
+    bend = (start[0] + end[0]) / 2
+    return (
+        f'<path d="M{start[0]},{start[1]} C{bend},{start[1]} {bend},{end[1]} {end[0]},{end[1]}" '
+        'fill="none" stroke="#99a" stroke-width="2"/>'
+    )
+
+
+def draw_bars(values: Sequence[tuple[str, float]], *, unit: str) -> str:
+    """One bar a value, each with its name and number."""
+    longest = max([value for _, value in values], default=0.0) or 1.0
+    parts = []
+    for row, (name, value) in enumerate(values):
+        y = 8 + 24 * row
+        width = max(value / longest * 360, 1)
+        parts.append(
+            f'<text x="274" y="{y + 13}" text-anchor="end">{label(name, limit=44)}</text>'
+            f'<rect x="282" y="{y}" width="{width:.1f}" height="17" fill="{COLOURS[0]}"/>'
+            f'<text x="{288 + width:.1f}" y="{y + 13}">{value:,.2f} {escaped(unit)}</text>'
+        )
+    return svg(WIDTH, 16 + 24 * len(values), parts, title="times")
+
+
+# --- two writers are killed -----------------------------------------------------------------------
+
+
+def killed_writer(uri: str, step: Step, *, queries: str, name: str, needs: str) -> dict[str, Any]:
+    """Let another process write, kill it at the step, and settle what it left behind; what was
+    seen of it."""
     with _stopped_writer(uri, step, name=name, needs=needs) as writer:
         with Graph.open(uri, mode=OpenMode.READ_ONLY) as reader:
             seen_meanwhile = _is_there(reader, queries, name)
@@ -308,13 +408,13 @@ def killed_writer(uri: str, step: Step, *, queries: str, name: str, needs: str) 
         left_behind = len(reader.pending_recoveries())
     with Graph.open(uri) as graph:  # opening for writing settles it
         settled = [one.recovery_kind for one in graph.recoveries()][-1:]
-        return Crash(
-            step=step,
-            seen_meanwhile=seen_meanwhile,
-            left_behind=left_behind,
-            verdict=settled[0] if settled and left_behind else "had nothing to do",
-            seen_after=_is_there(graph, queries, name),
-        )
+        return {
+            "killed at": step.value,
+            "readers saw it": seen_meanwhile,
+            "unfinished writes left": left_behind,
+            "the next writer": settled[0] if settled and left_behind else "had nothing to do",
+            "it is there now": _is_there(graph, queries, name),
+        }
 
 
 @contextmanager
@@ -339,11 +439,8 @@ def _stopped_writer(
             writer.kill()
 
 
-def _is_there(graph: Graph, queries: str, name: str) -> bool:
-    return bool(graph.query(queries, "one", params={"name": name}).row_count)
-
-
-# --- the writer that gets killed ------------------------------------------------------------------
+def _is_there(graph: Graph, queries: str, name: str) -> str:
+    return "yes" if graph.query(queries, "one", params={"name": name}).row_count else "no"
 
 
 class StopAt:
@@ -361,11 +458,10 @@ class StopAt:
 
 
 def main(uri: str, step: str, name: str, needs: str) -> None:
-    """Add one package to the graph, up to the step."""
-    queries = (resources.files(__package__) / "packages.gq").read_text(encoding="utf-8")
+    """The writer that gets killed: add one package to the graph, up to the step."""
     with Graph.open(uri, world=World(steps=StopAt(Step(step)))) as graph:
         params = {"name": name, "summary": "written by a process that was killed", "needs": needs}
-        graph.mutate(queries, "add", params=params, actor="victim")
+        graph.mutate(resource("packages.gq"), "add", params=params, actor="victim")
 
 
 if __name__ == "__main__":

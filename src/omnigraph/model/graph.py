@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import asdict
 
 from omnigraph.model.structs import html_block, html_table
 
@@ -87,18 +88,9 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     properties: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        body: dict[str, Any] = {
-            "graph_commit_id": self.graph_commit_id,
-            "parent_commit_id": self.parent_commit_id,
-            "merged_parent_commit_id": self.merged_parent_commit_id,
-            "graph_branch": self.graph_branch,
-            "graph_manifest_version": self.graph_manifest_version,
-            "actor_id": self.actor_id,
-            "created_at": self.created_at,
-        }
-        if self.properties:
-            body["properties"] = dict(self.properties)
-        return body
+        body: dict[str, Any] = asdict(self)
+        properties = body.pop("properties")
+        return {**body, "properties": dict(properties)} if properties else body
 
 
 class Branch(msgspec.Struct, frozen=True, kw_only=True):

@@ -124,7 +124,20 @@ def annotation_json(note: Annotation) -> dict[str, Any]:
 # --- steps -------------------------------------------------------------------------------------
 
 
-class AddType(msgspec.Struct, frozen=True, kw_only=True):
+class _Step(msgspec.Struct, frozen=True, kw_only=True):
+    """Tells itself as JSON: its kind, its fields but those `UNTOLD`, its tier."""
+
+    kind: ClassVar[str]
+    UNTOLD: ClassVar[frozenset[str]] = frozenset()
+
+    def to_json(self) -> dict[str, Any]:
+        names = zip(self.__struct_fields__, self.__struct_encode_fields__, strict=True)
+        fields = {told: getattr(self, name) for name, told in names if name not in self.UNTOLD}
+        tier = fields.pop("tier")
+        return {"kind": self.kind, **fields, **({} if tier is None else {"tier": tier.value})}
+
+
+class AddType(_Step, frozen=True, kw_only=True):
     """A new interface, node type or edge type."""
 
     kind: ClassVar[str] = "add_type"
@@ -132,62 +145,54 @@ class AddType(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     tier: Tier = Tier.SAFE
 
-    def to_json(self) -> dict[str, Any]:
-        return _json(self, "type_kind", "name")
 
-
-class RenameType(msgspec.Struct, frozen=True, kw_only=True):
+class RenameType(_Step, frozen=True, kw_only=True):
     """A type under a new name; its entities stay where they are. JSON says `from` and `to`."""
 
     kind: ClassVar[str] = "rename_type"
     type_kind: TypeKind
-    from_name: str
+    from_name: str = msgspec.field(name="from")
     to: str
     tier: Tier = Tier.SAFE
 
     def __getattr__(self, name: str) -> str:
         return _from_alias(self, name)
 
-    def to_json(self) -> dict[str, Any]:
-        return _json(self, "type_kind", "from", "to")
 
-
-class AddProperty(msgspec.Struct, frozen=True, kw_only=True):
+class AddProperty(_Step, frozen=True, kw_only=True):
     """A new property: null for existing entities, or its default when it has one."""
 
     kind: ClassVar[str] = "add_property"
+    UNTOLD: ClassVar[frozenset[str]] = frozenset({"property"})
     type_kind: TypeKind
     type_name: str
     property_name: str
     property_type: JsonObject
-    property: Property
+    property: Property  # the same, typed
     tier: Tier = Tier.SAFE
 
     def to_json(self) -> dict[str, Any]:
-        body = _json(self, "type_kind", "type_name", "property_name", "property_type")
+        body = super().to_json()
         if self.property.default is not None:
             body["default"] = self.property.default
         return body
 
 
-class RenameProperty(msgspec.Struct, frozen=True, kw_only=True):
+class RenameProperty(_Step, frozen=True, kw_only=True):
     """A property under a new name. JSON says `from` and `to`."""
 
     kind: ClassVar[str] = "rename_property"
     type_kind: TypeKind
     type_name: str
-    from_name: str
+    from_name: str = msgspec.field(name="from")
     to: str
     tier: Tier = Tier.SAFE
 
     def __getattr__(self, name: str) -> str:
         return _from_alias(self, name)
 
-    def to_json(self) -> dict[str, Any]:
-        return _json(self, "type_kind", "type_name", "from", "to")
 
-
-class ExtendEnum(msgspec.Struct, frozen=True, kw_only=True):
+class ExtendEnum(_Step, frozen=True, kw_only=True):
     """More values for an enum."""
 
     kind: ClassVar[str] = "extend_enum"
@@ -197,11 +202,8 @@ class ExtendEnum(msgspec.Struct, frozen=True, kw_only=True):
     added_values: list[str]
     tier: Tier = Tier.SAFE
 
-    def to_json(self) -> dict[str, Any]:
-        return _json(self, "type_kind", "type_name", "property_name", "added_values")
 
-
-class WidenProperty(msgspec.Struct, frozen=True, kw_only=True):
+class WidenProperty(_Step, frozen=True, kw_only=True):
     """I32 to I64 or F32 to F64: every old value is a value of the new type."""
 
     kind: ClassVar[str] = "widen_property"
@@ -212,11 +214,8 @@ class WidenProperty(msgspec.Struct, frozen=True, kw_only=True):
     to_type: JsonObject
     tier: Tier = Tier.SAFE
 
-    def to_json(self) -> dict[str, Any]:
-        return _json(self, "type_kind", "type_name", "property_name", "from_type", "to_type")
 
-
-class RelaxNullability(msgspec.Struct, frozen=True, kw_only=True):
+class RelaxNullability(_Step, frozen=True, kw_only=True):
     """A required property that may be null from now on."""
 
     kind: ClassVar[str] = "relax_nullability"
@@ -225,42 +224,36 @@ class RelaxNullability(msgspec.Struct, frozen=True, kw_only=True):
     property_name: str
     tier: Tier = Tier.SAFE
 
-    def to_json(self) -> dict[str, Any]:
-        return _json(self, "type_kind", "type_name", "property_name")
 
-
-class AddConstraint(msgspec.Struct, frozen=True, kw_only=True):
+class AddConstraint(_Step, frozen=True, kw_only=True):
     """A new constraint; all but indexes must hold for the data there is."""
 
     kind: ClassVar[str] = "add_constraint"
+    UNTOLD: ClassVar[frozenset[str]] = frozenset({"value"})
     type_kind: TypeKind
     type_name: str
     constraint: JsonObject
     value: SchemaConstraint
     tier: Tier
 
-    def to_json(self) -> dict[str, Any]:
-        return _json(self, "type_kind", "type_name", "constraint")
 
-
-class RemoveConstraint(msgspec.Struct, frozen=True, kw_only=True):
+class RemoveConstraint(_Step, frozen=True, kw_only=True):
     """A constraint that no longer holds."""
 
     kind: ClassVar[str] = "remove_constraint"
+    UNTOLD: ClassVar[frozenset[str]] = frozenset({"value"})
     type_kind: TypeKind
     type_name: str
     constraint: JsonObject
     value: SchemaConstraint
     tier: Tier = Tier.SAFE
 
-    def to_json(self) -> dict[str, Any]:
-        return _json(self, "type_kind", "type_name", "constraint")
 
-
-class ChangeCardinality(msgspec.Struct, frozen=True, kw_only=True):
+class ChangeCardinality(_Step, frozen=True, kw_only=True):
     """Other bounds on the out-edges of a source; checked when they are tighter anywhere."""
 
     kind: ClassVar[str] = "change_cardinality"
+    UNTOLD: ClassVar[frozenset[str]] = frozenset({"from_cardinality", "to_cardinality"})
     type_kind: TypeKind = "edge"
     type_name: str
     from_cardinality: Cardinality
@@ -268,13 +261,13 @@ class ChangeCardinality(msgspec.Struct, frozen=True, kw_only=True):
     tier: Tier
 
     def to_json(self) -> dict[str, Any]:
-        body = _json(self, "type_kind", "type_name")
+        body = super().to_json()
         for name, bounds in (("from", self.from_cardinality), ("to", self.to_cardinality)):
             body[name] = {"min": bounds.minimum, "max": bounds.maximum}
         return body
 
 
-class UpdateTypeMetadata(msgspec.Struct, frozen=True, kw_only=True):
+class UpdateTypeMetadata(_Step, frozen=True, kw_only=True):
     """Another description or instruction; `annotations` are those the type has afterwards."""
 
     kind: ClassVar[str] = "update_type_metadata"
@@ -283,11 +276,8 @@ class UpdateTypeMetadata(msgspec.Struct, frozen=True, kw_only=True):
     annotations: list[JsonObject]
     tier: Tier = Tier.SAFE
 
-    def to_json(self) -> dict[str, Any]:
-        return _json(self, "type_kind", "name", "annotations")
 
-
-class UpdatePropertyMetadata(msgspec.Struct, frozen=True, kw_only=True):
+class UpdatePropertyMetadata(_Step, frozen=True, kw_only=True):
     """Another description or default; `annotations` are those the property has afterwards."""
 
     kind: ClassVar[str] = "update_property_metadata"
@@ -297,11 +287,8 @@ class UpdatePropertyMetadata(msgspec.Struct, frozen=True, kw_only=True):
     annotations: list[JsonObject]
     tier: Tier = Tier.SAFE
 
-    def to_json(self) -> dict[str, Any]:
-        return _json(self, "type_kind", "type_name", "property_name", "annotations")
 
-
-class DropType(msgspec.Struct, frozen=True, kw_only=True):
+class DropType(_Step, frozen=True, kw_only=True):
     """A type goes. Soft: older snapshots still show it; hard: its past is deleted too."""
 
     kind: ClassVar[str] = "drop_type"
@@ -311,11 +298,8 @@ class DropType(msgspec.Struct, frozen=True, kw_only=True):
     code: str
     tier: Tier = Tier.DESTRUCTIVE
 
-    def to_json(self) -> dict[str, Any]:
-        return _json(self, "type_kind", "name", "mode", "code")
 
-
-class DropProperty(msgspec.Struct, frozen=True, kw_only=True):
+class DropProperty(_Step, frozen=True, kw_only=True):
     """A property goes, softly or with its past."""
 
     kind: ClassVar[str] = "drop_property"
@@ -326,14 +310,12 @@ class DropProperty(msgspec.Struct, frozen=True, kw_only=True):
     code: str = Code.DROP_PROPERTY.value
     tier: Tier = Tier.DESTRUCTIVE
 
-    def to_json(self) -> dict[str, Any]:
-        return _json(self, "type_kind", "type_name", "property_name", "mode", "code")
 
-
-class UnsupportedChange(msgspec.Struct, frozen=True, kw_only=True):
+class UnsupportedChange(_Step, frozen=True, kw_only=True):
     """A change that cannot be carried out: why, and what to do instead."""
 
     kind: ClassVar[str] = "unsupported_change"
+    UNTOLD: ClassVar[frozenset[str]] = frozenset({"code", "hint"})
     entity: str  # "node:Person", "node:Person.age"
     reason: str
     code: str | None = None
@@ -346,9 +328,9 @@ class UnsupportedChange(msgspec.Struct, frozen=True, kw_only=True):
         return f"{prefix}{self.entity}: {self.reason}"
 
     def to_json(self) -> dict[str, Any]:
-        body = _json(self, "entity", "reason")
         extra = {"code": self.code, "hint": self.hint}
-        return body | {name: value for name, value in extra.items() if value is not None}
+        told = {name: value for name, value in extra.items() if value is not None}
+        return super().to_json() | told
 
 
 SchemaStep = (
@@ -363,14 +345,6 @@ def _from_alias(step: RenameType | RenameProperty, name: str) -> str:
     if name == "from":
         return step.from_name
     raise AttributeError(name)
-
-
-def _json(step: SchemaStep, *names: str) -> dict[str, Any]:
-    body: dict[str, Any] = {"kind": step.kind}
-    body.update((name, getattr(step, name)) for name in names)
-    if step.tier is not None:
-        body["tier"] = step.tier.value
-    return body
 
 
 class SchemaPlan(HidingStruct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ import msgspec
 from omnigraph.errors import IdempotencyKeyReusedError, InvalidNameError
 from omnigraph.model.graph import Commit
 from omnigraph.model.limits import IDEMPOTENCY_KEY_BYTES_MAX
-from omnigraph.model.values import plain
+from omnigraph.model.values import has_lone_surrogate, plain
 
 KEY_PROPERTY: Final = "idempotency_key"
 DIGEST_PROPERTY: Final = "request_digest"
@@ -77,7 +77,7 @@ def checked_key(key: Any) -> str:
         problem = f"must be text, got {type(key).__name__}"
     elif not key.strip():
         problem = "must not be empty"
-    elif any("\ud800" <= char <= "\udfff" for char in key):
+    elif has_lone_surrogate(key):
         problem = "is no text that can be stored: it holds half of a surrogate pair"
     elif (size := len(key.encode())) > IDEMPOTENCY_KEY_BYTES_MAX:
         problem = f"has at most {IDEMPOTENCY_KEY_BYTES_MAX} bytes, this one has {size}"

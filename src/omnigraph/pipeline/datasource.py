@@ -157,7 +157,7 @@ class TypeReader(DataSourceReader):
         with options.opened() as core:
             target = core.snapshot(options.branch, options.snapshot)
             self._entity = type_named(options.type_name, core.catalog(target))
-            self._access = access_to(core)
+            self._access = access_to(core.root.uri)
             table = core.table(target, self._entity.table_key)
             self._groups = list(fragment_groups(table, rows=options.rows_per_partition))
         _require_columns(self._entity, schema)
@@ -266,7 +266,7 @@ def _spans(
     `ChangeFeedGapError` if the older state is gone."""
     entity = type_named(options.type_name, core.catalog(newer))
     _require_columns(entity, schema)
-    entry, access = newer.entries[entity.table_key], access_to(core)
+    entry, access = newer.entries[entity.table_key], access_to(core.root.uri)
     # The table of the same type in the older state: renaming a type leaves it where it is.
     entries: Mapping[str, TableEntry] = older.entries if older else {}
     same_place = (one for one in entries.values() if one.location == entry.location)
@@ -369,7 +369,7 @@ class TypeWriter(DataSourceArrowWriter):
             self._table_key = type_named(options.type_name, catalog).table_key
             self._schema_hash = snapshot.schema.hash
             context = WriteContext(core.writer, branch, snapshot)
-            access = access_to(core)
+            access = access_to(core.root.uri)
             self._job = StageJob(
                 graph=access,
                 files=FileAccess(environ=access.environ),

@@ -96,7 +96,7 @@ def export(
         target = core.snapshot(branch, snapshot)
         catalog = core.catalog(target)
         chosen = export_types(catalog, types)
-        access = access_to(core)
+        access = access_to(core.root.uri)
         job = ExportJob(
             graph=access,
             files=FileAccess(environ=access.environ),
@@ -259,7 +259,7 @@ def optimize(
     require(INT, index_task_rows=index_task_rows)
     runner = SparkRunner(spark, listener)
     with closing(open_core(os.fspath(uri), mode=OpenMode.READ_WRITE)) as core:
-        access = access_to(core)
+        access = access_to(core.root.uri)
 
         def run_tasks(table: Table, tasks: Sequence[UpkeepTask]) -> Sequence[Any]:
             payloads = [TableTask(access=access, entry=table.entry, task=task) for task in tasks]

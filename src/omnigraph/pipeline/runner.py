@@ -17,7 +17,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from omnigraph.engine.arguments import Kind, require
-from omnigraph.engine.core import Core
 from omnigraph.engine.load.report import Listener, Tick
 from omnigraph.engine.rows.parts import GraphAccess
 from omnigraph.errors import OmnigraphError, SparkUnavailableError
@@ -102,9 +101,9 @@ class SparkRunner:
         return answer
 
 
-def access_to(core: Core) -> GraphAccess:
-    """How tasks reach the graph that is open here."""
-    return GraphAccess(uri=core.root.uri, environ=dict(aws_environment()))
+def access_to(uri: str) -> GraphAccess:
+    """How tasks reach the graph there: as this process does."""
+    return GraphAccess(uri=uri, environ=dict(aws_environment()))
 
 
 def is_classic(spark: SparkSession) -> bool:

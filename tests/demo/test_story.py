@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
-from omnigraph.demo.journal import draw_bars, draw_history
+from omnigraph.demo.story import draw_bars, draw_history
 from omnigraph.model.graph import Commit
 
 NASTY = "<script>alert('&')</script>\x00\x1b"
