@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from omnigraph import errors, pipeline
     from omnigraph.compiler.query import LintReport
+    from omnigraph.engine.core import OpenMode
     from omnigraph.engine.evolve.apply import SchemaApplyResult
-    from omnigraph.engine.graph import Graph, OpenMode
+    from omnigraph.engine.graph import Graph
     from omnigraph.engine.history.changes import ChangeSet
     from omnigraph.engine.load.inputs.sources import Source
     from omnigraph.engine.load.report import PipelineReport
@@ -69,7 +70,7 @@ _HOMES = {
     "MergePreview": "omnigraph.engine.merge.conflicts",
     "MergeResult": "omnigraph.engine.merge.conflicts",
     "MutationResult": "omnigraph.engine.results",
-    "OpenMode": "omnigraph.engine.graph",
+    "OpenMode": "omnigraph.engine.core",
     "PipelineReport": "omnigraph.engine.load.report",
     "QueryResult": "omnigraph.engine.read.result",
     "RecoveryRecord": "omnigraph.storage.commit.audit",

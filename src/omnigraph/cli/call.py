@@ -8,9 +8,12 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
+from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
@@ -85,6 +88,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The graph, open for as long as the block runs; read-only unless it is to be written."""
         if self.own_process:
             gc.disable()  # modules make no garbage, and looking for it takes time
+            threading.Thread(target=_map_libraries, daemon=True).start()
             from omnigraph.storage.pandas_later import put_off_pandas
 
             put_off_pandas(to_the_end=True)  # no command gives Arrow anything of pandas
@@ -133,6 +137,31 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def with_actor(self, payload: dict[str, Any]) -> dict[str, Any]:
         """The payload, with the actor if the call has one."""
         return payload if self.actor is None else {**payload, "actor_id": self.actor}
+
+
+# The compiled modules that every graph needs and that take longest to map.
+_LIBRARIES = (("pyarrow", "lib"), ("lance", "lance"), ("pyarrow", "_dataset"))
+
+
+def _map_libraries() -> None:
+    """Map compiled modules while the interpreter is still busy with Python ones.
+
+    A call of `dlopen` by way of ctypes leaves the interpreter to the other thread, as an import
+    does not. Nothing hangs on it: what is not mapped here is mapped by its import.
+    """
+    import ctypes
+
+    try:
+        dlopen = ctypes.CDLL(None).dlopen
+    except (AttributeError, OSError, TypeError):  # not here, then
+        return
+    dlopen.argtypes, dlopen.restype = (ctypes.c_char_p, ctypes.c_int), ctypes.c_void_p
+    for package, module in _LIBRARIES:
+        spec = find_spec(package)
+        for folder in (spec and spec.submodule_search_locations) or ():
+            for path in (Path(folder, module + suffix) for suffix in EXTENSION_SUFFIXES):
+                if path.exists():
+                    dlopen(os.fsencode(path), os.RTLD_NOW)
 
 
 # --- commands -------------------------------------------------------------------------------------

@@ -8,12 +8,13 @@ from datetime import datetime
 from enum import Enum
 from functools import lru_cache
 from itertools import takewhile
-from typing import Any, Final, TypeVar, get_args
+from typing import Any, Final, Literal, TypeVar, get_args
 
 import msgspec
 import orjson
 from msgspec.structs import replace
 
+from omnigraph.compiler.query import CompiledQuery, compile_query
 from omnigraph.compiler.schema import OldSchemas, catalog_from_ir, compile_schema
 from omnigraph.engine.arguments import AT_OR_NONE, FLAG, TEXT, TEXT_OR_NONE, Kind, require
 from omnigraph.errors import AlreadyExistsError, InputError, NotFoundError
@@ -337,3 +338,19 @@ def _withdraw(core: Core) -> None:
     if not core.store.manifests.exists():
         core.store.objects.delete_prefix(LOCKS)
         forget_empty_root(core.root)
+
+
+def compiled_as(
+    kind: Literal["read", "mutation"], source: str, name: str | None, catalog: Catalog
+) -> CompiledQuery:
+    """The query, or `InputError` if it is of the other kind."""
+    require(TEXT, source=source)
+    require(TEXT_OR_NONE, name=name)
+    compiled = compile_query(source, catalog, name)
+    if compiled.kind == kind:
+        return compiled
+    verb = "mutate" if kind == "read" else "query"
+    what = "a mutation" if kind == "read" else "a read query"
+    raise InputError(
+        f"query '{compiled.name}' is {what}", hint=f"run it with `{verb}`", query=compiled.name
+    )

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from omnigraph.compiler.query import LintReport, bind_params, lint_source
 from omnigraph.engine.arguments import (
@@ -21,21 +21,7 @@ from omnigraph.engine.arguments import (
     Kind,
     require,
 )
-from omnigraph.engine.core import Core, OpenMode, init_core, open_core, world_of
-from omnigraph.engine.evolve.apply import SchemaApplyResult, apply_schema, plan_schema
-from omnigraph.engine.history.changes import (
-    ChangeFilter,
-    ChangePage,
-    ChangeSet,
-    EntityVersion,
-    diff,
-    entity_history,
-)
-from omnigraph.engine.history.feed import Baseline, FeedPage, baseline, commit_changes, poll
-from omnigraph.engine.load.order import LoadData, OnError, request_order
-from omnigraph.engine.load.run import load_here
-from omnigraph.engine.maintain.cleanup import Age, Cleanup, CleanupReport, cleanup
-from omnigraph.engine.maintain.health import HealthReport, health
+from omnigraph.engine.core import Core, OpenMode, compiled_as, init_core, open_core, world_of
 from omnigraph.engine.maintain.optimize import (
     DEFAULT_POLICY,
     AutoMaintenance,
@@ -45,18 +31,13 @@ from omnigraph.engine.maintain.optimize import (
     Work,
     optimize,
 )
-from omnigraph.engine.maintain.repair import Orders, RepairReport, repair
-from omnigraph.engine.merge.conflicts import MergePreview, MergeResult, RevertResult, Strategy
-from omnigraph.engine.merge.run import merge, preview, revert
 from omnigraph.engine.read.context import Explanation, ReadLimits
-from omnigraph.engine.read.export import BlobReader, export_lines, read_blob
 from omnigraph.engine.read.result import QueryResult
 from omnigraph.engine.read.run import Reader
-from omnigraph.engine.results import LoadResult, MutationResult
-from omnigraph.engine.write.mutate import MutationOrder, compiled_as, mutate
 from omnigraph.errors import InputError
 from omnigraph.model.graph import MAIN, Branch, Commit, Snapshot
 from omnigraph.model.limits import MAINTENANCE_CONCURRENCY
+from omnigraph.model.machine import Later
 from omnigraph.model.plan import SchemaPlan
 from omnigraph.storage.commit.audit import RecoveryRecord
 from omnigraph.storage.commit.outcome import tell_last_commit
@@ -65,7 +46,34 @@ from omnigraph.storage.commit.sidecar import Sidecar, UnreadableSidecar
 from omnigraph.storage.manifest.ref_files import UnreadableRef
 from omnigraph.storage.objects.local import Presence
 
-__all__ = ["Graph", "OpenMode"]
+if TYPE_CHECKING:
+    from omnigraph.engine import results
+    from omnigraph.engine.evolve import apply as evolving
+    from omnigraph.engine.history import changes as changing
+    from omnigraph.engine.history import feed
+    from omnigraph.engine.load import order as orders
+    from omnigraph.engine.load import run as loading
+    from omnigraph.engine.maintain import cleanup as cleaning
+    from omnigraph.engine.maintain import health as checkup
+    from omnigraph.engine.maintain import repair as repairing
+    from omnigraph.engine.merge import conflicts
+    from omnigraph.engine.merge import run as merging
+    from omnigraph.engine.read import export as exporting
+    from omnigraph.engine.write import mutate as mutating
+else:
+    evolving = Later("omnigraph.engine.evolve.apply")
+    changing = Later("omnigraph.engine.history.changes")
+    feed = Later("omnigraph.engine.history.feed")
+    orders = Later("omnigraph.engine.load.order")
+    loading = Later("omnigraph.engine.load.run")
+    cleaning = Later("omnigraph.engine.maintain.cleanup")
+    checkup = Later("omnigraph.engine.maintain.health")
+    repairing = Later("omnigraph.engine.maintain.repair")
+    conflicts = Later("omnigraph.engine.merge.conflicts")
+    merging = Later("omnigraph.engine.merge.run")
+    exporting = Later("omnigraph.engine.read.export")
+    results = Later("omnigraph.engine.results")
+    mutating = Later("omnigraph.engine.write.mutate")
 
 At = str | int | datetime
 _LIMITS_OR_NONE = Kind("ReadLimits or None", lambda v: v is None or isinstance(v, ReadLimits))
@@ -215,8 +223,7 @@ class Graph:
         core = self._opened()
         require(TEXTS_OR_NONE, types=types)
         target = core.snapshot(branch, snapshot)
-        lines = export_lines(core.store.tables, core.catalog(target), target, types)
-        return _watched(core, target.branch, lines)
+        return exporting.export_lines(core.store, core.catalog(target), target, types)
 
     def read_blob(
         self,
@@ -226,11 +233,11 @@ class Graph:
         property: str,  # noqa: A002 - likewise
         branch: str = MAIN,
         snapshot: At | None = None,
-    ) -> BlobReader:
+    ) -> exporting.BlobReader:
         """The bytes of one Blob property."""
         core = self._opened()
         target = core.snapshot(branch, snapshot)
-        return read_blob(
+        return exporting.read_blob(
             core.store.tables, core.catalog(target), target, kind, type_name, id, property
         )
 
@@ -246,12 +253,12 @@ class Graph:
         actor: str | None = None,
         if_commit: str | None = None,
         idempotency_key: str | None = None,
-    ) -> MutationResult:
+    ) -> results.MutationResult:
         """Run one mutation query as one commit, or not at all.
 
         With an `idempotency_key` it runs once, however often it is submitted.
         """
-        order = MutationOrder(
+        order = mutating.MutationOrder(
             source=source,
             name=name,
             params=params,
@@ -260,11 +267,11 @@ class Graph:
             if_commit=if_commit,
             idempotency_key=idempotency_key,
         )
-        return mutate(self._opened(), order, then=self._auto.notice)
+        return mutating.mutate(self._opened(), order, then=self._auto.notice)
 
     def load(
         self,
-        data: LoadData,
+        data: orders.LoadData,
         *,
         mode: str,
         branch: str = MAIN,
@@ -272,14 +279,14 @@ class Graph:
         actor: str | None = None,
         strict: bool = True,
         idempotency_key: str | None = None,
-        on_error: OnError = "fail",
+        on_error: orders.OnError = "fail",
         quarantine: str | os.PathLike[str] | None = None,
-    ) -> LoadResult:
+    ) -> results.LoadResult:
         """Load data as one commit, or change nothing: graph NDJSON (text, lines or a file's path),
         or Arrow tables, paths and `Source`s by type. A load with an `idempotency_key` lands once,
         however often it is submitted. `on_error="quarantine"` puts bad records into the folder
         `quarantine` (default: `<graph>.quarantine`) and loads the rest."""
-        order = request_order(
+        order = orders.request_order(
             data,
             strict=strict,
             idempotency_key=idempotency_key,
@@ -291,7 +298,8 @@ class Graph:
             on_error=on_error,
             quarantine=quarantine,
         )
-        return LoadResult.of(load_here(self._opened(), order, then=self._auto.notice))
+        report = loading.load_here(self._opened(), order, then=self._auto.notice)
+        return results.LoadResult.of(report)
 
     # --- branches and history ----------------------------------------------------------------
 
@@ -324,17 +332,17 @@ class Graph:
         into: str = MAIN,
         actor: str | None = None,
         *,
-        strategy: Strategy = "fail",
+        strategy: conflicts.Strategy = "fail",
         delete_branch: bool = False,
         idempotency_key: str | None = None,
-    ) -> MergeResult:
+    ) -> conflicts.MergeResult:
         """Merge a branch into another as one commit; `MergeConflictsError` and nothing otherwise.
 
         `strategy` settles entities that both sides changed: "ours" keeps the target's, "theirs"
         takes the source's, "property" merges what each side changed. With an `idempotency_key`
         the merge is made once, however often it is submitted.
         """
-        return merge(
+        return merging.merge(
             self._opened(),
             source,
             into,
@@ -345,10 +353,10 @@ class Graph:
         )
 
     def merge_preview(
-        self, source: str, into: str = MAIN, *, strategy: Strategy = "fail"
-    ) -> MergePreview:
+        self, source: str, into: str = MAIN, *, strategy: conflicts.Strategy = "fail"
+    ) -> conflicts.MergePreview:
         """What `merge` would do now, conflicts included, without writing anything."""
-        return preview(self._opened(), source, into, strategy=strategy)
+        return merging.preview(self._opened(), source, into, strategy=strategy)
 
     def commits(
         self, branch: str = MAIN, *, actor: str | None = None, limit: int | None = None
@@ -380,9 +388,10 @@ class Graph:
         kinds: Sequence[str] | None = None,
         types: Sequence[str] | None = None,
         ops: Sequence[str] | None = None,
-    ) -> ChangeSet:
+    ) -> changing.ChangeSet:
         """What is different at `to_ref`, seen from `from_ref`; branches, commits or moments."""
-        return diff(self._opened(), from_ref, to_ref, ChangeFilter.of(kinds, types, ops))
+        wanted = changing.ChangeFilter.of(kinds, types, ops)
+        return changing.diff(self._opened(), from_ref, to_ref, wanted)
 
     def commit_changes(
         self,
@@ -393,10 +402,12 @@ class Graph:
         ops: Sequence[str] | None = None,
         limit: int | None = None,
         page_token: str | None = None,
-    ) -> ChangePage:
+    ) -> changing.ChangePage:
         """What one commit did to its first parent, with images, page by page."""
-        wanted = ChangeFilter.of(kinds, types, ops)
-        return commit_changes(self._opened(), commit_id, wanted, limit=limit, page_token=page_token)
+        wanted = changing.ChangeFilter.of(kinds, types, ops)
+        return feed.commit_changes(
+            self._opened(), commit_id, wanted, limit=limit, page_token=page_token
+        )
 
     def changes(
         self,
@@ -409,13 +420,13 @@ class Graph:
         types: Sequence[str] | None = None,
         ops: Sequence[str] | None = None,
         limit: int | None = None,
-    ) -> FeedPage:
+    ) -> feed.FeedPage:
         """The change feed of a branch after a cursor or a start ("now", "beginning",
         "after:<commit>"): store the cursor once its blocks are applied, and pass it next time."""
-        return poll(
+        return feed.poll(
             self._opened(),
             branch,
-            ChangeFilter.of(kinds, types, ops),
+            changing.ChangeFilter.of(kinds, types, ops),
             start=start,
             cursor=cursor,
             page_token=page_token,
@@ -429,10 +440,10 @@ class Graph:
         kinds: Sequence[str] | None = None,
         types: Sequence[str] | None = None,
         ops: Sequence[str] | None = None,
-    ) -> Baseline:
+    ) -> feed.Baseline:
         """The whole state as NDJSON, and the cursor that polls go on from: for a new consumer, or
         one whose cursor fell into a gap."""
-        return baseline(self._opened(), branch, ChangeFilter.of(kinds, types, ops))
+        return feed.baseline(self._opened(), branch, changing.ChangeFilter.of(kinds, types, ops))
 
     def entity_history(
         self,
@@ -441,22 +452,22 @@ class Graph:
         id: str,  # noqa: A002 - the name that users know
         *,
         branch: str = MAIN,
-    ) -> list[EntityVersion]:
+    ) -> list[changing.EntityVersion]:
         """Every version of one entity, newest first, with the commit that made it."""
-        return entity_history(self._opened(), kind, type_name, id, branch=branch)
+        return changing.entity_history(self._opened(), kind, type_name, id, branch=branch)
 
     def revert(
         self, commit_id: str, *, branch: str = MAIN, actor: str | None = None
-    ) -> RevertResult:
+    ) -> conflicts.RevertResult:
         """Undo one commit by a new one; `MergeConflictsError` if later commits stand against it."""
         require(TEXT, commit_id=commit_id)
-        return revert(self._opened(), commit_id, branch, actor_id=actor)
+        return merging.revert(self._opened(), commit_id, branch, actor_id=actor)
 
     # --- schema ------------------------------------------------------------------------------
 
     def plan_schema(self, source: str, allow_data_loss: bool = False) -> SchemaPlan:  # noqa: FBT001, FBT002 - the signature is fixed by the API
         """The steps from the graph's schema to this one, without taking them."""
-        return plan_schema(self._opened(), source, allow_data_loss=allow_data_loss)
+        return evolving.plan_schema(self._opened(), source, allow_data_loss=allow_data_loss)
 
     def apply_schema(
         self,
@@ -465,13 +476,13 @@ class Graph:
         actor: str | None = None,
         *,
         idempotency_key: str | None = None,
-    ) -> SchemaApplyResult:
+    ) -> evolving.SchemaApplyResult:
         """Bring the graph to this schema in one commit; refused while other branches exist.
 
         With `allow_data_loss`, the past of dropped types and properties goes too. With an
         `idempotency_key` the schema is applied once, however often it is submitted.
         """
-        return apply_schema(
+        return evolving.apply_schema(
             self._opened(),
             source,
             allow_data_loss=allow_data_loss,
@@ -504,12 +515,12 @@ class Graph:
     def cleanup(
         self,
         keep_versions: int | None = None,
-        older_than: Age | None = None,
+        older_than: cleaning.Age | None = None,
         *,
         preview: bool = False,
-        grace: Age | None = None,
+        grace: cleaning.Age | None = None,
         concurrency: int = MAINTENANCE_CONCURRENCY,
-    ) -> CleanupReport:
+    ) -> cleaning.CleanupReport:
         """Collect what no branch, no snapshot within the retention and no unfinished write needs.
 
         A snapshot goes only if it is neither among the newest `keep_versions` of its branch nor
@@ -517,14 +528,14 @@ class Graph:
         the report says what would go. `grace` is how long former heads stay for their readers:
         none if nobody else has the graph open, else a minute.
         """
-        how = Cleanup(
+        how = cleaning.Cleanup(
             keep_versions=keep_versions,
             older_than=older_than,
             preview=preview,
             grace=grace,
             concurrency=concurrency,
         )
-        return cleanup(self._opened(), self._presence, how)
+        return cleaning.cleanup(self._opened(), self._presence, how)
 
     def repair(
         self,
@@ -533,7 +544,7 @@ class Graph:
         restore: bool = False,  # noqa: FBT001, FBT002
         *,
         branch: str = MAIN,
-    ) -> RepairReport:
+    ) -> repairing.RepairReport:
         """Explain tables that moved past what is published.
 
         `confirm` publishes those where only maintenance happened, and undoes writes of ours that
@@ -541,12 +552,12 @@ class Graph:
         hold; `restore` puts every one of them back to what is published. Without `confirm` the
         report only says how things stand.
         """
-        orders = Orders(confirm=confirm, force=force, restore=restore)
-        return repair(self._opened(), branch, orders)
+        wanted = repairing.Orders(confirm=confirm, force=force, restore=restore)
+        return repairing.repair(self._opened(), branch, wanted)
 
-    def health(self, branch: str = MAIN) -> HealthReport:
+    def health(self, branch: str = MAIN) -> checkup.HealthReport:
         """Fragments, index coverage, versions, bytes and unfinished writes, with advice."""
-        return health(self._opened(), branch)
+        return checkup.health(self._opened(), branch)
 
     # --- recovery ----------------------------------------------------------------------------
 
@@ -585,8 +596,3 @@ def _maintenance(options: dict[str, Any]) -> MaintenancePolicy | None:
     policy: MaintenancePolicy | None = options.pop("maintenance", DEFAULT_POLICY)
     require(_POLICY_OR_NONE, maintenance=policy)
     return policy
-
-
-def _watched(core: Core, branch: Branch, lines: Iterator[str]) -> Iterator[str]:
-    with core.store.meanwhile(branch):
-        yield from lines

@@ -77,3 +77,18 @@ def is_installed(package: str) -> bool:
         return find_spec(package) is not None
     except ImportError:  # a finder may refuse
         return False
+
+
+class Later:
+    """A module of ours that is imported when one of its names is first used.
+
+    Most processes only ask a graph, and what writes, merges and maintains it is half of the engine:
+    without this a small command would take a tenth longer (docs/decisions/0020). Only `Graph`
+    may use it, whose calls are the only way to what is behind.
+    """
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self._module), name)

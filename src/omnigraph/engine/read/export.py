@@ -12,7 +12,6 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from itertools import chain
 from typing import Any, Final
 
 import orjson
@@ -23,6 +22,7 @@ from omnigraph.errors import InputError, NotFoundError
 from omnigraph.model.graph import Snapshot
 from omnigraph.model.schema import ROW_ID, Catalog, EdgeType, NodeType, Scalar
 from omnigraph.storage.lance import sql
+from omnigraph.storage.store import Store
 from omnigraph.storage.table.read import Order, StoredBlob
 from omnigraph.storage.table.table import Table, Tables
 
@@ -30,14 +30,19 @@ EXPORT_BATCH_ROWS: Final = 4096
 
 
 def export_lines(
-    tables: Tables, catalog: Catalog, snapshot: Snapshot, types: Sequence[str] | None
+    store: Store, catalog: Catalog, snapshot: Snapshot, types: Sequence[str] | None
 ) -> Iterator[str]:
     """The lines of every type, or of the named ones (a name means node and edge type alike)."""
-    chosen = export_types(catalog, types)  # at once: a wrong name is told before the first line
-    entries = ((entity, snapshot.entries[entity.table_key]) for entity in chosen)
-    return chain.from_iterable(
-        table_lines(tables.open(entry), entity) for entity, entry in entries if entry.row_count
-    )
+    # At once: a wrong name is told before the first line.
+    return _lines(store, snapshot, export_types(catalog, types))
+
+
+def _lines(store: Store, snapshot: Snapshot, types: Sequence[NodeType | EdgeType]) -> Iterator[str]:
+    with store.meanwhile(snapshot.branch):
+        for entity in types:
+            entry = snapshot.entries[entity.table_key]
+            if entry.row_count:
+                yield from table_lines(store.tables.open(entry), entity)
 
 
 def export_types(catalog: Catalog, types: Sequence[str] | None) -> list[NodeType | EdgeType]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -11,15 +11,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.compiler.query import CompiledQuery, bind_params, compile_query, ir
-from omnigraph.engine.arguments import MAPPING_OR_NONE, TEXT, TEXT_OR_NONE, require
+from omnigraph.compiler.query import bind_params, ir
+from omnigraph.engine.arguments import MAPPING_OR_NONE, require
 from omnigraph.engine.arrow import Array, flat, picked
 from omnigraph.engine.check.change import TableChange, stage
 from omnigraph.engine.check.findings import Findings
 from omnigraph.engine.check.rules import Entity
 from omnigraph.engine.check.validate import look_up, validate
 from omnigraph.engine.check.values import misfit, missing
-from omnigraph.engine.core import Core
+from omnigraph.engine.core import Core, compiled_as
 from omnigraph.engine.expr.evaluate import Constants, Rows, holding
 from omnigraph.engine.expr.sql import column_of, listed_values, push_down
 from omnigraph.engine.results import MutationResult, remembering
@@ -97,22 +97,6 @@ def mutate(
         **told,
         actor_id=order.actor_id,
         commit=after.head if after else None,
-    )
-
-
-def compiled_as(
-    kind: Literal["read", "mutation"], source: str, name: str | None, catalog: Catalog
-) -> CompiledQuery:
-    """The query, or `InputError` if it is of the other kind."""
-    require(TEXT, source=source)
-    require(TEXT_OR_NONE, name=name)
-    compiled = compile_query(source, catalog, name)
-    if compiled.kind == kind:
-        return compiled
-    verb = "mutate" if kind == "read" else "query"
-    what = "a mutation" if kind == "read" else "a read query"
-    raise InputError(
-        f"query '{compiled.name}' is {what}", hint=f"run it with `{verb}`", query=compiled.name
     )
 
 
