@@ -11,8 +11,9 @@ import json
 import math
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Final, Literal, Protocol
+from typing import Any, ClassVar, Final, Literal
 
 import msgspec
 
@@ -53,6 +54,14 @@ _PROVIDERS: Final[Mapping[str, _Defaults]] = {
 }
 
 
+_PATIENCE: Final = {
+    "timeout_ms": "OMNIGRAPH_EMBED_TIMEOUT_MS",
+    "retry_attempts": "OMNIGRAPH_EMBED_RETRY_ATTEMPTS",
+    "retry_backoff_ms": "OMNIGRAPH_EMBED_RETRY_BACKOFF_MS",
+    "deadline_ms": "OMNIGRAPH_EMBED_DEADLINE_MS",
+}
+
+
 class EmbedConfig(HidingStruct, frozen=True, kw_only=True):
     """Which embedder to use and how patient to be. `deadline_ms` 0 means no deadline."""
 
@@ -73,12 +82,17 @@ class EmbedConfig(HidingStruct, frozen=True, kw_only=True):
         mock = names.get("OMNIGRAPH_EMBEDDINGS_MOCK", "").strip().lower() in _TRUE_WORDS
         named = names.get("OMNIGRAPH_EMBED_PROVIDER", "").strip().lower() or "openai-compatible"
         model = names.get("OMNIGRAPH_EMBED_MODEL", "").strip() or None
-        patience: dict[str, Any] = {
-            "timeout_ms": _whole(names, "OMNIGRAPH_EMBED_TIMEOUT_MS", 30_000),
-            "retry_attempts": max(1, _whole(names, "OMNIGRAPH_EMBED_RETRY_ATTEMPTS", 4)),
-            "retry_backoff_ms": _whole(names, "OMNIGRAPH_EMBED_RETRY_BACKOFF_MS", 200),
-            "deadline_ms": _whole(names, "OMNIGRAPH_EMBED_DEADLINE_MS", 60_000),
-        }
+        patience: dict[str, Any] = {}
+        for field, name in _PATIENCE.items():
+            text = names.get(name, "").strip()
+            if text and not text.isdigit():
+                raise InputError(
+                    f"{name} must be a whole number of 0 or more, got '{text}'", name=name
+                )
+            if text:
+                patience[field] = int(text)
+        if patience.get("retry_attempts") == 0:
+            patience["retry_attempts"] = 1  # one attempt is made in any case
         if mock or named == "mock":
             return cls(provider="mock", base_url="", model=model, **patience)
         defaults = _PROVIDERS.get(named)
@@ -97,30 +111,19 @@ class EmbedConfig(HidingStruct, frozen=True, kw_only=True):
         )
 
 
-def _whole(names: Mapping[str, str], name: str, default: int) -> int:
-    text = names.get(name, "").strip()
-    if not text:
-        return default
-    if not text.isdigit():
-        raise InputError(f"{name} must be a whole number of 0 or more, got '{text}'", name=name)
-    return int(text)
-
-
-class Embedder(Protocol):
+class Embedder(ABC):
     """Turns text into unit vectors. `model` is None when it stands in for any model."""
 
-    @property
-    def model(self) -> str | None: ...
+    model: str | None
 
-    def embed(
-        self, text: str, *, dimension: int, purpose: Purpose = "query"
-    ) -> tuple[float, ...]: ...
+    def embed(self, text: str, *, dimension: int, purpose: Purpose = "query") -> tuple[float, ...]:
+        return self.embed_many([text], dimension=dimension, purpose=purpose)[0]
 
+    @abstractmethod
     def embed_many(
         self, texts: Sequence[str], *, dimension: int, purpose: Purpose = "document"
     ) -> list[tuple[float, ...]]:
         """The vectors of all texts, in their order, in one exchange; all of them or an error."""
-        ...
 
 
 def embedder(config: EmbedConfig) -> Embedder:
@@ -148,36 +151,31 @@ def check_same_space(
         )
 
 
-class MockEmbedder:
+class MockEmbedder(Embedder):
     """A deterministic embedder: FNV-1a seeds a xorshift generator, and that fills the vector."""
 
     def __init__(self, model: str | None = None) -> None:
-        self._model = model
-
-    @property
-    def model(self) -> str | None:
-        return self._model
-
-    def embed(
-        self,
-        text: str,
-        *,
-        dimension: int,
-        purpose: Purpose = "query",  # noqa: ARG002 - the mock knows one space only
-    ) -> tuple[float, ...]:
-        state = fnv1a64(text)
-        values = []
-        for _ in range(dimension):
-            state ^= (state << 13) & _MASK
-            state ^= state >> 7
-            state ^= (state << 17) & _MASK
-            values.append(state / 2**64 * 2.0 - 1.0)
-        return _unit(values, dimension=dimension, source="mock")
+        self.model = model
 
     def embed_many(
-        self, texts: Sequence[str], *, dimension: int, purpose: Purpose = "document"
+        self,
+        texts: Sequence[str],
+        *,
+        dimension: int,
+        purpose: Purpose = "document",  # noqa: ARG002 - the mock knows one space only
     ) -> list[tuple[float, ...]]:
-        return [self.embed(text, dimension=dimension, purpose=purpose) for text in texts]
+        return [_mock_vector(text, dimension) for text in texts]
+
+
+def _mock_vector(text: str, dimension: int) -> tuple[float, ...]:
+    state = fnv1a64(text)
+    values = []
+    for _ in range(dimension):
+        state ^= (state << 13) & _MASK
+        state ^= state >> 7
+        state ^= (state << 17) & _MASK
+        values.append(state / 2**64 * 2.0 - 1.0)
+    return _unit(values, dimension=dimension, source="mock")
 
 
 def _unit(values: Sequence[Any], *, dimension: int, source: str) -> tuple[float, ...]:
@@ -236,7 +234,7 @@ def http_transport(request: Request, timeout_s: float) -> Reply:
             return Reply(status=refused.code, body=refused.read())
 
 
-class HttpEmbedder:
+class HttpEmbedder(Embedder):
     """An embedder behind an OpenAI-style or Gemini HTTP interface, with retries and a deadline."""
 
     def __init__(
@@ -252,17 +250,11 @@ class HttpEmbedder:
                 f"embedding base URL must be http or https, got '{config.base_url}'",
                 base_url=config.base_url,
             )
+        self.model = config.model
         self._config = config
         self._transport = transport
         self._sleep = sleep
         self._monotonic = monotonic
-
-    @property
-    def model(self) -> str | None:
-        return self._config.model
-
-    def embed(self, text: str, *, dimension: int, purpose: Purpose = "query") -> tuple[float, ...]:
-        return self.embed_many([text], dimension=dimension, purpose=purpose)[0]
 
     def embed_many(
         self, texts: Sequence[str], *, dimension: int, purpose: Purpose = "document"
@@ -334,12 +326,11 @@ class HttpEmbedder:
             if reply.status not in _RETRIED_STATUS and reply.status < 500:
                 refused = True
                 break
-        raise EmbeddingError(
-            f"embedding provider '{config.provider}' did not answer: {reason}",
-            provider=config.provider,
-            reason=reason,
-            refused=refused,
-        )
+        raise self._failed(f"did not answer: {reason}", reason=reason, refused=refused)
+
+    def _failed(self, how: str, **facts: Any) -> EmbeddingError:
+        provider = self._config.provider
+        return EmbeddingError(f"embedding provider '{provider}' {how}", provider=provider, **facts)
 
     def _left(self, started: float) -> float | None:
         if self._config.deadline_ms == 0:
@@ -348,10 +339,9 @@ class HttpEmbedder:
 
     def _vectors(self, body: bytes, *, count: int) -> list[Sequence[Any]]:
         """The vectors of the answer in the order of the texts."""
-        provider = self._config.provider
         try:
             answer = json.loads(body)
-            if provider == "gemini":
+            if self._config.provider == "gemini":
                 listed = [answer["embedding"]] if count == 1 else answer["embeddings"]
                 vectors = [one["values"] for one in listed]
             else:
@@ -361,17 +351,9 @@ class HttpEmbedder:
                 vectors = [one["embedding"] for _, one in placed]
             vectors[0]  # no vector at all is the same as an answer of another form
         except (ValueError, KeyError, IndexError, TypeError, AttributeError) as cause:
-            raise EmbeddingError(
-                f"embedding provider '{provider}' sent an answer without a vector",
-                provider=provider,
-            ) from cause
+            raise self._failed("sent an answer without a vector") from cause
         if len(vectors) != count:
-            raise EmbeddingError(
-                f"embedding provider '{provider}' sent {len(vectors)} vectors for {count} texts",
-                provider=provider,
-            )
+            raise self._failed(f"sent {len(vectors)} vectors for {count} texts")
         if not all(isinstance(values, list) for values in vectors):
-            raise EmbeddingError(
-                f"embedding provider '{provider}' sent a vector that is no list", provider=provider
-            )
+            raise self._failed("sent a vector that is no list")
         return vectors

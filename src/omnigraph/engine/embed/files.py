@@ -52,8 +52,8 @@ class EmbedSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _type_spec(name: Any, value: Any, where: str) -> TypeSpec:
-    target = value.get("target") if isinstance(value, Mapping) else None
-    fields = value.get("fields") if isinstance(value, Mapping) else None
+    facts = value if isinstance(value, Mapping) else {}
+    target, fields = facts.get("target"), facts.get("fields")
     if not isinstance(target, str) or not target:
         raise InputError(f"{where}: type '{name}' needs a 'target' property")
     if not isinstance(fields, list) or not fields or not all(isinstance(f, str) for f in fields):
@@ -89,11 +89,9 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     selectors: tuple[Selector, ...] = ()
 
     def selects(self, type_name: str, data: Mapping[str, Any]) -> bool:
-        if not self.types and not self.selectors:
-            return True
-        return type_name in self.types or any(
-            selector.matches(type_name, data) for selector in self.selectors
-        )
+        every = not self.types and not self.selectors
+        chosen = any(selector.matches(type_name, data) for selector in self.selectors)
+        return every or chosen or type_name in self.types
 
 
 class EmbedSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,11 +164,10 @@ def _treat(
     if not selection.selects(type_name, data):
         return summary
     summary = summary.plus(selected_records=1)
-    present = data.get(rule.target) is not None
     if selection.mode == "clean":
         removed = data.pop(rule.target, None) is not None
         return summary.plus(cleaned_records=int(removed))
-    if present and selection.mode == "fill_missing":
+    if selection.mode == "fill_missing" and data.get(rule.target) is not None:
         return summary
     text = embedding_text(type_name, data, rule.fields)
     vector = embedder.embed(text, dimension=spec.dimension, purpose="document")

@@ -23,11 +23,11 @@ from omnigraph.compiler.schema import compile_schema, plan_migration
 from omnigraph.engine.arguments import FLAG, TEXT, require
 from omnigraph.engine.check.describe import degree_broken
 from omnigraph.engine.check.findings import Findings
-from omnigraph.engine.check.rules import OutDegree, Unique
+from omnigraph.engine.check.rules import Entity, OutDegree, Unique
 from omnigraph.engine.check.validate import check_unique
 from omnigraph.engine.check.values import check_values
 from omnigraph.engine.core import Core
-from omnigraph.engine.evolve.tables import Checked, Entity, Evolution, TableEvolution, evolution_of
+from omnigraph.engine.evolve.tables import Checked, Evolution, TableEvolution, evolution_of
 from omnigraph.engine.rows.columns import column_type, default_cell
 from omnigraph.errors import (
     AlreadyExistsError,
@@ -57,13 +57,12 @@ from omnigraph.model.plan import (
     UniqueConstraint,
 )
 from omnigraph.model.requests import KeyedRequest
-from omnigraph.model.schema import Cardinality, Catalog, Check, EdgeType, NodeType, Property, Range
+from omnigraph.model.schema import Cardinality, Catalog, Check, EdgeType, NodeType, Range
 from omnigraph.model.structs import HidingStruct
 from omnigraph.storage.commit.prepared import AppliedBeforeError, Intent, Prepared
 from omnigraph.storage.commit.writer import WriteContext
 from omnigraph.storage.lance.columns import arrow_schema
 from omnigraph.storage.objects.root import dropped_mark, type_folder
-from omnigraph.storage.table.stage import StagedWrite
 from omnigraph.storage.table.table import Table
 
 logger = logging.getLogger(__name__)
@@ -216,13 +215,21 @@ class _Apply:
         if not plan.steps:
             return None, planned
         _require_only_main(self._core)
-        _validate(planned.evolution, context)
+        found = Findings()
+        for one in planned.evolution.kept:
+            if one.checks and base.entries[one.old_key].row_count:
+                _check_rows(one, context.table(one.old_key), found)
+        found.raise_if_any()
         return self._prepared(planned, context), planned
 
     def _prepared(self, planned: _Planned, context: WriteContext) -> Prepared:
-        entries, evolution = planned.base.entries, planned.evolution
+        entries, evolution, catalog = planned.base.entries, planned.evolution, planned.plan.catalog
         moving = [one for one in evolution.kept if not one.columns.is_empty]
-        staged = context.each(lambda one: self._staged(one, entries[one.old_key]), moving)
+        tables = self._core.store.tables
+        staged = context.each(
+            lambda one: tables.open(_named(one, entries[one.old_key])).stage_schema(one.columns),
+            moving,
+        )
         moved = {write.table_key for write in staged if write is not None}
         renamed = [one for one in evolution.kept if one.is_renamed]
         new = [self._new_table(entity) for entity in evolution.added]
@@ -242,30 +249,17 @@ class _Apply:
             tombstones=tuple(
                 Tombstone(table_key=key, version=entries[key].version) for key in gone
             ),
-            schema=_record(planned.plan.catalog),
+            schema=SchemaRecord(source=catalog.source, ir=catalog.ir, hash=catalog.hash),
             rely_on_head=True,
             # A branch is made under main's lease too: whatever is not there now comes after us.
             last_look=lambda: _require_only_main(self._core),
         )
 
-    def _staged(self, one: TableEvolution, entry: TableEntry) -> StagedWrite | None:
-        table = self._core.store.tables.open(_named(one, entry))
-        return table.stage_schema(one.columns)
-
     def _new_table(self, entity: Entity) -> TableEntry:
         """An empty table for a new type; a repeated preparation uses it again."""
-        made = self._made.get(entity.table_key)
-        if made is None:
-            made = self._made[entity.table_key] = _created(self._core, entity)
-        return made
-
-
-def _validate(evolution: Evolution, context: WriteContext) -> None:
-    found = Findings()
-    for one in evolution.kept:
-        if one.checks and context.snapshot.entries[one.old_key].row_count:
-            _check_rows(one, context.table(one.old_key), found)
-    found.raise_if_any()
+        if entity.table_key not in self._made:
+            self._made[entity.table_key] = _created(self._core, entity)
+        return self._made[entity.table_key]
 
 
 def _created(core: Core, entity: Entity) -> TableEntry:
@@ -291,10 +285,6 @@ def _named(one: TableEvolution, entry: TableEntry) -> TableEntry:
     return replace(entry, table_key=one.entity.table_key)
 
 
-def _record(catalog: Catalog) -> SchemaRecord:
-    return SchemaRecord(source=catalog.source, ir=catalog.ir, hash=catalog.hash)
-
-
 # --- after a hard drop: the past of what was dropped goes too ---------------------------------
 
 # The drop itself is published before anything is removed. If this is interrupted the rest of the
@@ -306,29 +296,26 @@ def _collect_dropped(core: Core, evolution: Evolution, before: Snapshot, after: 
     if core.store.refs.unreadable():
         logger.warning("the past stays", extra={"why": "what a branch shows cannot be read"})
         return
-    live = _live_pins(core)
+    # What any branch shows now: somebody may have made one since the plan was checked.
+    heads = (core.store.manifests.head(branch) for branch in core.store.refs.list())
+    live = {entry.pin for head in heads for entry in head.datasets}
     for key in evolution.dropped:
         entry = before.entries[key]
         if not any(location == entry.location for location, _, _ in live):
             _quietly(entry.location, partial(core.store.drop_table, entry.location))
     for one in evolution.kept:
-        if not one.hard:
-            continue
-        entry = after.entries[one.entity.table_key]
-        kept = {version for at, branch, version in live if (at, branch) == (entry.location, None)}
-        kept.add(entry.version)
-        _quietly(entry.location, partial(_collect, core, entry.location, kept))
+        if one.hard:
+            entry = after.entries[one.entity.table_key]
+            shown = {*live, (entry.location, None, entry.version)}
+            _quietly(entry.location, partial(_collect, core, entry.location, shown))
 
 
-def _live_pins(core: Core) -> set[Pin]:
-    """What any branch shows now: somebody may have made one since the plan was checked."""
-    heads = (core.store.manifests.head(branch) for branch in core.store.refs.list())
-    return {entry.pin for head in heads for entry in head.datasets}
-
-
-def _collect(core: Core, location: str, kept: set[int]) -> None:
-    versions = set(core.store.tables.versions(location, None))
-    core.store.tables.collect(location, None, versions - kept)
+def _collect(core: Core, location: str, shown: set[Pin]) -> None:
+    tables = core.store.tables
+    unwanted = [
+        one for one in tables.versions(location, None) if (location, None, one) not in shown
+    ]
+    tables.collect(location, None, unwanted)
 
 
 def _quietly(location: str, deed: Callable[[], None]) -> None:
@@ -347,8 +334,9 @@ def _quietly(location: str, deed: Callable[[], None]) -> None:
 
 def _check_rows(evolution: TableEvolution, table: Table, found: Findings) -> None:
     """Add every way in which the table's rows break the constraints that the plan adds."""
+    rows = _Rows(evolution, table)
     for check in evolution.checks:
-        _check(check, _Rows(evolution, table), found)
+        _check(check, rows, found)
 
 
 def _check(check: Checked, rows: _Rows, found: Findings) -> None:
@@ -420,12 +408,7 @@ class _Rows:
 
     def _column(self, rows: pa.Table, name: str) -> Any:
         if name in self._added:
-            return _constant(self._added[name], rows.num_rows)
+            return pa.chunked_array([pa.repeat(default_cell(self._added[name]), rows.num_rows)])
         values = rows[self._evolution.old_name(name)]
-        prop = self.entity.by_name.get(name)
-        return values if prop is None else values.cast(column_type(prop.type))
-
-
-def _constant(prop: Property, count: int) -> Any:
-    repeated: Any = pa.repeat(default_cell(prop), count)
-    return pa.chunked_array([repeated])
+        kept = self.entity.by_name.get(name)
+        return values if kept is None else values.cast(column_type(kept.type))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 import msgspec
-from msgspec.structs import replace
 
+from omnigraph.engine.check.rules import Entity
 from omnigraph.model.plan import (
     AddConstraint,
     AddProperty,
@@ -23,14 +24,16 @@ from omnigraph.model.plan import (
     Tier,
     WidenProperty,
 )
-from omnigraph.model.schema import Catalog, EdgeType, NodeType, Property
+from omnigraph.model.schema import Catalog, Property
 from omnigraph.model.values import Misfit, fit
 from omnigraph.storage.lance import sql
 from omnigraph.storage.lance.columns import property_field
 from omnigraph.storage.table.schema_change import AddedColumn, ColumnChanges
 
-Entity = NodeType | EdgeType
 Checked = AddConstraint | ChangeCardinality
+_AboutType = (
+    AddProperty | RenameProperty | WidenProperty | RelaxNullability | DropProperty | Checked
+)
 
 
 class TableEvolution(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,11 +59,7 @@ class TableEvolution(msgspec.Struct, frozen=True, kw_only=True):
 
     def old_name(self, name: str) -> str:
         """What the table calls a column so far."""
-        return self._old_names.get(name, name)
-
-    @property
-    def _old_names(self) -> Mapping[str, str]:
-        return {new: old for old, new in self.renamed.items()}
+        return next((old for old, new in self.renamed.items() if new == name), name)
 
     @property
     def columns(self) -> ColumnChanges:
@@ -94,16 +93,17 @@ class Evolution(msgspec.Struct, frozen=True, kw_only=True):
 
 def evolution_of(plan: SchemaPlan, accepted: Catalog) -> Evolution:
     """What the plan does to each table of a graph with the accepted schema."""
-    by_type: dict[str, list[SchemaStep]] = {}
+    by_type: defaultdict[str, list[SchemaStep]] = defaultdict(list)  # by new names
     for step in plan.steps:
-        key = _table_key(step)
-        if key is not None:
-            by_type.setdefault(key, []).append(step)
+        if isinstance(step, RenameType):
+            by_type[f"{step.type_kind}:{step.to}"].append(step)
+        elif isinstance(step, _AboutType):
+            by_type[f"{step.type_kind}:{step.type_name}"].append(step)
     new = {f"{step.type_kind}:{step.name}" for step in plan.steps if isinstance(step, AddType)}
     drops = [step for step in plan.steps if isinstance(step, DropType)]
     dropped = tuple(f"{step.type_kind}:{step.name}" for step in drops)
     kept = tuple(
-        _kept(entity, by_type.get(entity.table_key, ()))
+        _kept(entity, by_type[entity.table_key])
         for entity in plan.catalog.types()
         if entity.table_key not in new
     )
@@ -117,57 +117,25 @@ def evolution_of(plan: SchemaPlan, accepted: Catalog) -> Evolution:
     )
 
 
-def _table_key(step: SchemaStep) -> str | None:
-    """The table that a step is about, under its new name; interfaces have none."""
-    match step:
-        case RenameType():
-            return None if step.type_kind == "interface" else f"{step.type_kind}:{step.to}"
-        case (
-            AddProperty()
-            | RenameProperty()
-            | WidenProperty()
-            | RelaxNullability()
-            | DropProperty()
-            | AddConstraint()
-            | ChangeCardinality()
-        ):
-            return None if step.type_kind == "interface" else f"{step.type_kind}:{step.type_name}"
-        case _:
-            return None  # the rest is told by the schema record alone, or about whole tables
-
-
 def _kept(entity: Entity, steps: Sequence[SchemaStep]) -> TableEvolution:
-    found = TableEvolution(entity=entity, old_key=entity.table_key)
-    for step in steps:
-        match step:
-            case RenameType():
-                found = replace(found, old_key=f"{entity.kind}:{step.from_name}")
-            case RenameProperty():
-                found = replace(found, renamed={**found.renamed, step.from_name: step.to})
-            case AddProperty():
-                found = replace(found, added=(*found.added, step.property))
-            case WidenProperty():
-                found = replace(found, widened=(*found.widened, step.property_name))
-            case RelaxNullability():
-                found = replace(found, relaxed=(*found.relaxed, step.property_name))
-            case DropProperty():
-                found = replace(
-                    found,
-                    dropped=(*found.dropped, step.property_name),
-                    hard=found.hard or step.mode == "hard",
-                )
-            case AddConstraint() | ChangeCardinality():
-                found = _checked(found, step)
-            case _:
-                raise AssertionError(f"{step.kind} is about no table")
-    return found
+    names = [step.from_name for step in steps if isinstance(step, RenameType)]
+    drops = [step for step in steps if isinstance(step, DropProperty)]
+    return TableEvolution(
+        entity=entity,
+        old_key=f"{entity.kind}:{names[-1]}" if names else entity.table_key,
+        renamed={step.from_name: step.to for step in steps if isinstance(step, RenameProperty)},
+        added=tuple(step.property for step in steps if isinstance(step, AddProperty)),
+        widened=tuple(step.property_name for step in steps if isinstance(step, WidenProperty)),
+        relaxed=tuple(step.property_name for step in steps if isinstance(step, RelaxNullability)),
+        dropped=tuple(step.property_name for step in drops),
+        checks=tuple(step for step in steps if isinstance(step, Checked) and _is_checked(step)),
+        hard=any(step.mode == "hard" for step in drops),
+    )
 
 
-def _checked(found: TableEvolution, step: Checked) -> TableEvolution:
+def _is_checked(step: Checked) -> bool:
     index = isinstance(step, AddConstraint) and isinstance(step.value, IndexConstraint)
-    if index or step.tier is Tier.SAFE:
-        return found
-    return replace(found, checks=(*found.checks, step))
+    return not index and step.tier is not Tier.SAFE
 
 
 def _default(prop: Property) -> str | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -60,13 +60,6 @@ class FeedPage(msgspec.Struct, frozen=True, kw_only=True):
         return body
 
 
-class _Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a poll goes on: after a commit, `skip` changes into the next one."""
-
-    after_commit_id: str
-    skip: int = 0
-
-
 def poll(
     core: Core,
     branch: str,
@@ -85,9 +78,15 @@ def poll(
     target = core.branch(branch)
     line = core.store.history.commits(target)
     bond = _bond(target, wanted, line[-1])
-    place = _place(bond, line, start=start, cursor=cursor, page_token=page_token)
-    ahead = _ahead(line, place)
-    return _filled(core, wanted, bond, place, ahead, _page_size(limit))
+    skip = 0
+    if cursor is not None:
+        after = _told(bond, _unsealed("feed-cursor", cursor))["after"]
+    elif page_token is not None:
+        told = _told(bond, _unsealed("feed-page", page_token))
+        after, skip = told["after"], int(told["skip"])
+    else:
+        after = _start(line, "now" if start is None else start)
+    return _filled(core, wanted, bond, (after, skip), _ahead(line, after), _page_size(limit))
 
 
 def _bond(branch: Branch, wanted: ChangeFilter, genesis: Commit) -> dict[str, str]:
@@ -99,28 +98,16 @@ def _bond(branch: Branch, wanted: ChangeFilter, genesis: Commit) -> dict[str, st
     }
 
 
-def _place(
-    bond: dict[str, str],
-    line: list[Commit],
-    *,
-    start: str | None,
-    cursor: str | None,
-    page_token: str | None,
-) -> _Place:
-    if cursor is not None:
-        told = _told(bond, _unsealed("feed-cursor", cursor))
-        return _Place(after_commit_id=told["after"])
-    if page_token is not None:
-        told = _told(bond, _unsealed("feed-page", page_token))
-        return _Place(after_commit_id=told["after"], skip=int(told["skip"]))
-    if start is None or start == "now":
-        return _Place(after_commit_id=line[0].graph_commit_id)
+def _start(line: Sequence[Commit], start: str) -> str:
+    """The commit after which a poll starts that nothing was read before."""
+    if start == "now":
+        return line[0].graph_commit_id
     if start == "beginning":
-        return _Place(after_commit_id=line[-1].graph_commit_id)
+        return line[-1].graph_commit_id
     word, _, commit_id = start.partition(":")
     if word != "after" or not commit_id:
         raise InputError(f"unknown start '{start}'", hint="use now, beginning or after:<commit>")
-    return _Place(after_commit_id=commit_id)
+    return commit_id
 
 
 def _told(bond: dict[str, str], facts: dict[str, Any]) -> dict[str, Any]:
@@ -131,24 +118,25 @@ def _told(bond: dict[str, str], facts: dict[str, Any]) -> dict[str, Any]:
     return facts
 
 
-def _ahead(line: list[Commit], place: _Place) -> list[Commit]:
-    """The commits after the place, oldest first, up to the head as it is now."""
+def _ahead(line: Sequence[Commit], after: str) -> Sequence[Commit]:
+    """The commits after that one, oldest first, up to the head as it is now."""
     for at, commit in enumerate(line):
-        if commit.graph_commit_id == place.after_commit_id:
+        if commit.graph_commit_id == after:
             return line[:at][::-1]
-    raise ChangeFeedGapError(commit_id=place.after_commit_id)
+    raise ChangeFeedGapError(commit_id=after)
 
 
 def _filled(
     core: Core,
     wanted: ChangeFilter,
     bond: dict[str, str],
-    place: _Place,
-    ahead: list[Commit],
+    place: tuple[str, int],
+    ahead: Sequence[Commit],
     size: int,
 ) -> FeedPage:
+    """A page from the place on: after a commit, so many changes into the next one."""
     blocks: list[ChangePage] = []
-    left, after, skip = size, place.after_commit_id, place.skip
+    left, (after, skip) = size, place
     for commit in ahead[:FEED_COMMITS_PER_POLL]:
         try:
             changes = commit_images(core, commit, wanted)[skip:]
@@ -165,7 +153,7 @@ def _filled(
                 blocks=tuple(blocks), cursor=None, caught_up=None, next_page_token=token
             )
         left, after, skip = left - len(changes), commit.graph_commit_id, 0
-    head = ahead[-1].graph_commit_id if ahead else place.after_commit_id
+    head = ahead[-1].graph_commit_id if ahead else after
     return FeedPage(
         blocks=tuple(blocks),
         cursor=_sealed("feed-cursor", {**bond, "after": after}),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from typing import Any, ClassVar, Final, Literal
 
@@ -390,8 +390,7 @@ class AutoMaintenance:
         self._core = core
         self._policy = policy if core.mode is OpenMode.READ_WRITE else None
         self._lock = threading.Lock()
-        self._pool: ThreadPoolExecutor | None = None
-        self._running: Future[None] | None = None
+        self._running: threading.Thread | None = None
         self._seen: dict[str, TableEntry] = {}
         self._closed = False
 
@@ -411,18 +410,16 @@ class AutoMaintenance:
         """Until the upkeep that is running is done."""
         running = self._running
         if running is not None:
-            running.result()
+            running.join()
 
     def close(self) -> None:
         """Finish what is running; start nothing more."""
         with self._lock:
             self._closed = True
-            pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.shutdown(wait=True)
+        self.wait()
 
     def _is_busy(self) -> bool:
-        return self._running is not None and not self._running.done()
+        return self._running is not None and self._running.is_alive()
 
     def _due(self, after: Snapshot, policy: MaintenancePolicy) -> frozenset[str]:
         due: set[str] = set()
@@ -439,9 +436,8 @@ class AutoMaintenance:
         with self._lock:
             if self._closed or self._is_busy():
                 return
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(1, thread_name_prefix="upkeep")
-            self._running = self._pool.submit(self._run, branch, due)
+            self._running = threading.Thread(target=self._run, args=(branch, due), name="upkeep")
+            self._running.start()
 
     def _run(self, branch: str, due: frozenset[str]) -> None:
         try:

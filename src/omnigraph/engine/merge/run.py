@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import get_args
 
 import msgspec
 from msgspec.structs import replace
@@ -43,7 +44,7 @@ from omnigraph.errors import (
     OmnigraphError,
     ParentlessCommitError,
 )
-from omnigraph.model.graph import Snapshot, TableEntry, TableUpdate, WriterKind
+from omnigraph.model.graph import Branch, Snapshot, TableEntry, TableUpdate, WriterKind
 from omnigraph.model.limits import MERGE_CONFLICTS_LISTED_MAX
 from omnigraph.model.requests import KeyedRequest
 from omnigraph.model.schema import Catalog
@@ -51,7 +52,7 @@ from omnigraph.storage.commit.prepared import AppliedBeforeError, Intent, Prepar
 from omnigraph.storage.commit.writer import WriteContext
 from omnigraph.storage.manifest.history import best_common
 
-STRATEGIES: tuple[Strategy, ...] = ("fail", "ours", "theirs", "property")
+STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 
 
 class Merge(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,7 +100,14 @@ def merge(
             raise MergeConflictsError(source=source, target=target, conflicts=worked.conflicts)
         changes = {key: one.to_json() for key, one in worked.counts.items()}
         told = {"outcome": worked.outcome, "changes": changes}
-        return remembering(_prepared(worked, context), request, told), worked
+        prepared = None
+        if worked.outcome != "already_up_to_date":
+            prepared = replace(
+                prepared_changes(worked, context),
+                merged_parent_commit_id=worked.source.graph_commit_id,
+                properties={"merged_branch": worked.source.graph_branch},
+            )
+        return remembering(prepared, request, told), worked
 
     try:
         after, worked = core.write(intent, prepare)
@@ -176,14 +184,12 @@ def work_out(core: Core, source: str, context: WriteContext, *, strategy: Strate
     """Compare both heads with their base and decide about every type."""
     branch = core.branch(source)
     with core.store.meanwhile(branch, context.branch):
-        theirs = core.store.manifests.head(branch)
-        return _worked_out(core, theirs, context, strategy=strategy)
+        return _worked_out(core, branch, context, strategy=strategy)
 
 
-def _worked_out(
-    core: Core, theirs: Snapshot, context: WriteContext, *, strategy: Strategy
-) -> Merge:
+def _worked_out(core: Core, branch: Branch, context: WriteContext, *, strategy: Strategy) -> Merge:
     ours = context.snapshot
+    theirs = core.store.manifests.head(branch)
     descent = core.store.history.descent(first=(theirs.branch, ours.branch))
     heads = (ours.graph_commit_id, theirs.graph_commit_id)
     found = best_common(heads[:1], heads[1:], descent.parents)
@@ -193,8 +199,8 @@ def _worked_out(
     if ours.graph_commit_id in found.best:
         return three_way(core, Base(snapshots=(ours,)), theirs, context, strategy=strategy)
     if not (found.best or found.unknown):
-        for branch in (theirs.branch, ours.branch):
-            core.store.refs.require_alive(branch)
+        for one in (theirs.branch, ours.branch):
+            core.store.refs.require_alive(one)
         raise ConflictError("branches have no common ancestor")
     if found.unknown and descent.damage is not None:
         raise descent.damage
@@ -209,7 +215,11 @@ def three_way(
 ) -> Merge:
     """Bring what differs from `base` in `theirs` to the context's snapshot."""
     ours = context.snapshot
-    _require_one_schema(base, ours, theirs)
+    if len({one.schema.hash for one in (*base.snapshots, ours, theirs)}) > 1:
+        raise ConflictError(
+            f"branches '{theirs.graph_branch}' and '{ours.graph_branch}' have different schemas",
+            hint="export the branch and load it into the new schema",
+        )
     fast = base.commit_ids == (ours.graph_commit_id,)
     merge = Merge(
         source=theirs, target=ours, base=base, outcome="fast_forward" if fast else "merged"
@@ -220,14 +230,6 @@ def three_way(
         return merge
     changes = {key: one.change for key, one in merge.combined.items()}
     return replace(merge, conflicts=_broken_rules(changes, catalog, context))
-
-
-def _require_one_schema(base: Base, ours: Snapshot, theirs: Snapshot) -> None:
-    if len({one.schema.hash for one in (*base.snapshots, ours, theirs)}) > 1:
-        raise ConflictError(
-            f"branches '{theirs.graph_branch}' and '{ours.graph_branch}' have different schemas",
-            hint="export the branch and load it into the new schema",
-        )
 
 
 def _combine_all(
@@ -275,16 +277,6 @@ def _broken_rules(
         pass  # what was found is listed
     find_orphans(changes, catalog, stored, found)
     return tuple(rule_conflict(violation) for violation in found.listed)
-
-
-def _prepared(merge: Merge, context: WriteContext) -> Prepared | None:
-    if merge.outcome == "already_up_to_date":
-        return None
-    return replace(
-        prepared_changes(merge, context),
-        merged_parent_commit_id=merge.source.graph_commit_id,
-        properties={"merged_branch": merge.source.graph_branch},
-    )
 
 
 def prepared_changes(merge: Merge, context: WriteContext) -> Prepared:
