@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-from msgspec.structs import replace
 
 from omnigraph.engine.embed.embedder import Embedder
 from omnigraph.errors import InputError, RecordError
@@ -102,9 +102,6 @@ class EmbedSummary(msgspec.Struct, frozen=True, kw_only=True):
     embedded_records: int = 0
     cleaned_records: int = 0
 
-    def plus(self, **counts: int) -> EmbedSummary:
-        return replace(self, **{name: getattr(self, name) + n for name, n in counts.items()})
-
 
 def embed_file(
     source: Path, output: Path, *, spec: EmbedSpec, selection: Selection, embedder: Embedder
@@ -116,12 +113,12 @@ def embed_file(
     if unknown:
         known = ", ".join(sorted(spec.types))
         raise InputError(f"the spec has no type '{unknown[0]}'", hint=f"it has: {known}")
-    summary = EmbedSummary()
+    counts: Counter[str] = Counter()
     unfinished = output.with_name(f".{output.name}.{os.getpid()}.part")
     try:
         with unfinished.open("w", encoding="utf-8", newline="\n") as out:
             for record in _records(source):
-                summary = _treat(record, summary, spec, selection, embedder)
+                counts.update(_treat(record, spec, selection, embedder))
                 out.write(json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n")
             out.flush()
             os.fsync(out.fileno())
@@ -130,7 +127,7 @@ def embed_file(
         raise InputError(f"cannot embed '{source}' into '{output}': {cause}") from cause
     finally:
         unfinished.unlink(missing_ok=True)
-    return summary
+    return EmbedSummary(**counts)
 
 
 def _records(source: Path) -> Iterator[dict[str, Any]]:
@@ -149,30 +146,27 @@ def _records(source: Path) -> Iterator[dict[str, Any]]:
 
 
 def _treat(
-    record: dict[str, Any],
-    summary: EmbedSummary,
-    spec: EmbedSpec,
-    selection: Selection,
-    embedder: Embedder,
-) -> EmbedSummary:
-    """Do to one record what the selection says, in place, and count it."""
-    summary = summary.plus(records=1)
+    record: dict[str, Any], spec: EmbedSpec, selection: Selection, embedder: Embedder
+) -> Iterator[str]:
+    """Do to one record what the selection says, in place; where the summary is to count it."""
+    yield "records"
     type_name, data = record.get("type"), record.get("data")
     rule = spec.types.get(type_name) if isinstance(type_name, str) else None
     if rule is None or not isinstance(type_name, str) or not isinstance(data, dict):
-        return summary
+        return
     if not selection.selects(type_name, data):
-        return summary
-    summary = summary.plus(selected_records=1)
+        return
+    yield "selected_records"
+    present = data.get(rule.target) is not None
     if selection.mode == "clean":
-        removed = data.pop(rule.target, None) is not None
-        return summary.plus(cleaned_records=int(removed))
-    if selection.mode == "fill_missing" and data.get(rule.target) is not None:
-        return summary
-    text = embedding_text(type_name, data, rule.fields)
-    vector = embedder.embed(text, dimension=spec.dimension, purpose="document")
-    data[rule.target] = list(vector)
-    return summary.plus(embedded_records=1)
+        data.pop(rule.target, None)
+        if present:
+            yield "cleaned_records"
+    elif not (present and selection.mode == "fill_missing"):
+        text = embedding_text(type_name, data, rule.fields)
+        vector = embedder.embed(text, dimension=spec.dimension, purpose="document")
+        data[rule.target] = list(vector)
+        yield "embedded_records"
 
 
 def embedding_text(type_name: str, data: Mapping[str, Any], fields: Sequence[str]) -> str:

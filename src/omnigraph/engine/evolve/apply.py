@@ -27,7 +27,7 @@ from omnigraph.engine.check.rules import Entity, OutDegree, Unique
 from omnigraph.engine.check.validate import check_unique
 from omnigraph.engine.check.values import check_values
 from omnigraph.engine.core import Core
-from omnigraph.engine.evolve.tables import Checked, Evolution, TableEvolution, evolution_of
+from omnigraph.engine.evolve.tables import Evolution, TableEvolution, evolution_of
 from omnigraph.engine.rows.columns import column_type, default_cell
 from omnigraph.errors import (
     AlreadyExistsError,
@@ -334,39 +334,34 @@ def _quietly(location: str, deed: Callable[[], None]) -> None:
 
 def _check_rows(evolution: TableEvolution, table: Table, found: Findings) -> None:
     """Add every way in which the table's rows break the constraints that the plan adds."""
-    rows = _Rows(evolution, table)
+    entity, rows = evolution.entity, partial(_rows, evolution, table)
     for check in evolution.checks:
-        _check(check, rows, found)
+        match check:
+            case ChangeCardinality(to_cardinality=bounds):
+                assert isinstance(entity, EdgeType), "only edges have a cardinality"
+                _check_degrees(entity, bounds, pa.concat_tables(rows(["src"])), found)
+            case AddConstraint(value=UniqueConstraint(properties=columns)):
+                whole = rows(["id", *(name for name in columns if name != "id")])
+                check_unique(entity, Unique(columns=columns), pa.concat_tables(whole), found)
+            case AddConstraint(value=Range() | Check() as rule):
+                # A type with this one property and this one rule is all the check has to know.
+                assert isinstance(entity, NodeType), "only nodes have value constraints"
+                lone = replace(
+                    entity,
+                    properties=(entity.by_name[rule.property],),
+                    key=(),
+                    ranges=(rule,) if isinstance(rule, Range) else (),
+                    checks=(rule,) if isinstance(rule, Check) else (),
+                )
+                for batch in rows(["id", rule.property]):
+                    check_values(lone, batch, found)
+            case AddConstraint():
+                raise AssertionError("keys are never added, and indexes need no check")
 
 
-def _check(check: Checked, rows: _Rows, found: Findings) -> None:
-    entity = rows.entity
-    match check:
-        case ChangeCardinality(to_cardinality=bounds):
-            assert isinstance(entity, EdgeType), "only edges have a cardinality"
-            _check_degrees(entity, bounds, rows, found)
-        case AddConstraint(value=UniqueConstraint(properties=columns)):
-            whole = rows.read(["id", *(name for name in columns if name != "id")])
-            check_unique(entity, Unique(columns=columns), whole, found)
-        case AddConstraint(value=Range() | Check() as rule):
-            # A type with this one property and this one rule is all that the check has to know.
-            assert isinstance(entity, NodeType), "only nodes have value constraints"
-            lone = replace(
-                entity,
-                properties=(entity.by_name[rule.property],),
-                key=(),
-                ranges=(rule,) if isinstance(rule, Range) else (),
-                checks=(rule,) if isinstance(rule, Check) else (),
-            )
-            for batch in rows.batches(["id", rule.property]):
-                check_values(lone, batch, found)
-        case AddConstraint():
-            raise AssertionError("keys are never added, and indexes need no check")
-
-
-def _check_degrees(edge: EdgeType, bounds: Cardinality, rows: _Rows, found: Findings) -> None:
+def _check_degrees(edge: EdgeType, bounds: Cardinality, rows: pa.Table, found: Findings) -> None:
     rule = OutDegree(minimum=bounds.minimum, maximum=bounds.maximum)
-    counted = rows.read(["src"])["src"].value_counts()
+    counted = rows["src"].value_counts()
     sources, counts = counted.field(0), counted.field(1)
     outside: Any = pc.less(counts, pa.scalar(bounds.minimum))
     if bounds.maximum is not None:
@@ -379,36 +374,17 @@ def _check_degrees(edge: EdgeType, bounds: Cardinality, rows: _Rows, found: Find
     found.add([one for one in violations if one is not None], total=broken.num_rows)
 
 
-class _Rows:
-    """The rows of a table as they will be after the evolution."""
-
-    def __init__(self, evolution: TableEvolution, table: Table) -> None:
-        self._evolution, self._table = evolution, table
-        self._added = {prop.name: prop for prop in evolution.added}
-
-    @property
-    def entity(self) -> Entity:
-        return self._evolution.entity
-
-    def read(self, columns: Sequence[str]) -> pa.Table:
-        """The columns of all rows."""
-        return self._shaped(self._table.read(columns=self._stored(columns)), columns)
-
-    def batches(self, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """The same in pieces."""
-        for batch in self._table.scan(columns=self._stored(columns)):
-            yield self._shaped(pa.Table.from_batches([batch]), columns)
-
-    def _stored(self, columns: Sequence[str]) -> list[str]:
-        kept = [name for name in columns if name not in self._added]
-        return [self._evolution.old_name(name) for name in kept]
-
-    def _shaped(self, rows: pa.Table, columns: Sequence[str]) -> pa.Table:
-        return pa.table({name: self._column(rows, name) for name in columns})
-
-    def _column(self, rows: pa.Table, name: str) -> Any:
-        if name in self._added:
-            return pa.chunked_array([pa.repeat(default_cell(self._added[name]), rows.num_rows)])
-        values = rows[self._evolution.old_name(name)]
-        kept = self.entity.by_name.get(name)
-        return values if kept is None else values.cast(column_type(kept.type))
+def _rows(evolution: TableEvolution, table: Table, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """The columns of all rows as they will be after the evolution, in pieces."""
+    added = {prop.name: prop for prop in evolution.added}
+    stored = {name: evolution.old_name(name) for name in columns if name not in added}
+    for batch in table.scan(columns=list(stored.values())):
+        shaped: dict[str, Any] = {}
+        for name in columns:
+            if name in added:
+                shaped[name] = pa.repeat(default_cell(added[name]), batch.num_rows)
+                continue
+            prop = evolution.entity.by_name.get(name)
+            values = batch[stored[name]]
+            shaped[name] = values if prop is None else values.cast(column_type(prop.type))
+        yield pa.table(shaped)

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 import numpy as np
+from msgspec.structs import asdict
 
 from omnigraph.engine.arguments import TEXT, TEXTS_OR_NONE, require
 from omnigraph.engine.arrow import picked
@@ -360,19 +361,12 @@ class _Place(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.entry is None else self.entry.pin
 
 
-class _Trail(msgspec.Struct, frozen=True, kw_only=True):
-    """A merge that brought a version from its source, and the way on if the source does not tell
-    who made it."""
-
-    version: EntityVersion
-    before: _Place
-
-
 def _versions(core: Core, table_key: str, entity_id: str, branch: str) -> Iterator[EntityVersion]:
     """Walk back over first parents; where a merge took the entity as its source had it, go on
     there, because its author is."""
     here = _Place(snapshot=core.head(branch), table_key=table_key)
-    trail: _Trail | None = None
+    # A merge that brought a version from its source, and the way on if the source does not tell.
+    trail: tuple[EntityVersion, _Place] | None = None
     while True:
         before = _earlier(core, here, here.snapshot.head.parent_commit_id)
         version = None
@@ -384,12 +378,13 @@ def _versions(core: Core, table_key: str, entity_id: str, branch: str) -> Iterat
             if trail is None:
                 return
             # Cleanup took what the source would tell: the merge is the best that is known.
-            yield trail.version
-            here, trail = trail.before, None
+            told, here = trail
+            trail = None
+            yield told
         elif version is None:
             here = before
         elif (source := _source_of(core, here, version, entity_id)) is not None:
-            here, trail = source, _Trail(version=version, before=before)
+            here, trail = source, (version, before)
         else:
             yield version
             here, trail = before, None
@@ -434,11 +429,7 @@ def _source_of(core: Core, here: _Place, version: EntityVersion, entity_id: str)
 def _same_image(one: Image | None, other: Image | None) -> bool:
     if one is None or other is None:
         return one is other
-    return (
-        one.endpoints == other.endpoints
-        and one.properties.keys() == other.properties.keys()
-        and all(same(value, other.properties[name]) for name, value in one.properties.items())
-    )
+    return same(asdict(one), asdict(other))
 
 
 def _image(core: Core, place: _Place, entity_id: str) -> Image | None:

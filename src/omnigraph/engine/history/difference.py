@@ -240,6 +240,8 @@ def same(left: Any, right: Any) -> bool:
     """Whether two values of one property are the same; NaN is, to NaN."""
     if isinstance(left, list) and isinstance(right, list):
         return len(left) == len(right) and all(map(same, left, right))
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(same(left[name], right[name]) for name in left)
     both_nan = isinstance(left, float) and isinstance(right, float) and left != left != right
     return bool(left == right or (both_nan and right != right))
 

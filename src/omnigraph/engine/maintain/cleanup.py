@@ -135,6 +135,10 @@ def cleanup(core: Core, presence: Presence, how: Cleanup) -> CleanupReport:
     unread = [(name, _UNREADABLE) for name in found.unreadable]
     if found.retired.problem is not None:
         unread.append((DESCENT, found.retired.problem))
+    warnings: list[str] = []
+    if how.keep_versions is not None and how.keep_versions < RECOVERY_FLOOR_VERSIONS:
+        floor = f"the recovery floor of {RECOVERY_FLOOR_VERSIONS}"
+        warnings.append(f"keep_versions {how.keep_versions} is below {floor}")
     return CleanupReport(
         uri=core.root.uri,
         preview=how.preview,
@@ -144,7 +148,7 @@ def cleanup(core: Core, presence: Presence, how: Cleanup) -> CleanupReport:
         manifest=manifest,
         reclaimed=tuple(reclaimed),
         failures=(*unread, *failures),
-        warnings=tuple(_warnings(how)),
+        warnings=tuple(warnings),
     )
 
 
@@ -162,14 +166,6 @@ def _require_policy(how: Cleanup) -> None:
         raise InputError(f"keep_versions is {how.keep_versions}", hint="keep at least 1")
     if how.older_than is not None and _us(how.older_than) < 0:
         raise InputError("older_than is negative")
-
-
-def _warnings(how: Cleanup) -> Iterable[str]:
-    if how.keep_versions is not None and how.keep_versions < RECOVERY_FLOOR_VERSIONS:
-        yield (
-            f"keep_versions {how.keep_versions} is below the recovery floor of "
-            f"{RECOVERY_FLOOR_VERSIONS}"
-        )
 
 
 def _us(age: Age) -> int:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -24,7 +24,7 @@ from omnigraph.errors import ConflictError, IntegrityError, OmnigraphError
 from omnigraph.model.graph import Branch, Commit, Snapshot, TableEntry, WriterKind, type_words
 from omnigraph.model.limits import AUTO_FRAGMENTS_MAX, LEASE_WAIT_MS_MAX, MAINTENANCE_CONCURRENCY
 from omnigraph.model.schema import EdgeType, NodeType, Property, Scalar
-from omnigraph.model.structs import HidingStruct, JsonStruct
+from omnigraph.model.structs import JsonStruct
 from omnigraph.storage.commit.prepared import Intent, Prepared
 from omnigraph.storage.commit.writer import WriteContext
 from omnigraph.storage.objects.lease import Lease
@@ -100,14 +100,11 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     progress: Progress | None = None
 
 
-class _Done(HidingStruct, frozen=True, kw_only=True):
-    """One table after the long part."""
+class _Done(NamedTuple):
+    """What the long part made for a table; nobody sees it yet."""
 
-    UNSHOWN: ClassVar[frozenset[str]] = frozenset({"work", "table"})
-
-    stats: OptimizeStats
-    work: UpkeepWork | None = None
-    table: Table | None = None
+    table: Table
+    work: UpkeepWork
 
 
 def optimize(core: Core, branch: str, how: Work) -> OptimizeReport:
@@ -121,12 +118,14 @@ def optimize(core: Core, branch: str, how: Work) -> OptimizeReport:
     target = core.branch(branch)
     snapshot = core.store.manifests.head(target)
     keys = sorted(how.keys & snapshot.entries.keys() if how.keys is not None else snapshot.entries)
-    done = _in_parallel(core, snapshot, keys, how)
+    stats, done = _in_parallel(core, snapshot, keys, how)
     staged, after = _publish(core, Intent(branch=target, kind=kind), done)
+    if after is not None:
+        stats |= {key: _landed(stats[key], one, after) for key, one in staged.items()}
     return OptimizeReport(
         uri=core.root.uri,
         branch=branch,
-        datasets=tuple(_final(one, staged.get(key), after) for key, one in done.items()),
+        datasets=tuple(stats.values()),
         commit=after.head if after else None,
     )
 
@@ -148,26 +147,31 @@ def require_settled(core: Core, doing: str) -> None:
 
 def _in_parallel(
     core: Core, snapshot: Snapshot, keys: Sequence[str], how: Work
-) -> dict[str, _Done]:
-    def work(key: str) -> _Done:
+) -> tuple[dict[str, OptimizeStats], dict[str, _Done]]:
+    def work(key: str) -> tuple[OptimizeStats, _Done | None]:
         try:
             return _one_table(core, snapshot, key, how)
         except IntegrityError:
             raise
         except OmnigraphError as cause:  # one table's fault is its own: the others go on
             logger.warning("table not maintained", extra={"table": key, "why": cause.message})
-            return _Done(stats=OptimizeStats(type_key=key, error=cause.message))
+            return OptimizeStats(type_key=key, error=cause.message), None
 
+    stats: dict[str, OptimizeStats] = {}
     done: dict[str, _Done] = {}
     with ThreadPoolExecutor(max(1, how.concurrency), thread_name_prefix="maintain") as pool:
-        for key, one in zip(keys, pool.map(work, keys), strict=True):
-            done[key] = one
+        for key, (told, made) in zip(keys, pool.map(work, keys), strict=True):
+            stats[key] = told
+            if made is not None:
+                done[key] = made
             if how.progress is not None:
-                how.progress(key, len(done), len(keys))
-    return done
+                how.progress(key, len(stats), len(keys))
+    return stats, done
 
 
-def _one_table(core: Core, snapshot: Snapshot, key: str, how: Work) -> _Done:
+def _one_table(
+    core: Core, snapshot: Snapshot, key: str, how: Work
+) -> tuple[OptimizeStats, _Done | None]:
     branch, entry = snapshot.branch, snapshot.entries[key]
     stats = OptimizeStats(
         type_key=key,
@@ -176,18 +180,17 @@ def _one_table(core: Core, snapshot: Snapshot, key: str, how: Work) -> _Done:
     )
     if not branch.owns(entry.branch):
         # Its rows belong to the branch it came from; a copy of them would help nobody.
-        return _Done(stats=replace(stats, skipped=INHERITED))
+        return replace(stats, skipped=INHERITED), None
     head = _drifted_head(core, branch, entry)
     if head is not None:
-        return _Done(stats=replace(stats, skipped=DRIFT, lance_head_version=head))
+        return replace(stats, skipped=DRIFT, lance_head_version=head), None
     table = core.store.tables.open_alone(entry)
     plan = _plan(table, index_specs(core.catalog(snapshot).type_of(key)), how)
     pending = [PendingProperty(property=one.column, reason=one.reason) for one in plan.pending]
     stats = replace(stats, pending_indexes=tuple(pending))
     if plan.is_empty:
-        return _Done(stats=stats)
-    work = table.finish_upkeep(plan, how.run_tasks(table, plan.tasks))
-    return _Done(stats=stats, work=work, table=table)
+        return stats, None
+    return stats, _Done(table, table.finish_upkeep(plan, how.run_tasks(table, plan.tasks)))
 
 
 def _plan(table: Table, specs: Sequence[IndexSpec], how: Work) -> UpkeepPlan:
@@ -246,10 +249,14 @@ def _publish(
 
     def prepare(context: WriteContext) -> tuple[Prepared, None]:
         staged.clear()
-        staged.update(_fitted(context, done))
+        for key, one in done.items():
+            if key in context.snapshot.entries:
+                fitting = context.table(key).stage_upkeep(one.work)
+                if fitting is not None:
+                    staged[key] = fitting
         return Prepared(staged=tuple(one.write for one in staged.values())), None
 
-    if not any(one.work for one in done.values()):
+    if not done:
         return {}, None
     landed: dict[str, StagedUpkeep] = {}
     try:
@@ -280,29 +287,16 @@ def _nothing_moved(core: Core, staged: Mapping[str, StagedUpkeep]) -> bool:
 def _discard_rest(done: Mapping[str, _Done], landed: Mapping[str, StagedUpkeep]) -> None:
     """Delete the files that no version names: the write is certain to have left them out."""
     for key, one in done.items():
-        if one.work is None or one.table is None:
-            continue
         try:
             one.table.discard_upkeep(one.work, landed.get(key))
         except OmnigraphError as cause:  # cleanup finds the files when they are old
             logger.warning("left files behind", extra={"table": key, "why": cause.message})
 
 
-def _fitted(context: WriteContext, done: Mapping[str, _Done]) -> Iterable[tuple[str, StagedUpkeep]]:
-    for key, one in done.items():
-        if one.work is None or key not in context.snapshot.entries:
-            continue
-        fitting = context.table(key).stage_upkeep(one.work)
-        if fitting is not None:
-            yield key, fitting
-
-
-def _final(done: _Done, staged: StagedUpkeep | None, after: Snapshot | None) -> OptimizeStats:
-    if staged is None or after is None:
-        return done.stats
-    version = after.entries[done.stats.type_key].version
+def _landed(stats: OptimizeStats, staged: StagedUpkeep, after: Snapshot) -> OptimizeStats:
+    version = after.entries[stats.type_key].version
     return replace(
-        done.stats,
+        stats,
         fragments_removed=staged.fragments_removed,
         fragments_added=staged.fragments_added,
         committed=True,

@@ -8,6 +8,7 @@ happened since decides which: harmless drift is published, a given up write is u
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Literal
 
 import msgspec
@@ -121,65 +122,53 @@ def repair(core: Core, branch: str, orders: Orders) -> RepairReport:
     Only the branch's own tables can drift; those it inherits are looked at where they belong.
     """
     orders.check()
-    report = RepairReport(
+    if core.mode is OpenMode.READ_WRITE:
+        require_settled(core, "repair")
+    snapshot = core.head(branch)
+    found = _explained(core, snapshot, orders)
+    broken = Findings() if orders.restore else broken_by(core, snapshot, found)
+    after: Snapshot | None = None
+    if any(one.action in _PUBLISHING | _PUTTING_BACK for one in found):
+        forced = any(one.action == "forced" for one in found)
+        intent = Intent(
+            branch=core.branch(branch),
+            kind=WriterKind.REPAIR,
+            actor_id=FORCE_ACTOR if forced else REPAIR_ACTOR,
+        )
+        after, found = core.write(intent, partial(_prepare, core, orders))
+    return RepairReport(
         uri=core.root.uri,
         branch=branch,
         confirm=orders.confirm,
         force=orders.force,
         restore=orders.restore,
-        graph_manifest_version=None,
-        datasets=(),
+        graph_manifest_version=after.manifest_version if after is not None else None,
+        datasets=found,
+        violations=tuple(broken.listed),
+        violations_total=broken.total,
     )
-    if core.mode is OpenMode.READ_WRITE:
-        require_settled(core, "repair")
-    snapshot = core.head(branch)
-    found = _explained(core, snapshot, orders)
-    report = _with_violations(core, snapshot, found, report)
-    if not any(one.action in _PUBLISHING | _PUTTING_BACK for one in found):
-        return replace(report, datasets=found)
 
-    def prepare(context: WriteContext) -> tuple[Prepared, tuple[RepairStats, ...]]:
-        found = _explained(core, context.snapshot, orders)
-        entries = context.snapshot.entries
-        shown = [one for one in found if one.action in _PUBLISHING]
-        heads = {one.type_key: one.lance_head_version for one in shown}
-        require_fitting(core, context.snapshot, heads)
-        back = [one for one in found if one.action in _PUTTING_BACK]
-        assert not {one.type_key for one in back} & heads.keys(), "one table, one fate"
-        prepared = Prepared(
-            # What is published becomes the newest version again.
-            staged=tuple(
-                core.store.tables.stage_restore(entries[one.type_key], over=one.lance_head_version)
-                for one in back
-            ),
-            repoints=tuple(_repoint(core, entries[one.type_key], one) for one in shown),
-            strict=True,
-        )
-        return prepared, found
 
-    forced = any(one.action == "forced" for one in found)
-    intent = Intent(
-        branch=core.branch(branch),
-        kind=WriterKind.REPAIR,
-        actor_id=FORCE_ACTOR if forced else REPAIR_ACTOR,
+def _prepare(
+    core: Core, orders: Orders, context: WriteContext
+) -> tuple[Prepared, tuple[RepairStats, ...]]:
+    found = _explained(core, context.snapshot, orders)
+    entries = context.snapshot.entries
+    shown = [one for one in found if one.action in _PUBLISHING]
+    back = [one for one in found if one.action in _PUTTING_BACK]
+    assert not {one.type_key for one in back} & {one.type_key for one in shown}, "one fate each"
+    for one in shown:
+        _require_fitting(core, context.snapshot, one)
+    prepared = Prepared(
+        # What is published becomes the newest version again.
+        staged=tuple(
+            core.store.tables.stage_restore(entries[one.type_key], over=one.lance_head_version)
+            for one in back
+        ),
+        repoints=tuple(_repoint(core, entries[one.type_key], one) for one in shown),
+        strict=True,
     )
-    after, found = core.write(intent, prepare)
-    version = after.manifest_version if after is not None else None
-    return replace(report, datasets=found, graph_manifest_version=version)
-
-
-def _with_violations(
-    core: Core, snapshot: Snapshot, found: Sequence[RepairStats], report: RepairReport
-) -> RepairReport:
-    if report.restore:
-        return report
-    heads = {
-        one.type_key: one.lance_head_version
-        for one in found
-        if one.classification == "suspicious" and one.error is None
-    }
-    broken = broken_by(core, snapshot, heads)
-    return replace(report, violations=tuple(broken.listed), violations_total=broken.total)
+    return prepared, found
 
 
 def _repoint(core: Core, entry: TableEntry, stats: RepairStats) -> TableUpdate:
@@ -318,22 +307,26 @@ def _misfit(core: Core, snapshot: Snapshot, key: str, head: int) -> ColumnMisfit
     return wrong if str(wrong) else None
 
 
-def require_fitting(core: Core, snapshot: Snapshot, heads: Mapping[str, int]) -> None:
+def _require_fitting(core: Core, snapshot: Snapshot, stats: RepairStats) -> None:
     """`UnfitColumnsError` if the columns of a table at its head do not fit its type."""
-    for key, head in heads.items():
-        wrong = _misfit(core, snapshot, key, head)
-        if wrong is not None:
-            raise UnfitColumnsError(
-                f"'{key}' cannot be published: its columns do not fit the schema ({wrong})",
-                hint="put it back with `omnigraph repair --restore --confirm`",
-                type_key=key,
-                **msgspec.structs.asdict(wrong),
-            )
+    wrong = _misfit(core, snapshot, stats.type_key, stats.lance_head_version)
+    if wrong is not None:
+        raise UnfitColumnsError(
+            f"'{stats.type_key}' cannot be published: its columns do not fit the schema ({wrong})",
+            hint="put it back with `omnigraph repair --restore --confirm`",
+            type_key=stats.type_key,
+            **msgspec.structs.asdict(wrong),
+        )
 
 
-def broken_by(core: Core, snapshot: Snapshot, heads: Mapping[str, int]) -> Findings:
-    """The ids that stand twice and the edges that lose an end with these tables at their heads."""
+def broken_by(core: Core, snapshot: Snapshot, found: Iterable[RepairStats]) -> Findings:
+    """The ids that stand twice and the edges that lose an end if force publishes these heads."""
     findings = Findings()
+    heads = {
+        one.type_key: one.lance_head_version
+        for one in found
+        if one.classification == "suspicious" and one.error is None
+    }
     if not heads:
         return findings
     catalog = core.catalog(snapshot)
