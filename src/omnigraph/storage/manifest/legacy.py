@@ -20,7 +20,7 @@ import orjson
 import pyarrow as pa
 
 from omnigraph.errors import CorruptGraphError, OmnigraphError
-from omnigraph.model.graph import MAIN, Branch, Commit, SchemaRecord, TableEntry
+from omnigraph.model.graph import MAIN, Branch, Commit, Lineage, SchemaRecord, TableEntry
 from omnigraph.model.ports import ObjectStore
 from omnigraph.model.schema import Catalog, PropertyType
 from omnigraph.storage.lance import pylance
@@ -35,12 +35,14 @@ from omnigraph.storage.lance.pylance import (
     told_by,
 )
 from omnigraph.storage.manifest.dataset import ManifestDatasets, Opened
+from omnigraph.storage.manifest.ref_files import MAIN_BRANCH
 from omnigraph.storage.manifest.rows import (
     CommitRow,
     Row,
     Tail,
     by_kind,
     corrupt,
+    new_commit,
     read_commit,
     read_entries,
     read_facts,
@@ -406,6 +408,7 @@ def _inline_commits(branch_id: str | None, kinds: Mapping[str, list[Row]]) -> li
 
 def _commit(row: Mapping[str, Any], actors: Mapping[str, str]) -> CommitRow:
     branch_id = row["manifest_branch"]
+    moment: Any = pa.scalar(row["created_at"], pa.timestamp("us"))  # a number counts microseconds
     return CommitRow(
         commit=Commit(
             graph_commit_id=row["graph_commit_id"],
@@ -414,31 +417,14 @@ def _commit(row: Mapping[str, Any], actors: Mapping[str, str]) -> CommitRow:
             graph_branch=branch_id or MAIN,
             graph_manifest_version=int(row["manifest_version"]),
             actor_id=actors.get(row["graph_commit_id"]),
-            created_at=_microseconds(row["created_at"]),
+            created_at=int(moment.value),
         ),
         branch_id=branch_id if branch_id != MAIN else None,
     )
 
 
-def _microseconds(moment: Any) -> int:
-    if isinstance(moment, int):
-        return moment
-    scalar = pa.scalar(moment, pa.timestamp("us"))
-    return int(scalar.cast(pa.int64()).as_py())
-
-
 def _missing_genesis(schema: SchemaRecord) -> CommitRow:
     """A first commit for a graph that has none; every branch and every run makes the same."""
     digest = hashlib.sha256(f"genesis:{schema.hash}".encode()).hexdigest().upper()
-    return CommitRow(
-        commit=Commit(
-            graph_commit_id="0" * 10 + digest[:16],
-            parent_commit_id=None,
-            merged_parent_commit_id=None,
-            graph_branch=MAIN,
-            graph_manifest_version=1,
-            actor_id=None,
-            created_at=0,
-        ),
-        branch_id=None,
-    )
+    lineage = Lineage(commit_id="0" * 10 + digest[:16], actor_id=None, created_at=0)
+    return new_commit(lineage, MAIN_BRANCH, parent=None, version=1)

@@ -87,13 +87,13 @@ def is_due(manifests: ManifestStore) -> bool:
     return _is_cut_short(manifests, main.opened)
 
 
-def migrate(manifests: ManifestStore, world: World) -> int:
-    """Bring the graph to the current format; gives the stamp it had. A current one costs a look.
+def migrate(manifests: ManifestStore, world: World) -> None:
+    """Bring the graph to the current format. A current one costs a look.
 
     `UpgradeRequiredError` if a release wrote it that we cannot read after, `CorruptGraphError` if
     a part is damaged or not understood; then nothing was changed.
     """
-    return _Migration(manifests, world).run()
+    _Migration(manifests, world).run()
 
 
 class _Line(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,15 +117,13 @@ class _Migration:
         self._leases = Leases(manifests.root, manifests.store, world)
         self._world = world
 
-    def run(self) -> int:
-        found: int | None = None
+    def run(self) -> None:
         for _ in range(MIGRATION_ROUNDS_MAX):
             main = self._datasets.open_latest(None)
-            stamp = check_stamp(main)
-            found = stamp if found is None else found
+            check_stamp(main)
             try:
                 if self._round(main):
-                    return found
+                    return
             except LostRaceError:
                 continue  # another process does the same: see how far it came
             except OmnigraphError:
@@ -195,7 +193,9 @@ class _Migration:
 
     def _settled(self, tail: Tail) -> Tail:
         """Main goes on writing its tables' own lines; a branch makes lines of its own."""
-        return replace(tail, entries=_OldTables(self._manifests).settled(tail.entries))
+        root = self._manifests.root
+        entries = {key: _settled(root, entry) for key, entry in tail.entries.items()}
+        return replace(tail, entries=entries)
 
     def _lost_a_commit(self, old: Opened, tail: Tail) -> bool:
         """Whether tables moved past the last commit: v3 could die between its two writes."""
@@ -236,16 +236,17 @@ class _Migration:
 
     def _fold(self, opened: Opened, tail: Tail) -> None:
         """Replace the rows of the opened version by the tail, under our stamp."""
-        table = tail_table(tail)
-        metadata: dict[bytes, bytes] = dict(table.schema.metadata or {})
-        metadata[MIGRATED_KEY.encode()] = str(opened.version + 1).encode()
-        self._datasets.overwrite(opened, table.cast(table.schema.with_metadata(metadata)))
+        rows = tail_table(tail)
+        mark = {MIGRATED_KEY.encode(): str(opened.version + 1).encode()}
+        metadata = {**(rows.schema.metadata or {}), **mark}
+        self._datasets.overwrite(opened, rows.replace_schema_metadata(metadata))
 
     def _compare(self, plan: Sequence[_Line]) -> None:
         """Read everything back from the disk, as whoever opens the graph next would."""
         cold = self._cold()
         for line in plan:
-            _must_equal(cold.read_ours(cold.datasets.open_latest(line.id)), line.tail, line)
+            built = cold.read_ours(cold.datasets.open_latest(line.id))
+            _must_equal(built, line.tail, MAIN if line.branch is None else line.branch.name)
         self._world.steps.reach(Step.MIGRATION_COMPARED)
 
     def _name(self, line: _Line) -> None:
@@ -329,7 +330,7 @@ class _Migration:
         old = self._settled(self._legacy.tail(self._datasets.open_version(None, at - 1)))
         if ours is not None and len(ours.tail.commits) == len(old.commits) + 1:
             old = replace(old, commits=(*old.commits, ours.tail.head))  # the one that v3 had lost
-        _must_equal(ours, old, None)
+        _must_equal(ours, old, MAIN)
 
     def _restamp(self, main: Opened) -> None:
         """Our first landing stamped its graphs 4, as the reference's 0.8 does. Main comes last, so
@@ -345,16 +346,14 @@ class _Migration:
         self._world.steps.reach(Step.MIGRATION_STAMPED)
 
 
-def _must_equal(built: Known | None, wanted: Tail, line: _Line | None) -> None:
+def _must_equal(built: Known | None, wanted: Tail, name: str) -> None:
     """Danger: whatever differs here is lost once the old files are gone."""
-    if built is not None and built.tail == wanted:
-        return
-    name = MAIN if line is None or line.branch is None else line.branch.name
-    raise IntegrityError(
-        f"branch '{name}' reads back differently than it was before the migration",
-        hint="the graph was left as it was; please report this",
-        branch=name,
-    )
+    if built is None or built.tail != wanted:
+        raise IntegrityError(
+            f"branch '{name}' reads back differently than it was before the migration",
+            hint="the graph was left as it was; please report this",
+            branch=name,
+        )
 
 
 def _is_cut_short(manifests: ManifestStore, main: Opened) -> bool:
@@ -378,6 +377,22 @@ def _check_key(main: Opened) -> None:
 # --- the tables of an old graph --------------------------------------------------------------
 
 
+def _settled(root: Root, entry: TableEntry) -> TableEntry:
+    """The same table, at its newest version if that has the very same rows and columns.
+
+    0.7 leaves such versions behind, unpublished (a delete that met no row): to a writer of ours
+    they would look like somebody else's unfinished work. Real ones stay, for repair to judge.
+    """
+    folder = branch_folder(entry.location, entry.branch)
+    with reading(root, folder):
+        pinned = dataset_at(root, folder, version=entry.version)
+        newest = dataset_at(root, folder)
+    same = newest.schema.equals(pinned.schema, check_metadata=True) and (
+        fragment_keys(newest) == fragment_keys(pinned)
+    )
+    return replace(entry, version=int(newest.version)) if same else entry
+
+
 class _OldTables:
     """Whether the tables of an old graph are whole and fit its schema, looked at beforehand.
 
@@ -388,35 +403,16 @@ class _OldTables:
 
     def __init__(self, manifests: ManifestStore) -> None:
         self._manifests = manifests
-        self._root: Root = manifests.root
+        self._root = manifests.root
         self._pins: set[tuple[str, str | None, int]] = set()
         self._files: set[tuple[str, FragmentKey]] = set()
 
-    def check(self, lines: Iterable[Opened]) -> None:
+    def check(self, heads: Sequence[Opened]) -> None:
         """`CorruptGraphError` names the first table that is damaged or does not fit."""
-        opened = list(lines)
-        for head in opened:
+        for head in heads:
             self._check_head(head)
-        for head in opened:
+        for head in heads:
             self._check_past(head)
-
-    def settled(self, entries: Mapping[str, TableEntry]) -> dict[str, TableEntry]:
-        """The same tables, each at its newest version if that has the very same rows and columns.
-
-        0.7 leaves such versions behind, unpublished (a delete that met no row): to a writer of ours
-        they would look like somebody else's unfinished work. Real ones stay, for repair to judge.
-        """
-        return {key: self._settled(entry) for key, entry in entries.items()}
-
-    def _settled(self, entry: TableEntry) -> TableEntry:
-        folder = branch_folder(entry.location, entry.branch)
-        with reading(self._root, folder):
-            pinned = dataset_at(self._root, folder, version=entry.version)
-            newest = dataset_at(self._root, folder)
-        same = newest.schema.equals(pinned.schema, check_metadata=True) and (
-            fragment_keys(newest) == fragment_keys(pinned)
-        )
-        return replace(entry, version=int(newest.version)) if same else entry
 
     def _check_head(self, head: Opened) -> None:
         tail = self._manifests.legacy.tail(head)

@@ -9,9 +9,10 @@ from __future__ import annotations
 import glob
 import io
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
+from itertools import takewhile
 from typing import Any, ClassVar, Final
 from urllib.parse import unquote
 
@@ -190,15 +191,17 @@ class _PackedBytes(io.RawIOBase):
             raise StorageUnavailableError(f"cannot read '{self._address}': {cause}") from cause
 
 
+def _plain(path: str) -> str:
+    """The folder above the first wild card; the whole path if it has none."""
+    return "/".join(takewhile(lambda part: not _WILD & set(part), path.split("/")))
+
+
 def _base(path: str, infos: Sequence[fs.FileInfo]) -> str:
     """The folder that the question names: folders below it say something about their files."""
-    if _WILD & set(path):
-        parts = path.split("/")
-        first = next(i for i, part in enumerate(parts) if _WILD & set(part))
-        return "/".join(parts[:first])
-    if any(info.path == path and info.type == fs.FileType.File for info in infos):
+    plain = _plain(path)
+    if plain == path and any(info.path == path and info.type == fs.FileType.File for info in infos):
         return path.rpartition("/")[0]
-    return path
+    return plain
 
 
 def _partitions(folders: Sequence[str]) -> Partitions:
@@ -212,21 +215,15 @@ def _partitions(folders: Sequence[str]) -> Partitions:
 
 
 def _infos(system: fs.FileSystem, path: str) -> list[fs.FileInfo]:
-    if _WILD & set(path):
-        matched = _matches(system, path)
-        return [one for info in matched for one in _expanded(system, info)]
-    return _expanded(system, system.get_file_info(path))
-
-
-def _matches(system: fs.FileSystem, pattern: str) -> Iterable[fs.FileInfo]:
-    if isinstance(system, fs.LocalFileSystem):
-        paths = sorted(glob.glob(pattern, recursive=True))
-        return list(system.get_file_info(paths)) if paths else []
-    parts = pattern.split("/")
-    first = next(i for i, part in enumerate(parts) if _WILD & set(part))
-    base = "/".join(parts[:first])
-    selector = fs.FileSelector(base, recursive=True, allow_not_found=True)
-    return [info for info in system.get_file_info(selector) if fnmatchcase(info.path, pattern)]
+    plain = _plain(path)
+    if plain == path:
+        matched = [system.get_file_info(path)]
+    elif isinstance(system, fs.LocalFileSystem):
+        matched = list(system.get_file_info(sorted(glob.glob(path, recursive=True))))
+    else:
+        selector = fs.FileSelector(plain, recursive=True, allow_not_found=True)
+        matched = [one for one in system.get_file_info(selector) if fnmatchcase(one.path, path)]
+    return [one for info in matched for one in _expanded(system, info)]
 
 
 def _expanded(system: fs.FileSystem, info: fs.FileInfo) -> list[fs.FileInfo]:

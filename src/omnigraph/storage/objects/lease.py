@@ -16,7 +16,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -176,27 +176,19 @@ class _FileLease(msgspec.Struct, frozen=True, kw_only=True):
 
 @contextmanager
 def _hold_file(path: Path, waiting: _Waiting, *, can_lapse: bool) -> Iterator[Lease]:
-    file = _locked(path, waiting)
-    try:
+    with closing(_locked(path, waiting)) as file:
         yield _FileLease(name=waiting.name, file=file, can_lapse=can_lapse)
-    finally:
-        file.close()
 
 
 def _removed(path: Path) -> bool:
     try:
-        file = LockFile(path, os.O_RDWR)
+        with closing(LockFile(path, os.O_RDWR)) as file:
+            # Removed only while it is held: nobody can be writing under a lock that we have.
+            if not file.try_lock() or not file.is_current:
+                return False
+            path.unlink()
     except OSError:
         return False  # somebody else was first, or it is not ours to touch
-    try:
-        # Removed only while it is held: nobody can be writing under a lock that we have.
-        if not file.try_lock() or not file.is_current:
-            return False
-        path.unlink()
-    except OSError:
-        return False
-    finally:
-        file.close()
     return True
 
 
@@ -280,7 +272,7 @@ class _Claim(msgspec.Struct, frozen=True, kw_only=True):
     def decode(cls, stored: StoredObject) -> _Claim:
         try:
             return msgspec.json.decode(stored.body, type=cls)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, ValueError):
             # A torn or foreign object must not lock a branch for ever.
             return cls(owner="", token=0, expires_at=0)
 
