@@ -239,7 +239,7 @@ class _Migration:
         rows = tail_table(tail)
         mark = {MIGRATED_KEY.encode(): str(opened.version + 1).encode()}
         metadata = {**(rows.schema.metadata or {}), **mark}
-        self._datasets.overwrite(opened, rows.replace_schema_metadata(metadata))
+        self._datasets.overwrite(opened, rows.cast(rows.schema.with_metadata(metadata)))
 
     def _compare(self, plan: Sequence[_Line]) -> None:
         """Read everything back from the disk, as whoever opens the graph next would."""
