@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "compiler
 from query_texts import CATALOG, EXAMPLES, TreeMaker, damaged
 
 from omnigraph.compiler.query import compile_query, format_source, lint_source, parse_file
-from omnigraph.compiler.query.printer import print_file
+from omnigraph.compiler.query.printer import laid_out
 from omnigraph.errors import InputError
 
 TEXTS = [body for _, body in EXAMPLES]
@@ -46,7 +46,7 @@ def _text(seed: int) -> str:
     if seed % 2:
         return damaged(random, TEXTS)
     file = TreeMaker(random).file()
-    source = print_file(file)
+    source = laid_out(file)
     assert parse_file(source) == file, f"seed {seed}: printing and parsing changed the tree"
     return source
 

@@ -101,10 +101,10 @@ class TreeMaker:
     def _unary(self, inner):
         item = inner()
         if self.chance(50):
-            return ast.Negated(item, 0)
+            return ast.Unary("not", item, 0)
         if isinstance(item, ast.Lit) and item.kind in {"int", "float"}:
             return ast.Lit(item.kind, -item.value, 0)
-        return ast.Minus(item, 0)
+        return ast.Unary("-", item, 0)
 
     def _test(self, inner):
         if self.chance(50):
@@ -144,7 +144,7 @@ class TreeMaker:
         return self.one((self.binding, self.traversal, self.filter))()
 
     def binding(self) -> ast.Binding:
-        match = lambda: ast.PropMatch(self.one(NAMES), self.value(), 0)  # noqa: E731
+        match = lambda: ast.Entry(self.one(NAMES), self.value(), 0)  # noqa: E731
         return ast.Binding(self.one(VARS), self.one(TYPES), self.several(match, 0, 2), 0, 0)
 
     def traversal(self) -> ast.Traversal:
@@ -201,7 +201,7 @@ class TreeMaker:
         )
 
     def statement(self):
-        assign = lambda: ast.Assign(self.one(NAMES), self.value(), 0)  # noqa: E731
+        assign = lambda: ast.Entry(self.one(NAMES), self.value(), 0)  # noqa: E731
         kind = self.random.randrange(3)
         target = self.one(TYPES)
         if kind == 0:

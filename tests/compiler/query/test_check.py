@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.compiler.query import check_query, compile_query, parse_file
+from omnigraph.compiler.query import compile_query, lint_source, parse_file
 from omnigraph.compiler.schema import compile_schema
 from omnigraph.errors import (
     InputError,
@@ -159,9 +159,8 @@ def test_all_type_errors_of_a_query_are_told_with_their_places():
     return { $p.nam, sum($p.name) }
 }
 """
-    found = [
-        (problem.t_code, problem.line, problem.column) for problem in check_query(source, SCHEMA)
-    ]
+    (result,) = lint_source(source, SCHEMA).results
+    found = [(problem.t_code, problem.line, problem.column) for problem in result.errors]
     assert found == [("T4", 5, 12), ("T2", 3, 22), ("T7", 4, 16), ("T6", 7, 14), ("T8", 7, 22)]
     with pytest.raises(TypeCheckError) as caught:
         compile_query(source, SCHEMA)
@@ -216,7 +215,7 @@ def test_a_syntax_error_points_at_its_place(source, line, column, text, hint):
 
 def test_a_traversal_that_starts_nowhere_is_well_typed_but_refused():
     source = "query q() { match { $p: Person $a knows $b } return { $p.name } }"
-    assert check_query(source, SCHEMA) == ()
+    assert lint_source(source, SCHEMA).errors == 0
     with pytest.raises(TypeCheckError, match="starts nowhere") as caught:
         compile_query(source, SCHEMA)
     assert "`$a: Person`" in caught.value.hint

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from query_texts import CATALOG, EXAMPLES, TreeMaker, damaged
 
-from omnigraph.compiler.query import check_query, compile_query, format_source, lint_source
+from omnigraph.compiler.query import compile_query, format_source, lint_source
 from omnigraph.compiler.query.parse import parse_file
-from omnigraph.compiler.query.printer import print_file
+from omnigraph.compiler.query.printer import laid_out
 from omnigraph.errors import InputError, NotFoundError
 from omnigraph.model import limits
 
@@ -24,13 +24,13 @@ TEXTS = [body for _, body in EXAMPLES]
 @given(RANDOMS)
 def test_printing_and_parsing_a_tree_gives_it_back(random):
     file = TreeMaker(random).file()
-    assert parse_file(print_file(file)) == file
+    assert parse_file(laid_out(file)) == file
 
 
 @given(RANDOMS)
 def test_the_checker_raises_nothing_but_our_errors(random):
     file = TreeMaker(random).file()
-    source = print_file(file)
+    source = laid_out(file)
     report = lint_source(source, CATALOG)
     assert report.queries_processed == len(file.queries)
     assert [_compiles(source, query.name) for query in file.queries] == [
@@ -60,7 +60,7 @@ def test_damaged_texts_are_answered_in_kind(random):
     text = damaged(random, TEXTS)
     lint_source(text, CATALOG)
     with contextlib.suppress(InputError, NotFoundError):
-        check_query(text, CATALOG)
+        compile_query(text, CATALOG)
     with contextlib.suppress(InputError):
         printed = format_source(text)
         assert parse_file(printed) == parse_file(text)

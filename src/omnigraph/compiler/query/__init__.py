@@ -5,8 +5,14 @@ Start reading at `ir.py` (what comes out) and `compile.py` (how it gets there): 
 `errors`, `model` and `compiler.text` only.
 """
 
-from omnigraph.compiler.query.compile import CompiledQuery, check_query, compile_query
-from omnigraph.compiler.query.lint import LintFinding, LintReport, LintResult, lint_source
+from omnigraph.compiler.query.compile import (
+    CompiledQuery,
+    LintFinding,
+    LintReport,
+    LintResult,
+    compile_query,
+    lint_source,
+)
 from omnigraph.compiler.query.parse import parse_file
 from omnigraph.compiler.query.printer import format_source
 from omnigraph.compiler.query.types import bind_params
@@ -17,7 +23,6 @@ __all__ = [
     "LintReport",
     "LintResult",
     "bind_params",
-    "check_query",
     "compile_query",
     "format_source",
     "lint_source",

@@ -69,16 +69,10 @@ class Logic(Node, frozen=True):
     at: int
 
 
-class Negated(Node, frozen=True):
-    """`not x`."""
+class Unary(Node, frozen=True):
+    """`not x`, or `-x` where x is not a number literal."""
 
-    item: Expr
-    at: int
-
-
-class Minus(Node, frozen=True):
-    """`-x`, where x is not a number literal."""
-
+    op: str
     item: Expr
     at: int
 
@@ -126,8 +120,7 @@ Expr: TypeAlias = (
     | NowCall
     | Binary
     | Logic
-    | Negated
-    | Minus
+    | Unary
     | In
     | NullTest
     | Call
@@ -142,7 +135,7 @@ def children(expr: Expr) -> tuple[Expr, ...]:
             return (expr.left, expr.right)
         case Logic():
             return expr.items
-        case Negated() | Minus() | NullTest():
+        case Unary() | NullTest():
             return (expr.item,)
         case In():
             return (expr.item, expr.options)
@@ -166,8 +159,8 @@ def walk(expr: Expr) -> Iterator[Expr]:
 # --- match -----------------------------------------------------------------------------------
 
 
-class PropMatch(Node, frozen=True):
-    """`property: value` inside a binding."""
+class Entry(Node, frozen=True):
+    """`property: value`, matched in a binding or assigned in a mutation."""
 
     name: str
     value: Expr
@@ -179,7 +172,7 @@ class Binding(Node, frozen=True):
 
     var: str
     type_name: str
-    matches: tuple[PropMatch, ...]
+    matches: tuple[Entry, ...]
     at: int
     type_at: int
 
@@ -250,22 +243,16 @@ class ReadBody(Node, frozen=True):
     at: int
 
 
-class Assign(Node, frozen=True):
-    name: str
-    value: Expr
-    at: int
-
-
 class Insert(Node, frozen=True):
     type_name: str
-    assigns: tuple[Assign, ...]
+    assigns: tuple[Entry, ...]
     at: int
     type_at: int
 
 
 class Update(Node, frozen=True):
     type_name: str
-    assigns: tuple[Assign, ...]
+    assigns: tuple[Entry, ...]
     where: Expr
     at: int
     type_at: int

@@ -17,23 +17,23 @@ import msgspec
 
 from omnigraph.compiler.query import ast, ir
 from omnigraph.compiler.query.types import (
-    I64,
     STRING,
+    MisfitError,
     common_type,
     comparable,
     core,
     element,
     is_integer,
+    is_null,
     is_number,
     is_text,
     with_nullable,
 )
-from omnigraph.compiler.text import Problems
+from omnigraph.compiler.text import Problems, RefusedError
 from omnigraph.model.schema import PropertyType, Scalar
 
 _ARITHMETIC = frozenset({"+", "-", "*", "/", "%"})
 _NULLABLE_BOOL = PropertyType(scalar=Scalar.BOOL, nullable=True)
-_ZERO = ir.Literal(value=0, type=I64)
 
 FunctionKind: TypeAlias = Literal["scalar", "search", "aggregate", "clock"]
 
@@ -79,35 +79,24 @@ class Function(msgspec.Struct, frozen=True, kw_only=True):
     def result_type(self, args: Sequence[ir.Expr]) -> PropertyType:
         """The type of a call, or `MisfitError`."""
         if len(args) < self.least or (self.most is not None and len(args) > self.most):
-            raise MisfitError(f"`{self.name}` cannot take {len(args)} arguments", self.call)
+            raise self._misfit(f"`{self.name}` cannot take {len(args)} arguments")
         for index, arg in enumerate(args):
             accepts = self.accepts[min(index, len(self.accepts) - 1)]
-            if not _is_null(arg) and not accepts.test(arg.type):
-                message = f"{self.name} requires {accepts.word}, got {core(arg.type)}"
-                raise MisfitError(message, self.call)
+            if not is_null(arg) and not accepts.test(arg.type):
+                raise self._misfit(f"{self.name} requires {accepts.word}, got {core(arg.type)}")
         kind = self.result if self.result != "common" else self._common(args)
         among = any if self.nulls == "any" else all
         return with_nullable(kind, nullable=among(arg.type.nullable for arg in args))
 
     def _common(self, args: Sequence[ir.Expr]) -> PropertyType:
-        found = common_type([arg for arg in args if not _is_null(arg)])
+        found = common_type([arg for arg in args if not is_null(arg)])
         if found is not None:
             return found
-        names = " and ".join(dict.fromkeys(core(arg.type) for arg in args if not _is_null(arg)))
-        raise MisfitError(f"{self.name} requires values of one type, got {names}", self.call)
+        names = " and ".join(dict.fromkeys(core(arg.type) for arg in args if not is_null(arg)))
+        raise self._misfit(f"{self.name} requires values of one type, got {names}")
 
-
-class MisfitError(Exception):
-    """Arguments that a function does not take."""
-
-    def __init__(self, message: str, call: str) -> None:
-        super().__init__(message)
-        self.message, self.hint = message, f"write `{call}`"
-
-
-def _is_null(expr: ir.Expr) -> bool:
-    """Whether the expression is the literal null, which fits every type."""
-    return isinstance(expr, ir.Literal) and expr.value is None
+    def _misfit(self, message: str) -> MisfitError:
+        return MisfitError(message, code="T7", hint=f"write `{self.call}`")
 
 
 def _search(call: str, says: str, *, most: int = 2, optional: int = 0) -> Function:
@@ -173,19 +162,21 @@ FUNCTIONS: Final[Mapping[str, Function]] = {
 
 
 class OperatorChecker(msgspec.Struct, frozen=True, kw_only=True):
-    """Each method returns the typed operation, or reports a problem and returns None."""
+    """Each method returns the typed operation, or reports a problem and raises `RefusedError`."""
 
     problems: Problems
 
-    def binary(self, expr: ast.Binary, left: ir.Expr, right: ir.Expr) -> ir.Expr | None:
+    def _refused(self, at: int, message: str, hint: str | None = None) -> RefusedError:
+        return self.problems.refused(at, message, code="T7", hint=hint)
+
+    def binary(self, expr: ast.Binary, left: ir.Expr, right: ir.Expr) -> ir.Expr:
         if expr.op in _ARITHMETIC:
             return self.arithmetic(expr.op, expr.at, left, right)
         if expr.op == "contains":
             return self._contains(expr, left, right)
         if expr.op == "starts_with":
             return self._starts_with(expr, left, right)
-        if not self._may_compare(expr.at, left, right):
-            return None
+        self._require_comparable(expr.at, left, right)
         self._advise_on_enums(expr.at, left, right)
         return _plain_search(expr.op, left, right) or ir.Compare(
             op=ir.CompareOp(expr.op), left=left, right=right, type=truth(left, right)
@@ -200,78 +191,59 @@ class OperatorChecker(msgspec.Struct, frozen=True, kw_only=True):
             message = f"'{other.value}' is not a value of {core(one.type)}"
             self.problems.advise(at, message)
 
-    def _may_compare(self, at: int, left: ir.Expr, right: ir.Expr) -> bool:
-        for side in (left, right):
-            if isinstance(side, ir.Literal) and side.value is None:
-                hint = "write `is null` or `is not null`"
-                self.problems.report(at, "nothing compares with null", code="T7", hint=hint)
-                return False
+    def _require_comparable(self, at: int, left: ir.Expr, right: ir.Expr) -> None:
+        if is_null(left) or is_null(right):
+            hint = "write `is null` or `is not null`"
+            raise self._refused(at, "nothing compares with null", hint)
         for kind in (left.type, right.type):
             if kind.is_list:
                 hint = "use `contains`, or `in` with the list on the right"
-                message = "list comparisons in filters are not supported"
-                self.problems.report(at, message, code="T7", hint=hint)
-                return False
+                raise self._refused(at, "list comparisons in filters are not supported", hint)
             if kind.scalar is Scalar.VECTOR:
                 hint = "order by `nearest(...)` instead"
-                message = "vector comparisons in filters are not supported"
-                self.problems.report(at, message, code="T7", hint=hint)
-                return False
-        if comparable(left.type, right.type):
-            return True
-        message = f"cannot compare {core(left.type)} with {core(right.type)}"
-        self.problems.report(at, message, code="T7", hint=_comparison_hint(left.type, right))
-        return False
+                raise self._refused(at, "vector comparisons in filters are not supported", hint)
+        if not comparable(left.type, right.type):
+            message = f"cannot compare {core(left.type)} with {core(right.type)}"
+            raise self._refused(at, message, _comparison_hint(left.type, right))
 
-    def _contains(self, expr: ast.Binary, left: ir.Expr, right: ir.Expr) -> ir.Expr | None:
+    def _contains(self, expr: ast.Binary, left: ir.Expr, right: ir.Expr) -> ir.Expr:
         if not left.type.is_list and not is_text(left.type):
             message = (
                 "contains requires a list property (membership) or a String property (substring)"
                 f", got {core(left.type)}"
             )
-            self.problems.report(expr.at, message, code="T7")
-            return None
+            raise self._refused(expr.at, message)
         if right.type.is_list or right.type.scalar is Scalar.VECTOR:
             message = f"contains requires a scalar right operand, got {core(right.type)}"
             hint = "test one value at a time and join the tests with `and` or `or`"
-            self.problems.report(expr.at, message, code="T7", hint=hint)
-            return None
+            raise self._refused(expr.at, message, hint)
         if not left.type.is_list:
-            if not self._require_text(expr.at, right, "contains on a String"):
-                return None
+            self._require_text(expr.at, right, "contains on a String")
             return ir.TextContains(text=left, part=right, type=truth(left, right))
-        if not self._may_compare(expr.at, ir.Param(name="", type=element(left.type)), right):
-            return None
+        self._require_comparable(expr.at, ir.Param(name="", type=element(left.type)), right)
         return ir.ListContains(items=left, needle=right, type=truth(left, right))
 
-    def _starts_with(self, expr: ast.Binary, left: ir.Expr, right: ir.Expr) -> ir.Expr | None:
+    def _starts_with(self, expr: ast.Binary, left: ir.Expr, right: ir.Expr) -> ir.Expr:
         if not is_text(left.type):
             message = f"starts_with requires a String property on the left, got {core(left.type)}"
-            self.problems.report(expr.at, message, code="T7")
-            return None
-        if not self._require_text(expr.at, right, "starts_with"):
-            return None
+            raise self._refused(expr.at, message)
+        self._require_text(expr.at, right, "starts_with")
         return ir.StartsWith(text=left, prefix=right, type=truth(left, right))
 
-    def _require_text(self, at: int, right: ir.Expr, what: str) -> bool:
-        if is_text(right.type) and not (isinstance(right, ir.Literal) and right.value is None):
-            return True
-        message = f"{what} requires a String right operand, got {core(right.type)}"
-        self.problems.report(at, message, code="T7")
-        return False
+    def _require_text(self, at: int, right: ir.Expr, what: str) -> None:
+        if not is_text(right.type) or is_null(right):
+            message = f"{what} requires a String right operand, got {core(right.type)}"
+            raise self._refused(at, message)
 
-    def membership(self, expr: ast.In, needle: ir.Expr, options: ir.Expr) -> ir.Expr | None:
+    def membership(self, expr: ast.In, needle: ir.Expr, options: ir.Expr) -> ir.Expr:
         """`in`: options are a list literal, a list parameter or a list property."""
         if not options.type.is_list:
             message = f"`in` requires a list on the right, got {core(options.type)}"
             hint = 'write `in ["a", "b"]`, or declare the parameter as a list: `$x: [String]`'
-            self.problems.report(expr.at, message, code="T7", hint=hint)
-            return None
-        empty = isinstance(options, ir.Literal) and not options.value
-        if not empty and not self._may_compare(
-            expr.at, needle, ir.Param(name="", type=element(options.type))
-        ):
-            return None
+            raise self._refused(expr.at, message, hint)
+        if not isinstance(options, ir.Literal) or options.value:
+            item = ir.Param(name="", type=element(options.type))
+            self._require_comparable(expr.at, needle, item)
         found: ir.Expr
         if isinstance(options, ir.Literal | ir.Param):
             found = ir.InList(needle=needle, options=options, type=truth(needle, options))
@@ -279,14 +251,11 @@ class OperatorChecker(msgspec.Struct, frozen=True, kw_only=True):
             found = ir.ListContains(items=options, needle=needle, type=truth(needle, options))
         return negation(found) if expr.negated else found
 
-    def arithmetic(self, op: str, at: int, left: ir.Expr, right: ir.Expr) -> ir.Expr | None:
+    def arithmetic(self, op: str, at: int, left: ir.Expr, right: ir.Expr) -> ir.Expr:
         for side in (left, right):
-            null = isinstance(side, ir.Literal) and side.value is None
-            if null or not is_number(side.type):
-                got = "null" if null else core(side.type)
-                message = f"`{op}` requires numbers, got {got}"
-                self.problems.report(at, message, code="T7")
-                return None
+            if is_null(side) or not is_number(side.type):
+                got = "null" if is_null(side) else core(side.type)
+                raise self._refused(at, f"`{op}` requires numbers, got {got}")
         whole = is_integer(left.type) and is_integer(right.type) and op != "/"
         scalar = Scalar.I64 if whole else Scalar.F64
         by_zero = op in {"/", "%"} and not (isinstance(right, ir.Literal) and right.value)
@@ -294,36 +263,13 @@ class OperatorChecker(msgspec.Struct, frozen=True, kw_only=True):
         kind = PropertyType(scalar=scalar, nullable=absent)
         return ir.Arithmetic(op=ir.ArithmeticOp(op), left=left, right=right, type=kind)
 
-    def minus(self, expr: ast.Minus, item: ir.Expr) -> ir.Expr | None:
-        return self.arithmetic("-", expr.at, _ZERO, item)
-
-    def call(self, expr: ast.Call, args: Sequence[ir.Expr | None]) -> ir.Expr | None:
+    def call(self, expr: ast.Call, args: tuple[ir.Expr, ...]) -> ir.Expr:
         """A call of a scalar function."""
-        sound = tuple(arg for arg in args if arg is not None)
-        if len(sound) < len(args):
-            return None
         try:
-            kind = FUNCTIONS[expr.name].result_type(sound)
+            kind = FUNCTIONS[expr.name].result_type(args)
         except MisfitError as error:
-            self.problems.report(expr.at, error.message, code="T7", hint=error.hint)
-            return None
-        return ir.FunctionCall(name=expr.name, args=sound, type=kind)
-
-    def logic(self, expr: ast.Logic, items: Sequence[ir.Expr | None]) -> ir.Expr | None:
-        sound = tuple(item for item in items if item is not None)
-        if len(sound) < len(items):
-            return None
-        kind = truth(*sound)
-        return ir.And(items=sound, type=kind) if expr.op == "and" else ir.Or(items=sound, type=kind)
-
-    def require_bool(self, expr: ast.Expr, checked: ir.Expr) -> ir.Expr | None:
-        kind = checked.type
-        if kind.scalar is Scalar.BOOL and not kind.is_list:
-            return checked
-        hint = "compare it with = != < <= > >=, contains, starts_with, in or is null"
-        message = f"a condition must be true or false, got {core(kind)}"
-        self.problems.report(expr.at, message, code="T7", hint=hint)
-        return None
+            raise error.at(expr.at, self.problems) from error
+        return ir.FunctionCall(name=expr.name, args=args, type=kind)
 
 
 def truth(*parts: ir.Expr) -> PropertyType:

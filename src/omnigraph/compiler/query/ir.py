@@ -27,6 +27,7 @@ Value: TypeAlias = ScalarValue | tuple[ScalarValue, ...] | None
 
 BOOL = PropertyType(scalar=Scalar.BOOL)
 ID = PropertyType(scalar=Scalar.STRING)
+_ABSENT_ID = PropertyType(scalar=Scalar.STRING, nullable=True)
 TIMESTAMP = PropertyType(scalar=Scalar.DATETIME)
 SCORE = PropertyType(scalar=Scalar.F64, nullable=True)
 
@@ -88,7 +89,8 @@ class Literal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Param(msgspec.Struct, frozen=True, kw_only=True):
-    """The value that `bind_params` gives for `name` (without `$`)."""
+    """The value that `bind_params` gives for `name` (without `$`). Where it is declared,
+    `type.nullable` says whether it may be left out."""
 
     name: str
     type: PropertyType
@@ -382,6 +384,10 @@ class Variable(msgspec.Struct, frozen=True, kw_only=True):
     nullable: bool = False
     hidden: bool = False
 
+    @property
+    def id(self) -> IdRef:
+        return IdRef(var=self.name, type=_ABSENT_ID if self.nullable else ID)
+
 
 class NodeBinding(msgspec.Struct, frozen=True, kw_only=True):
     """A node variable that its block introduces, with every condition on it alone.
@@ -466,13 +472,6 @@ class MatchBlock(msgspec.Struct, frozen=True, kw_only=True):
 # --- the plans -------------------------------------------------------------------------------
 
 
-class ParamDecl(msgspec.Struct, frozen=True, kw_only=True):
-    """A declared parameter; `type.nullable` says whether it may be left out."""
-
-    name: str
-    type: PropertyType
-
-
 class ColumnInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A column of the result, exactly as execution returns it.
 
@@ -531,7 +530,7 @@ class ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
     `distinct` every ordering has a `column`.
     """
 
-    params: tuple[ParamDecl, ...]
+    params: tuple[Param, ...]
     variables: Mapping[str, Variable]
     match: MatchBlock
     grouping: Grouping | None
@@ -587,5 +586,5 @@ Statement: TypeAlias = Insert | Update | Delete
 class MutationPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A mutation: statements in order, all inserts and updates or all deletes."""
 
-    params: tuple[ParamDecl, ...]
+    params: tuple[Param, ...]
     statements: tuple[Statement, ...]

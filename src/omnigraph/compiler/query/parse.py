@@ -272,12 +272,12 @@ class _Parser(ExprParser):
         self.take()
         type_hint = "node types start with an upper-case letter"
         type_token = self.expect("type", "a node type", hint=type_hint)
-        matches: list[ast.PropMatch] = []
+        matches: list[ast.Entry] = []
         if self.skip("{"):
             while not matches or self.peek().kind != "}":
                 name = self.name("a property name")
                 self.expect(":", "`:`", hint="inline matches are equalities: `{ name: $name }`")
-                matches.append(ast.PropMatch(name.text, self.value(), name.at))
+                matches.append(ast.Entry(name.text, self.value(), name.at))
                 if not self.skip(",") and self.peek().kind != "}":
                     raise self.refusal("`,` or `}`")
             self.take()
@@ -364,13 +364,13 @@ class _Parser(ExprParser):
         assigns = self._assigns()
         return ast.Update(target.text, assigns, self._where(word.text), word.at, target.at)
 
-    def _assigns(self) -> tuple[ast.Assign, ...]:
+    def _assigns(self) -> tuple[ast.Entry, ...]:
         self.expect("{", "`{`")
-        assigns: list[ast.Assign] = []
+        assigns: list[ast.Entry] = []
         while not assigns or self.peek().kind != "}":
             name = self.name("a property name")
             self.expect(":", "`:` and a value", hint="assignments are written `name: value`")
-            assigns.append(ast.Assign(name.text, self.value(), name.at))
+            assigns.append(ast.Entry(name.text, self.value(), name.at))
             self.skip(",")
         self.take()
         return tuple(assigns)

@@ -122,7 +122,7 @@ class ExprParser(Cursor):
             places.append(token.at)
         expr = self._comparison()
         for at in reversed(places):
-            expr = ast.Negated(expr, at)
+            expr = ast.Unary("not", expr, at)
         return expr
 
     def _comparison(self) -> ast.Expr:
@@ -486,7 +486,7 @@ def _minus(expr: ast.Expr, at: int) -> ast.Expr:
     if isinstance(expr, ast.Lit) and expr.kind in {"int", "float"}:
         assert isinstance(expr.value, int | float)
         return ast.Lit(expr.kind, -expr.value, at)
-    return ast.Minus(expr, at)
+    return ast.Unary("-", expr, at)
 
 
 def _operators_near(token: Token) -> str:

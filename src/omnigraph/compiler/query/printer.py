@@ -20,12 +20,12 @@ _WALK = re.compile(r"\$\w+ (?:contains|starts_with|in|and|or) \$")
 
 def format_source(source: str) -> str:
     """The text in the house style of queries, or ParseError."""
-    return _Writer(source).file(parse_file(source))
+    return laid_out(parse_file(source), source)
 
 
-def print_file(file: ast.QueryFile) -> str:
-    """The text of a tree that may never have been text; parsing it gives the tree back."""
-    return _Writer("").file(file)
+def laid_out(file: ast.QueryFile, source: str = "") -> str:
+    """The text of a tree, with the comments of its source; parsing it gives the tree back."""
+    return _Writer(source).file(file)
 
 
 class _Writer:
@@ -189,7 +189,7 @@ def _parts(expr: ast.Expr) -> tuple[int, str]:
         case ast.Logic():
             level = _LEVELS[expr.op]
             return level, f" {expr.op} ".join(expression(i, level + 1) for i in expr.items)
-        case ast.Negated():
+        case ast.Unary() if expr.op == "not":
             return _NOT, f"not {expression(expr.item, _NOT)}"
         case ast.Binary():
             level = _LEVELS.get(expr.op, _COMPARISON)
@@ -202,7 +202,7 @@ def _parts(expr: ast.Expr) -> tuple[int, str]:
         case ast.NullTest():
             word = "is not null" if expr.negated else "is null"
             return _COMPARISON, f"{expression(expr.item, _SUM)} {word}"
-        case ast.Minus():
+        case ast.Unary():
             return _UNARY, f"-{expression(expr.item, _UNARY)}"
         case _:
             return _PRIMARY, _primary(expr)

@@ -13,7 +13,8 @@ from typing import Literal as Choice
 import msgspec
 
 from omnigraph.compiler.query import ast
-from omnigraph.compiler.query.ir import Expr, Literal, ParamDecl, ScalarValue, Value
+from omnigraph.compiler.query.ir import Expr, Literal, Param, ScalarValue, Value
+from omnigraph.compiler.text import Problems, RefusedError
 from omnigraph.errors import InputError, MissingParameterError, ParameterError
 from omnigraph.model.schema import FLOATS, INTEGERS, NUMBERS, PropertyType, Scalar
 from omnigraph.model.values import (
@@ -61,12 +62,16 @@ _KINDS = {
 }
 
 
-class LiteralError(Exception):
-    """A literal that cannot become what is wanted; `code` is the T-code it deserves, if fixed."""
+class MisfitError(Exception):
+    """A value that cannot become what is wanted; `code` is the T-code it deserves, if fixed."""
 
     def __init__(self, message: str, *, code: str | None = None, hint: str | None = None) -> None:
         super().__init__(message)
         self.message, self.code, self.hint = message, code, hint
+
+    def at(self, at: int, problems: Problems, *, code: str | None = None) -> RefusedError:
+        """Report it at a place of a query."""
+        return problems.refused(at, self.message, code=code or self.code, hint=self.hint)
 
 
 def core(kind: PropertyType) -> str:
@@ -81,6 +86,11 @@ def kind_word(kind: PropertyType, *, item: bool = False) -> str:
 
 def nullable(kind: PropertyType) -> PropertyType:
     return kind if kind.nullable else msgspec.structs.replace(kind, nullable=True)
+
+
+def is_null(expr: Expr) -> bool:
+    """Whether the expression is the literal null, which fits every type."""
+    return isinstance(expr, Literal) and expr.value is None
 
 
 def with_nullable(kind: PropertyType, *, nullable: bool) -> PropertyType:
@@ -188,7 +198,7 @@ def _number_fits(value: ScalarValue, scalar: Scalar) -> bool:
 
 
 def literal(lit: ast.Lit | ast.ListLit) -> Literal:
-    """The literal with the type that it has by itself, or LiteralError."""
+    """The literal with the type that it has by itself, or MisfitError."""
     if isinstance(lit, ast.ListLit):
         return _list_literal(lit)
     value = lit.value
@@ -214,20 +224,20 @@ def _integer_type(value: int) -> PropertyType:
         return I64
     if in_bounds(value, Scalar.U64):
         return U64
-    raise LiteralError(f"integer {value} does not fit 64 bits", code="T7")
+    raise MisfitError(f"integer {value} does not fit 64 bits", code="T7")
 
 
 def _date(text: str) -> dt.date:
     value = parse_date(text)
     if value is None:
-        raise LiteralError(f"invalid date '{text}'", code="T7", hint=DATE_HINT)
+        raise MisfitError(f"invalid date '{text}'", code="T7", hint=DATE_HINT)
     return value
 
 
 def _datetime(text: str) -> int:
     value = parse_moment(text)
     if value is None:
-        raise LiteralError(f"invalid datetime '{text}'", code="T7", hint=MOMENT_HINT)
+        raise MisfitError(f"invalid datetime '{text}'", code="T7", hint=MOMENT_HINT)
     return value
 
 
@@ -238,18 +248,18 @@ def _list_literal(lit: ast.ListLit) -> Literal:
     kinds = {item.type.scalar for item in items}
     if any(item.value is None for item in items):
         message = "list literal elements must share a compatible scalar type, and none may be null"
-        raise LiteralError(message)
+        raise MisfitError(message)
     if len(kinds) > 1 and not kinds <= NUMBERS:
         names = " and ".join(sorted(kinds))
         hint = f"this list mixes {names}"
-        raise LiteralError("list literal elements must share a compatible scalar type", hint=hint)
+        raise MisfitError("list literal elements must share a compatible scalar type", hint=hint)
     kind = items[0].type if len(kinds) == 1 else F64 if Scalar.F64 in kinds else U64
     values = tuple(_scalar(item.value) for item in items)
     if kind is F64:
         values = _floats(values)
     elif kind is U64 and any(isinstance(value, int) and value < 0 for value in values):
         message = "no integer type holds all elements of this list"
-        raise LiteralError(message, code="T7", hint="I64 ends at 2^63-1, U64 starts at 0")
+        raise MisfitError(message, code="T7", hint="I64 ends at 2^63-1, U64 starts at 0")
     return Literal(value=values, type=msgspec.structs.replace(kind, is_list=True))
 
 
@@ -263,7 +273,7 @@ def _scalar(value: Value) -> ScalarValue:
 
 
 def fitted(lit: ast.Lit | ast.ListLit, target: PropertyType, name: str) -> Literal:
-    """The literal as a value of the property's type, or LiteralError.
+    """The literal as a value of the property's type, or MisfitError.
 
     Whole numbers become floats, text becomes dates, lists of numbers become vectors. The error's
     code is T3 for values that no type could explain (enum, vector length, null), None for a plain
@@ -272,7 +282,7 @@ def fitted(lit: ast.Lit | ast.ListLit, target: PropertyType, name: str) -> Liter
     if isinstance(lit, ast.Lit) and lit.kind == "null":
         if target.nullable:
             return Literal(value=None, type=target)
-        raise LiteralError(f"property `{name}` is required and cannot be null", code="T3")
+        raise MisfitError(f"property `{name}` is required and cannot be null", code="T3")
     given = literal(lit)
     if target.scalar is Scalar.VECTOR and not target.is_list:
         return _vector(given, target, name)
@@ -288,8 +298,8 @@ def fitted(lit: ast.Lit | ast.ListLit, target: PropertyType, name: str) -> Liter
     return Literal(value=value, type=target)
 
 
-def _misfit(given: Literal, target: PropertyType, name: str) -> LiteralError:
-    return LiteralError(f"property `{name}` has type {core(target)} but got {core(given.type)}")
+def _misfit(given: Literal, target: PropertyType, name: str) -> MisfitError:
+    return MisfitError(f"property `{name}` has type {core(target)} but got {core(given.type)}")
 
 
 def _vector(given: Literal, target: PropertyType, name: str) -> Literal:
@@ -301,7 +311,7 @@ def _vector(given: Literal, target: PropertyType, name: str) -> Literal:
             f"property `{name}` has type {core(target)} "
             f"but got vector literal with {len(values)} elements"
         )
-        raise LiteralError(message, code="T3")
+        raise MisfitError(message, code="T3")
     return Literal(value=_floats(values), type=target)
 
 
@@ -326,9 +336,7 @@ def _fit(
         if value in target.enum_values:
             return value
         choices = ", ".join(target.enum_values)
-        raise LiteralError(
-            f"property `{name}` expects one of [{choices}], got '{value}'", code="T3"
-        )
+        raise MisfitError(f"property `{name}` expects one of [{choices}], got '{value}'", code="T3")
     if kind.scalar in NUMBERS and target.scalar in NUMBERS and isinstance(value, int | float):
         return _fit_number(value, target, name)
     if kind.scalar is Scalar.STRING and isinstance(value, str):
@@ -347,14 +355,14 @@ def _fit_number(value: float, target: PropertyType, name: str) -> float:
     if target.scalar in INTEGERS:
         if value != int(value):
             message = f"property `{name}` has type {core(target)} but got the fraction {value}"
-            raise LiteralError(message)
+            raise MisfitError(message)
         if not in_bounds(value, target.scalar):
             low, high = INTEGER_BOUNDS[target.scalar]
             message = f"property `{name}` has type {core(target)}, which cannot hold {value}"
-            raise LiteralError(message, hint=f"{core(target)} goes from {low} to {high}")
+            raise MisfitError(message, hint=f"{core(target)} goes from {low} to {high}")
         return int(value)
     if target.scalar is Scalar.F32 and not fits_f32(value):
-        raise LiteralError(f"property `{name}` has type F32, which cannot hold {value}")
+        raise MisfitError(f"property `{name}` has type F32, which cannot hold {value}")
     return float(value)
 
 
@@ -362,7 +370,7 @@ def _fit_number(value: float, target: PropertyType, name: str) -> float:
 
 
 def bind_params(
-    params: Sequence[ParamDecl],
+    params: Sequence[Param],
     values: Mapping[str, Any] | None,
     *,
     query: str | None = None,

@@ -1,0 +1,598 @@
+"""The body of a query becomes a plan: match, return, order, limit and offset of a read; targets,
+assignments and `where` conditions of a mutation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Literal as Choice
+from typing import assert_never
+
+import msgspec
+from msgspec.structs import replace
+
+from omnigraph.compiler.query import ast, ir
+from omnigraph.compiler.query.check_expr import SIDES, Context, ExprChecker, Scope
+from omnigraph.compiler.query.check_match import MatchChecker
+from omnigraph.compiler.query.types import (
+    I64,
+    MisfitError,
+    assignable,
+    core,
+    fitted,
+    is_integer,
+    kind_word,
+)
+from omnigraph.compiler.text import RefusedError, each_checked
+from omnigraph.model.schema import EdgeType, NodeType, Property, Scalar
+from omnigraph.model.values import in_bounds
+
+_RANKS = (ir.Nearest, ir.Bm25, ir.Rrf)
+_ENDS = ("from", "to")
+_SIDES: Mapping[str, Choice["src", "dst"]] = {"from": "src", "to": "dst", **SIDES}
+
+
+# --- reads -------------------------------------------------------------------------------------
+
+
+class ReadChecker(msgspec.Struct, kw_only=True):
+    """Checks one read query. `plan()` is the only door."""
+
+    context: Context
+    params: tuple[ir.Param, ...]
+    scope: Scope = msgspec.field(default_factory=Scope)
+    _projected: list[ir.Expr | None] = msgspec.field(default_factory=list)
+    _aliases: dict[str, int] = msgspec.field(default_factory=dict)
+    # Expressions are values, so equal ones share a place; the number is the place.
+    _keys: dict[ir.Expr, int] = msgspec.field(default_factory=dict)
+    _aggregates: dict[ir.AggregateCall, int] = msgspec.field(default_factory=dict)
+    _columns_by_expr: dict[ir.Expr, int] = msgspec.field(default_factory=dict)
+
+    def plan(self, body: ast.ReadBody) -> ir.ReadPlan | None:
+        """The plan, or None when the context holds problems."""
+        block = MatchChecker(context=self.context, scope=self.scope).block(body.clauses)
+        self._project(body.projections)
+        grouped = _is_grouped(body)
+        orderings = self._order(body, grouped=grouped)
+        limit = self._window(body.limit, "limit")
+        offset = self._window(body.offset, "offset")
+        projected = [expr for expr in self._projected if expr is not None]
+        if grouped:
+            projected, orderings = self._group(body, projected, orderings)
+        elif body.distinct:
+            self._require_returned(body, orderings)
+        if self.context.problems:
+            return None
+        names = _unique_names(body.projections)
+        grouping = ir.Grouping(keys=tuple(self._keys), aggregates=tuple(self._aggregates))
+        return ir.ReadPlan(
+            params=self.params,
+            variables=self.context.variables,
+            match=block,
+            grouping=grouping if grouped else None,
+            projections=tuple(
+                ir.Projection(name=name, expr=expr)
+                for name, expr in zip(names, projected, strict=True)
+            ),
+            columns=self._columns(body, names),
+            distinct=body.distinct,
+            orderings=tuple(orderings),
+            tie_break=self._tie_break(grouped=grouped, distinct=body.distinct),
+            limit=limit,
+            offset=offset,
+        )
+
+    def _columns(self, body: ast.ReadBody, names: Sequence[str]) -> tuple[ir.ColumnInfo, ...]:
+        found: list[ir.ColumnInfo] = []
+        for name, written, expr in zip(names, body.projections, self._projected, strict=True):
+            assert expr is not None, "a query without problems has no missing expressions"
+            node = isinstance(expr, ir.IdRef) and isinstance(written.expr, ast.Var)
+            kind = "object" if node else kind_word(expr.type)
+            label = _label(written)
+            found.append(ir.ColumnInfo(name=name, type=expr.type, kind=kind, label=label))
+        return tuple(found)
+
+    # --- return ---
+
+    def _check(self, expr: ast.Expr) -> ir.Expr:
+        return ExprChecker(
+            context=self.context, scope=self.scope, aliases=self._alias, aggregates=True
+        ).check(expr)
+
+    def _project(self, projections: Sequence[ast.Projection]) -> None:
+        for index, projection in enumerate(projections):
+            expr = None
+            with suppress(RefusedError):
+                expr = self._check(projection.expr)
+                self._columns_by_expr.setdefault(expr, index)
+            self._projected.append(expr)
+            if projection.alias is None:
+                continue
+            if projection.alias in self._aliases:
+                message = f"column name `{projection.alias}` is given twice"
+                self.context.problems.report(projection.at, message)
+            self._aliases[projection.alias] = index
+
+    def _alias(self, word: ast.Word) -> ir.Expr:
+        """A column named earlier in `return`, seen from a later projection or from `order`."""
+        index = self._aliases.get(word.name)
+        if index is not None:
+            found = self._projected[index]
+            if found is None:  # its problem is told where it stands
+                raise RefusedError
+            return found
+        hint = self.context.problems.suggest(word.name, self._aliases)
+        if hint is None:
+            hint = f"name a column first: `$x.p as {word.name}`"
+        raise self.context.problems.refused(word.at, f"unknown alias `{word.name}`", hint=hint)
+
+    # --- order ---
+
+    def _order(self, body: ast.ReadBody, *, grouped: bool) -> list[ir.Ordering]:
+        found: list[ir.Ordering] = []
+        for ordering in body.orderings:
+            with suppress(RefusedError):
+                expr = self._check(ordering.expr)
+                self._require_orderable(ordering, expr, body, grouped=grouped)
+                # A score orders like itself, whether it is written out or called by its alias.
+                rank = isinstance(expr, _RANKS)
+                descending = ordering.direction == "desc"
+                if rank and not isinstance(expr, ir.Nearest):
+                    # A relevance is ordered best first unless the query says otherwise.
+                    descending = ordering.direction != "asc"
+                column = self._columns_by_expr.get(expr)
+                found.append(
+                    ir.Ordering(expr=expr, descending=descending, rank=rank, column=column)
+                )
+        return found
+
+    def _require_orderable(
+        self, ordering: ast.Ordering, expr: ir.Expr, body: ast.ReadBody, *, grouped: bool
+    ) -> None:
+        refused = partial(self.context.problems.refused, ordering.at)
+        if isinstance(ordering.expr, ast.Call) and body.limit is None:
+            hint = "add `limit 10` after the order block"
+            if isinstance(expr, ir.Nearest):
+                raise refused("nearest ordering requires a limit clause", code="T17", hint=hint)
+            if isinstance(expr, ir.Rrf):
+                raise refused("rrf ordering requires a limit clause", code="T21", hint=hint)
+        if isinstance(expr, _RANKS) and grouped:
+            hint = "return the rank in a query of its own"
+            raise refused("search ranks cannot order grouped rows", code="T9", hint=hint)
+        if isinstance(ordering.expr, ast.Word) and _has_nearest(body):
+            message = f"ordering by alias `{ordering.expr.name}` cannot stand beside nearest"
+            hint = "order by the expression itself, or by nearest alone"
+            raise refused(message, code="T18", hint=hint)
+        if expr.type.is_list or expr.type.scalar is Scalar.VECTOR:
+            raise refused(f"{core(expr.type)} values have no order", code="T7")
+
+    def _require_returned(self, body: ast.ReadBody, orderings: Sequence[ir.Ordering]) -> None:
+        """Under `distinct` a row stands for many matches, which share only what is returned."""
+        for ordering, written in zip(orderings, body.orderings, strict=False):
+            if ordering.column is None:
+                message = "with `distinct`, order by what is returned"
+                hint = "add the sort key to `return`, or leave out `distinct`"
+                self.context.problems.report(written.at, message, hint=hint)
+
+    def _window(self, written: ast.Lit | ast.Var | None, word: str) -> ir.Literal | ir.Param | None:
+        """`limit` or `offset`; None also for one that was refused."""
+        if written is None:
+            return None
+        report = partial(self.context.problems.report, written.at)
+        if isinstance(written, ast.Lit):
+            assert isinstance(written.value, int), "the grammar takes nothing else"
+            if not in_bounds(written.value, Scalar.I64):
+                report(f"{word} {written.value} is too large")
+            return ir.Literal(value=written.value, type=I64)
+        declared = self.context.params.get(written.name)
+        if declared is None:
+            hint = self.context.problems.suggest(written.name, self.context.params)
+            report(f"{word} `${written.name}` must be a declared query parameter", hint=hint)
+            return None
+        if not is_integer(declared):
+            report(f"{word} `${written.name}` must be an integer, got {core(declared)}")
+        return ir.Param(name=written.name, type=declared)
+
+    # --- grouping ---
+
+    def _group(
+        self, body: ast.ReadBody, projected: list[ir.Expr], orderings: list[ir.Ordering]
+    ) -> tuple[list[ir.Expr], list[ir.Ordering]]:
+        """Rewrite projections and orderings over group keys and aggregates."""
+        written = [
+            (item, expr)
+            for item, expr in zip(body.projections, self._projected, strict=True)
+            if expr is not None
+        ]
+        for item, expr in written:
+            if not _has_aggregate(expr):
+                self._add_key(item, expr)
+        shown: list[ir.Expr] = []
+        for item, expr in written:
+            with suppress(RefusedError):
+                shown.append(self._over_groups(expr, item.at))
+        ordered = []
+        # An ordering that was refused is missing; then the places do not matter.
+        for ordering, place in zip(orderings, body.orderings, strict=False):
+            with suppress(RefusedError):
+                expr = self._over_groups(ordering.expr, place.at)
+                ordered.append(replace(ordering, expr=expr))
+        return (shown if len(shown) == len(projected) else projected), ordered
+
+    def _add_key(self, written: ast.Projection, expr: ir.Expr) -> None:
+        if not isinstance(written.expr, ast.Access | ast.Var | ast.Word):
+            message = (
+                "in a query with aggregates every other projection must be a property access or "
+                "a variable"
+            )
+            hint = "aggregate it, or project it in a query of its own"
+            self.context.problems.report(written.at, message, code="T9", hint=hint)
+            return
+        self._keys.setdefault(expr, len(self._keys))
+
+    def _over_groups(self, expr: ir.Expr, at: int) -> ir.Expr:
+        if isinstance(expr, ir.AggregateCall):
+            place = self._aggregates.setdefault(expr, len(self._aggregates))
+            return ir.AggregateRef(index=place, type=expr.type)
+        if isinstance(expr, ir.Literal | ir.Param | ir.Now) and expr not in self._keys:
+            return expr
+        if isinstance(expr, ir.PropertyRef | ir.EndpointRef) and self._is_key(expr.var):
+            # The entity is a key, so each of its properties has one value per group.
+            self._keys.setdefault(expr, len(self._keys))
+        if expr in self._keys:
+            return ir.KeyRef(index=self._keys[expr], type=expr.type)
+        if not ir.children(expr):
+            message = "not constant in a group; group by it or aggregate it"
+            raise self.context.problems.refused(at, message, code="T9")
+        return self._rebuilt(expr, at)
+
+    def _is_key(self, var: str) -> bool:
+        return any(isinstance(key, ir.IdRef) and key.var == var for key in self._keys)
+
+    def _rebuilt(self, expr: ir.Expr, at: int) -> ir.Expr:
+        """The same operation over groups; only operators of plain values can be rebuilt."""
+        names: tuple[str, ...]
+        match expr:
+            case ir.Compare() | ir.Arithmetic():
+                names = ("left", "right")
+            case ir.Not() | ir.IsNull():
+                names = ("item",)
+            case ir.InList():
+                names = ("needle",)
+            case ir.TextContains():
+                names = ("text", "part")
+            case ir.StartsWith():
+                names = ("text", "prefix")
+            case ir.And() | ir.Or():
+                items = each_checked(lambda item: self._over_groups(item, at), expr.items)
+                return replace(expr, items=items)
+            case ir.FunctionCall():
+                args = each_checked(lambda arg: self._over_groups(arg, at), expr.args)
+                return replace(expr, args=args)
+            case _:
+                message = "search and list functions cannot be used on grouped rows"
+                raise self.context.problems.refused(at, message, code="T9")
+        parts = each_checked(lambda name: self._over_groups(getattr(expr, name), at), names)
+        return replace(expr, **dict(zip(names, parts, strict=True)))
+
+    def _tie_break(self, *, grouped: bool, distinct: bool) -> tuple[ir.Expr, ...]:
+        if distinct:
+            return ()
+        if grouped:
+            return tuple(
+                ir.KeyRef(index=index, type=key.type) for index, key in enumerate(self._keys)
+            )
+        return tuple(
+            bound.id for bound in sorted(self.scope.values(), key=lambda bound: bound.name)
+        )
+
+
+def _is_grouped(body: ast.ReadBody) -> bool:
+    written = [item.expr for item in body.projections] + [item.expr for item in body.orderings]
+    return any(isinstance(part, ast.Aggregate) for expr in written for part in ast.walk(expr))
+
+
+def _has_aggregate(expr: ir.Expr) -> bool:
+    return any(isinstance(part, ir.AggregateCall) for part in ir.walk(expr))
+
+
+def _has_nearest(body: ast.ReadBody) -> bool:
+    return any(
+        isinstance(item.expr, ast.Call) and item.expr.name == "nearest" for item in body.orderings
+    )
+
+
+# --- column names ---
+
+
+def _unique_names(projections: Sequence[ast.Projection]) -> tuple[str, ...]:
+    """The column names: the alias, else a name made from the expression; a made name that is taken
+    gets a number."""
+    taken = {projection.alias for projection in projections if projection.alias}
+    names: list[str] = []
+    for projection in projections:
+        name = projection.alias
+        if name is None:
+            plain = name = _generated_name(projection.expr)
+            number = 1
+            while name in taken:
+                number += 1
+                name = f"{plain}_{number}"
+            taken.add(name)
+        names.append(name)
+    return tuple(names)
+
+
+def _generated_name(expr: ast.Expr) -> str:
+    """`var.prop`, the variable, the name of an aggregate's argument, or the kind of expression."""
+    match expr:
+        case ast.Access():
+            return f"{expr.var}.{expr.prop}"
+        case ast.Var() | ast.Word():
+            return expr.name
+        case ast.Aggregate():
+            return expr.name if expr.arg is None else _generated_name(expr.arg)
+        case ast.Call():
+            return expr.name
+        case ast.NowCall():
+            return "now"
+        case ast.Lit() | ast.ListLit():
+            return "literal"
+        case _:
+            return "expr"
+
+
+def _label(projection: ast.Projection) -> str:
+    """The short name of lint descriptions: the alias, else the property alone."""
+    if projection.alias is not None:
+        return projection.alias
+    expr = projection.expr
+    while isinstance(expr, ast.Aggregate) and expr.arg is not None:
+        expr = expr.arg
+    return expr.prop if isinstance(expr, ast.Access) else _generated_name(expr)
+
+
+# --- mutations ---------------------------------------------------------------------------------
+
+
+class MutationChecker(msgspec.Struct, frozen=True, kw_only=True):
+    """Checks one mutation query. `plan()` is the only door."""
+
+    context: Context
+    params: tuple[ir.Param, ...]
+
+    def plan(self, body: ast.MutationBody) -> ir.MutationPlan | None:
+        """The plan, or None when the context holds problems."""
+        statements: tuple[ir.Statement, ...] = ()
+        with suppress(RefusedError):
+            statements = each_checked(self._statement, body.statements)
+        if self.context.problems:
+            return None
+        return ir.MutationPlan(params=self.params, statements=statements)
+
+    def _statement(self, statement: ast.Statement) -> ir.Statement:
+        entity = self._target(statement)
+        match statement:
+            case ast.Insert():
+                return self._insert(statement, entity)
+            case ast.Update():
+                return self._update(statement, entity)
+            case ast.Delete():
+                where = self._where(statement.where, entity)
+                return ir.Delete(kind=entity.kind, type_name=entity.name, where=where)
+            case _:
+                assert_never(statement)
+
+    def _target(self, statement: ast.Statement) -> NodeType | EdgeType:
+        """The type of that name; where a node and an edge share it, endpoints tell them apart."""
+        catalog = self.context.catalog
+        node = catalog.nodes.get(statement.type_name)
+        edge = catalog.edges.get(statement.type_name)
+        if node is not None and edge is not None:
+            written = _names_in(statement)
+            ends = {*_ENDS, "src", "dst"} - set(node.by_name)
+            return edge if written & ends else node
+        found = node or edge
+        if found is None:
+            message = f"unknown type `{statement.type_name}`"
+            problems = self.context.problems
+            hint = problems.suggest(statement.type_name, [*catalog.nodes, *catalog.edges])
+            raise problems.refused(statement.type_at, message, code="T10", hint=hint)
+        return found
+
+    def _where(self, where: ast.Expr, entity: NodeType | EdgeType) -> ir.Expr:
+        checker = _WhereChecker(context=self.context, scope=Scope(), entity=entity)
+        return checker.condition(where)
+
+    # --- insert ---
+
+    def _insert(self, statement: ast.Insert, entity: NodeType | EdgeType) -> ir.Insert:
+        ends: dict[str, ir.Literal | ir.Param | None] = {}
+        plain: list[ast.Entry] = []
+        for assign in statement.assigns:
+            if isinstance(entity, EdgeType) and assign.name in _ENDS:
+                if assign.name in ends:
+                    self._report_twice(assign)
+                ends[assign.name] = self._endpoint(assign, entity)
+            else:
+                plain.append(assign)
+        assignments: tuple[ir.Assignment, ...] = ()
+        with suppress(RefusedError):
+            assignments = self._assignments(plain, entity)
+        written = {assign.name for assign in plain}
+        self._require_all(statement, entity, written | set(ends))
+        defaults = tuple(
+            ir.Assignment(property=prop.name, type=prop.type, value=_default(prop))
+            for prop in entity.properties
+            if prop.default is not None and prop.name not in written
+        )
+        return ir.Insert(
+            kind=entity.kind,
+            type_name=entity.name,
+            assignments=(*assignments, *defaults),
+            from_id=ends.get("from"),
+            to_id=ends.get("to"),
+        )
+
+    def _require_all(
+        self, statement: ast.Insert, entity: NodeType | EdgeType, written: set[str]
+    ) -> None:
+        report = self.context.problems.report
+        if isinstance(entity, EdgeType):
+            for end in _ENDS:
+                if end not in written:
+                    node = entity.from_type if end == "from" else entity.to_type
+                    message = f"insert of edge `{entity.name}` misses required endpoint `{end}`"
+                    hint = f"`{end}` is the id of a {node} node"
+                    report(statement.at, message, code="T12", hint=hint)
+        for prop in entity.properties:
+            if prop.type.nullable or prop.default is not None or prop.name in written:
+                continue
+            message = f"insert of `{entity.name}` misses required property `{prop.name}`"
+            if prop.embed is not None:
+                if prop.embed.source in written:
+                    continue
+                message += f" or its embedding source `{prop.embed.source}`"
+            report(statement.at, message, code="T12", hint=f"add `{prop.name}: ...`")
+
+    def _endpoint(self, assign: ast.Entry, edge: EdgeType) -> ir.Literal | ir.Param | None:
+        with suppress(RefusedError):
+            value = self._value(assign, Property(name=assign.name, type=ir.ID), edge)
+            assert not isinstance(value, ir.Now), "an id is no moment"
+            return value
+        return None
+
+    # --- update ---
+
+    def _update(self, statement: ast.Update, entity: NodeType | EdgeType) -> ir.Update:
+        for assign in statement.assigns:
+            if isinstance(entity, NodeType) and assign.name in entity.key:
+                message = (
+                    f"cannot update @key property '{assign.name}' — delete and re-insert instead"
+                )
+                self.context.problems.report(assign.at, message)
+            if isinstance(entity, EdgeType) and _is_end(entity, assign.name):
+                message = (
+                    f"cannot update endpoint `{assign.name}` of edge `{entity.name}` — "
+                    "delete and re-insert instead"
+                )
+                self.context.problems.report(assign.at, message, code="T16")
+        plain = [a for a in statement.assigns if not _is_end(entity, a.name)]
+        assignments: tuple[ir.Assignment, ...] = ()
+        with suppress(RefusedError):
+            assignments = self._assignments(plain, entity)
+        where = self._where(statement.where, entity)
+        return ir.Update(
+            kind=entity.kind, type_name=entity.name, assignments=assignments, where=where
+        )
+
+    # --- assignments ---
+
+    def _assignments(
+        self, assigns: Sequence[ast.Entry], entity: NodeType | EdgeType
+    ) -> tuple[ir.Assignment, ...]:
+        seen: set[str] = set()
+
+        def assignment(assign: ast.Entry) -> ir.Assignment:
+            if assign.name in seen:
+                self._report_twice(assign)
+                raise RefusedError
+            seen.add(assign.name)
+            prop = entity.by_name.get(assign.name)
+            if prop is None:
+                raise _unknown(self.context, entity, assign.name, assign.at)
+            value = self._value(assign, prop, entity)
+            return ir.Assignment(property=prop.name, type=prop.type, value=value)
+
+        return each_checked(assignment, assigns)
+
+    def _report_twice(self, assign: ast.Entry) -> None:
+        message = f"duplicate assignment for property `{assign.name}`"
+        self.context.problems.report(assign.at, message, code="T13", hint="assign it once")
+
+    def _value(
+        self, assign: ast.Entry, prop: Property, entity: NodeType | EdgeType
+    ) -> ir.Literal | ir.Param | ir.Now:
+        value = assign.value
+        refused = partial(self.context.problems.refused, value.at, code="T7")
+        if isinstance(value, ast.Lit | ast.ListLit):
+            try:
+                return fitted(value, prop.type, prop.name)
+            except MisfitError as error:
+                code = error.code or (None if error.message.startswith("list literal") else "T7")
+                raise error.at(value.at, self.context.problems, code=code) from error
+        if isinstance(value, ast.NowCall):
+            if assignable(ir.TIMESTAMP, prop.type):
+                return ir.Now()
+            kind = core(prop.type)
+            raise refused(f"now() is a DateTime but property `{prop.name}` has type {kind}")
+        assert isinstance(value, ast.Var), "the grammar takes nothing else"
+        given = _parameter(self.context, value)
+        if not assignable(given.type, prop.type):
+            message = (
+                f"property `{prop.name}` of `{entity.name}` has type {core(prop.type)} "
+                f"but `${value.name}` is {core(given.type)}"
+            )
+            raise refused(message, hint=f"declare the parameter as `${value.name}: {prop.type}`")
+        return given
+
+
+class _WhereChecker(ExprChecker, kw_only=True):
+    """Checks the condition of an update or delete: bare words are properties of the target, and
+    variables are parameters."""
+
+    entity: NodeType | EdgeType
+
+    def variable(self, var: ast.Var) -> ir.Expr:
+        return _parameter(self.context, var)
+
+    def word(self, word: ast.Word) -> ir.Expr:
+        prop = self.entity.by_name.get(word.name)
+        if prop is None:
+            if word.name == "id":
+                return ir.IdRef(var=ir.SELF)
+            if isinstance(self.entity, EdgeType) and word.name in _SIDES:
+                return ir.EndpointRef(var=ir.SELF, side=_SIDES[word.name])
+            raise _unknown(self.context, self.entity, word.name, word.at)
+        if prop.type.scalar is Scalar.BLOB:
+            message = f"blob property `{prop.name}` cannot be used in WHERE predicates"
+            raise self.context.problems.refused(word.at, message, code="T11")
+        return ir.PropertyRef(var=ir.SELF, prop=prop.name, type=prop.type)
+
+
+def _parameter(context: Context, var: ast.Var) -> ir.Param:
+    declared = context.params.get(var.name)
+    if declared is None:
+        message = f"mutation variable `${var.name}` must be a declared query parameter"
+        hint = context.problems.suggest(var.name, context.params)
+        raise context.problems.refused(var.at, message, code="T14", hint=hint)
+    return ir.Param(name=var.name, type=declared)
+
+
+def _unknown(context: Context, entity: NodeType | EdgeType, name: str, at: int) -> RefusedError:
+    message = f"{entity.kind} type `{entity.name}` has no property `{name}`"
+    choices = [*entity.by_name, *(_ENDS if isinstance(entity, EdgeType) else ())]
+    hint = context.problems.suggest(name, choices)
+    return context.problems.refused(at, message, code="T11", hint=hint)
+
+
+def _is_end(entity: NodeType | EdgeType, name: str) -> bool:
+    return isinstance(entity, EdgeType) and name in _SIDES and name not in entity.by_name
+
+
+def _default(prop: Property) -> ir.Literal:
+    """The declared default as a value of the property's type; the schema checked that it fits."""
+    value = prop.default
+    kinds = {str: "string", bool: "bool", int: "int", float: "float"}
+    return fitted(ast.Lit(kinds[type(value)], value, 0), prop.type, prop.name)
+
+
+def _names_in(statement: ast.Statement) -> set[str]:
+    """Every property name that a statement writes or tests."""
+    names: set[str] = set()
+    if not isinstance(statement, ast.Delete):
+        names |= {assign.name for assign in statement.assigns}
+    if not isinstance(statement, ast.Insert):
+        names |= {part.name for part in ast.walk(statement.where) if isinstance(part, ast.Word)}
+    return names
