@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
-from omnigraph.engine.load.inputs.lines import LineBatches
+from omnigraph.engine.load.inputs.lines import GraphLines, batch_chunks
 from omnigraph.engine.load.inputs.sources import Inputs, Mapped, Source, TypedSource
 from omnigraph.engine.load.inputs.tables import TableBatches
 from omnigraph.engine.load.intake import Intake, entries_of, staged_intake
@@ -78,7 +78,8 @@ def _answers(frame: DataFrame, run: Any) -> list[StageAnswer]:
 
 def _stage_lines(job: StageJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     partition = _partition_number()
-    lines = LineBatches(address=f"partition {partition}", batches=batches)
+    address = f"partition {partition}"
+    lines = GraphLines(chunks=lambda _: batch_chunks(batches), address=address, word="row")
     return _answer(run_stage(job, StageTask(number=partition, source=lines)))
 
 

@@ -53,7 +53,6 @@ from omnigraph.model.limits import (
 from omnigraph.model.ports import Runner
 from omnigraph.model.schema import Catalog, EdgeType, NodeType
 from omnigraph.storage.objects.files import FileAccess
-from omnigraph.storage.table.table import Table
 
 ALL_KINDS: Final[tuple[Kind, ...]] = ("ids", "unique", "ends", "degrees")
 _NONE: Final = np.empty(0, dtype=np.int64)
@@ -226,7 +225,11 @@ def check_in_memory(plan: CheckPlan) -> CheckAnswers:
             incomplete=one.incomplete,
         )
     offences = plan.offences()
-    bucket = MemoryBucket(changes, Stored(_StoredTables(plan)), numbers)
+    bucket = MemoryBucket(
+        changes,
+        Stored(plan.snapshot, lambda key: plan.access.table(plan.snapshot.entries[key])),
+        numbers,
+    )
     identities = decide(bucket, terms, plan.catalog, ALL_KINDS, offences)
     return CheckAnswers(
         offences=offences, identities={key: (one,) for key, one in identities.items()}
@@ -253,19 +256,6 @@ def _ghost_ids(plan: CheckPlan, key: str) -> frozenset[str]:
     ghosts = plan.staged.ghosts.get(key, ())
     found = [read_cut(files, address)["id"] for address in ghosts]
     return frozenset(str(one) for some in found for one in some.to_pylist())
-
-
-class _StoredTables(msgspec.Struct, frozen=True):
-    """The stored tables of a plan, for `Stored`."""
-
-    plan: CheckPlan
-
-    @property
-    def snapshot(self) -> Snapshot:
-        return self.plan.snapshot
-
-    def table(self, table_key: str) -> Table:
-        return self.plan.access.table(self.plan.snapshot.entries[table_key])
 
 
 # --- many buckets -----------------------------------------------------------------------------

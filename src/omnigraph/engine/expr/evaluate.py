@@ -358,9 +358,11 @@ def compare(op: CompareOp, left: Values, right: Values) -> Values:
     if pa.types.is_floating(left.type) and pa.types.is_integer(right.type):
         return compare(SWAPPED.get(op, op), right, left)
     arrow, on_sign = _COMPARISONS[op]
+    both_whole = pa.types.is_integer(left.type) and pa.types.is_integer(right.type)
     if pa.types.is_integer(left.type) and pa.types.is_floating(right.type):
         sign: OnNumbers = _integer_to_float
-    elif _mixed_signs(left.type, right.type):
+    elif both_whole and pa.types.is_uint64(left.type) != pa.types.is_uint64(right.type):
+        # Arrow would have to squeeze an unsigned 64-bit number into a signed one.
         sign = _integer_to_integer
     else:
         return pc.call_function(arrow, [left, right])
@@ -381,13 +383,6 @@ def _as_single(one: Values, other: Values) -> Values:
         single = pc.cast(one, pa.float32(), safe=False)
         return one if pc.is_inf(single).as_py() and not pc.is_inf(one).as_py() else single
     return one
-
-
-def _mixed_signs(left: DataType, right: DataType) -> bool:
-    """Whether Arrow would have to squeeze an unsigned 64-bit number into a signed one."""
-    if not (pa.types.is_integer(left) and pa.types.is_integer(right)):
-        return False
-    return bool(pa.types.is_uint64(left) != pa.types.is_uint64(right))
 
 
 def _by_numbers(kernel: OnNumbers, left: Values, right: Values) -> Values:

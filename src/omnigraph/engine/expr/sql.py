@@ -22,7 +22,6 @@ import msgspec
 from omnigraph.compiler.query import ir
 from omnigraph.engine.expr.evaluate import (
     SWAPPED,
-    Constant,
     Constants,
     can_fail,
     conjuncts,
@@ -198,20 +197,26 @@ def _compare(expr: ir.Compare, constants: Constants, *, wanted: bool) -> Sieve |
     if other is not None:
         if not _comparable_columns(left.type, right.type):
             return None
-        op = op if wanted else _OPPOSITE[op]
-        return Sieve(where=f"{sql.column(name)} {_sign(op)} {sql.column(other)}")
+        return _comparison(name, op, sql.column(other), wanted=wanted)
     if not is_constant(right):
         return None
-    value = _number_or_plain(right, constants)
+    value = constants.value(right)
     if value is None:
         return _NOWHERE
+    if right.type.scalar is Scalar.F32:
+        value = nearest_f32(value)  # the number that its 32 bits hold
     if left.type.scalar in FLOATS:
         return _compare_float(name, left.type.scalar, op, value, wanted=wanted)
     if left.type.scalar in INTEGERS:
         return _compare_integer(name, left.type.scalar, op, value, wanted=wanted)
     text = _literal(value, left.type.scalar, right.type.scalar)
+    return None if text is None else _comparison(name, op, text, wanted=wanted)
+
+
+def _comparison(name: str, op: ir.CompareOp, other: str, *, wanted: bool) -> Sieve:
     op = op if wanted else _OPPOSITE[op]
-    return None if text is None else Sieve(where=f"{sql.column(name)} {_sign(op)} {text}")
+    sign = "<>" if op is ir.CompareOp.NE else op.value
+    return Sieve(where=f"{sql.column(name)} {sign} {other}")
 
 
 def _comparable_columns(left: PropertyType, right: PropertyType) -> bool:
@@ -221,12 +226,6 @@ def _comparable_columns(left: PropertyType, right: PropertyType) -> bool:
         # Storage would squeeze an unsigned 64-bit number into a signed one.
         return left.scalar is right.scalar or Scalar.U64 not in (left.scalar, right.scalar)
     return left.scalar is right.scalar and left.scalar in _PLAIN
-
-
-def _number_or_plain(expr: Constant, constants: Constants) -> Any:
-    """The constant by its value: an F32 is the number that its 32 bits hold."""
-    value = constants.value(expr)
-    return nearest_f32(value) if expr.type.scalar is Scalar.F32 and value is not None else value
 
 
 def _compare_integer(
@@ -245,8 +244,7 @@ def _compare_integer(
         below = op in (ir.CompareOp.LT, ir.CompareOp.LE)  # true for all values of the type, or none
         truth = op is ir.CompareOp.NE or (op is not ir.CompareOp.EQ and below == (bound > highest))
         return _always(name, truth=truth, wanted=wanted)
-    op = op if wanted else _OPPOSITE[op]
-    return Sieve(where=f"{sql.column(name)} {_sign(op)} {sql.literal(int(bound))}")
+    return _comparison(name, op, sql.literal(int(bound)), wanted=wanted)
 
 
 def _compare_float(
@@ -258,14 +256,12 @@ def _compare_float(
         return None
     if math.isnan(number):
         return _always(name, truth=op is ir.CompareOp.NE, wanted=wanted)
-    column = sql.column(name)
-    shown = op if wanted else _OPPOSITE[op]
-    text = f"{column} {_sign(shown)} {sql.literal(number)}"
+    said = _comparison(name, op, sql.literal(number), wanted=wanted)
     if op in _EQUALITIES:
-        return Sieve(where=text)
+        return said
     # `not (x > 1)` holds for NaN, `x > 1` does not.
-    where = f"{text} AND NOT isnan({column})" if wanted else f"{text} OR isnan({column})"
-    return Sieve(where=where)
+    also = "AND NOT" if wanted else "OR"
+    return Sieve(where=f"{said.where} {also} isnan({sql.column(name)})")
 
 
 def _float(scalar: Scalar, value: float) -> float | None:
@@ -335,7 +331,3 @@ def _text(
         return _NOWHERE
     call = f"{function}({sql.column(name)}, {sql.literal(value)})"
     return Sieve(where=call if wanted else f"NOT {call}")
-
-
-def _sign(op: ir.CompareOp) -> str:
-    return "<>" if op is ir.CompareOp.NE else op.value

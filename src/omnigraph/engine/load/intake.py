@@ -11,9 +11,9 @@ import msgspec
 from msgspec.structs import replace
 
 from omnigraph.engine.check.keyfiles import bucket_count
-from omnigraph.engine.load.inputs.lines import FileLines
+from omnigraph.engine.load.inputs.lines import GraphLines
 from omnigraph.engine.load.inputs.sources import Inputs, Source, TypedSource, plan_columns, resolve
-from omnigraph.engine.load.inputs.splits import plan_splits
+from omnigraph.engine.load.inputs.splits import plan_splits, read_chunks
 from omnigraph.engine.load.inputs.tables import plan_pieces
 from omnigraph.engine.load.reading import Input
 from omnigraph.engine.load.stage import StageAnswer, StageJob, StageTask, run_stage
@@ -91,7 +91,10 @@ def take_in(
     framed, pieces = _typed(inputs, catalog, files)
     for one in framed:
         _check_columns(frames, one, catalog)
-    lines = (FileLines(split=split, address=split.address) for split in plan_splits(found))
+    lines = (
+        GraphLines(chunks=partial(read_chunks, split), address=split.address)
+        for split in plan_splits(found)
+    )
     units: list[Input] = [*inputs.ready, *lines, *pieces]
     bytes_read = sum(file.size for file in found) + _sizes(inputs, files)
     sized = not framed and not inputs.ready

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Literal
 
 import msgspec
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 
 from omnigraph.engine.arguments import DATA, FLAG, PATH, TEXT, TEXT_OR_NONE, require
 from omnigraph.engine.embed.embedder import EmbedConfig
-from omnigraph.engine.load.inputs.lines import FileLines, HeldLines, HeldRecords
+from omnigraph.engine.load.inputs.lines import GraphLines, HeldRecords, held_lines
 from omnigraph.engine.load.inputs.sources import Inputs, Source, declared
 from omnigraph.engine.load.inputs.splits import BOM, Split, plan_splits, read_chunks
 from omnigraph.engine.load.reading import Input
@@ -142,16 +143,16 @@ def _inputs(
 ) -> Iterator[Input]:
     if isinstance(data, os.PathLike):
         if strict:
-            yield from (FileLines(split=split) for split in _splits(data))
+            yield from (GraphLines(chunks=partial(read_chunks, split)) for split in _splits(data))
             return
         with _FILES.unpacked(os.fspath(data)) as file:
             data = bytes(file.read())
     if not strict:
         yield HeldRecords(body=_body(data))
     elif isinstance(data, str | bytes):
-        yield from (HeldLines(blocks=(block,)) for block in _pieces(_body(data)))
+        yield from (held_lines((block,)) for block in _pieces(_body(data)))
     else:
-        yield HeldLines(blocks=_blocks(data))
+        yield held_lines(_blocks(data))
 
 
 def _body(data: str | bytes | Iterable[Any]) -> bytes:

@@ -269,7 +269,7 @@ def _broken_rules(
 ) -> tuple[MergeConflict, ...]:
     """What the merged graph would break, looked for only around the changed entities."""
     found = Findings(listed_max=MERGE_CONFLICTS_LISTED_MAX)
-    stored = Stored(context)
+    stored = Stored(context.snapshot, context.table)
     try:
         validate_values(changes, catalog, found)
         validate_rows(changes, catalog, stored, found)
@@ -284,7 +284,7 @@ def prepared_changes(merge: Merge, context: WriteContext) -> Prepared:
     shared = {update.table_key for update in merge.repoints}
     changes = {key: one.change for key, one in merge.combined.items() if key not in shared}
     return Prepared(
-        staged=stage(changes, context, Stored(context)),
+        staged=stage(changes, context, Stored(context.snapshot, context.table)),
         repoints=merge.repoints,
         relied_on=frozenset(merge.target.entries),
     )

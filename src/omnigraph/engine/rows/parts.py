@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import uuid
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Final, Protocol, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 import msgspec
 import numpy as np
@@ -163,12 +163,9 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
         return pa.Table.from_arrays(found.columns, names=found.column_names)
 
 
-STAGING_FOLDER = "__staging"
-
-
 def staging_folder(uri: str) -> str:
     """Where files are that no commit will ever name."""
-    return f"{uri}/{STAGING_FOLDER}"
+    return f"{uri}/__staging"
 
 
 def scratch_folder(uri: str) -> str:
@@ -227,15 +224,6 @@ def fragment_groups(table: Table, *, rows: int = GROUP_ROWS) -> Iterator[Fragmen
 # --- what the snapshot holds, read only where it is needed ----------------------------------------
 
 
-class StoredTables(Protocol):
-    """Where stored rows are: a write's context, or the plan of a check."""
-
-    @property
-    def snapshot(self) -> Snapshot: ...
-
-    def table(self, table_key: str) -> Table: ...
-
-
 class Stored:
     """The committed rows of one snapshot, seen by one preparation.
 
@@ -243,24 +231,28 @@ class Stored:
     absence of a row is a fact too.
     """
 
-    def __init__(self, context: StoredTables) -> None:
-        self._context = context
+    def __init__(self, snapshot: Snapshot, open_table: Callable[[str], Table]) -> None:
+        self._snapshot, self._open = snapshot, open_table  # by table key
         self.relied_on: set[str] = set()
         self._places: dict[str, dict[str, dict[str, Any] | None]] = {}
 
     def table(self, table_key: str) -> Table:
         self.relied_on.add(table_key)
-        return self._context.table(table_key)
+        return self._open(table_key)
 
     def is_empty(self, table_key: str) -> bool:
         self.relied_on.add(table_key)
-        return self._context.snapshot.entries[table_key].row_count == 0
+        return self._snapshot.entries[table_key].row_count == 0
 
     def rows(self, table_key: str, columns: Sequence[str]) -> pa.Table:
         """The columns of all rows."""
         if self.is_empty(table_key):
-            return _only(self.table(table_key).schema, columns).empty_table()
+            return self._no_rows(table_key, columns)
         return self.table(table_key).read(columns=list(columns))
+
+    def _no_rows(self, table_key: str, columns: Sequence[str]) -> pa.Table:
+        schema = self.table(table_key).schema
+        return pa.schema([schema.field(name) for name in columns]).empty_table()
 
     def placed_rows(
         self,
@@ -277,7 +269,7 @@ class Stored:
         """
         names = [*columns, ROW_ID, ROW_ADDRESS]
         if self.is_empty(table_key) or where == "false":
-            return _only(self.table(table_key).schema, columns).empty_table()
+            return self._no_rows(table_key, columns)
         if among is not None:
             return self.table(table_key).lookup(among[0], among[1], names)
         return self.table(table_key).read(columns=names, where=where)
@@ -301,7 +293,7 @@ class Stored:
     ) -> pa.Table:
         """The columns of the rows whose `column` is one of the values, and so for `and_in`."""
         if len(values) == 0 or self.is_empty(table_key):
-            return _only(self.table(table_key).schema, columns).empty_table()
+            return self._no_rows(table_key, columns)
         more = {name: others.to_pylist() for name, others in (and_in or {}).items()}
         return self.table(table_key).lookup(column, values.to_pylist(), columns, and_in=more)
 
@@ -333,7 +325,3 @@ class Stored:
             located = self.rows_where_in(table_key, "id", ids, ["id"])
         found = located["id"]
         return pa.concat_arrays(found.chunks) if found.num_chunks else pa.array([], pa.string())
-
-
-def _only(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
-    return pa.schema([schema.field(name) for name in columns])

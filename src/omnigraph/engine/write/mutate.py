@@ -113,7 +113,7 @@ def prepare_mutation(
 
     Nothing is visible afterwards; a change that the schema forbids raises before any staging.
     """
-    stored = Stored(context)
+    stored = Stored(context.snapshot, context.table)
     constants = Constants(params=params, now_ms=world.clock.now_us() // 1000)
     run = _Run(catalog, stored, constants, world)
     for statement in plan.statements:

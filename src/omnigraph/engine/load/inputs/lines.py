@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Final, Literal
 
@@ -30,13 +30,7 @@ from omnigraph.engine.load.inputs.records import (
     gather,
     permissive_records,
 )
-from omnigraph.engine.load.inputs.splits import (
-    BrokenInputError,
-    LineChunk,
-    Split,
-    line_chunks,
-    read_chunks,
-)
+from omnigraph.engine.load.inputs.splits import BrokenInputError, LineChunk, line_chunks
 from omnigraph.engine.load.reading import Problem, Reading, ShapedRows
 from omnigraph.engine.load.shape import RawRows, shape
 from omnigraph.engine.rows.columns import (
@@ -57,6 +51,7 @@ from omnigraph.model.schema import (
     PropertyType,
     Scalar,
 )
+from omnigraph.storage.objects.files import FileAccess
 
 # How values come: dates as `counts` of days, as exports of release 0.10 have them; integers as
 # `floats`, as programs write them whose integers can be missing.
@@ -70,52 +65,45 @@ _ESCAPED_NAME: Final = re.compile(rb'\\u[^"\n]*"[ \t\r]*:')
 _LINE_END: Final = ord("\n")
 
 
-class FileLines(msgspec.Struct, frozen=True, kw_only=True):
-    """A split of a file of graph NDJSON."""
+class GraphLines(msgspec.Struct, frozen=True, kw_only=True):
+    """Graph NDJSON: a split of a file, text that the caller holds, or a partition of a DataFrame.
 
-    split: Split
+    Lines of a file travel to where they are read; others may come only once.
+    """
+
+    chunks: Callable[[FileAccess], Iterable[LineChunk]]
     address: str = ""  # as messages name the file; empty: they name the line alone
+    word: PlaceWord = "line"
 
-    word: ClassVar[PlaceWord] = "line"
     first: ClassVar[int] = 0
 
     def shaped(self, reading: Reading) -> Iterator[tuple[str, ShapedRows]]:
-        return _shaped_chunks(read_chunks(self.split, reading.files), reading)
+        """The good rows by table key, chunk after chunk."""
+        parser, rules = LineParser(reading.catalog), StrictRecords(reading.catalog)
+        try:
+            for chunk in self.chunks(reading.files):
+                yield from _shaped_chunk(chunk, parser, rules, reading)
+                reading.lines = chunk.first + len(chunk.lines)
+                reading.records += len(chunk.lines) - chunk.lines.count(b"")
+        except BrokenInputError as broken:
+            reading.lines = max(reading.lines, broken.lines_before)
+            reading.problems.add([Problem(number=reading.lines, kind="file", text=str(broken))])
 
 
-class HeldLines(msgspec.Struct, frozen=True, kw_only=True):
-    """Graph NDJSON that the caller holds: text, or lines that may come only once."""
-
-    blocks: Iterable[bytes]  # with their line ends, cut anywhere
-
-    address: ClassVar[str] = ""
-    word: ClassVar[PlaceWord] = "line"
-    first: ClassVar[int] = 0
-
-    def shaped(self, reading: Reading) -> Iterator[tuple[str, ShapedRows]]:
-        return _shaped_chunks(line_chunks(iter(self.blocks)), reading)
+def held_lines(blocks: Iterable[bytes]) -> GraphLines:
+    """Lines in memory, with their ends, in blocks that are cut anywhere."""
+    return GraphLines(chunks=lambda _files: line_chunks(iter(blocks)))
 
 
-class LineBatches(msgspec.Struct, frozen=True, kw_only=True):
-    """Graph NDJSON as a column of lines: one partition of a DataFrame."""
-
-    address: str
-    batches: Iterable[pa.RecordBatch]
-
-    word: ClassVar[PlaceWord] = "row"
-    first: ClassVar[int] = 0
-
-    def shaped(self, reading: Reading) -> Iterator[tuple[str, ShapedRows]]:
-        return _shaped_chunks(self._chunks(), reading)
-
-    def _chunks(self) -> Iterator[LineChunk]:
-        first = 0
-        for batch in self.batches:
-            texts: list[Any] = batch.column(0).to_pylist()
-            lines = [text.encode(errors="surrogatepass") for text in texts if text is not None]
-            if lines:
-                yield LineChunk(first=first, lines=lines, text=b"\n".join(lines) + b"\n")
-                first += len(lines)
+def batch_chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[LineChunk]:
+    """A column of lines."""
+    first = 0
+    for batch in batches:
+        texts: list[Any] = batch.column(0).to_pylist()
+        lines = [text.encode(errors="surrogatepass") for text in texts if text is not None]
+        if lines:
+            yield LineChunk(first=first, lines=lines, text=b"\n".join(lines) + b"\n")
+            first += len(lines)
 
 
 class HeldRecords(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,13 +126,13 @@ class HeldRecords(msgspec.Struct, frozen=True, kw_only=True):
                 problem = replace(problem, text=f"{error.text}; nothing behind it was read")
             reading.problems.add([problem])
 
-        def noted(records: Iterable[Record]) -> Iterator[Record]:
-            for record in records:
+        def noted(record: Record) -> Record:
+            if keeps:
                 texts[record.number] = _text_of(record)
-                yield record
+            return record
 
-        read = permissive_records(self.body, reading.catalog, refuse)
-        for raw in gather(noted(read) if keeps else read, reading.catalog, strict=False):
+        read = map(noted, permissive_records(self.body, reading.catalog, refuse))
+        for raw in gather(read, reading.catalog, strict=False):
             reading.records += raw.rows.num_rows
             shaped = shape(raw, reading, texts.__getitem__ if keeps else None)
             if shaped.rows.num_rows or shaped.lost:
@@ -161,21 +149,6 @@ def _text_of(record: Record) -> str:
 
 def _unreadable(number: int, error: BadRecordError, raw: str | None) -> Problem:
     return Problem(number=number, kind="record", text=error.text, hint=error.hint, raw=raw)
-
-
-def _shaped_chunks(
-    chunks: Iterable[LineChunk], reading: Reading
-) -> Iterator[tuple[str, ShapedRows]]:
-    """The good rows of lines from anywhere, by table key, chunk after chunk."""
-    parser, rules = LineParser(reading.catalog), StrictRecords(reading.catalog)
-    try:
-        for chunk in chunks:
-            yield from _shaped_chunk(chunk, parser, rules, reading)
-            reading.lines = chunk.first + len(chunk.lines)
-            reading.records += len(chunk.lines) - chunk.lines.count(b"")
-    except BrokenInputError as broken:
-        reading.lines = max(reading.lines, broken.lines_before)
-        reading.problems.add([Problem(number=reading.lines, kind="file", text=str(broken))])
 
 
 def _shaped_chunk(
@@ -216,10 +189,8 @@ def _one_by_one(
         except BadRecordError as error:
             problems.add([_unreadable(number, error, raw)])
         except LimitExceededError as error:
-            problem = Problem(
-                number=number, kind="record", text=error.message, raw=raw, error=error
-            )
-            problems.add([problem])
+            text = error.message
+            problems.add([Problem(number=number, kind="record", text=text, raw=raw, error=error)])
         else:
             good += [record] if record else []
     return gather(good, reading.catalog, strict=True)

@@ -190,7 +190,10 @@ def declared(sources: Any) -> Any:
             "options": sources.options,
         }
     if isinstance(sources, pa.Table):
-        return {"arrow": _digest(sources)}
+        found = hashlib.sha256(sources.schema.serialize())
+        for batch in sources.combine_chunks().to_batches():
+            found.update(batch.serialize())
+        return {"arrow": found.hexdigest()}
     if hasattr(sources, "mapInArrow"):  # a DataFrame, classic or Connect
         return {"frame": sources.schema.simpleString()}
     if isinstance(sources, Sequence) and not isinstance(sources, bytes):
@@ -228,13 +231,6 @@ def _each(name: str, given: Any, files: FileAccess) -> list[Source]:
         f"source of '{name}': cannot read {type(given).__name__}",
         hint="give a path, an Arrow table, a Source or a DataFrame",
     )
-
-
-def _digest(table: pa.Table) -> str:
-    found = hashlib.sha256(table.schema.serialize())
-    for batch in table.combine_chunks().to_batches():
-        found.update(batch.serialize())
-    return found.hexdigest()
 
 
 def _guessed(name: str, address: str, files: FileAccess) -> Source:
@@ -310,9 +306,8 @@ def plan_columns(
     as well, if that is the only reading that fits.
     """
     homes = homes_of(entity)
-    renames = _oriented(mapped.columns, homes, available)
     takes: dict[str, str] = {}
-    for target, column in renames.items():
+    for target, column in _oriented(mapped.columns, homes, available).items():
         home = homes.get(target)
         if home is None:
             raise InputError(
@@ -326,16 +321,11 @@ def plan_columns(
         if home in takes:
             raise InputError(f"{place}: '{home}' of {entity.name} is mapped twice")
         takes[home] = column
-    used = set(takes.values())
-    unknown: list[str] = []
-    for column in available:
-        home = homes.get(column)
-        if column in used:
-            continue
-        if home is None:
-            unknown.append(column)
-        elif home not in takes:
-            takes[home] = column
+    left = [column for column in available if column not in takes.values()]
+    unknown = [column for column in left if column not in homes]
+    for column in left:
+        if column in homes:
+            takes.setdefault(homes[column], column)
     if unknown and not mapped.columns:
         raise InputError(
             f"{place}: unknown column '{unknown[0]}' for {entity.name}",
@@ -371,9 +361,7 @@ def _oriented(
         return all(target in homes and column in available for target, column in pairs.items())
 
     turned = {column: target for target, column in columns.items()}
-    if not fits(columns) and len(turned) == len(columns) and fits(turned):
-        return turned
-    return columns
+    return turned if not fits(columns) and len(turned) == len(columns) and fits(turned) else columns
 
 
 def _require_needed(
@@ -396,11 +384,7 @@ def _require_needed(
 
 
 def _casts(
-    entity: Entity,
-    casts: Mapping[str, str],
-    homes: Mapping[str, str],
-    *,
-    place: str,
+    entity: Entity, casts: Mapping[str, str], homes: Mapping[str, str], *, place: str
 ) -> dict[str, PropertyType]:
     plan: dict[str, PropertyType] = {}
     for target, name in casts.items():
