@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from omnigraph.engine.graph import Graph
     from omnigraph.engine.history.changes import ChangeSet
     from omnigraph.engine.load.inputs.sources import Source
-    from omnigraph.engine.load.report import PipelineReport
+    from omnigraph.engine.load.report import LoadResult, PipelineReport
     from omnigraph.engine.maintain.optimize import MaintenancePolicy
     from omnigraph.engine.merge.conflicts import MergePreview, MergeResult
     from omnigraph.engine.read.export import BlobReader
     from omnigraph.engine.read.result import QueryResult
-    from omnigraph.engine.results import LoadResult, MutationResult
+    from omnigraph.engine.write.mutate import MutationResult
     from omnigraph.model.graph import Branch, Commit, Snapshot
     from omnigraph.model.plan import SchemaPlan
     from omnigraph.storage.commit.audit import RecoveryRecord
@@ -65,11 +65,11 @@ _HOMES = {
     "Commit": "omnigraph.model.graph",
     "Graph": "omnigraph.engine.graph",
     "LintReport": "omnigraph.compiler.query",
-    "LoadResult": "omnigraph.engine.results",
+    "LoadResult": "omnigraph.engine.load.report",
     "MaintenancePolicy": "omnigraph.engine.maintain.optimize",
     "MergePreview": "omnigraph.engine.merge.conflicts",
     "MergeResult": "omnigraph.engine.merge.conflicts",
-    "MutationResult": "omnigraph.engine.results",
+    "MutationResult": "omnigraph.engine.write.mutate",
     "OpenMode": "omnigraph.engine.core",
     "PipelineReport": "omnigraph.engine.load.report",
     "QueryResult": "omnigraph.engine.read.result",

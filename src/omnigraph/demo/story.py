@@ -20,7 +20,7 @@ import msgspec
 from omnigraph import Graph, OpenMode, pipeline
 from omnigraph.cli.output import TableStyle, table_lines
 from omnigraph.demo.packages import DataSet, records
-from omnigraph.engine.read.network import (
+from omnigraph.engine.read.result import (
     COLOURS,
     WIDTH,
     Point,

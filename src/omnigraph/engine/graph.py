@@ -47,11 +47,11 @@ from omnigraph.storage.manifest.ref_files import UnreadableRef
 from omnigraph.storage.objects.local import Presence
 
 if TYPE_CHECKING:
-    from omnigraph.engine import results
     from omnigraph.engine.evolve import apply as evolving
     from omnigraph.engine.history import changes as changing
     from omnigraph.engine.history import feed
     from omnigraph.engine.load import order as orders
+    from omnigraph.engine.load import report as reporting
     from omnigraph.engine.load import run as loading
     from omnigraph.engine.maintain import cleanup as cleaning
     from omnigraph.engine.maintain import health as checkup
@@ -65,6 +65,7 @@ else:
     changing = Later("omnigraph.engine.history.changes")
     feed = Later("omnigraph.engine.history.feed")
     orders = Later("omnigraph.engine.load.order")
+    reporting = Later("omnigraph.engine.load.report")
     loading = Later("omnigraph.engine.load.run")
     cleaning = Later("omnigraph.engine.maintain.cleanup")
     checkup = Later("omnigraph.engine.maintain.health")
@@ -72,7 +73,6 @@ else:
     conflicts = Later("omnigraph.engine.merge.conflicts")
     merging = Later("omnigraph.engine.merge.run")
     exporting = Later("omnigraph.engine.read.export")
-    results = Later("omnigraph.engine.results")
     mutating = Later("omnigraph.engine.write.mutate")
 
 At = str | int | datetime
@@ -253,7 +253,7 @@ class Graph:
         actor: str | None = None,
         if_commit: str | None = None,
         idempotency_key: str | None = None,
-    ) -> results.MutationResult:
+    ) -> mutating.MutationResult:
         """Run one mutation query as one commit, or not at all.
 
         With an `idempotency_key` it runs once, however often it is submitted.
@@ -281,7 +281,7 @@ class Graph:
         idempotency_key: str | None = None,
         on_error: orders.OnError = "fail",
         quarantine: str | os.PathLike[str] | None = None,
-    ) -> results.LoadResult:
+    ) -> reporting.LoadResult:
         """Load data as one commit, or change nothing: graph NDJSON (text, lines or a file's path),
         or Arrow tables, paths and `Source`s by type. A load with an `idempotency_key` lands once,
         however often it is submitted. `on_error="quarantine"` puts bad records into the folder
@@ -299,7 +299,7 @@ class Graph:
             quarantine=quarantine,
         )
         report = loading.load_here(self._opened(), order, then=self._auto.notice)
-        return results.LoadResult.of(report)
+        return reporting.LoadResult.of(report)
 
     # --- branches and history ----------------------------------------------------------------
 

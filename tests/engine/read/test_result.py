@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import xml.etree.ElementTree as ET
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pytest
 
 from omnigraph import Graph
 from omnigraph.engine.read.context import ReadLimits
+from omnigraph.engine.read.result import draw_graph, small_graph
 from omnigraph.errors import (
     InputError,
     LimitExceededError,
@@ -202,3 +204,40 @@ def test_many_threads_read_while_one_writes(tmp_path):
                 )
                 assert all(number <= one.result() <= number + 1 for one in asked)
         assert graph.query(query).row_count == 15
+
+
+# --- the picture of a network: well-formed, harmless and the same every time --------------------
+
+NASTY = "<script>alert('&')</script>\x00\x1b"
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        [("a", "b"), ("b", "c"), ("c", "a")],
+        [("alone", None)],
+        [("loop", "loop")],
+        [(NASTY, "b")],
+        [("a", "b"), ("x", "y")],
+        [(f"n{n}", f"n{n * 7 % 60}") for n in range(60)],
+    ],
+    ids=["cycle", "alone", "loop", "nasty", "two parts", "largest"],
+)
+def test_a_graph_is_drawn_with_every_node_inside_the_picture(pairs):
+    graph = small_graph(pairs)
+    svg = draw_graph(graph)
+    root = ET.fromstring(svg)
+    circles = [one for one in root.iter() if one.tag.endswith("circle")]
+    assert len(circles) == len(graph.nodes)
+    for one in circles:
+        assert 0 < float(one.get("cx")) < 760
+        assert 0 < float(one.get("cy")) < 460
+    assert len({(one.get("cx"), one.get("cy")) for one in circles}) == len(circles)
+    assert svg == draw_graph(graph)
+    assert "<script" not in svg
+
+
+def test_a_graph_is_small_up_to_a_limit():
+    assert small_graph((f"{n}", f"{n + 1}") for n in range(59)).is_small
+    assert not small_graph((f"{n}", f"{n + 1}") for n in range(60)).is_small
+    assert not small_graph([]).is_small

@@ -33,7 +33,6 @@ from omnigraph.engine.merge.conflicts import (
     TypeCounts,
     rule_conflict,
 )
-from omnigraph.engine.results import remembering
 from omnigraph.engine.rows.parts import Stored
 from omnigraph.errors import (
     ConflictError,
@@ -48,7 +47,7 @@ from omnigraph.model.graph import Branch, Snapshot, TableEntry, TableUpdate, Wri
 from omnigraph.model.limits import MERGE_CONFLICTS_LISTED_MAX
 from omnigraph.model.requests import KeyedRequest
 from omnigraph.model.schema import Catalog
-from omnigraph.storage.commit.prepared import AppliedBeforeError, Intent, Prepared
+from omnigraph.storage.commit.prepared import AppliedBeforeError, Intent, Prepared, remembering
 from omnigraph.storage.commit.writer import WriteContext
 from omnigraph.storage.manifest.history import best_common
 

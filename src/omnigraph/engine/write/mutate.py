@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -22,7 +22,6 @@ from omnigraph.engine.check.values import misfit, missing
 from omnigraph.engine.core import Core, compiled_as
 from omnigraph.engine.expr.evaluate import Constants, Rows, holding
 from omnigraph.engine.expr.sql import column_of, listed_values, push_down
-from omnigraph.engine.results import MutationResult, remembering
 from omnigraph.engine.rows.columns import (
     BLOB_CELL,
     CellProblem,
@@ -33,12 +32,13 @@ from omnigraph.engine.rows.columns import (
 from omnigraph.engine.rows.keys import canonical_id, respelled_id
 from omnigraph.engine.rows.parts import Stored
 from omnigraph.errors import InputError
-from omnigraph.model.graph import Snapshot, WriterKind
+from omnigraph.model.graph import Commit, Snapshot, WriterKind
 from omnigraph.model.ports import World
-from omnigraph.model.requests import KeyedRequest
+from omnigraph.model.requests import KeyedRequest, result_of
 from omnigraph.model.schema import Catalog, EdgeType, NodeType
+from omnigraph.model.structs import HidingStruct
 from omnigraph.model.values import Misfit, fit
-from omnigraph.storage.commit.prepared import AppliedBeforeError, Intent, Prepared
+from omnigraph.storage.commit.prepared import AppliedBeforeError, Intent, Prepared, remembering
 from omnigraph.storage.commit.writer import WriteContext
 from omnigraph.storage.table.read import texts
 
@@ -55,6 +55,49 @@ class MutationOrder(msgspec.Struct, frozen=True, kw_only=True):
     actor_id: str | None
     if_commit: str | None
     idempotency_key: str | None
+
+
+class MutationResult(HidingStruct, frozen=True, kw_only=True):
+    """What a mutation did. `commit` is None when nothing changed.
+
+    A request with an idempotency key is answered again from its commit: `already_applied` says so,
+    and is the only difference, so that it does not count when answers are compared.
+    """
+
+    UNCOMPARED: ClassVar[frozenset[str]] = frozenset({"already_applied"})
+
+    branch: str
+    query_name: str
+    affected_nodes: int
+    affected_edges: int
+    actor_id: str | None
+    commit: Commit | None
+    already_applied: bool = False
+
+    @classmethod
+    def told_again(cls, commit: Commit, *, branch: str) -> MutationResult:
+        """The answer to the first submission of the commit's request."""
+        told = result_of(commit)
+        return cls(
+            branch=branch,
+            query_name=str(told.get("query_name", "")),
+            affected_nodes=int(told.get("affected_nodes", 0)),
+            affected_edges=int(told.get("affected_edges", 0)),
+            actor_id=commit.actor_id,
+            commit=commit,
+            already_applied=True,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "branch": self.branch,
+            "query_name": self.query_name,
+            "affected_nodes": self.affected_nodes,
+            "affected_edges": self.affected_edges,
+            **({"already_applied": True} if self.already_applied else {}),
+            **({"actor_id": self.actor_id} if self.actor_id else {}),
+            "commit": None if self.commit is None else self.commit.to_json(),
+        }
 
 
 def mutate(

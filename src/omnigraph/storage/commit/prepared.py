@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import islice
+from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from omnigraph.model.graph import (
     Branch,
@@ -23,7 +25,7 @@ from omnigraph.model.graph import (
     WriterKind,
 )
 from omnigraph.model.limits import IDEMPOTENCY_COMMITS_MAX
-from omnigraph.model.requests import KeyedRequest, key_of
+from omnigraph.model.requests import KeyedRequest, key_of, result_property
 from omnigraph.storage.manifest.store import Known, ManifestStore
 from omnigraph.storage.table.stage import StagedWrite
 
@@ -62,6 +64,15 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
             or self.schema
             or self.merged_parent_commit_id
         )
+
+
+def remembering(
+    prepared: Prepared | None, request: KeyedRequest | None, result: Mapping[str, Any]
+) -> Prepared | None:
+    """The write with its result told in the commit, for when a keyed request is repeated."""
+    if prepared is None or request is None:
+        return prepared
+    return replace(prepared, properties={**prepared.properties, **result_property(result)})
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True):

@@ -144,7 +144,7 @@ class Growable:
     __slots__ = ("_shared", "length")
 
     def __init__(self, values: npt.NDArray[Any], shared: _Shared | None = None) -> None:
-        self._shared = shared or _Shared(values)
+        self._shared = shared or _Shared(values, len(values))
         self.length = len(values)
 
     @property
@@ -164,15 +164,11 @@ class Growable:
         else:
             wider = np.empty(end + max(1024, end // 8), dtype=shared.data.dtype)
             wider[: self.length] = self.view
-            shared = _Shared(wider)
-            shared.used = end
+            shared = _Shared(wider, end)
         shared.data[self.length : end] = added
         return Growable(shared.data[:end], shared)
 
 
-class _Shared:
-    __slots__ = ("data", "used")
-
-    def __init__(self, data: npt.NDArray[Any]) -> None:
-        self.data = data
-        self.used = len(data)
+class _Shared(msgspec.Struct):
+    data: npt.NDArray[Any]
+    used: int

@@ -131,10 +131,10 @@ class Frame:
         self,
         table: CountedTable,
         row_ids: Growable,
-        alive: Mask | None,
         columns: dict[str, Column],
         *,
         lineage: int,
+        alive: Mask | None = None,
         ids: IdMap | None = None,
         change: Change | None = None,
         part: bool = False,
@@ -145,7 +145,6 @@ class Frame:
         self.part = part
         self.alive = alive
         self.length = row_ids.length
-        self.live = self.length if alive is None else int(np.count_nonzero(alive))
         self._row_ids = row_ids
         self._columns = columns
         self._ids = ids
@@ -162,12 +161,12 @@ class Frame:
         names = [name for name in rows.column_names if name != ROW_ID]
         loaded = {name: Column.of(flat(rows[name])) for name in names}
         row_ids = Growable(_row_ids(rows))
-        return cls(table, row_ids, None, loaded, lineage=next(_lineages), part=part)
+        return cls(table, row_ids, loaded, lineage=next(_lineages), part=part)
 
     @classmethod
     def bare(cls, table: CountedTable, row_ids: RowIds) -> Frame:
         """A frame whose row ids are known already and whose columns are all still to be read."""
-        return cls(table, Growable(row_ids), None, {}, lineage=next(_lineages))
+        return cls(table, Growable(row_ids), {}, lineage=next(_lineages))
 
     def release(self, names: Sequence[str]) -> list[Array]:
         """Hand whole columns over and keep them no longer; read them if they are not here."""
@@ -185,10 +184,8 @@ class Frame:
     def positions(self) -> Positions:
         """Every living position, ascending."""
         if self._living is None:
-            if self.alive is None:
-                self._living = np.arange(self.length, dtype=np.int64)
-            else:
-                self._living = np.flatnonzero(self.alive)
+            everything = np.arange(self.length, dtype=np.int64)
+            self._living = everything if self.alive is None else everything[self.alive]
         return self._living
 
     def at_row_ids(self, row_ids: RowIds) -> Positions:
@@ -245,29 +242,19 @@ class Frame:
 
     def column(self, name: str) -> Column:
         """The whole column, read now if it is not in memory."""
-        known = self._columns.get(name)
-        if known is not None:
-            return known
         with self._lock:
-            known = self._columns.get(name)
-            if known is None:
-                known = Column.of(self.load([name])[0])
-                self._columns[name] = known
-            return known
+            if name not in self._columns:
+                self._columns[name] = Column.of(self.load([name])[0])
+            return self._columns[name]
 
     def load(self, names: Sequence[str]) -> list[Array]:
         """Whole columns by position, read from storage and not kept."""
-        rows = self.table.read(names)
-        row_ids = _row_ids(rows)
-        arrays = [flat(rows[name]) for name in names]
-        if len(row_ids) == self.length and (row_ids == self.row_ids).all():
+        rows = _by_row_id(self.table.read(names))
+        arrays, row_ids = [flat(rows[name]) for name in names], _row_ids(rows)
+        if np.array_equal(row_ids, self.row_ids):
             return arrays
-        at = self.at_row_ids(row_ids)
-        here = np.flatnonzero(at >= 0)  # the frame may be a part of its table
-        place = np.full(self.length, -1, dtype=np.int64)
-        place[at[here]] = here
-        indices = pa.array(place, mask=place < 0)
-        return [array.take(indices) for array in arrays]
+        places = places_among(row_ids, self.row_ids)  # the frame has holes, or is a part
+        return [Column.of(array).take(places) for array in arrays]
 
     def fetch(self, name: str, positions: Positions) -> Array:
         """The values at the positions (null at -1): from memory, or only these rows' from storage.
@@ -283,8 +270,7 @@ class Frame:
         wanted, back = np.unique(positions, return_inverse=True)
         holes = int(len(wanted) > 0 and wanted[0] < 0)
         values = flat(self.table.take(self.row_ids[wanted[holes:]], [name])[name])
-        back = back - holes
-        return values.take(pa.array(back, mask=back < 0) if holes else pa.array(back))
+        return Column.of(values).take(back - holes)
 
     def codes(self, name: str) -> Positions:
         """By position: equal values have equal numbers, null is -1."""
@@ -302,12 +288,9 @@ class Frame:
 
     def _kept(self, key: Hashable, make: Callable[[], Positions]) -> Positions:
         with self._lock:
-            known = self._derived.get(key)
-        if known is None:
-            known = make()
-            with self._lock:
-                self._derived[key] = known
-        return known
+            if key not in self._derived:
+                self._derived[key] = make()
+            return self._derived[key]
 
     def _worth_keeping(self, name: str, wanted: int) -> bool:
         if self.part:
@@ -363,9 +346,9 @@ class Frame:
         frame = Frame(
             table,
             row_ids,
-            self._moved_alive(row_ids.length, deleted_at),
             loaded,
             lineage=self.lineage,
+            alive=self._moved_alive(row_ids.length, deleted_at),
             ids=ids,
             change=Change(
                 origin=self.table.entry.pin,
@@ -424,14 +407,11 @@ def _by_row_id(rows: ArrowTable) -> ArrowTable:
     return ordered
 
 
-class IdMap:
+class IdMap(msgspec.Struct, frozen=True):
     """Id to position. Versions share the big part and copy only the few that were added since."""
 
-    __slots__ = ("_added", "_base")
-
-    def __init__(self, base: dict[str, int], added: dict[str, int]) -> None:
-        self._base = base
-        self._added = added
+    base: dict[str, int]
+    added: dict[str, int]
 
     @classmethod
     def of(cls, ids: Array) -> IdMap:
@@ -440,15 +420,15 @@ class IdMap:
 
     @property
     def nbytes(self) -> int:
-        return 120 * (len(self._base) + len(self._added))  # an entry with its text, roughly
+        return 120 * (len(self.base) + len(self.added))  # an entry with its text, roughly
 
     def get(self, entity_id: str) -> int:
-        found = self._base.get(entity_id)
-        return found if found is not None else self._added.get(entity_id, -1)
+        found = self.base.get(entity_id)
+        return found if found is not None else self.added.get(entity_id, -1)
 
     def extended(self, ids: Sequence[str], first: int) -> IdMap:
         """With new ids at `first`, `first` + 1, …"""
-        added = {**self._added, **{entity_id: first + at for at, entity_id in enumerate(ids)}}
+        added = {**self.added, **{entity_id: first + at for at, entity_id in enumerate(ids)}}
         if len(added) > ADDED_IDS_MAX:
-            return IdMap({**self._base, **added}, {})
-        return IdMap(self._base, added)
+            return IdMap({**self.base, **added}, {})
+        return IdMap(self.base, added)
