@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from omnigraph.cli.call import Call, CommandGroup, exclusive, once_option, verb
-from omnigraph.model.graph import type_words
+from omnigraph.cli.history import change_counts
 
 if TYPE_CHECKING:
     from omnigraph.engine.merge.conflicts import Strategy
@@ -120,15 +119,6 @@ def merge(
         # The merge has landed; a branch left over is worth a warning, not a failure.
         lines.append(f"warning: branch {source} was not deleted: {result.branch_delete_error}")
     call.emit(result.to_json(), human=lines)
-
-
-def change_counts(changes: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """How many entities of each type a merge brings or a revert undoes, one line a type."""
-    return [
-        f"  {type_words(key)}: " + ", ".join(f"{n} {word}" for word, n in counts.items() if n)
-        for key, counts in changes.items()
-        if any(counts.values())
-    ]
 
 
 def _conflict_lines(conflicts: list[dict[str, Any]]) -> list[str]:

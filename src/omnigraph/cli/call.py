@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import sys
 import threading
@@ -33,6 +34,8 @@ from omnigraph.cli.scope import (
 from omnigraph.errors import InputError, NotFoundError
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from omnigraph.engine.graph import Graph
 
 
@@ -292,6 +295,20 @@ once_option = click.option(
 )
 
 
+ENGINES = ("auto", "local", "spark")
+engine_options = together(
+    click.option(
+        "--engine",
+        type=click.Choice(ENGINES),
+        default="auto",
+        show_default=True,
+        help="work in this process or on Spark",
+    ),
+    click.option("--spark-master", metavar="MASTER", help="a Spark master, such as local[4]"),
+    click.option("--spark-remote", metavar="URL", help="a Spark Connect server (sc://host:port)"),
+)
+
+
 def landed_words(result: Any, *, nothing: str) -> str:
     """Which commit a write made, for people."""
     if result.commit is None:
@@ -312,6 +329,15 @@ class CommandGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [name for name, command in self.commands.items() if not command.hidden]
+
+
+def spark_session(master: str | None, remote: str | None) -> SparkSession:
+    """The session of this process, started if there is none."""
+    from omnigraph import pipeline
+
+    if master is not None and remote is not None:
+        raise click.UsageError("the option '--spark-master' cannot be used with '--spark-remote'")
+    return pipeline.session(master=master, remote=remote)
 
 
 # --- files ----------------------------------------------------------------------------------------
@@ -380,3 +406,19 @@ def _copy(lines: Iterable[str], out: TextIO) -> int:
         count += 1
     out.flush()
     return count
+
+
+def read_params(text: str | None, path: str | None) -> dict[str, Any] | None:
+    """The parameters: a JSON object from the command line or from a file."""
+    exclusive({"--params <JSON>": text, "--params-file <FILE>": path})
+    if path is not None:
+        text = read_text(path, what="parameter file")
+    if text is None:
+        return None
+    try:
+        params = json.loads(text)
+    except ValueError as cause:
+        raise InputError(f"the parameters are not valid JSON: {cause}") from cause
+    if not isinstance(params, dict):
+        raise InputError("the parameters must be a JSON object", hint='for example {"name": "Ada"}')
+    return params

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from omnigraph.cli.branch import change_counts
 from omnigraph.cli.call import (
     Call,
     CommandGroup,
@@ -19,6 +18,7 @@ from omnigraph.cli.call import (
     write_lines,
 )
 from omnigraph.cli.output import cell, json_line
+from omnigraph.model.graph import type_words
 from omnigraph.model.values import moment_at, moment_text
 
 if TYPE_CHECKING:
@@ -201,6 +201,15 @@ def revert(call: Call, commit_id: str, branch: str) -> None:
     counts = {key: value.to_json() for key, value in result.changes.items()}
     human = [f"reverted {commit_id} on branch {branch}: {landed}", *change_counts(counts)]
     call.emit(result.to_json(), human=human)
+
+
+def change_counts(changes: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """How many entities of each type a merge brings or a revert undoes, one line a type."""
+    return [
+        f"  {type_words(key)}: " + ", ".join(f"{n} {word}" for word, n in counts.items() if n)
+        for key, counts in changes.items()
+        if any(counts.values())
+    ]
 
 
 # --- the history drawn as text --------------------------------------------------------------------

@@ -12,12 +12,13 @@ from msgspec.structs import replace
 
 from omnigraph.cli.call import (
     Call,
+    engine_options,
     exclusive,
     landed_words,
     once_option,
     read_text,
+    spark_session,
     state_options,
-    together,
     unreadable,
     verb,
     write_lines,
@@ -36,18 +37,6 @@ if TYPE_CHECKING:
 # Up to this much NDJSON, starting a JVM costs more than it saves.
 LOCAL_BYTES_MAX = 16 * 1024 * 1024
 TABULAR_SUFFIXES = frozenset({".parquet", ".csv", ".orc"})
-ENGINES = ("auto", "local", "spark")
-engine_options = together(
-    click.option(
-        "--engine",
-        type=click.Choice(ENGINES),
-        default="auto",
-        show_default=True,
-        help="work in this process or on Spark",
-    ),
-    click.option("--spark-master", metavar="MASTER", help="a Spark master, such as local[4]"),
-    click.option("--spark-remote", metavar="URL", help="a Spark Connect server (sc://host:port)"),
-)
 
 
 @verb("load", positional="uri", writes=True)
@@ -314,15 +303,6 @@ def export(
 
 
 # --- on Spark -------------------------------------------------------------------------------------
-
-
-def spark_session(master: str | None, remote: str | None) -> SparkSession:
-    """The session of this process, started if there is none."""
-    from omnigraph import pipeline
-
-    if master is not None and remote is not None:
-        raise click.UsageError("the option '--spark-master' cannot be used with '--spark-remote'")
-    return pipeline.session(master=master, remote=remote)
 
 
 def read_job(call: Call, path: str) -> tuple[Call, dict[str, Any]]:

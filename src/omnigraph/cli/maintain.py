@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from omnigraph.cli.call import Call, CommandGroup, branch_option, exclusive, verb
-from omnigraph.cli.load import engine_options, spark_session
+from omnigraph.cli.call import (
+    Call,
+    CommandGroup,
+    branch_option,
+    engine_options,
+    exclusive,
+    spark_session,
+    verb,
+)
 from omnigraph.cli.output import TableStyle, cell, table_lines
 from omnigraph.cli.scope import Capability
 from omnigraph.errors import InputError, NotFoundError

@@ -5,12 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
+import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import click
 import msgspec
+
+from omnigraph.cli.scope import OperatorConfig
+from omnigraph.errors import InputError
 
 Format = Literal["table", "kv", "csv", "jsonl", "json"]
 FORMATS: tuple[Format, ...] = ("table", "kv", "csv", "jsonl", "json")
@@ -159,3 +164,33 @@ def _char_width(char: str) -> int:
     if unicodedata.combining(char):
         return 0
     return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+# --- what the operator chose ----------------------------------------------------------------------
+
+
+def default_format(config: OperatorConfig) -> Format:
+    """The operator's choice, or a table."""
+    chosen = str(config.defaults.get("output", "table"))
+    if chosen not in FORMATS:
+        raise InputError(
+            f"'{config.path}': defaults.output is '{chosen}'",
+            hint=f"one of: {', '.join(FORMATS)}",
+        )
+    return chosen
+
+
+def table_style(config: OperatorConfig) -> TableStyle:
+    """How tables look: the operator's settings, fitted to the terminal if there is one."""
+    defaults = config.defaults
+    width = defaults.get("table_max_column_width", 80)
+    layout = defaults.get("table_cell_layout", "truncate")
+    if not isinstance(width, int) or width < COLUMN_WIDTH_MIN:
+        raise InputError(f"'{config.path}': defaults.table_max_column_width is {width!r}")
+    if layout not in ("truncate", "wrap"):
+        raise InputError(
+            f"'{config.path}': defaults.table_cell_layout is '{layout}'",
+            hint="one of: truncate, wrap",
+        )
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    return TableStyle(column_width_max=width, layout=layout, total_width=room)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-import sys
 from typing import Any
 
 import click
@@ -16,6 +13,7 @@ from omnigraph.cli.call import (
     exclusive,
     landed_words,
     once_option,
+    read_params,
     read_text,
     state_options,
     together,
@@ -59,7 +57,7 @@ def query(
     source = read_source("query", query_path, text)
     chosen = chosen_name(source, name, source_path=query_path)
     params = read_params(params_text, params_file)
-    form = "json" if call.as_json else form or default_format(call)
+    form = "json" if call.as_json else form or output.default_format(call.config)
     where: dict[str, Any] = {"branch": branch or "main", "snapshot": snapshot}
     with call.graph() as graph:
         if explain:
@@ -90,38 +88,11 @@ def print_rows(
         for row in rows:
             click.echo(output.json_line(row))
     else:
-        style = table_style(call)
+        style = output.table_style(call.config)
         for line in output.render_rows(facts["columns"], rows, form=form, style=style):
             click.echo(line)
         if form == "table":
             call.note(f"{len(rows)} row{'' if len(rows) == 1 else 's'}")
-
-
-def default_format(call: Call) -> output.Format:
-    """The operator's choice, or a table."""
-    chosen = str(call.config.defaults.get("output", "table"))
-    if chosen not in output.FORMATS:
-        raise InputError(
-            f"'{call.config.path}': defaults.output is '{chosen}'",
-            hint=f"one of: {', '.join(output.FORMATS)}",
-        )
-    return chosen
-
-
-def table_style(call: Call) -> output.TableStyle:
-    """How tables look: the operator's settings, fitted to the terminal if there is one."""
-    defaults = call.config.defaults
-    width = defaults.get("table_max_column_width", 80)
-    layout = defaults.get("table_cell_layout", "truncate")
-    if not isinstance(width, int) or width < output.COLUMN_WIDTH_MIN:
-        raise InputError(f"'{call.config.path}': defaults.table_max_column_width is {width!r}")
-    if layout not in ("truncate", "wrap"):
-        raise InputError(
-            f"'{call.config.path}': defaults.table_cell_layout is '{layout}'",
-            hint="one of: truncate, wrap",
-        )
-    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    return output.TableStyle(column_width_max=width, layout=layout, total_width=room)
 
 
 @verb("mutate", writes=True)
@@ -189,19 +160,3 @@ def chosen_name(source: str, name: str | None, *, source_path: str | None) -> st
         "query file contains multiple queries; pass --name",
         hint=f"name one as an argument: {', '.join(names)}",
     )
-
-
-def read_params(text: str | None, path: str | None) -> dict[str, Any] | None:
-    """The parameters: a JSON object from the command line or from a file."""
-    exclusive({"--params <JSON>": text, "--params-file <FILE>": path})
-    if path is not None:
-        text = read_text(path, what="parameter file")
-    if text is None:
-        return None
-    try:
-        params = json.loads(text)
-    except ValueError as cause:
-        raise InputError(f"the parameters are not valid JSON: {cause}") from cause
-    if not isinstance(params, dict):
-        raise InputError("the parameters must be a JSON object", hint='for example {"name": "Ada"}')
-    return params

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from omnigraph.cli import failure, output
-from omnigraph.cli.call import Call, verb
+from omnigraph.cli.call import Call, read_params, verb
 from omnigraph.cli.history import moment
-from omnigraph.cli.query import default_format, read_params, table_style
 from omnigraph.cli.scope import home
 from omnigraph.errors import InputError, OmnigraphError
 from omnigraph.storage.commit.outcome import outcome_told
@@ -68,7 +67,7 @@ class Session:
         self.call = call
         self.branch = branch
         self.params: dict[str, Any] | None = None
-        self.form = default_format(call)
+        self.form = output.default_format(call.config)
         self.timing = False
         self.explain = False
         self.left = False
@@ -153,7 +152,7 @@ class Session:
             for row in rows:
                 click.echo(output.json_line(row))
         else:
-            style = table_style(self.call)
+            style = output.table_style(self.call.config)
             for line in output.render_rows(result.columns, rows, form=self.form, style=style):
                 click.echo(line)
             self.call.note(f"{len(rows)} row{'' if len(rows) == 1 else 's'}")
@@ -243,7 +242,7 @@ class Session:
         self.left = True
 
     def _table(self, columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
-        for line in output.table_lines(columns, rows, style=table_style(self.call)):
+        for line in output.table_lines(columns, rows, style=output.table_style(self.call.config)):
             click.echo(line)
 
     def words(self) -> list[str]:
