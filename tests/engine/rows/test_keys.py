@@ -67,4 +67,4 @@ def test_several_key_values_are_a_json_array_in_identity_order():
 def test_other_spellings_of_an_id_become_canonical(scalar, written, canonical):
     keyed = node(("k", kind(scalar)), key=("k",))
     assert respelled_id(keyed, written) == canonical
-    assert respelled_ids(keyed, pa.array([written, written])).to_pylist() == [canonical] * 2
+    assert respelled_ids(keyed, pa.array([written, written]), {}).to_pylist() == [canonical] * 2

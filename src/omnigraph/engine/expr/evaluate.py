@@ -62,11 +62,8 @@ class Rows:
     constants: Constants
 
     def value_of(self, var: str, name: str) -> Array:
-        """A property of the entity that the variable holds."""
+        """A property, or the `id`, of the entity that the variable holds."""
         raise AssertionError(f"{type(self).__name__} have no ${var}.{name}")
-
-    def id_of(self, var: str) -> Array:
-        raise AssertionError(f"{type(self).__name__} have no ${var}")
 
     def endpoint(self, var: str, side: str) -> Array:
         """The id of the node at one side (`src` or `dst`) of the edge that the variable holds."""
@@ -154,7 +151,7 @@ def evaluate(expr: ir.Expr, rows: Rows) -> Values:
         case ir.PropertyRef():
             return rows.value_of(expr.var, expr.prop)
         case ir.IdRef():
-            return rows.id_of(expr.var)
+            return rows.value_of(expr.var, "id")
         case ir.EndpointRef():
             return rows.endpoint(expr.var, expr.side)
         case ir.Compare():

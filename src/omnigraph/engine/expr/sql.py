@@ -15,7 +15,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -144,7 +144,7 @@ def _sieve(expr: ir.Expr, constants: Constants, *, wanted: bool) -> Sieve | None
             return _sieve(expr.item, constants, wanted=not wanted)
         case ir.And() | ir.Or():
             parts = [_sieve(item, constants, wanted=wanted) for item in expr.items]
-            return _all(parts) if isinstance(expr, ir.And) == wanted else _any(parts)
+            return _joined(parts, "AND" if isinstance(expr, ir.And) == wanted else "OR")
         case ir.Compare():
             return _compare(expr, constants, wanted=wanted)
         case ir.InList():
@@ -163,20 +163,14 @@ def _sieve(expr: ir.Expr, constants: Constants, *, wanted: bool) -> Sieve | None
             return None
 
 
-def _all(parts: Sequence[Sieve | None]) -> Sieve | None:
+def _joined(parts: Sequence[Sieve | None], word: Literal["AND", "OR"]) -> Sieve | None:
+    """All or any of the parts. A part that cannot be said may be left out of an AND only."""
     said = [part for part in parts if part is not None]
-    if not said:
+    complete = len(said) == len(parts)
+    if not said or (word == "OR" and not complete):
         return None
-    exact = len(said) == len(parts) and all(part.exact for part in said)
-    return Sieve(where=" AND ".join(f"({part.where})" for part in said), exact=exact)
-
-
-def _any(parts: Sequence[Sieve | None]) -> Sieve | None:
-    said = [part for part in parts if part is not None]
-    if len(said) != len(parts):
-        return None
-    exact = all(part.exact for part in said)
-    return Sieve(where=" OR ".join(f"({part.where})" for part in said), exact=exact)
+    where = f" {word} ".join(f"({part.where})" for part in said)
+    return Sieve(where=where, exact=complete and all(part.exact for part in said))
 
 
 _NOWHERE: Final = Sieve(where="false")

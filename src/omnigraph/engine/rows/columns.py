@@ -49,12 +49,7 @@ from omnigraph.storage.lance.columns import value_type
 
 # A blob before it is stored; storage seals it into its own blob type.
 BLOB_CELL: Final = pa.struct(
-    [
-        pa.field("data", pa.large_binary()),
-        pa.field("uri", pa.string()),
-        pa.field("position", pa.uint64()),
-        pa.field("size", pa.uint64()),
-    ]
+    {"data": pa.large_binary(), "uri": pa.string(), "position": pa.uint64(), "size": pa.uint64()}
 )
 
 # Texts that Arrow reads as `fit` does, by their form, and what each is read as: a type and how
@@ -86,6 +81,10 @@ class CellProblem(msgspec.Struct, frozen=True, kw_only=True):
     value: Any
 
 
+Judged = tuple[Column, list[CellProblem]]  # null where a cell does not fit
+Fitted = tuple[Column, Mask]  # and which cells are left open
+
+
 def column_type(kind: PropertyType) -> Any:
     """The Arrow type of a property before storage seals it (blobs are `BLOB_CELL`)."""
     return BLOB_CELL if kind.scalar is Scalar.BLOB else value_type(kind)
@@ -101,9 +100,7 @@ def batch_schema(entity: NodeType | EdgeType) -> Schema:
     return schema
 
 
-def column(
-    values: Sequence[Any], kind: PropertyType, *, strict: bool
-) -> tuple[Column, list[CellProblem]]:
+def column(values: Sequence[Any], kind: PropertyType, *, strict: bool) -> Judged:
     """The column of JSON (or Python) values and its problems. A cell with a problem is null in it.
 
     Not strict, a scalar that does not fit is simply null, as the reference's permissive loader
@@ -163,18 +160,16 @@ def written_rows(
     return made
 
 
-def judged(raw: Column, kind: PropertyType, cells: Cells) -> tuple[Column, list[CellProblem]]:
+def judged(raw: Column, kind: PropertyType, cells: Cells) -> Judged:
     """The column, with every cell that `fitted` leaves open judged by `fit`, and the misfits.
 
     `cells` gives the value of any row in Python, as `fit` is to be asked about it.
     """
     array, left = fitted(raw, kind)
-    return (array, []) if left is None else _patched(array, left, kind, cells)
+    return _patched(array, left, kind, cells) if left.any() else (array, [])
 
 
-def _patched(
-    array: Column, left: Mask, kind: PropertyType, cells: Cells
-) -> tuple[Column, list[CellProblem]]:
+def _patched(array: Column, left: Mask, kind: PropertyType, cells: Cells) -> Judged:
     rows: list[int] = np.flatnonzero(left).tolist()
     asked = [cells[row] for row in rows]
     verdicts = [fit(value, kind) for value in asked]
@@ -260,13 +255,11 @@ def with_items(lists: Column, items: Column, kind: Any = None) -> Column:
 # --- fitting a column -------------------------------------------------------------------------
 
 
-def fitted(raw: Column, kind: PropertyType) -> tuple[Column, Mask | None]:
-    """The column that the values become, and which cells are left open (None: no cell is).
+def fitted(raw: Column, kind: PropertyType) -> Fitted:
+    """The column that the values become, and which cells are left open.
 
     What stands in an open cell means nothing: `fit` has to say whether it fits.
     """
-    if pa.types.is_null(raw.type):
-        return nulls(len(raw), column_type(kind)), None
     if kind.scalar is not Scalar.VECTOR and not kind.is_list:
         return _fitted_scalars(raw, kind.scalar)
     if pa.types.is_fixed_size_list(raw.type) or pa.types.is_large_list(raw.type):
@@ -276,15 +269,15 @@ def fitted(raw: Column, kind: PropertyType) -> tuple[Column, Mask | None]:
     return _fitted_lists(raw, kind) if kind.is_list else _fitted_vectors(raw, kind)
 
 
-def _left(mask: Mask) -> Mask | None:
-    return mask if mask.any() else None
+def _open(raw: Column, kind: PropertyType) -> Fitted:
+    return nulls(len(raw), column_type(kind)), as_mask(pc.is_valid(raw))
 
 
-def _open(raw: Column, kind: PropertyType) -> tuple[Column, Mask | None]:
-    return nulls(len(raw), column_type(kind)), _left(as_mask(pc.is_valid(raw)))
+def _none(raw: Column) -> Mask:
+    return np.zeros(len(raw), dtype=bool)
 
 
-def _fitted_scalars(raw: Column, scalar: Scalar) -> tuple[Column, Mask | None]:
+def _fitted_scalars(raw: Column, scalar: Scalar) -> Fitted:
     source, leaf = raw.type, PropertyType(scalar=scalar)
     number = pa.types.is_integer(source) or pa.types.is_floating(source)
     if scalar in INTEGERS and number:
@@ -297,12 +290,10 @@ def _fitted_scalars(raw: Column, scalar: Scalar) -> tuple[Column, Mask | None]:
         return numbers.cast(column_type(leaf)), left
     if scalar in CALENDAR and pa.types.is_string(source):
         return _fitted_texts(raw, scalar)
-    return (raw, None) if source == column_type(leaf) else _open(raw, leaf)
+    return (raw, _none(raw)) if source == column_type(leaf) else _open(raw, leaf)
 
 
-def _fitted_numbers(
-    raw: Column, target: Any, bounds: tuple[int, int]
-) -> tuple[Column, Mask | None]:
+def _fitted_numbers(raw: Column, target: Any, bounds: tuple[int, int]) -> Fitted:
     """Whole numbers within the bounds, each of which the source and the target type can say."""
     lowest, highest = bounds
     if pa.types.is_floating(raw.type):
@@ -313,11 +304,11 @@ def _fitted_numbers(
     else:
         least, most = _reach(raw.type)
         if lowest <= least and most <= highest:
-            return raw.cast(target), None
+            return raw.cast(target), _none(raw)
         left = as_mask(_outside(raw, max(least, lowest), min(most, highest)))
     if left.any():
         raw = pc.if_else(pa.array(left), pa.scalar(None, raw.type), raw)
-    return raw.cast(target), _left(left)
+    return raw.cast(target), left
 
 
 def _outside(raw: Column, lowest: int, highest: int) -> Column:
@@ -332,16 +323,16 @@ def _reach(source: Any) -> tuple[int, int]:
     return (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
 
 
-def _fitted_floats(raw: Column, scalar: Scalar) -> tuple[Column, Mask | None]:
+def _fitted_floats(raw: Column, scalar: Scalar) -> Fitted:
     wide = raw.cast(pa.float64(), safe=False)
     if scalar is Scalar.F64:
-        return wide, None
+        return wide, _none(raw)
     narrow = wide.cast(pa.float32(), safe=False)
     overflown = pc.and_(pc.is_inf(narrow), pc.is_finite(wide))
-    return narrow, _left(as_mask(overflown))
+    return narrow, as_mask(overflown)
 
 
-def _fitted_texts(raw: Column, scalar: Scalar) -> tuple[Column, Mask | None]:
+def _fitted_texts(raw: Column, scalar: Scalar) -> Fitted:
     """Dates and moments. The numbers of each form are read at once."""
     lowest, highest = calendar_bounds(scalar)
     there = as_mask(pc.is_valid(raw))
@@ -362,7 +353,7 @@ def _fitted_texts(raw: Column, scalar: Scalar) -> tuple[Column, Mask | None]:
     known &= (numbers >= lowest) & (numbers <= highest)
     count = np.int32 if scalar is Scalar.DATE else np.int64
     counts = pa.array(numbers.astype(count), mask=~known)
-    return counts.cast(column_type(PropertyType(scalar=scalar))), _left(there & ~known)
+    return counts.cast(column_type(PropertyType(scalar=scalar))), there & ~known
 
 
 def _read_texts(texts: Column, types: Sequence[tuple[Any, int]]) -> Any:
@@ -376,35 +367,31 @@ def _read_texts(texts: Column, types: Sequence[tuple[Any, int]]) -> Any:
     return None
 
 
-def _fitted_lists(raw: Column, kind: PropertyType) -> tuple[Column, Mask | None]:
+def _fitted_lists(raw: Column, kind: PropertyType) -> Fitted:
     items, left = _fitted_scalars(raw.flatten(), kind.scalar)
-    wrong = as_mask(pc.is_null(items))
-    if left is not None:
-        wrong |= left
+    wrong = left | as_mask(pc.is_null(items))
     return with_items(raw, items, column_type(kind)), lists_holding(raw, wrong)
 
 
-def lists_holding(raw: Column, wrong: Mask) -> Mask | None:
-    """The lists that hold one of these items; None if none does."""
+def lists_holding(raw: Column, wrong: Mask) -> Mask:
+    """The lists that hold one of these items."""
+    lists = _none(raw)
     if not wrong.any():
-        return None
+        return lists
     # Not Arrow's parent indices, which count items below nulls that flattening leaves out.
-    lists = np.zeros(len(raw), dtype=bool)
     lists[np.repeat(np.arange(len(raw)), _lengths(raw))[wrong]] = True
     return lists
 
 
-def _fitted_vectors(raw: Column, kind: PropertyType) -> tuple[Column, Mask | None]:
+def _fitted_vectors(raw: Column, kind: PropertyType) -> Fitted:
     target, items = column_type(kind), raw.flatten()
     if not (pa.types.is_floating(items.type) or pa.types.is_integer(items.type)):
         return _open(raw, kind)
     narrow = items.cast(pa.float64(), safe=False).cast(pa.float32(), safe=False)
     left = as_mask(pc.not_equal(pc.list_value_length(raw), kind.dimension))
-    unfit = lists_holding(raw, ~as_mask(pc.is_finite(narrow)))
-    if unfit is not None:
-        left |= unfit
+    left |= lists_holding(raw, ~as_mask(pc.is_finite(narrow)))
     if not left.any() and not raw.null_count:
-        return pa.FixedSizeListArray.from_arrays(narrow, type=target), None
+        return pa.FixedSizeListArray.from_arrays(narrow, type=target), left
     clean = pc.if_else(pa.array(left), pa.scalar(None, raw.type), raw)
     wide = clean.cast(pa.list_(pa.float64()), safe=False)
-    return wide.cast(pa.list_(pa.float32()), safe=False).cast(target), _left(left)
+    return wide.cast(pa.list_(pa.float32()), safe=False).cast(target), left

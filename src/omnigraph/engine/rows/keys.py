@@ -66,13 +66,15 @@ def respelled_id(node: NodeType, text: str) -> str:
     return key_text(value, kind)
 
 
-def respelled_ids(node: NodeType, ids: pa.Array[Any]) -> pa.Array[Any]:
-    """`respelled_id` for a column; strings cost nothing."""
-    if len(node.key) != 1 or node.by_name[node.key[0]].type.scalar is Scalar.STRING:
+def respelled_ids(node: NodeType, ids: pa.Array[Any], aliases: Mapping[str, str]) -> pa.Array[Any]:
+    """`respelled_id` for a column, `aliases` first; strings without those cost nothing."""
+    spelled_once = len(node.key) != 1 or node.by_name[node.key[0]].type.scalar is Scalar.STRING
+    if spelled_once and not aliases:
         return ids
     encoded = ids.dictionary_encode()
-    words = [respelled_id(node, str(word)) for word in encoded.dictionary.to_pylist()]
-    return pc.take(pa.array(words, type=pa.string()), encoded.indices)
+    words = encoded.dictionary.to_pylist()
+    respelled = [respelled_id(node, aliases.get(word, word)) for word in map(str, words)]
+    return pc.take(pa.array(respelled, type=pa.string()), encoded.indices)
 
 
 def _read(text: str, kind: PropertyType) -> Any:

@@ -303,9 +303,6 @@ class TableRows(Rows):
         assert var == ir.SELF, "a statement looks at one entity at a time"
         return flat(self.table[name])
 
-    def id_of(self, var: str) -> Array:
-        return self.value_of(var, "id")
-
     def endpoint(self, var: str, side: str) -> Array:
         return self.value_of(var, side)
 

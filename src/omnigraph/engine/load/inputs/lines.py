@@ -295,8 +295,8 @@ class LineParser:
                     spelling = "plain" if isinstance(table, str) else other
             if isinstance(table, pa.Table):
                 batch, refused = _fitted(entity, table, _SpelledNulls(text, lines))
-                kept[start:end] = True if refused is None else ~refused
-                if refused is not None:
+                kept[start:end] = ~refused
+                if refused.any():
                     at = (np.flatnonzero(refused) + start).tolist()
                     slow += [(bucket.numbers[one], bucket.lines[one]) for one in at]
                     batch = batch.filter(pa.array(~refused))
@@ -405,16 +405,13 @@ class _SpelledNulls:
         self.sure = not self._some or _ESCAPED_NAME.search(text) is None
 
     def of(self, name: str) -> Mask:
-        if not self._some:
-            return np.zeros(len(self._lines), dtype=bool)
-        if not self.sure:
-            holding = (b"null" in line for line in self._lines)
-            return np.fromiter(holding, dtype=bool, count=len(self._lines))
         mask = np.zeros(len(self._lines), dtype=bool)
-        member = re.compile(rb'"' + re.escape(name.encode()) + rb'"[ \t\r]*:[ \t\r]*null')
-        found = [one.start() for one in member.finditer(self._text)]
-        if found:
-            mask[np.searchsorted(self._ends, found)] = True
+        if not self.sure:
+            mask[:] = [b"null" in line for line in self._lines]
+        elif self._some:
+            member = re.compile(rb'"' + re.escape(name.encode()) + rb'"[ \t\r]*:[ \t\r]*null')
+            found = [one.start() for one in member.finditer(self._text)]
+            mask[np.searchsorted(self._ends, np.array(found, dtype=np.int64))] = True
         return mask
 
     @cached_property
@@ -422,31 +419,28 @@ class _SpelledNulls:
         return np.flatnonzero(np.frombuffer(self._text, np.uint8) == _LINE_END)
 
 
-def _fitted(
-    entity: Entity, table: pa.Table, spelled: _SpelledNulls
-) -> tuple[pa.RecordBatch, Mask | None]:
-    """The rows in their columns, and which of them must be judged one by one (None: none)."""
+def _fitted(entity: Entity, table: pa.Table, spelled: _SpelledNulls) -> tuple[pa.RecordBatch, Mask]:
+    """The rows in their columns, and which of them must be judged one by one."""
     data = table["data"].combine_chunks()
-    refused: list[Mask] = []
+    refused = np.zeros(table.num_rows, dtype=bool)
     if data.null_count:
         # Nodes need `data`; edges may leave it out, but not say that it is null.
         missing = as_mask(pc.is_null(data))
-        refused.append(missing if isinstance(entity, NodeType) else missing & spelled.of("data"))
+        refused |= missing if isinstance(entity, NodeType) else missing & spelled.of("data")
     columns: dict[str, Column] = {"id": pc.struct_field(data, [0])}
     if columns["id"].null_count:
-        refused.append(as_mask(pc.is_null(columns["id"])) & spelled.of("id"))
+        refused |= as_mask(pc.is_null(columns["id"])) & spelled.of("id")
     if isinstance(entity, EdgeType):
         for ours, theirs in (("src", "from"), ("dst", "to")):
             columns[ours] = table[theirs].combine_chunks()
             if columns[ours].null_count:
-                refused.append(as_mask(pc.is_null(columns[ours])))
+                refused |= as_mask(pc.is_null(columns[ours]))
     for place, prop in enumerate(entity.properties, 1):
         raw = pc.struct_field(data, [place])
         columns[prop.name], left = fitted(raw, prop.type)
-        if left is not None:
-            refused.append(left)
-        if prop.type.scalar in FLOATS and (bare := _bare_words(raw)) is not None:
-            refused.append(bare)
+        refused |= left
+        if prop.type.scalar in FLOATS:
+            refused |= _bare_words(raw)
         if raw.null_count:
             missing = as_mask(pc.is_null(raw))
             if prop.default is not None:
@@ -455,14 +449,13 @@ def _fitted(
                 columns[prop.name] = pc.if_else(absent, default_cell(prop), columns[prop.name])
                 missing = said
             if not prop.type.nullable or (prop.default is not None and not spelled.sure):
-                refused.append(missing)  # the record rules know what to say of it
+                refused |= missing  # the record rules know what to say of it
     schema = batch_schema(entity)
     batch = pa.record_batch([columns[name] for name in schema.names], schema=schema)
-    masks = [mask for mask in refused if mask.any()]
-    return batch, np.logical_or.reduce(masks) if masks else None
+    return batch, refused
 
 
-def _bare_words(raw: Column) -> Mask | None:
+def _bare_words(raw: Column) -> Mask:
     """JSON has no word for what is not finite, yet Arrow's reader takes `NaN` and `Infinity`."""
     if pa.types.is_list(raw.type):
         return lists_holding(raw, as_mask(pc.invert(pc.is_finite(raw.flatten()))))

@@ -17,10 +17,10 @@ import msgspec
 import numpy as np
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from omnigraph.compiler.text import closest
+from omnigraph.engine.arrow import flat
 from omnigraph.engine.check.findings import Violation
 from omnigraph.engine.check.rules import Entity
 from omnigraph.engine.check.values import foreign_id, misfit
@@ -181,8 +181,15 @@ class StrictRecords:
         data = value.get("data", {})
         if not isinstance(data, dict) or (is_node and "data" not in value):
             raise BadRecordError("field 'data' must be an object")
-        self._require_known(entity, data)
-        if isinstance(entity, NodeType):
+        known = self._known[entity.table_key]
+        if not known.issuperset(data):
+            name = next(name for name in data if name not in known)
+            if not is_node and name in _STRUCTURAL:
+                raise BadRecordError(f"field '{name}' is reserved structural state")
+            raise _unknown(name, known)
+        if "id" in data and not isinstance(data["id"], str):
+            raise BadRecordError("field 'id' must be a string")
+        if is_node:
             return Record(number, entity, data)
         ends = [value.get("from"), value.get("to")]
         for name, end in zip(("from", "to"), ends, strict=True):
@@ -191,16 +198,6 @@ class StrictRecords:
             if not isinstance(end, str):
                 raise BadRecordError(f"field '{name}' must be a string")
         return Record(number, entity, data, *ends)
-
-    def _require_known(self, entity: Entity, data: dict[str, Any]) -> None:
-        known = self._known[entity.table_key]
-        if not known.issuperset(data):
-            name = next(name for name in data if name not in known)
-            if isinstance(entity, EdgeType) and name in _STRUCTURAL:
-                raise BadRecordError(f"field '{name}' is reserved structural state")
-            raise _unknown(name, known)
-        if "id" in data and not isinstance(data["id"], str):
-            raise BadRecordError("field 'id' must be a string")
 
 
 def permissive_records(body: bytes, catalog: Catalog, refuse: Refuse) -> Iterator[Record]:
@@ -372,12 +369,6 @@ def _respelled_ends(rows: pa.Table, edge: EdgeType, catalog: Catalog, aliases: A
     """The edges with their ends spelled as the ids of the nodes are."""
     for name, node_type in (("src", edge.from_type), ("dst", edge.to_type)):
         node = catalog.nodes[node_type]
-        ends: Any = rows[name].combine_chunks()
-        known = aliases.get(node.table_key)
-        if known:
-            encoded = ends.dictionary_encode()
-            words = [known.get(word, word) for word in encoded.dictionary.to_pylist()]
-            ends = pc.take(pa.array(words, pa.string()), encoded.indices)
-        spelled = respelled_ids(node, ends)
+        spelled = respelled_ids(node, flat(rows[name]), aliases.get(node.table_key, {}))
         rows = rows.set_column(rows.schema.get_field_index(name), name, spelled)
     return rows

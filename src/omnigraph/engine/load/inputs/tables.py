@@ -252,19 +252,15 @@ def _table_rows(piece: TablePiece, table: pa.Table, numbers: Ints) -> SourceRows
     return SourceRows.of(table, numbers, place=piece.address)
 
 
-def _parquet_rows(piece: TablePiece, reading: Reading) -> Iterator[SourceRows]:
+def _arrow_rows(piece: TablePiece, reading: Reading) -> Iterator[SourceRows]:
     with reading.files.open(piece.address) as opened:
-        reader = parquet.ParquetFile(opened)
-        for batch in reader.iter_batches(PIECE_ROWS // 4, row_groups=list(piece.groups)):
+        if piece.format == "parquet":
+            groups = list(piece.groups)
+            batches = parquet.ParquetFile(opened).iter_batches(PIECE_ROWS // 4, row_groups=groups)
+        else:
+            batches = map(orc.ORCFile(opened).read_stripe, piece.groups)
+        for batch in batches:
             table = pa.Table.from_batches([batch])
-            yield _table_rows(piece, table, _next_numbers(table, reading))
-
-
-def _orc_rows(piece: TablePiece, reading: Reading) -> Iterator[SourceRows]:
-    with reading.files.open(piece.address) as opened:
-        stripes = orc.ORCFile(opened)
-        for number in piece.groups:
-            table = pa.Table.from_batches([stripes.read_stripe(number)])
             yield _table_rows(piece, table, _next_numbers(table, reading))
 
 
@@ -434,8 +430,8 @@ def _names(address: str, head: bytes, encoding: str, options: Mapping[str, str])
 
 
 _READERS: Final[Mapping[str, Callable[[TablePiece, Reading], Iterator[SourceRows]]]] = {
-    "parquet": _parquet_rows,
-    "orc": _orc_rows,
+    "parquet": _arrow_rows,
+    "orc": _arrow_rows,
     "json": _json_rows,
     "csv": _csv_rows,
 }

@@ -22,6 +22,7 @@ from omnigraph.engine.load.shape import RawRows, place_of
 from omnigraph.engine.rows.columns import (
     BLOB_CELL,
     CellProblem,
+    Judged,
     batch_schema,
     column,
     column_type,
@@ -32,7 +33,6 @@ from omnigraph.engine.rows.columns import (
 from omnigraph.model.schema import CALENDAR, FLOATS, INTEGERS, NUMBERS, PropertyType, Scalar
 from omnigraph.model.values import INTEGER_BOUNDS
 
-Fitted = tuple[Column, list[CellProblem]]  # a column of the type, null where a cell does not fit
 # The columns of a source by name: Arrow arrays, or lists of JSON values of any kind.
 SourceColumns = Mapping[str, Column | list[Any]]
 
@@ -93,7 +93,7 @@ def _completed(entity: Entity, columns: Mapping[str, Column], rows: int) -> pa.T
     return pa.Table.from_arrays(filled, schema=schema)
 
 
-def _json_column(values: list[Any], kind: PropertyType, cast: PropertyType | None) -> Fitted:
+def _json_column(values: list[Any], kind: PropertyType, cast: PropertyType | None) -> Judged:
     if kind is _IDENTITY:
         values = [str(v) if isinstance(v, int) and not isinstance(v, bool) else v for v in values]
     if cast is not None:
@@ -107,7 +107,7 @@ def _json_column(values: list[Any], kind: PropertyType, cast: PropertyType | Non
     return column(values, kind, strict=True)
 
 
-def fitted_column(values: Column, kind: PropertyType, cast: PropertyType | None = None) -> Fitted:
+def fitted_column(values: Column, kind: PropertyType, cast: PropertyType | None = None) -> Judged:
     """The column in the type's Arrow form, null where a cell does not fit, and those cells.
 
     An `id`, `from` or `to` is text as it is, and whole numbers and dates in their id form.

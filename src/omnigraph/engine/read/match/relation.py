@@ -118,9 +118,6 @@ class MatchedRows(Rows):
             self._fetched[key] = found
         return found
 
-    def id_of(self, var: str) -> Array:
-        return self.value_of(var, "id")
-
     def endpoint(self, var: str, side: str) -> Array:
         return self.run.endpoint(var, self.relation[var], side)
 
