@@ -40,29 +40,33 @@ def _are_texts(value: Any) -> bool:
     return all(_is_text(item) for item in value)
 
 
-def _or_none(kind: Kind) -> Kind:
+def instance(of: type) -> Kind:
+    return Kind(of.__name__, lambda value: isinstance(value, of))
+
+
+def or_none(kind: Kind) -> Kind:
     return Kind(f"{kind.words} or None", lambda value: value is None or kind.holds(value))
 
 
 TEXT: Final = Kind("str", _is_text)
-TEXT_OR_NONE: Final = _or_none(TEXT)
-TEXTS_OR_NONE: Final = _or_none(Kind("Sequence[str]", _are_texts))
+TEXT_OR_NONE: Final = or_none(TEXT)
+TEXTS_OR_NONE: Final = or_none(Kind("Sequence[str]", _are_texts))
 INT: Final = Kind("int", _is_int)
-INT_OR_NONE: Final = _or_none(INT)
-FLAG: Final = Kind("bool", lambda value: isinstance(value, bool))
-MAPPING_OR_NONE: Final = _or_none(Kind("Mapping[str, Any]", lambda v: isinstance(v, Mapping)))
+INT_OR_NONE: Final = or_none(INT)
+FLAG: Final = instance(bool)
+MAPPING_OR_NONE: Final = or_none(Kind("Mapping[str, Any]", lambda v: isinstance(v, Mapping)))
 PATH: Final = Kind("str or PathLike", lambda v: _is_text(v) or isinstance(v, os.PathLike))
 DATA: Final = Kind(
     "str or bytes or PathLike or Iterable", lambda v: isinstance(v, Iterable | os.PathLike)
 )
-CALL_OR_NONE: Final = _or_none(Kind("Callable", callable))
-AGE_OR_NONE: Final = _or_none(
+CALL_OR_NONE: Final = or_none(Kind("Callable", callable))
+AGE_OR_NONE: Final = or_none(
     Kind(
         "timedelta or int or float",
         lambda v: isinstance(v, timedelta | int | float) and not isinstance(v, bool),
     )
 )
-AT_OR_NONE: Final = _or_none(
+AT_OR_NONE: Final = or_none(
     Kind("str or int or datetime", lambda v: _is_text(v) or _is_int(v) or isinstance(v, datetime))
 )
 

@@ -11,31 +11,14 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa_typed  # noqa: ICN001 - `pa` is the loosely typed one below
 import pyarrow.compute as pc_typed
-from pyarrow import DataType, RecordBatch, Schema
-from pyarrow import Table as ArrowTable
-
-__all__ = [
-    "Array",
-    "ArrowTable",
-    "Column",
-    "DataType",
-    "Ints",
-    "Mask",
-    "RecordBatch",
-    "Schema",
-    "Values",
-    "as_mask",
-    "counted",
-    "flat",
-    "int64_array",
-    "nulls",
-    "pa",
-    "pc",
-    "picked",
-]
 
 pa: Any = pa_typed
 pc: Any = pc_typed
+
+ArrowTable: TypeAlias = pa_typed.Table
+DataType: TypeAlias = pa_typed.DataType
+RecordBatch: TypeAlias = pa_typed.RecordBatch
+Schema: TypeAlias = pa_typed.Schema
 
 Array: TypeAlias = Any  # pyarrow.Array
 Values: TypeAlias = Any  # an array, one value a row, or a scalar, the same for all rows

@@ -16,7 +16,15 @@ from msgspec.structs import replace
 
 from omnigraph.compiler.query import CompiledQuery, compile_query
 from omnigraph.compiler.schema import OldSchemas, catalog_from_ir, compile_schema
-from omnigraph.engine.arguments import AT_OR_NONE, FLAG, TEXT, TEXT_OR_NONE, Kind, require
+from omnigraph.engine.arguments import (
+    AT_OR_NONE,
+    FLAG,
+    TEXT,
+    TEXT_OR_NONE,
+    Kind,
+    instance,
+    require,
+)
 from omnigraph.errors import AlreadyExistsError, InputError, NotFoundError
 from omnigraph.model.graph import MAIN, Branch, Lineage, SchemaRecord, Snapshot, TableEntry
 from omnigraph.model.limits import LEASE_WAIT_MS_MAX
@@ -46,7 +54,6 @@ from omnigraph.storage.store import Store
 from omnigraph.storage.table.table import Table
 
 _HOW: Final = Kind("'auto', 'roll-back' or 'discard'", lambda v: v in get_args(Resolution))
-_MODE: Final = Kind("OpenMode", lambda v: isinstance(v, OpenMode))
 _Told = TypeVar("_Told")
 _MANIFEST_TARGET = re.compile(r"manifest:(?P<branch>.+):v(?P<version>\d+)(?::.*)?")
 
@@ -239,7 +246,7 @@ def assemble(
 
 def open_core(uri: str, *, mode: OpenMode, world: World | None = None) -> Core:
     """Open the graph at `uri`, or raise `NotFoundError`."""
-    require(_MODE, mode=mode)
+    require(instance(OpenMode), mode=mode)
     core = assemble(Root.parse(uri, aws_environment()), world or World(), mode)
     if not core.store.manifests.exists():
         begun = core.store.objects.read(INIT_CLAIM) is not None

@@ -18,7 +18,8 @@ from omnigraph.engine.arguments import (
     TEXT,
     TEXT_OR_NONE,
     TEXTS_OR_NONE,
-    Kind,
+    instance,
+    or_none,
     require,
 )
 from omnigraph.engine.core import Core, OpenMode, compiled_as, init_core, open_core, world_of
@@ -76,10 +77,7 @@ else:
     mutating = Later("omnigraph.engine.write.mutate")
 
 At = str | int | datetime
-_LIMITS_OR_NONE = Kind("ReadLimits or None", lambda v: v is None or isinstance(v, ReadLimits))
-_POLICY_OR_NONE = Kind(
-    "MaintenancePolicy or None", lambda v: v is None or isinstance(v, MaintenancePolicy)
-)
+_LIMITS_OR_NONE = or_none(instance(ReadLimits))
 
 
 class Graph:
@@ -594,5 +592,5 @@ class Graph:
 
 def _maintenance(options: dict[str, Any]) -> MaintenancePolicy | None:
     policy: MaintenancePolicy | None = options.pop("maintenance", DEFAULT_POLICY)
-    require(_POLICY_OR_NONE, maintenance=policy)
+    require(or_none(instance(MaintenancePolicy)), maintenance=policy)
     return policy

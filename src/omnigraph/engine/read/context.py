@@ -10,12 +10,10 @@ from time import monotonic, perf_counter
 from typing import Any, Final
 
 import msgspec
-import numpy as np
 
 from omnigraph.compiler.query import ir
 from omnigraph.engine.arrow import Array
 from omnigraph.engine.expr.evaluate import Constants
-from omnigraph.engine.read.memory.arrays import Positions
 from omnigraph.engine.read.memory.cache import Caches
 from omnigraph.engine.read.memory.frame import Frame
 from omnigraph.engine.read.memory.topology import Lookups, Topology
@@ -212,14 +210,3 @@ class Run(msgspec.Struct, kw_only=True):
         edge = self.catalog.edges[edge_type]
         sources, targets = self.frame("node", edge.from_type), self.frame("node", edge.to_type)
         return self.entry("edge", edge_type), sources, targets
-
-    def endpoint(self, var: str, positions: Positions, side: str) -> Array:
-        """The node ids at one end of the edges at these positions."""
-        edge = self.catalog.edges[self.variables[var].type_name]
-        topology = self.topology(edge.name)
-        ends = (topology.src if side == "src" else topology.dst).view
-        nodes = self.frame("node", edge.from_type if side == "src" else edge.to_type)
-        there = positions >= 0
-        at = np.full(len(positions), -1, dtype=np.int64)
-        at[there] = ends[positions[there]]
-        return nodes.fetch("id", at)

@@ -219,8 +219,13 @@ def _count(run: Run, expr: ir.Literal | ir.Param | None, word: str) -> int | Non
 def _ordered(run: Run, plan: ir.ReadPlan, relation: Relation, window: Window) -> Relation:
     """The rows that will be shown, in order."""
     relation = _with_fusions(run, plan, relation)
-    if not plan.orderings and window.whole and not _few(run, relation, plan.tie_break):
-        return _by_id(run, relation, plan.tie_break)
+    if not plan.orderings and window.whole:
+        names = [key.var for key in plan.tie_break if isinstance(key, ir.IdRef)]
+        assert len(names) == len(plan.tie_break), "rows that are not grouped are told apart by ids"
+        # Sorting the ids of few rows costs less than knowing the order of all ids.
+        everything = sum(run.frame_of(name).length for name in names)
+        if relation.count * RANKED_SHARE >= everything:
+            return _by_id(run, relation, names)
     relation = _ranked_only(run, plan.orderings, relation, window.wanted)
 
     def values(expr: ir.Expr, rows: Positions) -> Array:
@@ -262,10 +267,8 @@ def _ranked_only(
     return relation
 
 
-def _by_id(run: Run, relation: Relation, tie_break: Sequence[ir.Expr]) -> Relation:
+def _by_id(run: Run, relation: Relation, names: Sequence[str]) -> Relation:
     """All rows, by the ids of their variables: the first of them are what a limit would show."""
-    names = [key.var for key in tie_break if isinstance(key, ir.IdRef)]
-    assert len(names) == len(tie_break), "rows that are not grouped are told apart by ids"
     if relation.count < 2 or not names:
         return relation
     if len(names) == 1:
@@ -277,12 +280,6 @@ def _by_id(run: Run, relation: Relation, tie_break: Sequence[ir.Expr]) -> Relati
     if len(keys) == 1:
         return relation.take(np.argsort(keys[0], kind="stable"))
     return relation.take(np.lexsort(keys[::-1]))
-
-
-def _few(run: Run, relation: Relation, tie_break: Sequence[ir.Expr]) -> bool:
-    """Whether sorting the ids of these rows costs less than knowing the order of all ids."""
-    frames = (run.frame_of(key.var) for key in tie_break if isinstance(key, ir.IdRef))
-    return relation.count * RANKED_SHARE < sum(frame.length for frame in frames)
 
 
 # --- groups ------------------------------------------------------------------------------------

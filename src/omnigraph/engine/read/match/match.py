@@ -13,7 +13,7 @@ from omnigraph.engine.expr.evaluate import can_fail, holding
 from omnigraph.engine.expr.order import equal_codes
 from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.match.candidates import Candidates
-from omnigraph.engine.read.match.relation import MatchedRows, Relation, RowNumber, joined_rows
+from omnigraph.engine.read.match.relation import MatchedRows, Relation, joined_rows
 from omnigraph.engine.read.match.walk import ends, expand
 from omnigraph.engine.read.memory.arrays import Mask, Positions
 
@@ -226,12 +226,18 @@ class _Block:
 
     def _inner(
         self, relation: Relation, block: ir.MatchBlock, outer: Iterable[str], *, exists: bool
-    ) -> tuple[Relation, RowNumber, Relation, Positions]:
-        """Run a block once per different outer row: its rows carry the number of that row."""
+    ) -> tuple[Relation, Positions, Positions, Mask]:
+        """Run a block once per different outer row.
+
+        Returns its rows, the number of the outer row that each belongs to, the number of each row
+        of the relation, and whether anything was found for it.
+        """
         base, back = relation.only(sorted(outer)).distinct()
-        number = RowNumber(self._depth)
-        inner = _Block(self._run, block, base.numbered(number), depth=self._depth + 1)
-        return inner.rows(only_existence=exists), number, base, back
+        inner = _Block(self._run, block, base.numbered(self._depth), depth=self._depth + 1)
+        found = inner.rows(only_existence=exists)
+        matched = np.zeros(base.count, dtype=np.bool_)
+        matched[found[self._depth]] = True
+        return found, found[self._depth], back, matched[back]
 
     def _without(self, relation: Relation, negation: ir.Negation) -> Relation:
         if not relation.count:
@@ -241,12 +247,8 @@ class _Block:
             if bare is not None:
                 relation = relation.where(~self._has_neighbour(relation, bare))
             else:
-                found, number, base, back = self._inner(
-                    relation, negation.block, negation.outer, exists=True
-                )
-                matched = np.zeros(base.count, dtype=np.bool_)
-                matched[found[number]] = True
-                relation = relation.where(~matched[back])
+                *_, has = self._inner(relation, negation.block, negation.outer, exists=True)
+                relation = relation.where(~has)
             record.rows = relation.count
         return relation
 
@@ -259,16 +261,14 @@ class _Block:
 
     def _extended(self, relation: Relation, optional: ir.Optional) -> Relation:
         with self._run.trace.step("optional", " ".join(optional.introduces)) as record:
-            found, number, base, back = self._inner(
+            found, number, back, has = self._inner(
                 relation, optional.block, optional.outer, exists=False
             )
-            rows, matches = joined_rows(back, found[number])
+            rows, matches = joined_rows(back, number)
             self._run.budget.reserve(
                 len(rows) + relation.count, len(relation.columns) + len(optional.introduces)
             )
-            matched = np.zeros(base.count, dtype=np.bool_)
-            matched[found[number]] = True
-            alone = np.flatnonzero(~matched[back])
+            alone = np.flatnonzero(~has)
             grown = {
                 var: np.concatenate([column[rows], column[alone]])
                 for var, column in relation.columns.items()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 import numpy as np
@@ -17,16 +17,11 @@ from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.memory.arrays import Mask, Positions, equal_runs, spread
 from omnigraph.engine.read.search import search
 
-
-class RowNumber(msgspec.Struct, frozen=True):
-    """A column of a relation that is no variable: for every row, the number of the row of an
-    earlier relation that it came from. What was computed for those rows can be found again by it.
-    """
-
-    depth: int  # how many blocks deep that relation was
-
-
-WHOLE_MATCH: Final = RowNumber(-1)  # numbers the rows of the whole match, before any was left out
+# A column of a relation that is no variable: for every row, the number of the row of an earlier
+# relation that it came from. What was computed for those rows can be found again by it. The name of
+# the column is how many blocks deep that relation was.
+RowNumber: TypeAlias = int
+WHOLE_MATCH: Final[RowNumber] = -1  # the rows of the whole match, before any was left out
 
 
 class Relation(msgspec.Struct, frozen=True):
@@ -60,12 +55,12 @@ class Relation(msgspec.Struct, frozen=True):
         count = int(np.count_nonzero(keep))
         return Relation(count, {var: column[keep] for var, column in self.columns.items()})
 
-    def with_column(self, var: str, positions: Positions) -> Relation:
+    def with_column(self, var: str | RowNumber, positions: Positions) -> Relation:
         return Relation(self.count, {**self.columns, var: positions})
 
     def numbered(self, number: RowNumber) -> Relation:
         """With the number of each row, which stays with it through later steps."""
-        return Relation(self.count, {**self.columns, number: np.arange(self.count, dtype=np.int64)})
+        return self.with_column(number, np.arange(self.count, dtype=np.int64))
 
     def only(self, variables: Iterable[str]) -> Relation:
         return Relation(self.count, {var: self[var] for var in variables if var in self})
@@ -119,7 +114,15 @@ class MatchedRows(Rows):
         return found
 
     def endpoint(self, var: str, side: str) -> Array:
-        return self.run.endpoint(var, self.relation[var], side)
+        edge = self.run.catalog.edges[self.run.variables[var].type_name]
+        topology = self.run.topology(edge.name)
+        ends = (topology.src if side == "src" else topology.dst).view
+        positions = self.relation[var]
+        there = positions >= 0
+        at = np.full(len(positions), -1, dtype=np.int64)
+        at[there] = ends[positions[there]]
+        nodes = self.run.frame("node", edge.from_type if side == "src" else edge.to_type)
+        return nodes.fetch("id", at)
 
     def search(self, expr: Search) -> Array:
         found = self._searched.get(expr)
