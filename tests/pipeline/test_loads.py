@@ -111,6 +111,15 @@ WRONG = {
         lambda spark: pipeline.load(spark, "g", "a.jsonl", mode="append", message=5),
     ),
     "load nowhere": ("spark", lambda _: pipeline.load(None, "g", "a.jsonl", mode="append")),
+    "load progress": (
+        "progress",
+        lambda spark: pipeline.load(spark, "g", "a.jsonl", mode="append", progress=5),
+    ),
+    "load embed": (
+        "embed",
+        lambda spark: pipeline.load(spark, "g", "a.jsonl", mode="append", embed="openai"),
+    ),
+    "register": ("spark", lambda _: pipeline.register(None)),
     "job": ("job", lambda spark: pipeline.load_job(spark, 5)),
     "job uri": (
         "uri",
@@ -125,6 +134,15 @@ WRONG = {
         lambda spark: pipeline.optimize(spark, "g", index_task_rows="2"),
     ),
     "stream": ("uri", lambda spark: pipeline.stream(spark, 5, "in", mode="append", checkpoint="c")),
+    "export compression": (
+        "compression",
+        lambda spark: pipeline.export(spark, "g", "out", compression=5),
+    ),
+    "optimize listener": ("listener", lambda spark: pipeline.optimize(spark, "g", listener=5)),
+    "stream branch": (
+        "branch",
+        lambda spark: pipeline.stream(spark, "g", "in", mode="append", checkpoint="c", branch=5),
+    ),
     "stream checkpoint": (
         "checkpoint",
         lambda spark: pipeline.stream(spark, "g", "in", mode="append", checkpoint=5),
@@ -140,6 +158,12 @@ def test_a_wrong_argument_is_named_before_anything_is_done(spark, case):
     with pytest.raises(InputError) as caught:
         call(spark)
     assert caught.value.argument == argument
+
+
+@pytest.mark.spark
+def test_an_unknown_durability_is_refused(spark, job):
+    with pytest.raises(InputError, match="unknown durability 'bogus'"):
+        pipeline.load_job(spark, job, durability="bogus")
 
 
 def test_a_missing_job_file_is_named(tmp_path):

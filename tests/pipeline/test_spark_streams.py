@@ -10,7 +10,7 @@ from pyspark.errors import StreamingQueryException
 from twins import ndjson, node
 
 from omnigraph import Graph, pipeline
-from omnigraph.errors import StorageUnavailableError
+from omnigraph.errors import InputError, StorageUnavailableError
 from omnigraph.pipeline import streams
 from omnigraph.storage.commit import prepared
 
@@ -160,3 +160,10 @@ def test_a_stream_of_the_first_release_goes_on(feed, monkeypatch, name):
     feed.put("4", "d")
     feed.run(name=name)
     assert feed.keys() == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("rows", [5, None])
+def test_a_stream_of_a_type_needs_a_streaming_frame(spark, rows):
+    rows = spark.range(3) if rows is None else rows
+    with pytest.raises(InputError, match="needs a streaming DataFrame"):
+        pipeline.stream(spark, "g", {"Person": rows}, mode="append", checkpoint="c")

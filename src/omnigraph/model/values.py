@@ -262,26 +262,20 @@ def scalar_words(scalar: Scalar) -> str:
 
 def shown(value: Any) -> str:
     """The value as a message shows it: short, strings in single quotes."""
-    text = f"'{value}'" if isinstance(value, str) else _json_word(value)
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
-def _json_word(value: Any) -> str:
     match value:
-        case True:
-            return "true"
-        case False:
-            return "false"
-        case None:
-            return "null"
+        case str():
+            text = f"'{value}'"
+        case True | False | None:
+            text = {True: "true", False: "false", None: "null"}[value]
         case dict():
-            return "an object"
+            text = "an object"
         case list() | tuple():
-            return f"an array of {len(value)}"
+            text = f"an array of {len(value)}"
         case bytes():
-            return f"{len(value)} bytes"
+            text = f"{len(value)} bytes"
         case _:
-            return str(value)
+            text = str(value)
+    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def _wrong(scalar: Scalar, value: Any, why: str = "") -> Misfit:

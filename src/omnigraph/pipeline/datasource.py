@@ -21,6 +21,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
+from omnigraph.engine.arguments import require
 from omnigraph.engine.arrow import nulls, picked
 from omnigraph.engine.core import Core, OpenMode, open_core
 from omnigraph.engine.history.difference import difference
@@ -36,8 +37,8 @@ from omnigraph.model.graph import MAIN, Snapshot, TableEntry
 from omnigraph.model.limits import GROUP_ROWS
 from omnigraph.model.ports import World
 from omnigraph.model.schema import EdgeType, NodeType, PropertyType, Scalar
-from omnigraph.pipeline.frames import staged_partition
-from omnigraph.pipeline.runner import access_to
+from omnigraph.pipeline.frames import staged_rows
+from omnigraph.pipeline.runner import SESSION, access_to
 from omnigraph.storage.commit.writer import WriteContext
 from omnigraph.storage.lance.columns import value_type
 from omnigraph.storage.objects.files import FileAccess
@@ -47,6 +48,7 @@ FORMAT = "omnigraph"
 
 def register(spark: SparkSession) -> None:
     """Make `format("omnigraph")` known to the session."""
+    require(SESSION, spark=spark)
     spark.dataSource.register(OmnigraphSource)
 
 
@@ -383,7 +385,7 @@ class TypeWriter(DataSourceArrowWriter):
     def write(  # type: ignore[override]
         self, iterator: Iterator[pa.RecordBatch]
     ) -> WriterCommitMessage:
-        return StagedMessage(staged_partition(self._job, self._table_key, Mapped(), iterator))
+        return StagedMessage(staged_rows(self._job, self._table_key, Mapped(), iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         answers = [one.answer for one in messages if isinstance(one, StagedMessage)]

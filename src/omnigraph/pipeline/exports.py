@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyarrow import parquet
 from pyspark.sql import SparkSession
 
-from omnigraph.engine.arguments import INT, PATH, TEXTS_OR_NONE, require
+from omnigraph.engine.arguments import CALL_OR_NONE, INT, PATH, TEXT_OR_NONE, TEXTS_OR_NONE, require
 from omnigraph.engine.arrow import Column
 from omnigraph.engine.core import OpenMode, open_core
 from omnigraph.engine.load.report import Listener, PipelineReport, Stopwatch
@@ -92,6 +92,7 @@ def export(
         raise InputError(f"unknown export format '{format}'", hint="use ndjson or parquet")
     require(PATH, uri=uri, out=out)
     require(TEXTS_OR_NONE, types=types)
+    require(TEXT_OR_NONE, compression=compression)
     with closing(open_core(os.fspath(uri), mode=OpenMode.READ_ONLY)) as core:
         target = core.snapshot(branch, snapshot)
         catalog = core.catalog(target)
@@ -256,6 +257,7 @@ def optimize(
     An index is built in pieces of about `index_task_rows` rows, which are joined here.
     """
     require(PATH, uri=uri)
+    require(CALL_OR_NONE, listener=listener)
     require(INT, index_task_rows=index_task_rows)
     runner = SparkRunner(spark, listener)
     with closing(open_core(os.fspath(uri), mode=OpenMode.READ_WRITE)) as core:

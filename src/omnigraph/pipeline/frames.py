@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -36,8 +35,8 @@ class SparkFrames:
         return list(self._frame(source).columns)
 
     def stage(self, source: TypedSource, job: StageJob, *, first: int) -> list[StageAnswer]:
-        run = partial(_stage_rows, job, source.table_key, source.source.mapped, first)
-        return _answers(self._frame(source.source), run)
+        stage = partial(staged_rows, job, source.table_key, source.source.mapped, first=first)
+        return _answers(self._frame(source.source), stage)
 
     def _frame(self, source: Source) -> DataFrame:
         if source.frame is not None:
@@ -66,34 +65,34 @@ def take_in_lines(
         scratch=scratch,
         keeps_blobs=keep_all or mode == "merge",
     )
-    answers = _answers(frame, partial(_stage_lines, job))
+    answers = _answers(frame, partial(_staged_lines, job))
     return staged_intake(job, answers, context.snapshot.schema.hash)
 
 
-def _answers(frame: DataFrame, run: Any) -> list[StageAnswer]:
-    rows = collected(frame.mapInArrow(run, "answer binary"), stage="stage")
+def _answers(
+    frame: DataFrame, stage: Callable[[Iterator[pa.RecordBatch]], StageAnswer]
+) -> list[StageAnswer]:
+    """What a function makes of each partition, in their order."""
+    rows = collected(frame.mapInArrow(partial(_answer, stage), "answer binary"), stage="stage")
     answers = [pickle.loads(bytes(row.answer)) for row in rows]  # noqa: S301  (our own bytes)
     return sorted(answers, key=lambda answer: answer.number)
 
 
-def _stage_lines(job: StageJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _answer(
+    stage: Callable[[Iterator[pa.RecordBatch]], StageAnswer], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    answer = pickle.dumps(stage(batches))
+    yield pa.RecordBatch.from_pylist([{"answer": answer}], schema=_ANSWER)
+
+
+def _staged_lines(job: StageJob, batches: Iterator[pa.RecordBatch]) -> StageAnswer:
     partition = _partition_number()
     address = f"partition {partition}"
     lines = GraphLines(chunks=lambda _: batch_chunks(batches), address=address, word="row")
-    return _answer(run_stage(job, StageTask(number=partition, source=lines)))
+    return run_stage(job, StageTask(number=partition, source=lines))
 
 
-def _stage_rows(
-    job: StageJob,
-    table_key: str,
-    mapped: Mapped,
-    first: int,
-    batches: Iterator[pa.RecordBatch],
-) -> Iterator[pa.RecordBatch]:
-    return _answer(staged_partition(job, table_key, mapped, batches, first=first))
-
-
-def staged_partition(
+def staged_rows(
     job: StageJob,
     table_key: str,
     mapped: Mapped,
@@ -101,16 +100,13 @@ def staged_partition(
     *,
     first: int = 0,
 ) -> StageAnswer:
-    """Stage the rows of the partition that this process works on."""
+    """Stage the rows of the partition that this process works on; `first` is the number of the
+    first partition's part."""
     partition = _partition_number()
     rows = TableBatches(
         table_key=table_key, mapped=mapped, batches=batches, address=f"partition {partition}"
     )
     return run_stage(job, StageTask(number=first + partition, source=rows))
-
-
-def _answer(answer: StageAnswer) -> Iterator[pa.RecordBatch]:
-    yield pa.RecordBatch.from_pylist([{"answer": pickle.dumps(answer)}], schema=_ANSWER)
 
 
 def _partition_number() -> int:

@@ -9,12 +9,13 @@ import os
 from collections.abc import Callable, Mapping
 from datetime import date
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import yaml
 from pyspark.sql import SparkSession
 
-from omnigraph.engine.arguments import PATH, TEXT_OR_NONE, require
+from omnigraph.engine.arguments import PATH, TEXT_OR_NONE, Kind, require
+from omnigraph.engine.core import world_of
 from omnigraph.engine.embed.embedder import EmbedConfig, environment_config
 from omnigraph.engine.load.inputs.sources import Source
 from omnigraph.engine.load.order import LoadOrder, OnError, checked_order
@@ -27,6 +28,10 @@ from omnigraph.model.ports import World
 from omnigraph.pipeline.frames import SparkFrames
 from omnigraph.pipeline.progress import listening
 from omnigraph.pipeline.runner import SparkRunner
+
+_EMBED: Final = Kind(
+    "EmbedConfig or bool or None", lambda value: isinstance(value, EmbedConfig | bool | None)
+)
 
 
 def load(  # noqa: PLR0913  (the names are fixed by the API)
@@ -64,6 +69,7 @@ def load(  # noqa: PLR0913  (the names are fixed by the API)
     """
     require(PATH, uri=uri)
     require(TEXT_OR_NONE, message=message)
+    require(_EMBED, embed=embed)
     order = checked_order(
         uri=os.fspath(uri),
         sources=sources,
@@ -77,8 +83,9 @@ def load(  # noqa: PLR0913  (the names are fixed by the API)
         message=message,
         embed=environment_config() if embed is True else embed or None,
     )
+    world = world_of({"durability": durability})
     with listening(progress) as listener:
-        return load_on(spark, order, listener=listener, world=World(durability=durability))
+        return load_on(spark, order, listener=listener, world=world)
 
 
 def load_on(

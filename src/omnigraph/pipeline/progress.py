@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from rich.console import Console
 from rich.progress import (
@@ -15,7 +16,13 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+from omnigraph.engine.arguments import Kind, require
 from omnigraph.engine.load.report import Listener, Tick
+
+_PROGRESS: Final = Kind(
+    "Callable or bool or None",
+    lambda value: value is None or isinstance(value, bool) or callable(value),
+)
 
 
 @contextmanager
@@ -51,6 +58,7 @@ def listening(
     progress: Listener | bool | None,  # noqa: FBT001  (as callers give it)
 ) -> Iterator[Listener | None]:
     """Who hears of a run: the listener that the caller gave, or (True) bars on the terminal."""
+    require(_PROGRESS, progress=progress)
     if progress is True:
         with terminal_bars() as bars:
             yield bars

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import pyspark
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -110,10 +111,8 @@ def _connect(remote: str, settings: dict[str, str]) -> SparkSession:
         environment["JAVA_HOME"] = str(java.home)
         environment.setdefault("PYSPARK_PYTHON", sys.executable)
     try:
-        builder = SparkSession.builder.remote(remote)
-        for name, value in {"spark.sql.session.timeZone": "UTC", **settings}.items():
-            builder = builder.config(name, value)
-        return builder.getOrCreate()
+        conf: dict[str, Any] = {"spark.sql.session.timeZone": "UTC", **settings}
+        return SparkSession.builder.remote(remote).config(map=conf).getOrCreate()
     except (PySparkException, ImportError) as cause:
         raise SparkUnavailableError(
             f"cannot reach Spark Connect at '{remote}': {cause}",
@@ -165,13 +164,10 @@ def _launched(master: str, settings: dict[str, str]) -> SparkSession:
 
 
 def _created(conf: Mapping[str, str], *, master: str) -> SparkSession:
-    builder = SparkSession.builder
-    for name, value in conf.items():
-        builder = builder.config(name, value)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return builder.getOrCreate()
+            return SparkSession.builder.config(map=dict(conf)).getOrCreate()
     except (PySparkException, Py4JError) as cause:
         lines = str(cause).strip().splitlines() or [type(cause).__name__]
         raise SparkUnavailableError(

@@ -27,6 +27,7 @@ from omnigraph.engine.arguments import (
     INT_OR_NONE,
     MAPPING_OR_NONE,
     PATH,
+    TEXT,
     TEXT_OR_NONE,
     require,
 )
@@ -84,6 +85,7 @@ def stream(  # noqa: PLR0913  (options of a stream are many, and all by name)
     """
     require(SESSION, spark=spark)
     require(PATH, uri=uri, checkpoint=checkpoint)
+    require(TEXT, branch=branch)
     require(TEXT_OR_NONE, name=name, type=type)
     require(MAPPING_OR_NONE, columns=columns, trigger=trigger)
     require(INT_OR_NONE, files_per_batch=files_per_batch)
@@ -121,7 +123,7 @@ def _frame_of(
             raise InputError("a stream fills one type", hint="give one type name and its DataFrame")
         ((table, given),) = source.items()
         typed = given if isinstance(given, Source) else Source.dataframe(given, columns)
-        if typed.frame is None:
+        if not getattr(typed.frame, "isStreaming", False):
             raise InputError("a stream of one type needs a streaming DataFrame")
         return str(table), typed.frame, typed.mapped
     if isinstance(source, str | os.PathLike):
