@@ -80,7 +80,7 @@ def table_lines(
         if blobs:
             row_ids: list[Any] = batch.column(ROW_ID).to_pylist()
             for name in blobs:
-                columns[name] = _blob_texts(table, name, row_ids)
+                columns[name] = [*map(_blob_text, table.blobs(name, row_ids))]
         ids = batch.column("id").to_pylist()
         from_to = [batch.column(name).to_pylist() for name in ends]
         order = [prop.name for prop in entity.properties]
@@ -92,11 +92,10 @@ def table_lines(
             yield orjson.dumps(line).decode()
 
 
-def _blob_texts(table: Table, name: str, row_ids: Sequence[int]) -> list[str | None]:
-    return [
-        (blob.uri or "base64:" + base64.b64encode(blob.read()).decode("ascii")) if blob else None
-        for blob in table.blobs(name, row_ids)
-    ]
+def _blob_text(blob: StoredBlob | None) -> str | None:
+    if blob is None:
+        return None
+    return blob.uri or "base64:" + base64.b64encode(blob.read()).decode("ascii")
 
 
 # --- one blob ----------------------------------------------------------------------------------

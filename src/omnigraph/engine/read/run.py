@@ -173,7 +173,7 @@ class _Answer:
 
     def _distinct(self, relation: Relation) -> QueryResult:
         columns = self._projected(relation)
-        kept = _distinct_rows(columns, relation.count)
+        kept = np.sort(_group_numbers([equal_codes(column) for column in columns])[1])
         columns = [picked(column, kept) for column in columns]
         keys = []
         for ordering in self._plan.orderings:
@@ -309,7 +309,7 @@ def _grouped(
     """
     rows = MatchedRows(run, relation)
     if grouping.keys:
-        codes, first = _group_numbers(run, grouping.keys, rows)
+        codes, first = _group_numbers([_key_codes(run, key, rows) for key in grouping.keys])
         keys = [MatchedRows(run, relation.take(first)).values(key) for key in grouping.keys]
         groups = len(first)
     else:
@@ -322,24 +322,19 @@ def _grouped(
     return Groups(run.constants, groups, keys, aggregates)
 
 
-def _group_numbers(
-    run: Run, keys: tuple[ir.Expr, ...], rows: MatchedRows
-) -> tuple[Positions, Positions]:
-    """The group of every row, numbered from 0, and one row of every group."""
-    columns = [_key_codes(run, key, rows) for key in keys]
-    combined = row_keys([column + 1 for column in columns])
-    top = int(combined.max(initial=0)) + 1
-    if top <= 4 * rows.count + 1024:
-        # The keys are dense enough to be places of an array: no sorting. Written backwards, so that
-        # the first row of each group stays.
-        first = np.full(top, -1, dtype=np.int64)
-        first[combined[::-1]] = np.arange(rows.count - 1, -1, -1, dtype=np.int64)
-        used = np.flatnonzero(first >= 0)
-        numbers = np.zeros(top, dtype=np.int64)
-        numbers[used] = np.arange(len(used), dtype=np.int64)
-        return numbers[combined], first[used]
-    _, first, codes = np.unique(combined, return_index=True, return_inverse=True)
-    return np.asarray(codes, dtype=np.int64), first
+def _group_numbers(columns: Sequence[Positions]) -> tuple[Positions, Positions]:
+    """The group of every row, numbered from 0, and the first row of every group."""
+    keys = row_keys([column + 1 for column in columns])
+    top = int(keys.max(initial=0)) + 1
+    if top > 4 * len(keys) + 1024:
+        _, first, codes = np.unique(keys, return_index=True, return_inverse=True)
+        return np.asarray(codes, dtype=np.int64), first
+    # The keys are dense enough to be places of an array: no sorting. Written backwards, so that the
+    # first row of each group stays.
+    groups, codes = distinct_positions(keys, top)
+    first = np.empty(len(groups), dtype=np.int64)
+    first[codes[::-1]] = np.arange(len(keys) - 1, -1, -1, dtype=np.int64)
+    return codes, first
 
 
 def _key_codes(run: Run, key: ir.Expr, rows: MatchedRows) -> Positions:
@@ -359,7 +354,11 @@ def _key_codes(run: Run, key: ir.Expr, rows: MatchedRows) -> Positions:
 def _aggregate(call: ir.AggregateCall, rows: MatchedRows, codes: Positions, groups: int) -> Array:
     target = value_type(call.type)
     if call.fn is ir.AggregateFn.COUNT and not call.distinct:
-        counted = codes if call.arg is None else codes[_present(call.arg, rows)]
+        counted = codes
+        if isinstance(call.arg, ir.IdRef):
+            counted = codes[rows.relation[call.arg.var] >= 0]
+        elif call.arg is not None:
+            counted = codes[rows.values(call.arg).is_valid().to_numpy(zero_copy_only=False)]
         return int64_array(np.bincount(counted, minlength=groups)).cast(target)
     assert call.arg is not None, "only count has no argument"
     values = rows.values(call.arg)
@@ -376,19 +375,18 @@ def _aggregate(call: ir.AggregateCall, rows: MatchedRows, codes: Positions, grou
         case ir.AggregateFn.MIN | ir.AggregateFn.MAX:
             return _extreme(call.fn, values, codes, counts).cast(target)
         case ir.AggregateFn.SUM:
-            sums = _fitting(_sums(values, codes, groups))
+            sums = _sums(values, codes, groups)
+            if sums.dtype == np.object_:
+                if not all(in_bounds(total, Scalar.I64) for total in sums):
+                    hint = "sum a float property or fewer rows"
+                    raise InputError("a sum does not fit into 64 bits", hint=hint)
+                sums = sums.astype(np.int64)
             return pa.array(sums, target, mask=counts == 0)
         case ir.AggregateFn.AVG:
             sums, some = _sums(values, codes, groups), np.maximum(counts, 1)
             if sums.dtype == np.object_:  # Python rounds only once when it divides integers
                 some = some.astype(np.object_)
             return pa.array((sums / some).astype(np.float64), target, mask=counts == 0)
-
-
-def _present(arg: ir.Expr, rows: MatchedRows) -> npt.NDArray[np.bool_]:
-    if isinstance(arg, ir.IdRef):
-        return rows.relation[arg.var] >= 0
-    return np.asarray(rows.values(arg).is_valid().to_numpy(zero_copy_only=False))
 
 
 def _extreme(fn: ir.AggregateFn, values: Array, codes: Positions, counts: Positions) -> Array:
@@ -416,22 +414,3 @@ def _sums(values: Array, codes: Positions, groups: int) -> npt.NDArray[Any]:
     for code, number in zip(codes.tolist(), numbers.tolist(), strict=True):
         totals[code] += number
     return np.asarray(totals, dtype=np.object_)
-
-
-def _fitting(sums: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    if sums.dtype != np.object_:
-        return sums
-    if any(not in_bounds(total, Scalar.I64) for total in sums):
-        raise InputError(
-            "a sum does not fit into 64 bits", hint="sum a float property or fewer rows"
-        )
-    return sums.astype(np.int64)
-
-
-def _distinct_rows(columns: list[Array], count: int) -> Positions:
-    """The first row of every different one, in row order."""
-    if not columns or count < 2:
-        return np.arange(count, dtype=np.int64)
-    keys = row_keys([equal_codes(column) + 1 for column in columns])
-    _, first = np.unique(keys, return_index=True)
-    return np.sort(first)

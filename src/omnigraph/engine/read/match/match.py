@@ -245,19 +245,15 @@ class _Block:
         with self._run.trace.step("not", " ".join(sorted(negation.outer))) as record:
             bare = _bare_walk(negation.block, relation)
             if bare is not None:
-                relation = relation.where(~self._has_neighbour(relation, bare))
+                near, _, direction = ends(relation, bare)
+                has = relation[near] >= 0
+                nodes = np.where(has, relation[near], 0)
+                has &= self._run.topology(bare.edge_type).has_any(nodes, direction)
             else:
                 *_, has = self._inner(relation, negation.block, negation.outer, exists=True)
-                relation = relation.where(~has)
+            relation = relation.where(~has)
             record.rows = relation.count
         return relation
-
-    def _has_neighbour(self, relation: Relation, step: ir.Traversal) -> Mask:
-        near, _, direction = ends(relation, step)
-        nodes = relation[near]
-        there = nodes >= 0
-        topology = self._run.topology(step.edge_type)
-        return there & topology.has_any(np.where(there, nodes, 0), direction)
 
     def _extended(self, relation: Relation, optional: ir.Optional) -> Relation:
         with self._run.trace.step("optional", " ".join(optional.introduces)) as record:
