@@ -13,10 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omnigraph.compiler.schema.compile import compile_schema
-from omnigraph.engine.check.bucket import NewRows, Offences
-from omnigraph.engine.check.change import Terms
+from omnigraph.engine.check.bucket import NewRows, Offences, Terms
 from omnigraph.engine.check.decide import decide
-from omnigraph.engine.check.hashing import bucket_numbers, cut, hashes_of
+from omnigraph.engine.check.keyfiles import bucket_numbers, cut, hashes_of
 from omnigraph.engine.rows.columns import batch_schema
 
 SCHEMA = """

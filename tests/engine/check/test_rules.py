@@ -12,19 +12,17 @@ from omnigraph.engine.check.findings import Findings, Place, Violation
 from omnigraph.engine.check.rules import (
     Endpoint,
     FiniteKey,
-    Matches,
     OneOf,
-    OutDegree,
     Required,
     Unique,
-    Within,
+    check_values,
     rules_of,
 )
 from omnigraph.engine.check.validate import check_unique
-from omnigraph.engine.check.values import check_values
 from omnigraph.engine.rows.columns import batch_schema, column
 from omnigraph.errors import ConstraintViolationError
 from omnigraph.model.limits import VIOLATIONS_LISTED_MAX
+from omnigraph.model.schema import Cardinality, Check, Range
 
 SCHEMA = compile_schema("""
 node T {
@@ -81,10 +79,10 @@ def test_a_type_describes_its_rules_once_and_in_order():
     assert rules.values == (
         Required(property="k"),
         OneOf(property="role", values=("a", "b")),
-        Within(property="i", minimum=0.5, maximum=10),
-        Within(property="u", minimum=None, maximum=18446744073709551615),
-        Within(property="f", minimum=-1.5, maximum=None),
-        Matches(property="s", pattern="^[a-z]+$"),
+        Range(property="i", minimum=0.5, maximum=10),
+        Range(property="u", minimum=None, maximum=18446744073709551615),
+        Range(property="f", minimum=-1.5, maximum=None),
+        Check(property="s", pattern="^[a-z]+$"),
         FiniteKey(property="k"),
     )
     # The key is the id, and the same columns in another order are the same rule.
@@ -98,7 +96,7 @@ def test_a_type_describes_its_rules_once_and_in_order():
         Endpoint(column="src", node_type="T"),
         Endpoint(column="dst", node_type="T"),
     )
-    assert edge.out_degree == OutDegree(minimum=1, maximum=2)
+    assert edge.out_degree == Cardinality(minimum=1, maximum=2)
     assert rules_of(SCHEMA.edges["Free"]).out_degree is None
 
 

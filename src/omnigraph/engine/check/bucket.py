@@ -1,4 +1,4 @@
-"""What one bucket of a check holds, and what is found wrong in it.
+"""A change, what one bucket of it holds for a check, and what is found wrong in it.
 
 A check sees new rows (of a load, a mutation or a merge) and stored rows that stay beside them. All
 rows that can collide or refer to each other are in one bucket, so each bucket is judged by itself.
@@ -15,12 +15,84 @@ import numpy as np
 import numpy.typing as npt
 
 from omnigraph.engine.arrow import ArrowTable, Column, Ints, flat, pa, pc
-from omnigraph.engine.check.change import Changes, TableChange
+from omnigraph.engine.check.rules import Entity
 from omnigraph.engine.rows.parts import Stored
 from omnigraph.model.schema import ROW_ADDRESS, ROW_ID
+from omnigraph.storage.commit.writer import WriteContext
+from omnigraph.storage.lance.columns import seal
+from omnigraph.storage.table.stage import StagedWrite
 
 STORED: Final = -1  # the number of a row that is not new
 NO_IDS: Final = pa.array([], pa.string())
+
+# --- a change ---------------------------------------------------------------------------------
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """What a change does to one table, as far as checks must know."""
+
+    entity: Entity
+    fresh: bool = False  # no id of the new rows can be met twice or be stored
+    replaces_all: bool = False  # no stored row stays
+    last_counts: bool = False  # of rows with one id the last one counts; else the first
+    strictly_new: bool = False  # ids that are stored are refused
+    locates: bool = False  # say where the stored rows are that new ones replace
+    touched: frozenset[str] | None = None  # columns that may differ from what is stored; None: all
+    incomplete: bool = False  # records were refused, so that too few edges prove nothing
+
+    def touches(self, columns: Iterable[str]) -> bool:
+        """Whether a rule about these columns has to be checked."""
+        return self.touched is None or not self.touched.isdisjoint(columns)
+
+
+class TableChange(Terms, frozen=True, kw_only=True):
+    """New images of rows, or rows to remove, of one table.
+
+    `rows` has the columns of `columns.batch_schema` and each id once. Unless it is `fresh`, stored
+    rows with the same id are replaced. `refused` are ids of records that were left out because of
+    something else: what refers to them is not wrong for that.
+    """
+
+    rows: pa.Table
+    deleted: frozenset[str] = frozenset()
+    refused: frozenset[str] = frozenset()
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.rows.num_rows or self.deleted or self.replaces_all)
+
+
+Changes = Mapping[str, TableChange]
+
+
+def stage(changes: Changes, context: WriteContext, stored: Stored) -> tuple[StagedWrite, ...]:
+    """The uncommitted writes of every table that changes, staged side by side; no head moves."""
+    some = [(key, change) for key, change in sorted(changes.items()) if not change.is_empty]
+    staged = context.each(lambda one: _stage(one[0], one[1], context, stored), some)
+    return tuple(write for write in staged if write is not None)
+
+
+def _stage(
+    table_key: str, change: TableChange, context: WriteContext, stored: Stored
+) -> StagedWrite | None:
+    table = context.writable(table_key)
+    if change.deleted and change.rows.num_rows:
+        return table.stage_change(
+            seal(change.rows, table.schema), delete_ids=sorted(change.deleted)
+        )
+    if change.deleted:
+        return table.stage_delete_ids(sorted(change.deleted))
+    rows = seal(change.rows, table.schema)
+    if change.replaces_all:
+        return table.stage_overwrite(rows)
+    if change.fresh or context.snapshot.entries[table_key].row_count == 0:
+        return table.stage_append(rows)
+    # Where rows are is the same on a branch's own line of a table, right after the fork.
+    existing = stored.located(table_key, [str(one) for one in rows["id"].to_pylist()])
+    return table.stage_upsert(rows, existing=existing)
+
+
+# --- what is wrong ----------------------------------------------------------------------------
 
 OffenceKind = Literal["repeated", "existing", "unique", "held", "dangling", "kept", "degree"]
 
@@ -69,7 +141,10 @@ class Offences:
         if not total:
             return
         listed = [*self._listed.get(section, ()), *offences]
-        listed.sort(key=_stored_order if section.kind == "kept" else _order)
+        if section.kind == "kept":
+            listed.sort(key=lambda one: one.row_id)
+        else:  # as the input is ordered; what concerns no new row comes last
+            listed.sort(key=lambda one: (one.row < 0, one.row, one.value))
         self._listed[section] = listed[: self.listed_max]
         self._totals[section] = self._totals.get(section, 0) + total
 
@@ -90,15 +165,6 @@ class Offences:
     def first(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Those of the rows that are described."""
         return rows if self.listed_max is None else rows[: self.listed_max]
-
-
-def _order(offence: Offence) -> tuple[bool, int, str]:
-    """As the input is ordered; what concerns no new row comes last."""
-    return offence.row < 0, offence.row, offence.value
-
-
-def _stored_order(offence: Offence) -> str:
-    return offence.row_id
 
 
 class Bucket(Protocol):

@@ -13,19 +13,19 @@ from typing import Final
 
 import msgspec
 import numpy as np
+from msgspec import structs
 
 from omnigraph.engine.arrow import ArrowTable, Ints, pa
-from omnigraph.engine.check.bucket import MemoryBucket, Offences
-from omnigraph.engine.check.change import TableChange, Terms
-from omnigraph.engine.check.decide import Identity, Kind, decide
+from omnigraph.engine.check.bucket import MemoryBucket, Offences, TableChange, Terms
+from omnigraph.engine.check.decide import Identity, Kind, Located, decide
 from omnigraph.engine.check.keyfiles import (
     FileBucket,
     KeyIndex,
     Space,
-    StoredKeys,
     StoredTask,
     cut_stored,
     key_columns,
+    key_names,
     read_cut,
     write_addresses,
     write_keys,
@@ -53,28 +53,31 @@ from omnigraph.model.limits import (
 from omnigraph.model.ports import Runner
 from omnigraph.model.schema import Catalog, EdgeType, NodeType
 from omnigraph.storage.objects.files import FileAccess
+from omnigraph.storage.table.table import Table
 
+Wanted = Mapping[str, tuple[tuple[str, ...], ...]]  # by table: keys of stored rows to look at
 ALL_KINDS: Final[tuple[Kind, ...]] = ("ids", "unique", "ends", "degrees")
 _NONE: Final = np.empty(0, dtype=np.int64)
 
 
-class Staged(msgspec.Struct, frozen=True, kw_only=True):
-    """The staged side of a load: parts by table key, and the types it replaces as a whole."""
+class CheckPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything the checks of one load need to know: what is stored, the staged parts by table
+    key, and the types that the load mentions, which an overwrite replaces as a whole."""
 
+    access: GraphAccess
+    catalog: Catalog
+    snapshot: Snapshot
     mode: str
     parts: Mapping[str, tuple[Part, ...]]
     mentioned: frozenset[str]
-    # Ids of refused records
-    ghosts: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
-    incomplete: frozenset[str] = frozenset()  # tables of which records were refused
-    once: frozenset[str] = frozenset()  # tables that refuse repeated ids also in a merge
-    buckets: int = 1  # into which the keys were cut; 1: there are no key files
+    ghosts: Mapping[str, tuple[str, ...]]  # files with ids of refused records
+    incomplete: frozenset[str]  # tables of which records were refused
+    once: frozenset[str]  # tables that refuse repeated ids also in a merge
+    buckets: int  # into which the keys were cut; 1: there are no key files
+    list_all: bool
 
     def of(self, table_key: str) -> tuple[Part, ...]:
         return self.parts.get(table_key, ())
-
-    def part(self, table_key: str, number: int) -> Part:
-        return next(part for part in self.of(table_key) if part.number == number)
 
     def replaces(self, table_key: str) -> bool:
         return self.mode == "overwrite" and table_key in self.mentioned
@@ -87,50 +90,34 @@ class Staged(msgspec.Struct, frozen=True, kw_only=True):
     def tables(self) -> frozenset[str]:
         return self.mentioned | self.parts.keys()
 
-
-class CheckPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything the checks of one load need to know."""
-
-    access: GraphAccess
-    catalog: Catalog
-    snapshot: Snapshot
-    staged: Staged
-    list_all: bool
-
     def stored(self, table_key: str) -> TableEntry | None:
         """The stored rows that stay beside the staged ones; None if there are none."""
-        if self.staged.replaces(table_key):
+        if self.replaces(table_key):
             return None
         entry = self.snapshot.entries.get(table_key)
         return entry if entry is not None and entry.row_count else None
 
+    def table(self, table_key: str) -> Table:
+        """The stored table."""
+        return self.access.table(self.snapshot.entries[table_key])
+
     def terms(self) -> dict[str, Terms]:
-        staged = self.staged
-        merges = staged.mode == "merge"
+        merges = self.mode == "merge"
         return {
             key: Terms(
                 entity=self.catalog.type_of(key),
-                fresh=staged.fresh(key),
-                replaces_all=staged.replaces(key),
-                last_counts=merges and key not in staged.once,
-                strictly_new=staged.mode == "append",
+                fresh=self.fresh(key),
+                replaces_all=self.replaces(key),
+                last_counts=merges and key not in self.once,
+                strictly_new=self.mode == "append",
                 locates=merges and self.stored(key) is not None,
-                incomplete=key in staged.incomplete,
+                incomplete=key in self.incomplete,
             )
-            for key in staged.tables
+            for key in self.tables
         }
 
     def offences(self) -> Offences:
         return Offences(None if self.list_all else VIOLATIONS_LISTED_MAX)
-
-
-class Match(msgspec.Struct, frozen=True, kw_only=True):
-    """Staged rows of one part that are new images of stored rows: where each of those is."""
-
-    part: int
-    ordinals: Ints
-    row_ids: Ints
-    addresses: Ints
 
 
 class CheckAnswers(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -159,27 +146,29 @@ class CheckAnswers(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         for key, identities in self.identities.items():
             rows = np.sort(np.concatenate([_NONE, *(chosen(one) for one in identities)]))
             if len(rows):
-                numbers = part_of(rows)
-                found[key] = {
-                    int(number): ordinal_of(rows[numbers == number])
-                    for number in np.unique(numbers)
-                }
+                found[key] = by_part(rows)
         return found
 
-    def matches(self, table_key: str) -> Iterator[Match]:
-        """Which staged rows of the table replace which stored ones."""
-        for identity in self.identities.get(table_key, ()):
-            if (located := identity.located) is None:
-                continue
-            numbers = part_of(located.rows)
-            for number in np.unique(numbers):
-                here = numbers == number
-                yield Match(
-                    part=int(number),
-                    ordinals=ordinal_of(located.rows[here]),
-                    row_ids=located.row_ids[here],
-                    addresses=located.addresses[here],
-                )
+    def matches(self, table_key: str) -> dict[int, Located]:
+        """Which staged rows of the table, by part and ordinal, replace which stored ones."""
+        found = [one.located for one in self.identities.get(table_key, ()) if one.located]
+        rows = np.concatenate([_NONE, *(one.rows for one in found)])
+        row_ids = np.concatenate([_NONE, *(one.row_ids for one in found)])
+        addresses = np.concatenate([_NONE, *(one.addresses for one in found)])
+        return {
+            int(number): Located(
+                rows=ordinal_of(rows[here := part_of(rows) == number]),
+                row_ids=row_ids[here],
+                addresses=addresses[here],
+            )
+            for number in np.unique(part_of(rows))
+        }
+
+
+def by_part(rows: Ints) -> dict[int, Ints]:
+    """The rows of each part, by their ordinals."""
+    numbers = part_of(rows)
+    return {int(one): ordinal_of(rows[numbers == one]) for one in np.unique(numbers)}
 
 
 def run_checks(runner: Runner, plan: CheckPlan) -> CheckAnswers:
@@ -196,9 +185,9 @@ def run_checks(runner: Runner, plan: CheckPlan) -> CheckAnswers:
 def _fits_in_memory(plan: CheckPlan) -> bool:
     """Whether one bucket will do: the load was cut into one, or is small enough to be held in
     memory, and does not make us read all of a big table."""
-    if plan.staged.buckets == 1:
+    if plan.buckets == 1:
         return True
-    parts = [part for some in plan.staged.parts.values() for part in some]
+    parts = [part for some in plan.parts.values() for part in some]
     if any(part.entry is not None for part in parts):
         return False
     stored = sum(entry.row_count for entry in plan.snapshot.entries.values())
@@ -213,36 +202,24 @@ def check_in_memory(plan: CheckPlan) -> CheckAnswers:
     """All checks of a small load at once; stored rows are looked up."""
     changes: dict[str, TableChange] = {}
     numbers: dict[str, Ints] = {}
-    terms = plan.terms()
-    for key, one in terms.items():
+    for key, one in plan.terms().items():
         rows, numbers[key] = _new_rows(plan, key)
-        changes[key] = TableChange(
-            entity=one.entity,
-            rows=rows,
-            fresh=one.fresh,
-            replaces_all=one.replaces_all,
-            refused=_ghost_ids(plan, key),
-            incomplete=one.incomplete,
-        )
+        refused = _ghost_ids(plan, key)
+        changes[key] = TableChange(**structs.asdict(one), rows=rows, refused=refused)
     offences = plan.offences()
-    bucket = MemoryBucket(
-        changes,
-        Stored(plan.snapshot, lambda key: plan.access.table(plan.snapshot.entries[key])),
-        numbers,
-    )
-    identities = decide(bucket, terms, plan.catalog, ALL_KINDS, offences)
-    return CheckAnswers(
-        offences=offences, identities={key: (one,) for key, one in identities.items()}
-    )
+    bucket = MemoryBucket(changes, Stored(plan.snapshot, plan.table), numbers)
+    identities = decide(bucket, changes, plan.catalog, ALL_KINDS, offences)
+    found = {key: (one,) for key, one in identities.items()}
+    return CheckAnswers(offences=offences, identities=found)
 
 
 def _new_rows(plan: CheckPlan, key: str) -> tuple[ArrowTable, Ints]:
     """The key columns of the table's staged rows that checks look at, and their numbers."""
     entity = plan.catalog.type_of(key)
-    names = list(dict.fromkeys(name for by in key_columns(entity) for name in by))
+    names = key_names(entity)
     tables: list[ArrowTable] = []
     numbers = [_NONE]
-    for part in plan.staged.of(key):
+    for part in plan.of(key):
         ordinals = np.arange(part.rows, dtype=np.int64)
         stays = part.judged(ordinals)
         tables.append(part.columns(plan.access, names).filter(pa.array(stays)))
@@ -253,7 +230,7 @@ def _new_rows(plan: CheckPlan, key: str) -> tuple[ArrowTable, Ints]:
 
 def _ghost_ids(plan: CheckPlan, key: str) -> frozenset[str]:
     files = FileAccess(environ=plan.access.environ)
-    ghosts = plan.staged.ghosts.get(key, ())
+    ghosts = plan.ghosts.get(key, ())
     found = [read_cut(files, address)["id"] for address in ghosts]
     return frozenset(str(one) for some in found for one in some.to_pylist())
 
@@ -272,20 +249,11 @@ class BucketJob(msgspec.Struct, frozen=True, kw_only=True):
     listed_max: int | None
 
 
-class BucketAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What one task found."""
-
-    offences: Offences
-    identities: Mapping[str, Identity]
-
-
-def check_buckets(job: BucketJob, buckets: range) -> BucketAnswer:
-    """Everything that is wrong in some buckets."""
-    index = KeyIndex.read(job.files, job.index)
-    bucket = FileBucket(job.files, index, buckets, keys_at_once=CHECK_BUCKET_KEYS)
+def check_buckets(job: BucketJob, buckets: range) -> tuple[Offences, dict[str, Identity]]:
+    """Everything that is wrong in some buckets, and what is known of ids."""
+    bucket = FileBucket(job.files, KeyIndex.read(job.files, job.index), buckets)
     offences = Offences(job.listed_max)
-    identities = decide(bucket, job.terms, job.catalog, job.kinds, offences)
-    return BucketAnswer(offences=offences, identities=identities)
+    return offences, decide(bucket, job.terms, job.catalog, job.kinds, offences)
 
 
 class _Buckets:
@@ -294,179 +262,160 @@ class _Buckets:
     def __init__(self, runner: Runner, plan: CheckPlan, folder: str) -> None:
         self._runner, self._plan, self._folder = runner, plan, folder
         self._files = FileAccess(environ=plan.access.environ)
+        self._offences = plan.offences()
         self._tasks = 0
 
     def answers(self) -> CheckAnswers:
-        offences = self._plan.offences()
         if not self._replacing():
-            identities = self._run(ALL_KINDS, offences, {})
-            return self._answer(offences, identities)
+            return self._run(ALL_KINDS, {})
         # Which stored rows stay is only known when all ids are.
-        identities = self._run(("ids", "ends"), offences, {})
-        answer = self._answer(offences, identities)
-        if answer.losers:
-            return answer  # these rows go, and everything is checked again
+        first = self._run(("ids", "ends"), {})
+        if first.losers:
+            return first  # these rows go, and everything is checked again
         replaced = {
-            key: np.sort(np.concatenate([_NONE, *(m.addresses for m in answer.matches(key))]))
-            for key in self._plan.staged.parts
+            key: np.sort(np.concatenate([_NONE, *(one.addresses for one in found)]))
+            for key in self._plan.parts
+            if (found := first.matches(key).values())
         }
-        self._run(("unique", "degrees"), offences, replaced)
-        return self._answer(offences, identities)
-
-    def _answer(
-        self, offences: Offences, identities: Mapping[str, tuple[Identity, ...]]
-    ) -> CheckAnswers:
-        return CheckAnswers(offences=offences, identities=identities, tasks=self._tasks)
+        second = self._run(("unique", "degrees"), replaced)
+        return structs.replace(second, identities=first.identities)
 
     def _replacing(self) -> bool:
         """Whether a rule about stored rows depends on which of them the load replaces."""
-        staged = self._plan.staged
-        if staged.mode != "merge":
+        plan = self._plan
+        if plan.mode != "merge":
             return False
-        for key in staged.parts:
+        for key in plan.parts:
             rules = rules_of(self._plan.catalog.type_of(key))
             ruled = rules.unique or rules.out_degree
-            if ruled and self._plan.stored(key) and not staged.fresh(key):
+            if ruled and self._plan.stored(key) and not plan.fresh(key):
                 return True
         return False
 
-    def _run(
-        self, kinds: tuple[Kind, ...], offences: Offences, replaced: Mapping[str, Ints]
-    ) -> dict[str, tuple[Identity, ...]]:
-        plan = self._plan
-        wanted = {key: tuple(spaces) for key, spaces in self._stored_spaces(kinds).items()}
+    def _run(self, kinds: tuple[Kind, ...], replaced: Mapping[str, Ints]) -> CheckAnswers:
+        plan, wanted = self._plan, self._wanted(kinds)
         job = BucketJob(
             files=self._files,
             catalog=plan.catalog,
             terms=plan.terms(),
             kinds=kinds,
             index=self._index(wanted, kinds, replaced).write(self._files, self._folder),
-            listed_max=offences.listed_max,
+            listed_max=self._offences.listed_max,
         )
         tasks = list(self._ranges(wanted))
         self._tasks += len(tasks)
         found: dict[str, tuple[Identity, ...]] = {}
-        for answer in self._runner.run(tasks, partial(check_buckets, job), stage="check"):
-            offences.merge(answer.offences)
-            for key, identity in answer.identities.items():
+        answers = self._runner.run(tasks, partial(check_buckets, job), stage="check")
+        for offences, identities in answers:
+            self._offences.merge(offences)
+            for key, identity in identities.items():
                 found[key] = (*found.get(key, ()), identity)
-        return found
+        return CheckAnswers(offences=self._offences, identities=found, tasks=self._tasks)
 
-    def _ranges(self, wanted: Mapping[str, Sequence[tuple[str, ...]]]) -> Iterator[range]:
+    def _ranges(self, wanted: Wanted) -> Iterator[range]:
         """Runs of buckets: enough of them for memory, and for all processors if it pays."""
-        staged = self._plan.staged
+        plan = self._plan
         keys = 0
-        for key, parts in staged.parts.items():
-            columns = list(key_columns(self._plan.catalog.type_of(key)))
+        for key, parts in plan.parts.items():
+            columns = key_columns(self._plan.catalog.type_of(key))
             keys += len(columns) * sum(part.rows for part in parts)
         for key, spaces in wanted.items():
             keys += len(spaces) * self._plan.snapshot.entries[key].row_count
         spread = min(self._runner.parallelism, keys // CHECK_SPREAD_KEYS)
-        tasks = min(max(1, spread, -(-keys // CHECK_BUCKET_KEYS)), staged.buckets)
+        tasks = min(max(1, spread, -(-keys // CHECK_BUCKET_KEYS)), plan.buckets)
         for task in range(tasks):
-            yield range(staged.buckets * task // tasks, staged.buckets * (task + 1) // tasks)
+            yield range(plan.buckets * task // tasks, plan.buckets * (task + 1) // tasks)
 
     def _index(
         self,
-        wanted: Mapping[str, tuple[tuple[str, ...], ...]],
+        wanted: Wanted,
         kinds: Sequence[Kind],
         replaced: Mapping[str, Ints],
     ) -> KeyIndex:
-        staged = self._plan.staged
-        new: dict[Space, list[str]] = {}
-        for key, parts in staged.parts.items():
+        plan = self._plan
+        new: dict[Space, tuple[str, ...]] = {}
+        for key, parts in plan.parts.items():
             for part in parts:
                 for one in part.keys or self._keys_of(part):
-                    assert one.count == staged.buckets, "all keys of a load are cut alike"
-                    new.setdefault((key, one.by), []).append(one.address)
-        stored, left = self._cut_stored(wanted, kinds, replaced)
+                    assert one.count == plan.buckets, "all keys of a load are cut alike"
+                    new[key, one.by] = (*new.get((key, one.by), ()), one.address)
         return KeyIndex(
-            new={space: tuple(some) for space, some in new.items()},
-            stored={space: tuple(some) for space, some in stored.items()},
-            left={key: tuple(some) for key, some in left.items()},
-            refused=staged.ghosts,
+            new=new,
+            stored=self._cut_stored(wanted, kinds, replaced),
+            refused=plan.ghosts,
             left_out={
                 key: tuple((part.number, part.left_out) for part in parts if part.left_out)
-                for key, parts in staged.parts.items()
+                for key, parts in plan.parts.items()
             },
         )
 
     def _keys_of(self, part: Part) -> tuple[KeyFile, ...]:
         """The keys of rows that staging held in memory, also if they were written since then."""
         entity = self._plan.catalog.type_of(part.table_key)
-        names = list(dict.fromkeys(name for by in key_columns(entity) for name in by))
         return write_keys(
             self._files,
             self._folder,
             entity,
-            part.columns(self._plan.access, names),
+            part.columns(self._plan.access, key_names(entity)),
             first=part.first_row,
             fresh=part.fresh_ids,
-            count=self._plan.staged.buckets,
+            count=self._plan.buckets,
         )
 
     def _cut_stored(
-        self,
-        wanted: Mapping[str, tuple[tuple[str, ...], ...]],
-        kinds: Sequence[Kind],
-        replaced: Mapping[str, Ints],
-    ) -> tuple[dict[Space, list[str]], dict[str, list[str]]]:
+        self, wanted: Wanted, kinds: Sequence[Kind], replaced: Mapping[str, Ints]
+    ) -> dict[Space, tuple[str, ...]]:
         tasks = [
             task
             for key in sorted(wanted)
             for task in self._stored_tasks(key, wanted[key], kinds, replaced.get(key, _NONE))
         ]
         self._tasks += len(tasks)
-        stored: dict[Space, list[str]] = {}
-        left: dict[str, list[str]] = {}
-        answers: list[StoredKeys] = self._runner.run(tasks, cut_stored, stage="stored keys")
+        stored: dict[Space, tuple[str, ...]] = {}
+        answers = self._runner.run(tasks, cut_stored, stage="stored keys")
         for task, answer in zip(tasks, answers, strict=True):
-            key = task.group.entry.table_key
-            for by, address in answer.files.items():
-                stored.setdefault((key, by), []).append(address)
-            if answer.left is not None:
-                left.setdefault(key, []).append(answer.left)
-        return stored, left
+            for by, address in answer.items():
+                space = (task.group.entry.table_key, by)
+                stored[space] = (*stored.get(space, ()), address)
+        return stored
 
     def _stored_tasks(
         self, key: str, spaces: tuple[tuple[str, ...], ...], kinds: Sequence[Kind], replaced: Ints
     ) -> Iterator[StoredTask]:
-        entry = self._plan.snapshot.entries[key]
         fragments = replaced >> 32
-        for group in fragment_groups(self._plan.access.table(entry)):
+        for group in fragment_groups(self._plan.table(key)):
             yield StoredTask(
                 access=self._plan.access,
                 group=group,
                 keys=spaces,
-                located="ids" in kinds and self._plan.staged.mode == "merge",
+                located="ids" in kinds and self._plan.mode == "merge",
                 replaced=write_addresses(
                     self._files, self._folder, replaced[np.isin(fragments, group.fragments)]
                 ),
                 left="degrees" in kinds and isinstance(self._plan.catalog.type_of(key), EdgeType),
-                count=self._plan.staged.buckets,
+                count=self._plan.buckets,
                 folder=self._folder,
             )
 
-    def _stored_spaces(self, kinds: Sequence[Kind]) -> dict[str, dict[tuple[str, ...], None]]:
-        """The keys of stored rows that these checks look at, by table."""
-        found: dict[str, dict[tuple[str, ...], None]] = {}
-        for key, by in self._asked_of_stored(kinds):
+    def _wanted(self, kinds: Sequence[Kind]) -> Wanted:
+        found: dict[str, tuple[tuple[str, ...], ...]] = {}
+        for key, by in dict.fromkeys(self._asked_of_stored(kinds)):
             if self._plan.stored(key) is not None:
-                found.setdefault(key, {})[by] = None
+                found[key] = (*found.get(key, ()), by)
         return found
 
     def _asked_of_stored(self, kinds: Sequence[Kind]) -> Iterator[Space]:
-        catalog, staged = self._plan.catalog, self._plan.staged
-        for key in sorted(staged.tables):
+        plan, catalog = self._plan, self._plan.catalog
+        for key in sorted(plan.tables):
             entity, rules = catalog.type_of(key), rules_of(catalog.type_of(key))
-            if isinstance(entity, NodeType) and "ends" in kinds and staged.replaces(key):
+            if isinstance(entity, NodeType) and "ends" in kinds and plan.replaces(key):
                 for edge in catalog.edges_touching(entity.name):
                     for end in rules_of(edge).endpoints:
                         if end.node_type == entity.name:
                             yield edge.table_key, (end.column,)
-            if not staged.of(key):
+            if not plan.of(key):
                 continue
-            if "ids" in kinds and not staged.fresh(key):
+            if "ids" in kinds and not plan.fresh(key):
                 yield key, ("id",)
             for end in rules.endpoints if "ends" in kinds else ():
                 yield f"node:{end.node_type}", ("id",)

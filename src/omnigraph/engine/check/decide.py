@@ -21,13 +21,13 @@ from omnigraph.engine.check.bucket import (
     Offence,
     Offences,
     Section,
+    Terms,
     gathered,
     without,
 )
-from omnigraph.engine.check.change import Terms
-from omnigraph.engine.check.rules import Endpoint, OutDegree, Unique, rules_of
+from omnigraph.engine.check.rules import Endpoint, Unique, rules_of
 from omnigraph.engine.expr.order import equal_codes, row_keys
-from omnigraph.model.schema import ROW_ADDRESS, ROW_ID, Catalog, EdgeType, NodeType
+from omnigraph.model.schema import ROW_ADDRESS, ROW_ID, Cardinality, Catalog, EdgeType, NodeType
 
 AllTerms = Mapping[str, Terms]  # by table key: what the change does to each table that it names
 Kind = Literal["ids", "unique", "ends", "degrees", "orphans"]
@@ -241,7 +241,14 @@ def _add_held(
 
 def shown(rows: ArrowTable, rule: Unique, row: int) -> str:
     """The values of a row as messages show them."""
-    return tuple_text([rows[name][row].as_py() for name in rule.columns])
+    texts = []
+    for name in rule.columns:
+        value = rows[name][row].as_py()
+        if isinstance(value, bool):
+            texts.append("true" if value else "false")
+        else:
+            texts.append(value.isoformat() if hasattr(value, "isoformat") else str(value))
+    return ", ".join(texts)
 
 
 def _id_of(rows: ArrowTable, row: int) -> str:
@@ -331,7 +338,7 @@ def _add_kept(edge: EdgeType, rule: Endpoint, lost: ArrowTable, out: Offences) -
 # --- number of edges --------------------------------------------------------------------------
 
 
-def decide_degrees(bucket: Bucket, terms: Terms, rule: OutDegree, out: Offences) -> None:
+def decide_degrees(bucket: Bucket, terms: Terms, rule: Cardinality, out: Offences) -> None:
     """Sources that the change touches and that end with too many or too few edges."""
     assert isinstance(terms.entity, EdgeType), "only edges are counted"
     key = terms.entity.table_key
@@ -373,7 +380,7 @@ def _counted(bucket: Bucket, key: str) -> tuple[Column, Ints]:
 
 
 def _add_degrees(
-    bucket: Bucket, key: str, rule: OutDegree, sources: Column, counts: Ints, out: Offences
+    bucket: Bucket, key: str, rule: Cardinality, sources: Column, counts: Ints, out: Offences
 ) -> None:
     edges: list[list[int]] = [[] for _ in range(len(sources))]
     for new in bucket.new_rows(key, ("src",), ()):
@@ -421,14 +428,3 @@ def repeats(codes: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, np.dtype[
     second = np.zeros(len(order), dtype=bool)
     second[order] = np.arange(len(order)) == heads + 1
     return first, second
-
-
-def tuple_text(values: Sequence[Any]) -> str:
-    """The values of a unique tuple as messages show them."""
-    return ", ".join(_cell_text(value) for value in values)
-
-
-def _cell_text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)

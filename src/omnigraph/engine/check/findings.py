@@ -8,8 +8,8 @@ the same in the same words.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable
-from typing import Any, Final, Literal
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Literal, get_args
 
 import msgspec
 
@@ -20,27 +20,14 @@ from omnigraph.errors import (
     RecordError,
 )
 from omnigraph.model.limits import OFFENDERS_SHOWN_MAX, VIOLATIONS_LISTED_MAX
-from omnigraph.model.schema import EntityKind
+from omnigraph.model.schema import EdgeType, EntityKind, NodeType
 
+# In the order of what is wrong with one record.
 Kind = Literal[
-    "type",
-    "required",
-    "enum",
-    "range",
-    "check",
-    "key",
-    "conflict",
-    "unique",
-    "endpoint",
-    "cardinality",
-]
-
-# The order of what is wrong with one record.
-_KINDS: Final[tuple[str, ...]] = (
     "record", "file", "type", "required", "enum", "range", "check", "key", "conflict", "unique",
     "endpoint", "cardinality",
-)  # fmt: skip
-
+]  # fmt: skip
+_KINDS: Final[tuple[str, ...]] = get_args(Kind)
 
 PlaceWord = Literal["line", "row", "record"]
 
@@ -99,6 +86,29 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
+def violated(
+    entity: NodeType | EdgeType,
+    kind: Kind,
+    name: str,
+    text: str,
+    *,
+    place: Place | None,
+    value: str | None = None,
+    ids: Sequence[str] = (),
+) -> Violation:
+    """A rule about the properties of this name, broken by an entity of the type."""
+    return Violation(
+        kind=kind,
+        entity_kind=entity.kind,
+        type_name=entity.name,
+        property=name,
+        value=value,
+        ids=tuple(ids),
+        text=text,
+        place=place,
+    )
+
+
 class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
     """A record, or the rest of a file, that cannot be read."""
 
@@ -129,21 +139,18 @@ class Offender(msgspec.Struct, frozen=True, kw_only=True):
 Finding = Violation | Unreadable
 
 
-def rank(place: Place | None, kind: str) -> tuple[Any, ...]:
-    """The order of findings: as their records stand in the input, and of one record by kind. What
-    has no place in the input (stored rows) comes last. Findings of one rank stay as they were
-    found, rule by rule."""
-    return (0, place.at, kind_rank(kind)) if place else (1,)
-
-
 def kind_rank(kind: str) -> int:
     """Where a kind stands among the things that are wrong with one record."""
     return _KINDS.index(kind) if kind in _KINDS else len(_KINDS)
 
 
 def in_order(found: Iterable[Finding]) -> list[Any]:
-    """The findings in the order in which they are told."""
-    return sorted(found, key=lambda one: rank(one.place, one.kind))
+    """The findings in the order in which they are told: as their records stand in the input, and
+    of one record by kind. What has no place in the input (stored rows) comes last. Findings of one
+    rank stay as they were found, rule by rule."""
+    return sorted(
+        found, key=lambda one: (0, one.place.at, kind_rank(one.kind)) if one.place else (1,)
+    )
 
 
 class Findings:
@@ -180,23 +187,21 @@ class Findings:
         """Take violations; `total` is given when only the first of them, of one kind, are
         described."""
         described = list(violations)
-        self._violations += described
-        if len(self._violations) > 8 * max(self._listed_max, 1):
-            self._violations = self.listed
+        self._violations = self._capped([*self._violations, *described])
         for one in described:
             self.count(one.kind)
         if total is not None and total > len(described):
             assert described, "of what is counted, the first is described"
             self.count(described[0].kind, total - len(described))
 
-    def refuse(self, unreadable: Iterable[Unreadable]) -> None:
-        """Take records that cannot be read."""
-        some = list(unreadable)
-        self._unreadable += some
-        if len(self._unreadable) > 8 * max(self._listed_max, 1):
-            self._unreadable = in_order(self._unreadable)[: self._listed_max]
-        for one in some:
-            self.count(one.kind)
+    def refuse(self, unreadable: Unreadable) -> None:
+        """Take a record that cannot be read."""
+        self._unreadable = self._capped([*self._unreadable, unreadable])
+        self.count(unreadable.kind)
+
+    def _capped(self, found: list[Any]) -> list[Any]:
+        most = self._listed_max
+        return in_order(found)[:most] if len(found) > 8 * max(most, 1) else found
 
     def count(self, kind: str, more: int = 1) -> None:
         """Count what is not described."""
@@ -254,7 +259,15 @@ class Findings:
         shown = in_order([*self._violations, *self._unreadable])[:OFFENDERS_SHOWN_MAX]
         facts = {
             "by_kind": dict(sorted(self.by_kind.items())),
-            "offenders": [offender_of(one).to_json() for one in shown],
+            "offenders": [
+                Offender(
+                    place=str(one.place or "stored"),
+                    kind=one.kind,
+                    message=one.text,
+                    hint=one.hint if isinstance(one, Unreadable) else None,
+                ).to_json()
+                for one in shown
+            ],
         }
         error.facts |= facts
         for name, value in facts.items():
@@ -265,13 +278,3 @@ class Findings:
 def others(more: int) -> str:
     """The end of a message that tells the first of several things."""
     return f" (and {more} more)" if more > 0 else ""
-
-
-def offender_of(one: Finding) -> Offender:
-    """A finding as reports show it."""
-    return Offender(
-        place=str(one.place or "stored"),
-        kind=one.kind,
-        message=one.text,
-        hint=one.hint if isinstance(one, Unreadable) else None,
-    )

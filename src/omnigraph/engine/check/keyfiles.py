@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from omnigraph.engine.arrow import ArrowTable, Column, Ints, Mask, flat, pa, pc
 from omnigraph.engine.check.bucket import NO_IDS, NewRows, gathered
-from omnigraph.engine.check.hashing import cut
 from omnigraph.engine.check.rules import Entity, rules_of
 from omnigraph.engine.rows.parts import FragmentGroup, GraphAccess, KeyFile, row_number, unpacked
 from omnigraph.model.limits import (
@@ -27,11 +27,14 @@ from omnigraph.model.limits import (
     CHECK_LOOKUP_BYTES_MAX,
 )
 from omnigraph.model.schema import ROW_ADDRESS, ROW_ID, EdgeType
+from omnigraph.storage.lance.columns import equal_floats
 from omnigraph.storage.objects.files import FileAccess
 
 _ROW: Final = "_row"  # the column that numbers new rows
 _KEY_BYTES: Final = 8  # of input, for each key that it may hold
 PLACED: Final = (ROW_ID, ROW_ADDRESS)
+
+LEFT: Final[tuple[str, ...]] = ()
 
 Space = tuple[str, tuple[str, ...]]  # a table and the columns of a key of it
 
@@ -50,14 +53,15 @@ def bucket_count(input_bytes: int | None, stored_rows: int) -> int:
     return min(CHECK_BUCKETS_MAX, 4 * -(-keys // CHECK_BUCKET_KEYS))
 
 
-def key_columns(entity: Entity) -> Iterator[tuple[str, ...]]:
+def key_columns(entity: Entity) -> list[tuple[str, ...]]:
     """The keys by which rows of the type meet others: id, ends, unique columns."""
-    yield ("id",)
-    if isinstance(entity, EdgeType):
-        yield ("src",)
-        yield ("dst",)
-    for rule in rules_of(entity).unique:
-        yield rule.columns
+    ends = [("src",), ("dst",)] if isinstance(entity, EdgeType) else []
+    return [("id",), *ends, *(rule.columns for rule in rules_of(entity).unique)]
+
+
+def key_names(entity: Entity) -> list[str]:
+    """The columns of all keys."""
+    return list(dict.fromkeys(name for by in key_columns(entity) for name in by))
 
 
 def write_keys(
@@ -114,11 +118,10 @@ def read_cut(files: FileAccess, address: str, buckets: range | None = None) -> A
 
 class KeyIndex(msgspec.Struct, frozen=True, kw_only=True):
     """Which files hold the keys of a load. `left_out` are new rows that no check looks at any
-    more; `left` are the sources of stored edges that new ones replace."""
+    more; of `stored`, `LEFT` are the sources of edges that new ones replace."""
 
     new: Mapping[Space, tuple[str, ...]]
     stored: Mapping[Space, tuple[str, ...]]
-    left: Mapping[str, tuple[str, ...]]
     refused: Mapping[str, tuple[str, ...]]
     left_out: Mapping[str, tuple[tuple[int, bytes], ...]]
 
@@ -148,11 +151,8 @@ class FileBucket:
 
     asks = False
 
-    def __init__(
-        self, files: FileAccess, index: KeyIndex, buckets: range, *, keys_at_once: int
-    ) -> None:
+    def __init__(self, files: FileAccess, index: KeyIndex, buckets: range) -> None:
         self._files, self._index, self._buckets = files, index, buckets
-        self._keys_at_once = keys_at_once
 
     def new_rows(self, table_key: str, by: Sequence[str], also: Sequence[str]) -> Iterator[NewRows]:
         del also  # the files hold what is needed
@@ -160,7 +160,7 @@ class FileBucket:
         waiting: list[NewRows] = []
         for address in self._index.new.get((table_key, tuple(by)), ()):
             waiting.append(self._read(address, left_out))
-            if sum(len(piece.numbers) for piece in waiting) >= self._keys_at_once:
+            if sum(len(piece.numbers) for piece in waiting) >= CHECK_BUCKET_KEYS:
                 yield from filter(None, [gathered(iter(waiting))])
                 waiting = []
         yield from filter(None, [gathered(iter(waiting))])
@@ -195,7 +195,7 @@ class FileBucket:
         return self.stored_rows(table_key, ("id",), PLACED if located else (), None)
 
     def left_sources(self, table_key: str) -> Column:
-        return self._strings(self._index.left.get(table_key, ()), "src")
+        return self._strings(self._index.stored.get((table_key, LEFT), ()), "src")
 
     def refused_ids(self, table_key: str) -> Column:
         return self._strings(self._index.refused.get(table_key, ()), "id")
@@ -238,15 +238,8 @@ def write_addresses(files: FileAccess, folder: str, addresses: Ints) -> str | No
     return address
 
 
-class StoredKeys(msgspec.Struct, frozen=True, kw_only=True):
-    """The files that a `StoredTask` wrote."""
-
-    files: Mapping[tuple[str, ...], str]
-    left: str | None = None
-
-
-def cut_stored(task: StoredTask) -> StoredKeys:
-    """Read the stored rows once and write their keys."""
+def cut_stored(task: StoredTask) -> dict[tuple[str, ...], str]:
+    """Read the stored rows once and write their keys; a file for each, and one for `LEFT`."""
     files = FileAccess(environ=task.access.environ)
     placed = task.located or task.replaced is not None
     names = list(dict.fromkeys(("id", *(name for by in task.keys for name in by))))
@@ -258,18 +251,120 @@ def cut_stored(task: StoredTask) -> StoredKeys:
         with_row_id=placed,
         with_row_address=placed,
     )
-    left = None
+    written: dict[tuple[str, ...], str] = {}
     if task.replaced is not None:
         with files.open(task.replaced) as file:
             replaced = np.frombuffer(file.read(), dtype=np.uint64)
         gone = pc.is_in(rows[ROW_ADDRESS], value_set=pa.array(replaced))
         if task.left:
             sources = rows.filter(gone).select(["src"])
-            left = write_cut(files, task.folder, sources, ("src",), task.count)
+            written[LEFT] = write_cut(files, task.folder, sources, ("src",), task.count)
         rows = rows.filter(pc.invert(gone))
-    written = {}
     for by in task.keys:
         also = PLACED if task.located and by == ("id",) else ()
         kept = rows.select(list(dict.fromkeys((*by, "id", *also))))
         written[by] = write_cut(files, task.folder, kept, by, task.count)
-    return StoredKeys(files=written, left=left)
+    return written
+
+
+# --- cutting by a hash ------------------------------------------------------------------------
+#
+# The hash only spreads the keys, so that all rows of one key meet in one bucket: equal values have
+# equal hashes, and nothing else is asked of it. How many buckets there are never changes an answer.
+
+Hashes = npt.NDArray[np.uint64]
+
+_PRIME: Final = np.uint64(0x9E3779B97F4A7C15)
+_HALF: Final = np.uint64(32)
+_WORD_BYTES: Final = 8
+_WORDS_MAX: Final = 32  # of a text that are hashed; of a longer one, its head and length count too
+_FACTORS: Final = np.cumprod(np.full(_WORDS_MAX, _PRIME))
+
+
+def cut(rows: ArrowTable, by: Sequence[str], count: int) -> list[ArrowTable]:
+    """The rows of each bucket, in their order. Rows with a null among the columns are in none."""
+    assert 1 <= count <= 1 << 16, "bucket numbers have 16 bits"
+    for name in by:
+        if rows[name].null_count:
+            rows = rows.filter(pc.is_valid(rows[name]))
+    if count == 1:
+        return [rows]
+    numbers = bucket_numbers([rows[name] for name in by], count)
+    # NumPy sorts numbers of 16 bits by counting, and keeps the order of equal ones.
+    order = np.argsort(numbers, kind="stable")
+    ends = np.cumsum(np.bincount(numbers, minlength=count))
+    sorted_rows = rows.combine_chunks().take(order)
+    return [
+        sorted_rows.slice(start, end - start)
+        for start, end in zip([0, *ends[:-1]], ends, strict=True)
+    ]
+
+
+def bucket_numbers(columns: Sequence[Any], count: int) -> npt.NDArray[np.uint16]:
+    """The bucket of each row: the same for rows that are equal in all the columns."""
+    assert columns, "a key has at least one column"
+    hashes = np.zeros(len(columns[0]), dtype=np.uint64)
+    for column in columns:
+        hashes = _mixed(hashes, hashes_of(column))
+    return ((hashes >> _HALF) * np.uint64(count) >> _HALF).astype(np.uint16)
+
+
+def hashes_of(values: Any) -> Hashes:
+    """A number for each value, the same for values that are equal in a group."""
+    if isinstance(values, pa.ChunkedArray):
+        chunks = [hashes_of(chunk) for chunk in values.chunks]
+        return np.concatenate([np.empty(0, dtype=np.uint64), *chunks])
+    kind = values.type
+    if pa.types.is_floating(kind):
+        bits = np.asarray(equal_floats(values.cast(pa.float64())).fill_null(0)).view(np.uint64)
+        return _mixed(np.zeros(len(values), dtype=np.uint64), bits)
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return _text_hashes(values)
+    if pa.types.is_temporal(kind):
+        values = values.view(pa.int64() if kind.bit_width == 64 else pa.int32())
+    elif pa.types.is_boolean(kind):
+        values = values.cast(pa.int8())
+    elif not pa.types.is_integer(kind):
+        return np.zeros(len(values), dtype=np.uint64)
+    whole = np.asarray(values.fill_null(0))
+    return _mixed(np.zeros(len(values), dtype=np.uint64), whole.astype(np.uint64))
+
+
+def _mixed(hashes: Hashes, words: Hashes | np.uint64) -> Hashes:
+    mixed = (hashes ^ words) * _PRIME
+    mixed ^= mixed >> _HALF
+    mixed *= _PRIME
+    return mixed
+
+
+def _text_hashes(values: Any) -> Hashes:
+    """Eight bytes of all texts at a time, from their ends on, as far as the longest one goes."""
+    if not len(values):
+        return np.empty(0, dtype=np.uint64)
+    _, offsets_buffer, data = values.buffers()
+    offsets = np.frombuffer(offsets_buffer, dtype=np.int32)
+    offsets = offsets[values.offset : values.offset + len(values) + 1]
+    first, last = int(offsets[0]), int(offsets[-1])
+    text = np.zeros(_WORD_BYTES + last - first, dtype=np.uint8)
+    if last > first:
+        text[_WORD_BYTES:] = np.frombuffer(data, dtype=np.uint8)[first:last]
+    # The word that ends before any byte; unaligned, which NumPy can read.
+    words: Any = np.ndarray(last - first + 1, dtype="<u8", buffer=text, strides=(1,))
+    ends, left = offsets[1:] - first, np.diff(offsets)
+    hashes = left.astype(np.uint64) * _PRIME
+    at: Any = slice(None)
+    for factor in _FACTORS:
+        word = words[ends]
+        if (left < _WORD_BYTES).any():  # then it begins with bytes of the text before
+            word >>= (8 * (_WORD_BYTES - np.minimum(left, _WORD_BYTES))).astype(np.uint64)
+        hashes[at] += word * factor
+        longer = left > _WORD_BYTES
+        if not longer.all():
+            at = np.flatnonzero(longer) if isinstance(at, slice) else at[longer]
+            ends, left = ends[longer], left[longer]
+        if not len(left):
+            break
+        ends, left = ends - _WORD_BYTES, left - _WORD_BYTES
+    else:
+        hashes[at] += words[ends - left + _WORD_BYTES]
+    return _mixed(hashes, np.uint64(0))

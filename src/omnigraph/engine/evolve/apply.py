@@ -21,11 +21,9 @@ from msgspec.structs import replace
 
 from omnigraph.compiler.schema import compile_schema, plan_migration
 from omnigraph.engine.arguments import FLAG, TEXT, require
-from omnigraph.engine.check.describe import degree_broken
 from omnigraph.engine.check.findings import Findings
-from omnigraph.engine.check.rules import Entity, OutDegree, Unique
-from omnigraph.engine.check.validate import check_unique
-from omnigraph.engine.check.values import check_values
+from omnigraph.engine.check.rules import Entity, Unique, check_values
+from omnigraph.engine.check.validate import check_unique, degree_broken
 from omnigraph.engine.core import Core
 from omnigraph.engine.evolve.tables import Evolution, TableEvolution, evolution_of
 from omnigraph.engine.rows.columns import column_type, default_cell
@@ -360,7 +358,6 @@ def _check_rows(evolution: TableEvolution, table: Table, found: Findings) -> Non
 
 
 def _check_degrees(edge: EdgeType, bounds: Cardinality, rows: pa.Table, found: Findings) -> None:
-    rule = OutDegree(minimum=bounds.minimum, maximum=bounds.maximum)
     counted = rows["src"].value_counts()
     sources, counts = counted.field(0), counted.field(1)
     outside: Any = pc.less(counts, pa.scalar(bounds.minimum))
@@ -368,7 +365,7 @@ def _check_degrees(edge: EdgeType, bounds: Cardinality, rows: pa.Table, found: F
         outside = pc.or_(outside, pc.greater(counts, pa.scalar(bounds.maximum)))
     broken = pa.table({"source": sources, "count": counts}).filter(outside).sort_by("source")
     violations = (
-        degree_broken(edge, rule, row["source"], row["count"], None)
+        degree_broken(edge, bounds, row["source"], row["count"], None)
         for row in broken.slice(0, found.room).to_pylist()
     )
     found.add([one for one in violations if one is not None], total=broken.num_rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -36,8 +36,7 @@ class Intake(msgspec.Struct, frozen=True, kw_only=True):
     files: int
     bytes_read: int
     scratch: str
-    access: FileAccess
-    buckets: int = 1  # into which the keys were cut
+    buckets: int  # into which the keys were cut
 
     @property
     def records(self) -> int:
@@ -86,9 +85,15 @@ def take_in(
     files = FileAccess(environ=access.environ)
     inputs = resolve(sources, catalog, files)
     if embed is not None:
-        inputs = _filling(inputs)
+        inputs = replace(inputs, typed=tuple(map(_filling, inputs.typed)))
     found = [file for address in inputs.graph_files for file in files.found(address)]
-    framed, pieces = _typed(inputs, catalog, files)
+    framed = [one for one in inputs.typed if one.source.format in ("frame", "table")]
+    filed = [one for one in inputs.typed if one.source.format not in ("frame", "table")]
+    pieces = [
+        piece
+        for one in filed
+        for piece in plan_pieces(catalog.type_of(one.table_key), one.source, files)
+    ]
     for one in framed:
         _check_columns(frames, one, catalog)
     lines = (
@@ -96,7 +101,11 @@ def take_in(
         for split in plan_splits(found)
     )
     units: list[Input] = [*inputs.ready, *lines, *pieces]
-    bytes_read = sum(file.size for file in found) + _sizes(inputs, files)
+    paths = (
+        path for one in inputs.typed if one.source.format != "table" for path in one.source.paths
+    )
+    sizes = (file.size for path in paths for file in files.found(path))
+    bytes_read = sum(file.size for file in found) + sum(sizes)
     sized = not framed and not inputs.ready
     stored_rows = sum(entry.row_count for entry in context.snapshot.entries.values())
     job = StageJob(
@@ -116,16 +125,13 @@ def take_in(
     for one in framed:
         first = 1 + max((answer.number for answer in answers), default=-1)
         answers += _needed(frames, one.source).stage(one, job, first=first)
-    named = {part.table_key for answer in answers for part in answer.parts}
-    return Intake(
-        answers=tuple(answers),
-        schema_hash=context.snapshot.schema.hash,
-        mentioned=frozenset(named | {one.table_key for one in inputs.typed}),
+    return staged_intake(
+        job,
+        answers,
+        context.snapshot.schema.hash,
+        frozenset(one.table_key for one in inputs.typed),
         files=len({answer.address for answer in answers if answer.address}),
         bytes_read=bytes_read,
-        scratch=scratch,
-        access=files,
-        buckets=job.buckets,
     )
 
 
@@ -134,46 +140,27 @@ def staged_intake(
     answers: Sequence[StageAnswer],
     schema_hash: str,
     mentioned: frozenset[str] = frozenset(),
+    *,
+    files: int = 0,
+    bytes_read: int = 0,
 ) -> Intake:
-    """What tasks of another making have staged, as an intake."""
+    """What tasks have staged, as an intake."""
     named = {part.table_key for answer in answers for part in answer.parts}
     return Intake(
         answers=tuple(answers),
         schema_hash=schema_hash,
         mentioned=mentioned | named,
-        files=0,
-        bytes_read=0,
+        files=files,
+        bytes_read=bytes_read,
         scratch=job.scratch,
-        access=job.files,
         buckets=job.buckets,
     )
 
 
-def _filling(inputs: Inputs) -> Inputs:
-    """The sources, which may now leave out required vectors that will be made."""
-    return replace(
-        inputs,
-        typed=tuple(
-            replace(
-                one,
-                source=replace(one.source, mapped=replace(one.source.mapped, fills_vectors=True)),
-            )
-            for one in inputs.typed
-        ),
-    )
-
-
-def _typed(
-    inputs: Inputs, catalog: Catalog, files: FileAccess
-) -> tuple[list[TypedSource], list[Any]]:
-    frames = [one for one in inputs.typed if one.source.format in ("frame", "table")]
-    pieces = [
-        piece
-        for one in inputs.typed
-        if one.source.format not in ("frame", "table")
-        for piece in plan_pieces(catalog.type_of(one.table_key), one.source, files)
-    ]
-    return frames, pieces
+def _filling(one: TypedSource) -> TypedSource:
+    """The source, which may now leave out required vectors that will be made."""
+    mapped = replace(one.source.mapped, fills_vectors=True)
+    return replace(one, source=replace(one.source, mapped=mapped))
 
 
 def _check_columns(frames: Frames | None, one: TypedSource, catalog: Catalog) -> None:
@@ -204,28 +191,12 @@ def entries_of(
     return {key: context.writable(key).entry for key in keys}
 
 
-class _LazyEntries(Mapping[str, TableEntry]):
+class _LazyEntries(dict[str, TableEntry]):
     """The same, each made ready when it is asked for: most loads in process hold their rows."""
 
     def __init__(self, context: WriteContext) -> None:
         self._context, self._lock = context, threading.Lock()
 
-    def __getitem__(self, table_key: str) -> TableEntry:
+    def __missing__(self, table_key: str) -> TableEntry:
         with self._lock:
             return self._context.writable(table_key).entry
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._context.snapshot.entries)
-
-    def __len__(self) -> int:
-        return len(self._context.snapshot.entries)
-
-
-def _sizes(inputs: Inputs, files: FileAccess) -> int:
-    return sum(
-        file.size
-        for one in inputs.typed
-        if one.source.format != "table"
-        for path in one.source.paths
-        for file in files.found(path)
-    )

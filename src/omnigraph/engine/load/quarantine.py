@@ -7,26 +7,28 @@ record itself, as it was written or as it was understood.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-import msgspec
 import numpy as np
 import orjson
 
 from omnigraph.engine.arrow import Ints
 from omnigraph.engine.check.bucket import Offence, OffenceKind, Section
-from omnigraph.engine.check.checks import ALL_KINDS, CheckAnswers, CheckPlan
-from omnigraph.engine.check.describe import sections
+from omnigraph.engine.check.checks import ALL_KINDS, CheckAnswers, CheckPlan, by_part
 from omnigraph.engine.check.findings import Offender, Place
-from omnigraph.engine.check.places import Places
-from omnigraph.engine.load.stage import StageAnswer, offenders_of
-from omnigraph.engine.rows.parts import GraphAccess, Part, ordinal_of, part_of
+from omnigraph.engine.check.validate import sections
+from omnigraph.engine.load.stage import Places, StageAnswer, offenders_of
+from omnigraph.engine.rows.parts import GraphAccess, Part
 from omnigraph.model.limits import OFFENDERS_SHOWN_MAX
 from omnigraph.model.schema import Catalog, EdgeType
 from omnigraph.storage.objects.files import FileAccess
 
 _ID: Final = "id"  # the label of claims to an id; no rule is called that
+
+Reason = tuple[str, str]  # kind and text
+Reasons = dict[str, dict[int, Reason]]  # by table and by the number of a row
 
 
 class Quarantine:
@@ -34,86 +36,60 @@ class Quarantine:
 
     def __init__(self, address: str, access: GraphAccess) -> None:
         self.address = address.rstrip("/")
-        self.by_kind: dict[str, int] = {}
+        self.by_kind: Counter[str] = Counter()
         self.offenders: list[Offender] = []
         self._files = FileAccess(environ=access.environ)
         self._run = uuid.uuid4().hex[:12]
-        self._written = 0
+        self._written: list[str] = []
 
     @property
     def total(self) -> int:
-        return sum(self.by_kind.values())
+        return self.by_kind.total()
 
     def take_problems(self, answers: Sequence[StageAnswer], places: Places) -> None:
         """Records that could not be read or whose values are wrong. A record counts once."""
-        seen: set[str] = set()
-        fresh = []
-        for offender in offenders_of(answers, places):
-            if offender.place not in seen:
-                self.by_kind[offender.kind] = self.by_kind.get(offender.kind, 0) + 1
-            seen.add(offender.place)
-            fresh.append(offender)
-        self._write(fresh)
+        found = offenders_of(answers, places)
+        kinds: dict[str, str] = {}
+        for one in found:
+            kinds.setdefault(one.place, one.kind)
+        self._write(found, kinds=kinds.values())
 
     def take_rows(self, plan: CheckPlan, reasons: Reasons, places: Places) -> None:
         """Staged rows that the checks refuse."""
-        parts = {
-            (part.table_key, part.number): part
-            for some in plan.staged.parts.values()
-            for part in some
-        }
-        fresh: list[tuple[Place, Offender]] = []
+        found: list[tuple[Place, Offender]] = []
         for key, by_row in reasons.items():
-            for number in sorted({part for part, _ in by_row}):
-                told = {at: why for (part, at), why in sorted(by_row.items()) if part == number}
-                fresh += _offenders(plan, parts[key, number], told, places)
-        offenders = [one for _, one in sorted(fresh, key=lambda pair: pair[0].at)]
-        for offender in offenders:
-            self.by_kind[offender.kind] = self.by_kind.get(offender.kind, 0) + 1
-        self._write(offenders)
+            parts = {part.number: part for part in plan.of(key)}
+            for number, ordinals in by_part(np.array(sorted(by_row), dtype=np.int64)).items():
+                first = parts[number].first_row
+                told = {int(at): by_row[first + int(at)] for at in ordinals}
+                found += _offenders(plan, parts[number], told, places)
+        offenders = [one for _, one in sorted(found, key=lambda pair: pair[0].at)]
+        self._write(offenders, kinds=[one.kind for one in offenders])
 
-    def _write(self, offenders: Sequence[Offender]) -> None:
+    def _write(self, offenders: Sequence[Offender], *, kinds: Iterable[str]) -> None:
         if not offenders:
             return
+        self.by_kind.update(kinds)
         self.offenders += offenders[: max(0, OFFENDERS_SHOWN_MAX - len(self.offenders))]
         lines = [
-            orjson.dumps(
-                {
-                    "place": one.place,
-                    "kind": one.kind,
-                    "reason": one.message,
-                    "record": one.raw,
-                }
-            )
+            {"place": one.place, "kind": one.kind, "reason": one.message, "record": one.raw}
             for one in offenders
         ]
-        self._files.write(self._file(self._written), b"\n".join(lines) + b"\n")
-        self._written += 1
-
-    def _file(self, number: int) -> str:
-        return f"{self.address}/quarantine-{self._run}-{number:03d}.jsonl"
+        file = f"{self.address}/quarantine-{self._run}-{len(self._written):03d}.jsonl"
+        self._files.write(file, b"".join(orjson.dumps(line) + b"\n" for line in lines))
+        self._written.append(file)
 
     def withdraw(self) -> None:
         """Delete what was written: another submission of the same load has put it aside too."""
-        for number in range(self._written):
-            self._files.remove(self._file(number))
-        self._written = 0
-
-
-Row = tuple[int, int]  # part and ordinal, which order rows as the input does
-Reason = tuple[str, str]  # kind and text
-Reasons = dict[str, dict[Row, Reason]]  # by table
+        while self._written:
+            self._files.remove(self._written.pop())
 
 
 def ordinals_of(reasons: Reasons) -> dict[str, dict[int, Ints]]:
     """The rows that have reasons: table → part → ordinals."""
-    rows: dict[str, dict[int, list[int]]] = {}
-    for key, by_row in sorted(reasons.items()):
-        for part, ordinal in sorted(by_row):
-            rows.setdefault(key, {}).setdefault(part, []).append(ordinal)
     return {
-        key: {part: np.array(some, dtype=np.int64) for part, some in by_part.items()}
-        for key, by_part in rows.items()
+        key: by_part(np.array(sorted(by_row), dtype=np.int64))
+        for key, by_row in sorted(reasons.items())
     }
 
 
@@ -126,11 +102,12 @@ def bad_rows(catalog: Catalog, answers: CheckAnswers) -> Reasons:
     too few (all of them).
     """
     told = _Told(catalog, answers)
-    nodes = _colliding(told, [node.table_key for node in catalog.nodes.values()])
-    if nodes:
-        return nodes
-    edges = [edge.table_key for edge in catalog.edges.values()]
-    return _without_ends(told) or _colliding(told, edges) or _miscounted(told)
+    return (
+        _colliding(told, [node.table_key for node in catalog.nodes.values()])
+        or _without_ends(told)
+        or _colliding(told, [edge.table_key for edge in catalog.edges.values()])
+        or _miscounted(told)
+    )
 
 
 class _Told(NamedTuple):
@@ -153,7 +130,7 @@ def _without_ends(told: _Told) -> Reasons:
     for section, one in told.offences("dangling"):
         name = section.table_key.partition(":")[2]
         text = f"edge {name}: {section.label} '{one.value}' not found"
-        reasons.setdefault(section.table_key, {}).setdefault(_row(one.row), ("endpoint", text))
+        reasons.setdefault(section.table_key, {}).setdefault(one.row, ("endpoint", text))
     return reasons
 
 
@@ -163,20 +140,16 @@ def _miscounted(told: _Told) -> Reasons:
         name = section.table_key.partition(":")[2]
         text = f"@card violation on edge {name}: source '{one.value}' has {one.count} edges"
         for row in one.surplus:
-            reasons.setdefault(section.table_key, {})[_row(row)] = ("cardinality", text)
+            reasons.setdefault(section.table_key, {})[row] = ("cardinality", text)
     return reasons
 
 
-def _row(number: int) -> Row:
-    return part_of(number), ordinal_of(number)
-
-
-class _Claim(msgspec.Struct, frozen=True, kw_only=True):
+class _Claim(NamedTuple):
     """A row's claim to be the only one with an id or with the values of a rule. Rows that claim
     the same thing name the same first row; `taken` is the reason if a stored row has it."""
 
     label: str
-    first: Row
+    first: int
     value: str
     row_id: str
     taken: Reason | None = None
@@ -191,17 +164,20 @@ def _colliding(told: _Told, keys: Sequence[str]) -> Reasons:
     return reasons
 
 
-def _refused(type_name: str, claims: Mapping[Row, Sequence[_Claim]]) -> dict[Row, Reason]:
+def _refused(type_name: str, claims: Mapping[int, Sequence[_Claim]]) -> dict[int, Reason]:
     """Taken in the order of the input, a row stays unless something that it claims is taken by a
     stored row or by one that stays."""
-    holders: dict[tuple[str, Row], str] = {}
-    refused: dict[Row, Reason] = {}
+    holders: dict[tuple[str, int], str] = {}
+    refused: dict[int, Reason] = {}
     for row, wanted in sorted(claims.items()):
         reason = next((one.taken for one in wanted if one.taken), None)
         for one in wanted if reason is None else ():
             holder = holders.get((one.label, one.first))
             if holder is not None:
-                reason = ("unique", _collision(type_name, one, holder))
+                text = _unique_text(type_name, one.label, one.value, holder, one.row_id)
+                if one.label == _ID:
+                    text = f"{type_name}: id '{one.value}' appears twice"
+                reason = ("unique", text)
                 break
         if reason is not None:
             refused[row] = reason
@@ -211,12 +187,6 @@ def _refused(type_name: str, claims: Mapping[Row, Sequence[_Claim]]) -> dict[Row
     return refused
 
 
-def _collision(type_name: str, claim: _Claim, holder: str) -> str:
-    if claim.label == _ID:
-        return f"{type_name}: id '{claim.value}' appears twice"
-    return _unique_text(type_name, claim.label, claim.value, holder, claim.row_id)
-
-
 def _unique_text(type_name: str, label: str, value: str, holder: str, row_id: str) -> str:
     return (
         f"@unique violation on {type_name}.{label}: value '{value}' held by '{holder}' "
@@ -224,32 +194,31 @@ def _unique_text(type_name: str, label: str, value: str, holder: str, row_id: st
     )
 
 
-def _claims(told: _Told, key: str) -> dict[Row, list[_Claim]]:
+def _claims(told: _Told, key: str) -> dict[int, list[_Claim]]:
     """Every claim of the table's rows that is not theirs alone, by row; ids come first."""
-    claims: dict[Row, list[_Claim]] = {}
+    claims: dict[int, list[_Claim]] = {}
     name = key.partition(":")[2]
 
-    def claim(row: Row, label: str, first: Row, value: str, row_id: str) -> None:
+    def claim(row: int, label: str, first: int, value: str, row_id: str) -> None:
         one = _Claim(label=label, first=first, value=value, row_id=row_id)
         if one not in claims.setdefault(row, []):
             claims[row].append(one)
 
-    def lose(row: Row, reason: Reason) -> None:
+    def lose(row: int, reason: Reason) -> None:
         taken = _Claim(label="", first=row, value="", row_id="", taken=reason)
         claims.setdefault(row, []).append(taken)
 
     for _, one in told.offences("existing", key):
-        lose(_row(one.row), ("conflict", f"{name} '{one.value}' already exists"))
+        lose(one.row, ("conflict", f"{name} '{one.value}' already exists"))
     for _, one in told.offences("repeated", key):
-        for row in (_row(one.rival), _row(one.row)):
-            claim(row, _ID, _row(one.rival), one.value, one.value)
+        for row in (one.rival, one.row):
+            claim(row, _ID, one.rival, one.value, one.value)
     for section, one in told.offences("held", key):
         text = _unique_text(name, section.label, one.value, one.rival_id, one.row_id)
-        lose(_row(one.row), ("unique", text))
+        lose(one.row, ("unique", text))
     for section, one in told.offences("unique", key):
-        first = _row(one.rival)
-        claim(first, section.label, first, one.value, one.rival_id)
-        claim(_row(one.row), section.label, first, one.value, one.row_id)
+        claim(one.rival, section.label, one.rival, one.value, one.rival_id)
+        claim(one.row, section.label, one.rival, one.value, one.row_id)
     return claims
 
 

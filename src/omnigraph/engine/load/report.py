@@ -226,30 +226,17 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True):
 Listener = Callable[[Tick], None]
 
 
-class StepTime(msgspec.Struct, frozen=True, kw_only=True):
+class StepTime(msgspec.Struct, kw_only=True):
     """One step of a run: how long it took, in how many tasks, over how many records."""
 
     name: str
-    seconds: float
+    seconds: float = 0.0
     tasks: int = 0
     records: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "seconds": round(self.seconds, 3),
-            "tasks": self.tasks,
-            **({} if self.records is None else {"records": self.records}),
-        }
-
-
-class RunningStep(msgspec.Struct):
-    """A step that is under way; its counts are filled in as they become known."""
-
-    name: str
-    started: float
-    tasks: int = 0
-    records: int | None = None
+        facts = {"name": self.name, "seconds": round(self.seconds, 3), "tasks": self.tasks}
+        return facts | ({} if self.records is None else {"records": self.records})
 
 
 class Stopwatch:
@@ -258,21 +245,22 @@ class Stopwatch:
     def __init__(self, listener: Listener | None) -> None:
         self._listener = listener
         self._done: dict[str, StepTime] = {}
-        self._open: RunningStep | None = None
+        self._open: StepTime | None = None
+        self._started = 0.0
 
     @contextmanager
-    def step(self, name: str) -> Iterator[RunningStep]:
-        """Time the block."""
+    def step(self, name: str) -> Iterator[StepTime]:
+        """Time the block; its counts are filled in as they become known."""
         running = self.start(name)
         try:
             yield running
         finally:
             self.finish()
 
-    def start(self, name: str) -> RunningStep:
+    def start(self, name: str) -> StepTime:
         """Begin a step; the one before ends."""
         self.finish()
-        self._open = RunningStep(name=name, started=time.monotonic())
+        self._open, self._started = StepTime(name=name), time.monotonic()
         return self._open
 
     def finish(self) -> None:
@@ -280,24 +268,23 @@ class Stopwatch:
         step, self._open = self._open, None
         if step is None:
             return
-        seconds = time.monotonic() - step.started
-        before = self._done.get(step.name)
-        self._done[step.name] = StepTime(
-            name=step.name,
-            seconds=seconds + (before.seconds if before else 0.0),
-            tasks=step.tasks + (before.tasks if before else 0),
-            records=step.records if step.records is not None or not before else before.records,
-        )
+        step.seconds = time.monotonic() - self._started
         if self._listener is not None:
+            tasks = max(1, step.tasks)
             self._listener(
                 Tick(
                     stage=step.name,
-                    tasks_done=max(1, step.tasks),
-                    tasks_total=max(1, step.tasks),
-                    seconds=seconds,
+                    tasks_done=tasks,
+                    tasks_total=tasks,
+                    seconds=step.seconds,
                     records=step.records,
                 )
             )
+        before = self._done.setdefault(step.name, step)
+        if before is not step:
+            before.seconds += step.seconds
+            before.tasks += step.tasks
+            before.records = before.records if step.records is None else step.records
 
     @property
     def steps(self) -> tuple[StepTime, ...]:

@@ -11,17 +11,16 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from omnigraph.engine.arrow import Ints, picked
-from omnigraph.engine.check.checks import Match
-from omnigraph.engine.check.keyfiles import write_keys
-from omnigraph.engine.load.notes import Notes, Written
+from omnigraph.engine.check.decide import Located
+from omnigraph.engine.load.stage import Notes, write_part
 from omnigraph.engine.rows.columns import batch_schema
-from omnigraph.engine.rows.parts import GraphAccess, KeyFile, Part, packed, write_spill
+from omnigraph.engine.rows.parts import GraphAccess, Part, packed
 from omnigraph.model.graph import TableEntry
 from omnigraph.model.ports import Runner
-from omnigraph.model.schema import EdgeType, NodeType
-from omnigraph.storage.lance.columns import arrow_schema, seal
-from omnigraph.storage.objects.files import FileAccess
-from omnigraph.storage.table.fragments import row_count, take_out, write_images
+from omnigraph.model.schema import Catalog, EdgeType, NodeType
+from omnigraph.storage.table.fragments import take_out
+from omnigraph.storage.table.stage import StagedWrite
+from omnigraph.storage.table.table import Table
 
 _NONE: Ints = np.empty(0, dtype=np.int64)
 _FRAGMENTS_PER_TASK = 8
@@ -46,72 +45,37 @@ class TakeOutTask(msgspec.Struct, frozen=True, kw_only=True):
     fragments: tuple[tuple[int, Ints], ...]
 
 
-class Replacement(msgspec.Struct, frozen=True, kw_only=True):
-    """What an upsert of one table consists of."""
-
-    added: tuple[str, ...]
-    reduced: tuple[str, ...]
-    removed: tuple[int, ...]
-    rows_updated: int
-    made: tuple[Part, ...]  # parts that were written only for this
-
-
 def rewrite(task: RewriteTask) -> Part:
     """The part as it was written again; the old files are left for the driver to delete."""
-    schema = batch_schema(task.entity)
-    access = task.notes.graph
-    rows = task.part.all_rows(access, schema.names)
-    numbers = task.part.record_numbers()
+    old, leads = task.part, len(task.leading) > 0
+    rows = old.all_rows(task.notes.graph, batch_schema(task.entity).names)
     stays = np.ones(rows.num_rows, dtype=bool)
     stays[task.dropped] = False
     stays[task.leading] = False
     order = np.concatenate([task.leading, np.flatnonzero(stays)])
     chosen: pa.Table = picked(rows, order)
-    spills: tuple[str, ...] = ()
-    if task.part.spills and not len(task.leading):
-        files = FileAccess(environ=access.environ)
-        folder = task.part.spills[0].rpartition("/")[0]
-        spills = (write_spill(files, folder, chosen),)
-    if task.part.entry is None:
-        assert not len(task.leading), "rows that replace others are put in front when written"
-        return replace(
-            task.part,
-            held=(chosen,) if chosen.num_rows else (),
-            rows=chosen.num_rows,
-            numbers=(packed(numbers[order]),),
-        )
-    keys: tuple[KeyFile, ...] = ()
-    if task.part.keys and not len(task.leading):
-        keys = write_keys(
-            FileAccess(environ=access.environ),
-            task.notes.scratch,
-            task.entity,
-            chosen,
-            first=task.part.first_row,
-            fresh=task.part.fresh_ids,
-            count=task.part.keys[0].count,
-        )
-    sealed = seal(chosen, arrow_schema(task.entity))
-    folder = access.folder(task.part.entry)
-    row_ids = [int(one) for one in task.row_ids]
-    receipts = tuple(write_images(folder, access.options, sealed, row_ids))
-    note = task.notes.add(Written(folder=folder, receipts=receipts))
-    return replace(
-        task.part,
-        receipts=receipts,
-        notes=(note,),
-        rows=sum(row_count(receipt) for receipt in receipts),
-        # Numbers are packed growing; a part with leading rows is never asked for places again.
-        numbers=() if len(task.leading) else (packed(numbers[order]),),
-        spills=spills,
-        keys=keys,
+    # Numbers are packed growing; a part with leading rows is never asked for places again.
+    numbers = () if leads else (packed(old.record_numbers()[order]),)
+    part = replace(old, receipts=(), held=(), rows=0, numbers=numbers, keys=(), spills=(), notes=())
+    if old.entry is None:
+        assert not leads, "rows that replace others are put in front when written"
+        return replace(part, held=(chosen,) if chosen.num_rows else (), rows=chosen.num_rows)
+    return write_part(
+        task.notes,
+        task.entity,
+        old.entry,
+        part,
+        chosen,
+        buckets=old.keys[0].count if old.keys and not leads else 1,
+        keeps_blobs=bool(old.spills) and not leads,
+        row_ids=task.row_ids.tolist(),
     )
 
 
 def without_rows(
     runner: Runner,
     notes: Notes,
-    entities: Mapping[str, NodeType | EdgeType],
+    catalog: Catalog,
     parts: Mapping[str, tuple[Part, ...]],
     dropped: Mapping[str, Mapping[int, Ints]],
 ) -> dict[str, tuple[Part, ...]]:
@@ -119,7 +83,7 @@ def without_rows(
     tasks = [
         RewriteTask(
             notes=notes,
-            entity=entities[key],
+            entity=catalog.type_of(key),
             part=part,
             dropped=dropped[key][part.number],
             leading=_NONE,
@@ -140,38 +104,36 @@ def without_rows(
 def replacing(
     runner: Runner,
     notes: Notes,
+    table: Table,
     entity: NodeType | EdgeType,
-    target: TableEntry,
     parts: Sequence[Part],
-    matches: Sequence[Match],
-) -> Replacement:
-    """Everything an upsert of the parts needs; `matches` say which rows replace which."""
-    by_part: dict[int, list[Match]] = {}
-    for match in matches:
-        by_part.setdefault(match.part, []).append(match)
+    matches: Mapping[int, Located],
+) -> tuple[StagedWrite, list[Part]]:
+    """The upsert of the parts, and those of them that were written again for it; `matches` say
+    which rows of each part replace which."""
     rewrites = [
         RewriteTask(
             notes=notes,
             entity=entity,
             part=part,
             dropped=_NONE,
-            leading=np.concatenate([match.ordinals for match in by_part[part.number]]),
-            row_ids=np.concatenate([match.row_ids for match in by_part[part.number]]),
+            leading=matches[part.number].rows,
+            row_ids=matches[part.number].row_ids,
         )
         for part in parts
-        if part.number in by_part
+        if part.number in matches
     ]
     written = runner.run(rewrites, rewrite, stage="merge")
     again = {part.number: part for part in written}
-    addresses = np.concatenate([_NONE, *(match.addresses for match in matches)])
-    reduced, removed = _taken_out(runner, notes.graph, target, addresses)
-    return Replacement(
-        added=tuple(r for part in parts for r in again.get(part.number, part).receipts),
+    addresses = np.concatenate([_NONE, *(match.addresses for match in matches.values())])
+    reduced, removed = _taken_out(runner, notes.graph, table.entry, addresses)
+    staged = table.stage_upsert_fragments(
+        [receipt for part in parts for receipt in again.get(part.number, part).receipts],
         reduced=reduced,
         removed=removed,
         rows_updated=len(addresses),
-        made=tuple(written),
     )
+    return staged, written
 
 
 def _taken_out(

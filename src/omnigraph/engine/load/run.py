@@ -16,20 +16,30 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from omnigraph.engine.arrow import picked
-from omnigraph.engine.check.checks import CheckAnswers, CheckPlan, Staged, run_checks
+from omnigraph.engine.check.checks import (
+    CheckAnswers,
+    CheckPlan,
+    run_checks,
+)
 from omnigraph.engine.check.decide import Kind
-from omnigraph.engine.check.describe import describe
 from omnigraph.engine.check.findings import Findings
-from omnigraph.engine.check.places import PartNames, Places
 from omnigraph.engine.check.rules import rules_of
+from omnigraph.engine.check.validate import describe
 from omnigraph.engine.core import Core, OpenMode, open_core
 from omnigraph.engine.load.intake import Frames, Intake, take_in
-from omnigraph.engine.load.notes import Notes, Written
 from omnigraph.engine.load.order import LoadOrder
 from omnigraph.engine.load.quarantine import Quarantine, bad_rows, ordinals_of
-from omnigraph.engine.load.report import Listener, PipelineReport, Stopwatch
+from omnigraph.engine.load.report import Listener, PipelineReport, Status, Stopwatch
 from omnigraph.engine.load.restage import replacing, without_rows
-from omnigraph.engine.load.stage import refuse_failures, staging_findings, write_part
+from omnigraph.engine.load.stage import (
+    Notes,
+    PartNames,
+    Places,
+    Written,
+    refuse_failures,
+    staging_findings,
+    write_part,
+)
 from omnigraph.engine.load.vectors import EmbedPlan, kept_folder
 from omnigraph.engine.rows.columns import batch_schema
 from omnigraph.engine.rows.parts import GraphAccess, Part, scratch_folder, staging_folder
@@ -39,14 +49,13 @@ from omnigraph.model.graph import Branch, Commit, Snapshot, TableEntry, WriterKi
 from omnigraph.model.limits import CHECK_ROUNDS_MAX, OFFENDERS_SHOWN_MAX
 from omnigraph.model.ports import Runner, World
 from omnigraph.model.requests import result_of, result_property
-from omnigraph.model.schema import ROW_ADDRESS, ROW_ID, Catalog, EdgeType, NodeType
+from omnigraph.model.schema import ROW_ADDRESS, ROW_ID, Catalog
 from omnigraph.storage.commit.prepared import AppliedBeforeError, Intent, Prepared
 from omnigraph.storage.commit.writer import WriteContext
 from omnigraph.storage.lance.columns import seal
 from omnigraph.storage.objects.files import FileAccess
 from omnigraph.storage.objects.root import aws_environment
 from omnigraph.storage.table.stage import StagedWrite
-from omnigraph.storage.table.table import Table
 
 logger = logging.getLogger(__name__)
 
@@ -142,9 +151,13 @@ class _LoadRun:
             after, _ = self._core.write(intent, self._prepare, then=self._means.then)
         except AppliedBeforeError as before:
             if not before.maybe_ours:
-                self._withdraw()
+                # Another submission of this load has landed: what this one made is nobody's.
+                self._sweep(used=())
+                if self._quarantine is not None:
+                    self._quarantine.withdraw()
             self._forget_vectors()
-            return self._told_again(before.commit)
+            commit, told = before.commit, result_of(before.commit)
+            return self._report("already_loaded", commit, actor_id=commit.actor_id, **told)
         except BaseException:
             # Once a write was handed over, recovery may still finish it: its files stay.
             if not self._handed_over:
@@ -155,25 +168,17 @@ class _LoadRun:
         finally:
             self._clear()
         self._forget_vectors()
-        return self._report("loaded" if after else "unchanged", after.head if after else None)
-
-    def _withdraw(self) -> None:
-        """Another submission of this load has landed: what this one made is nobody's."""
-        self._sweep(used=())
-        if self._quarantine is not None:
-            self._quarantine.withdraw()
+        status: Status = "loaded" if after else "unchanged"
+        told = self._told() | self._counted()
+        return self._report(status, after.head if after else None, actor_id=order.actor, **told)
 
     def _embed_plan(self) -> EmbedPlan | None:
-        order = self._order
+        order, kept = self._order, None
         if order.embed is None:
             return None
-        kept = None
         if order.request is not None:
-            kept = kept_folder(
-                staging_folder(self._core.root.uri),
-                branch=order.branch,
-                idempotency_key=order.request.key,
-            )
+            folder, key = staging_folder(self._core.root.uri), order.request.key
+            kept = kept_folder(folder, branch=order.branch, idempotency_key=key)
         return EmbedPlan(config=order.embed, kept=kept)
 
     def _forget_vectors(self) -> None:
@@ -272,38 +277,30 @@ class _LoadRun:
                 assert not left_out, "rows that no check has seen would land"
                 return plan, answers
             with self._watch.step("rewrite"):
-                self._without(catalog, dropped)
+                self._parts = without_rows(self._runner, self._notes, catalog, self._parts, dropped)
+                self._made += self._all_parts()
         raise ConflictError(f"still bad rows after {CHECK_ROUNDS_MAX} rounds of taking them out")
 
     def _plan(self, snapshot: Snapshot, catalog: Catalog) -> CheckPlan:
         assert self._intake is not None, "staging comes first"
-        parts = {
-            key: tuple(part for part in some if part.rows) for key, some in self._parts.items()
-        }
+        parts = {key: tuple(one for one in some if one.rows) for key, some in self._parts.items()}
+        once = catalog.nodes.values() if self._order.keys_once else ()
         return CheckPlan(
             access=self._access,
             catalog=catalog,
             snapshot=snapshot,
-            staged=Staged(
-                mode=self._order.mode,
-                parts={key: some for key, some in parts.items() if some},
-                mentioned=self._intake.mentioned,
-                ghosts={
-                    key: tuple(ghost for part in some for ghost in part.ghosts)
-                    for key, some in self._parts.items()
-                },
-                incomplete=frozenset(self._incomplete),
-                once=self._once(catalog),
-                buckets=self._intake.buckets,
-            ),
+            mode=self._order.mode,
+            parts={key: some for key, some in parts.items() if some},
+            mentioned=self._intake.mentioned,
+            ghosts={
+                key: tuple(ghost for part in some for ghost in part.ghosts)
+                for key, some in self._parts.items()
+            },
+            incomplete=frozenset(self._incomplete),
+            once=frozenset(node.table_key for node in once if node.key),
+            buckets=self._intake.buckets,
             list_all=self._quarantine is not None,
         )
-
-    def _once(self, catalog: Catalog) -> frozenset[str]:
-        """Tables whose ids may come once also in a merge."""
-        if not self._order.keys_once:
-            return frozenset()
-        return frozenset(node.table_key for node in catalog.nodes.values() if node.key)
 
     def _leave_out(self, refused: Mapping[str, Mapping[int, Any]]) -> None:
         """Judge the other rows without these. Nothing is written again: the load will fail."""
@@ -318,22 +315,16 @@ class _LoadRun:
             for key, some in self._parts.items()
         }
 
-    def _without(self, catalog: Catalog, dropped: Mapping[str, Mapping[int, Any]]) -> None:
-        entities = {entity.table_key: entity for entity in catalog.types()}
-        before = self._parts
-        self._parts = without_rows(self._runner, self._notes, entities, before, dropped)
-        self._made += self._all_parts()
-
     def _staged_writes(
         self, context: WriteContext, plan: CheckPlan, answers: CheckAnswers
     ) -> list[StagedWrite]:
-        keys = sorted(plan.staged.mentioned | plan.staged.parts.keys())
-        if plan.staged.mode != "overwrite":
-            keys = [key for key in keys if plan.staged.of(key)]
+        keys = sorted(plan.tables)
+        if plan.mode != "overwrite":
+            keys = [key for key in keys if plan.of(key)]
         for key in keys:
-            if plan.staged.mode == "merge" and answers.matched(key):
+            if plan.mode == "merge" and answers.matched(key):
                 self._updated[plan.catalog.type_of(key).name] = answers.matched(key)
-        written = [key for key in keys if any(part.entry for part in plan.staged.of(key))]
+        written = [key for key in keys if any(part.entry for part in plan.of(key))]
         held = [key for key in keys if key not in written]
         writes: list[StagedWrite | None] = []
         writes += [self._of_fragments(context, plan, answers, key) for key in written]
@@ -346,11 +337,17 @@ class _LoadRun:
         table = context.writable(key)
         parts = self._all_written(plan, key, table.entry)
         receipts = [receipt for part in parts for receipt in part.receipts]
+        if plan.mode == "merge" and answers.matched(key):
+            matches, entity = answers.matches(key), plan.catalog.type_of(key)
+            staged, made = replacing(self._runner, self._notes, table, entity, parts, matches)
+            self._made += made
+            rewritten = {part.number for part in made}
+            kept = [part for part in parts if part.number not in rewritten]
+            self._used += [self._written(part) for part in (*kept, *made)]
+            return staged
         self._used += [self._written(part) for part in parts]
-        if plan.staged.mode == "overwrite":
+        if plan.mode == "overwrite":
             return table.stage_overwrite_fragments(receipts)
-        if plan.staged.mode == "merge" and answers.matched(key):
-            return self._merged(table, plan.catalog.type_of(key), parts, answers)
         return table.stage_append_fragments(receipts)
 
     def _all_written(self, plan: CheckPlan, key: str, entry: TableEntry) -> tuple[Part, ...]:
@@ -375,27 +372,6 @@ class _LoadRun:
         self._parts[key] = parts
         return parts
 
-    def _merged(
-        self,
-        table: Table,
-        entity: NodeType | EdgeType,
-        parts: Sequence[Part],
-        answers: CheckAnswers,
-    ) -> StagedWrite:
-        matches = list(answers.matches(entity.table_key))
-        replacement = replacing(self._runner, self._notes, entity, table.entry, parts, matches)
-        self._made += replacement.made
-        rewritten = {part.number for part in replacement.made}
-        originals = [self._written(part) for part in parts if part.number in rewritten]
-        self._used = [one for one in self._used if one not in originals]
-        self._used += [self._written(part) for part in replacement.made]
-        return table.stage_upsert_fragments(
-            replacement.added,
-            reduced=replacement.reduced,
-            removed=replacement.removed,
-            rows_updated=replacement.rows_updated,
-        )
-
     def _properties(self) -> dict[str, str]:
         facts = dict(self._order.properties or {})
         if self._order.request is not None:
@@ -411,10 +387,9 @@ class _LoadRun:
     def _told(self) -> dict[str, Any]:
         """What the commit says of the load's result, for when the load is submitted again."""
         quarantine = self._quarantine
-        nodes, edges = self._counts()
         return {
-            "nodes": nodes,
-            "edges": edges,
+            "nodes": self._counts("node"),
+            "edges": self._counts("edge"),
             "updated": self._updated,
             "rejected": dict(quarantine.by_kind) if quarantine else {},
             "quarantine": quarantine.address if quarantine and quarantine.total else None,
@@ -422,18 +397,29 @@ class _LoadRun:
             "branch_created": self._made_branch,
         }
 
-    def _told_again(self, commit: Commit) -> PipelineReport:
-        """The report of the submission that made the commit, as far as it is about the graph."""
+    def _counted(self) -> dict[str, Any]:
+        """What only this run knows of the load."""
+        assert self._intake is not None, "staging comes first"
+        quarantine, intake = self._quarantine, self._intake
+        return {
+            "offenders": tuple(quarantine.offenders[:OFFENDERS_SHOWN_MAX]) if quarantine else (),
+            "files": intake.files,
+            "records": intake.records,
+            "bytes_read": intake.bytes_read,
+            "fragments": sum(len(part.receipts) for part in self._all_parts()),
+            "vectors": intake.vectors,
+        }
+
+    def _report(self, status: Status, commit: Commit | None, **told: Any) -> PipelineReport:
         self._watch.finish()
         return PipelineReport(
-            status="already_loaded",
+            status=status,
             uri=self._core.root.uri,
             branch=self._target.name,
             mode=self._order.mode,
             steps=self._watch.steps,
-            actor_id=commit.actor_id,
             commit=commit,
-            **result_of(commit),
+            **told,
         )
 
     # --- afterwards --------------------------------------------------------------------------
@@ -441,10 +427,13 @@ class _LoadRun:
     def _all_parts(self) -> list[Part]:
         return [part for some in self._parts.values() for part in some]
 
-    def _counts(self) -> tuple[dict[str, int], dict[str, int]]:
-        """How many nodes and how many edges there are of each type."""
-        counts = {key: sum(part.rows for part in some) for key, some in self._parts.items()}
-        return _named(counts, "node"), _named(counts, "edge")
+    def _counts(self, kind: str) -> dict[str, int]:
+        """How many nodes, or edges, there are of each type."""
+        return {
+            key.partition(":")[2]: sum(part.rows for part in some)
+            for key, some in sorted(self._parts.items())
+            if key.partition(":")[0] == kind
+        }
 
     @property
     def _notes(self) -> Notes:
@@ -484,45 +473,17 @@ class _LoadRun:
         except (OmnigraphError, OSError) as cause:
             logger.warning("scratch stays", extra={"scratch": self._scratch, "why": str(cause)})
 
-    def _report(self, status: Any, commit: Commit | None) -> PipelineReport:
-        self._watch.finish()
-        order, intake, quarantine = self._order, self._intake, self._quarantine
-        nodes, edges = self._counts()
-        return PipelineReport(
-            status=status,
-            uri=self._core.root.uri,
-            branch=self._target.name,
-            mode=order.mode,
-            base_branch=order.from_branch,
-            branch_created=self._made_branch,
-            nodes=nodes,
-            edges=edges,
-            updated=self._updated,
-            rejected=dict(quarantine.by_kind) if quarantine else {},
-            offenders=tuple(quarantine.offenders[:OFFENDERS_SHOWN_MAX]) if quarantine else (),
-            quarantine=quarantine.address if quarantine and quarantine.total else None,
-            files=intake.files if intake else 0,
-            records=intake.records if intake else 0,
-            bytes_read=intake.bytes_read if intake else 0,
-            fragments=sum(len(part.receipts) for part in self._all_parts()),
-            vectors=intake.vectors if intake else 0,
-            steps=self._watch.steps,
-            actor_id=order.actor,
-            commit=commit,
-        )
-
 
 def relied_on(plan: CheckPlan) -> frozenset[str]:
     """Every table whose stored rows the checks relied upon."""
-    staged, keys = plan.staged, set[str]()
-    for key in staged.mentioned | staged.parts.keys():
+    keys = set[str]()
+    for key in plan.tables:
         entity, rules = plan.catalog.type_of(key), rules_of(plan.catalog.type_of(key))
-        made = all(part.fresh_ids for part in staged.of(key))
-        if staged.replaces(key) or not made or rules.unique or rules.out_degree:
+        if plan.replaces(key) or not plan.fresh(key) or rules.unique or rules.out_degree:
             keys.add(key)
-        if staged.of(key):
+        if plan.of(key):
             keys |= {f"node:{end.node_type}" for end in rules.endpoints}
-        if entity.kind == "node" and staged.replaces(key):
+        if entity.kind == "node" and plan.replaces(key):
             keys |= {edge.table_key for edge in plan.catalog.edges_touching(entity.name)}
     return frozenset(keys)
 
@@ -531,32 +492,23 @@ def _of_held(
     context: WriteContext, plan: CheckPlan, answers: CheckAnswers, key: str
 ) -> StagedWrite | None:
     """The write of rows that are in memory."""
-    table, parts, entity = context.writable(key), plan.staged.of(key), plan.catalog.type_of(key)
+    table, parts, entity = context.writable(key), plan.of(key), plan.catalog.type_of(key)
     tables = [rows for part in parts for rows in part.held]
     rows = pa.concat_tables(tables) if tables else batch_schema(entity).empty_table()
     rows = seal(rows, table.schema)
-    if plan.staged.mode == "overwrite":
+    if plan.mode == "overwrite":
         return table.stage_overwrite(rows)
-    if plan.staged.mode == "merge" and answers.matched(key):
+    if plan.mode == "merge" and answers.matched(key):
         return table.stage_upsert(rows, existing=_located(parts, key, answers))
     return table.stage_append(rows)
 
 
 def _located(parts: Sequence[Part], table_key: str, answers: CheckAnswers) -> pa.Table:
     """Where the stored rows are that rows of these parts replace, by id."""
-    by_number = {part.number: part for part in parts}
-    found = []
-    for match in answers.matches(table_key):
-        held = by_number[match.part].held
-        ids = pa.concat_tables([table.select(["id"]) for table in held])["id"]
-        places = {ROW_ID: pa.array(match.row_ids), ROW_ADDRESS: pa.array(match.addresses)}
-        found.append(pa.table({"id": picked(ids, match.ordinals), **places}))
+    matches, found = answers.matches(table_key), []
+    for part in parts:
+        if (match := matches.get(part.number)) is not None:
+            ids = pa.concat_tables([table.select(["id"]) for table in part.held])["id"]
+            places = {ROW_ID: pa.array(match.row_ids), ROW_ADDRESS: pa.array(match.addresses)}
+            found.append(pa.table({"id": picked(ids, match.rows), **places}))
     return pa.concat_tables(found)
-
-
-def _named(counts: Mapping[str, int], kind: str) -> dict[str, int]:
-    return {
-        key.partition(":")[2]: count
-        for key, count in sorted(counts.items())
-        if key.partition(":")[0] == kind
-    }

@@ -10,27 +10,44 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from typing import Final, Literal
 
 import msgspec
+import orjson
 import pyarrow as pa
 from msgspec.structs import replace
 
-from omnigraph.engine.check.findings import Findings, Offender, PlaceWord, Unreadable
+from omnigraph.engine.arrow import Column, Ints
+from omnigraph.engine.check.checks import CheckPlan
+from omnigraph.engine.check.findings import Findings, Offender, Place, PlaceWord, Unreadable
 from omnigraph.engine.check.keyfiles import write_cut, write_keys
-from omnigraph.engine.check.places import Places
-from omnigraph.engine.load.notes import Notes, Written
 from omnigraph.engine.load.reading import Input, Problem, Reading, ShapedRows
 from omnigraph.engine.load.vectors import EmbedPlan, VectorFiller
-from omnigraph.engine.rows.parts import GraphAccess, KeyFile, Part, packed, write_spill
-from omnigraph.errors import EmbeddingError, LimitExceededError
+from omnigraph.engine.rows.parts import (
+    GraphAccess,
+    Part,
+    ordinal_of,
+    packed,
+    part_of,
+    write_spill,
+)
+from omnigraph.errors import EmbeddingError, LimitExceededError, NotFoundError
 from omnigraph.model.graph import TableEntry
 from omnigraph.model.limits import STAGE_FLUSH_BYTES
 from omnigraph.model.schema import Catalog, EdgeType, NodeType, Scalar
 from omnigraph.storage.lance.columns import arrow_schema, seal
 from omnigraph.storage.objects.files import FileAccess
-from omnigraph.storage.table.fragments import row_count, write_fragments
+from omnigraph.storage.table.fragments import (
+    data_files,
+    delete_files,
+    row_count,
+    write_fragments,
+    write_images,
+)
 
 
 class StageJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,29 +166,26 @@ def _staged(
         # More than its share a task holds only while it runs.
         holds = holds and size < job.held_bytes
         if size >= STAGE_FLUSH_BYTES and not holds:
-            parts.update(_written(job, parts, waiting))
+            parts.update(_settled(job, parts, waiting, hold=False))
             waiting, size = {}, 0
-    parts.update(_held(job, parts, waiting) if holds else _written(job, parts, waiting))
+    parts.update(_settled(job, parts, waiting, hold=holds))
     return tuple(part for _, part in sorted(parts.items()))
 
 
-def _held(
-    job: StageJob, parts: Mapping[str, Part], waiting: Mapping[str, list[ShapedRows]]
+def _settled(
+    job: StageJob,
+    parts: Mapping[str, Part],
+    waiting: Mapping[str, list[ShapedRows]],
+    *,
+    hold: bool,
 ) -> Iterator[tuple[str, Part]]:
+    """The parts with the rows that waited, held or written."""
     for key, some in waiting.items():
         part = _with_ghosts(job, parts[key], some)
         tables = tuple(one.rows for one in some if one.rows.num_rows)
-        rows = sum(table.num_rows for table in tables)
-        yield key, replace(part, held=tables, rows=rows)
-
-
-def _written(
-    job: StageJob, parts: Mapping[str, Part], waiting: Mapping[str, list[ShapedRows]]
-) -> Iterator[tuple[str, Part]]:
-    for key, some in waiting.items():
-        part = _with_ghosts(job, parts[key], some)
-        tables = [one.rows for one in some if one.rows.num_rows]
-        if tables:
+        if hold:
+            part = replace(part, held=tables, rows=sum(table.num_rows for table in tables))
+        elif tables:
             part = write_part(
                 job.notes,
                 job.catalog.type_of(key),
@@ -193,36 +207,34 @@ def write_part(
     *,
     buckets: int,
     keeps_blobs: bool,
+    row_ids: Sequence[int] = (),
 ) -> Part:
     """The part with these rows added, as fragments of the table at `entry`; beside them whatever
-    checks and rewrites will ask for."""
+    checks and rewrites will ask for. The first rows are new images of those with `row_ids`."""
     schema = arrow_schema(entity)
-    folder = notes.graph.folder(entry)
+    folder, options = notes.graph.folder(entry), notes.graph.options
     files = FileAccess(environ=notes.graph.environ)
-    keys: tuple[KeyFile, ...] = ()
     if buckets > 1:
+        first = part.first_row + part.rows
         keys = write_keys(
-            files,
-            notes.scratch,
-            entity,
-            rows,
-            first=part.first_row + part.rows,
-            fresh=part.fresh_ids,
-            count=buckets,
+            files, notes.scratch, entity, rows, first=first, fresh=part.fresh_ids, count=buckets
         )
-    receipts = write_fragments(folder, notes.graph.options, seal(rows, schema), schema)
+        part = replace(part, keys=(*part.keys, *keys))
+    sealed = seal(rows, schema)
+    receipts = (
+        write_images(folder, options, sealed, row_ids)
+        if row_ids
+        else write_fragments(folder, options, sealed, schema)
+    )
     note = notes.add(Written(folder=folder, receipts=tuple(receipts)))
-    spills: tuple[str, ...] = ()
     if keeps_blobs and any(prop.type.scalar is Scalar.BLOB for prop in entity.properties):
-        spills = (write_spill(files, notes.scratch, rows),)
+        part = replace(part, spills=(*part.spills, write_spill(files, notes.scratch, rows)))
     return replace(
         part,
         entry=entry,
         notes=(*part.notes, note),
         receipts=(*part.receipts, *receipts),
         rows=part.rows + sum(row_count(receipt) for receipt in receipts),
-        keys=(*part.keys, *keys),
-        spills=(*part.spills, *spills),
     )
 
 
@@ -235,6 +247,133 @@ def _with_ghosts(job: StageJob, part: Part, some: Sequence[ShapedRows]) -> Part:
     ids = pa.table({"id": pa.array(refused, pa.string())})
     spill = write_cut(job.files, job.scratch, ids, ("id",), job.buckets)
     return replace(part, ghosts=(*part.ghosts, spill))
+
+
+# --- notes of what was written ----------------------------------------------------------------
+#
+# Spark keeps one answer of each task. Attempts that failed later, ran twice or lost their executor
+# have written files that no answer names, and so have all tasks of a job that fails as a whole.
+# Each write is therefore noted below the load's scratch folder, and when the load is over its
+# driver deletes what was noted and did not become part of the commit. What a process wrote and
+# could not note any more is left for `cleanup`.
+
+_SUFFIX: Final = ".note"
+_READERS: Final = 8
+
+
+class Written(msgspec.Struct, frozen=True, kw_only=True):
+    """Fragments in the folder of one table that nobody sees yet."""
+
+    folder: str
+    receipts: tuple[str, ...]
+
+
+class Notes(msgspec.Struct, frozen=True, kw_only=True):
+    """The notes of one load; a value that travels to its tasks."""
+
+    graph: GraphAccess
+    scratch: str
+
+    def add(self, written: Written) -> str:
+        """Note what has just been written; the note's name."""
+        name = f"{uuid.uuid4().hex}{_SUFFIX}"
+        content = {"folder": written.folder, "receipts": written.receipts}
+        self._files.write(f"{self.scratch}/notes/{name}", orjson.dumps(content))
+        return name
+
+    def sweep(
+        self, known: Sequence[Written], *, named: Collection[str], used: Iterable[Written]
+    ) -> int:
+        """Delete every file that was noted, or is known, and is not `used`; how many there were.
+
+        `named` are notes about what is known already, which need not be read.
+        """
+        strays = {(one.folder, r) for one in (*known, *self._read(named)) for r in one.receipts}
+        # What a commit refers to, or may still come to refer to, is not ours to delete: `used` is
+        # compared file by file, because two receipts may tell of one file.
+        kept = {file for one in used for file in data_files(one.folder, one.receipts)}
+        deleted = 0
+        for folder, receipt in sorted(strays):
+            if not kept & data_files(folder, [receipt]):
+                deleted += delete_files(folder, self.graph.options, [receipt])
+        return deleted
+
+    @property
+    def _files(self) -> FileAccess:
+        return FileAccess(environ=self.graph.environ)
+
+    def _read(self, named: Collection[str]) -> list[Written]:
+        try:
+            found = self._files.found(f"{self.scratch}/notes")
+        except NotFoundError:
+            return []
+        names = (file.address for file in found if file.address.endswith(_SUFFIX))
+        unknown = [one for one in names if one.rpartition("/")[2] not in named]
+        with ThreadPoolExecutor(_READERS) as pool:
+            return list(pool.map(self._note, unknown))
+
+    def _note(self, address: str) -> Written:
+        with self._files.open(address) as file:
+            told = orjson.loads(bytes(file.read()))
+        return Written(folder=told["folder"], receipts=tuple(told["receipts"]))
+
+
+# --- where rows came from, and what is wrong with them ------------------------------------------
+
+
+class Places(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """Where records came from, in words: file and line, or file and row."""
+
+    answers: Sequence[StageAnswer]
+
+    @cached_property
+    def _by_number(self) -> Mapping[int, StageAnswer]:
+        return {answer.number: answer for answer in self.answers}
+
+    @cached_property
+    def _lines_before(self) -> Mapping[int, int]:
+        """How many lines of the same file lie before each split."""
+        before: dict[int, int] = {}
+        seen: dict[str, int] = {}
+        for answer in sorted(self.answers, key=lambda one: one.number):
+            before[answer.number] = seen.get(answer.address, 0)
+            seen[answer.address] = before[answer.number] + (answer.lines or 0)
+        return before
+
+    def of(self, task: int, number: int) -> Place:
+        """The place of a record by the task that read it and its number there."""
+        origin = self._by_number[task]
+        before = self._lines_before[task] if origin.word == "line" else origin.first
+        return Place(
+            word=origin.word, number=before + number + 1, source=origin.address, at=(task, number)
+        )
+
+
+class PartNames:
+    """The staged rows of a load by their numbers (the port `RowNames`)."""
+
+    def __init__(self, plan: CheckPlan, places: Places) -> None:
+        self._plan, self._places = plan, places
+        self._numbers: dict[tuple[str, int], Ints] = {}
+        self._ids: dict[tuple[str, int], Column] = {}
+
+    def place(self, table_key: str, row: int) -> Place:
+        part, ordinal = self._row(table_key, row)
+        key = (table_key, part.number)
+        if key not in self._numbers:
+            self._numbers[key] = part.record_numbers()
+        return self._places.of(part.number, int(self._numbers[key][ordinal]))
+
+    def entity_id(self, table_key: str, row: int) -> str:
+        part, ordinal = self._row(table_key, row)
+        key = (table_key, part.number)
+        if key not in self._ids:
+            self._ids[key] = part.columns(self._plan.access, ["id"])["id"]
+        return str(self._ids[key][ordinal].as_py())
+
+    def _row(self, table_key: str, row: int) -> tuple[Part, int]:
+        parts = (part for part in self._plan.of(table_key) if part.number == part_of(row))
+        return next(parts), ordinal_of(row)
 
 
 def offenders_of(answers: Sequence[StageAnswer], places: Places) -> list[Offender]:
@@ -296,13 +435,7 @@ def staging_findings(answers: Sequence[StageAnswer], places: Places) -> Findings
                 found.add([replace(problem.violation, place=place)])
                 continue
             kind: Literal["file", "record"] = "file" if problem.kind == "file" else "record"
-            unreadable = Unreadable(
-                text=problem.text,
-                place=place,
-                hint=problem.hint,
-                kind=kind,
-            )
-            found.refuse([unreadable])
+            found.refuse(Unreadable(text=problem.text, place=place, hint=problem.hint, kind=kind))
         for kind_, more in uncounted.items():
             if more:
                 found.count(kind_, more)

@@ -16,8 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.arrow import Ints, as_mask, flat, pc, picked
-from omnigraph.engine.check.rules import Entity
-from omnigraph.engine.check.values import Cells
+from omnigraph.engine.check.rules import Cells, Entity
 from omnigraph.engine.embed.embedder import EmbedConfig, Embedder, check_same_space, embedder
 from omnigraph.errors import EmbeddingError, NotFoundError, OmnigraphError
 from omnigraph.model.limits import EMBED_BATCH_TEXTS

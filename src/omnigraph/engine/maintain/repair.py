@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from omnigraph.engine.arguments import FLAG, require
-from omnigraph.engine.check.describe import dangling, repeated_id
 from omnigraph.engine.check.findings import Findings, Violation
 from omnigraph.engine.check.rules import Entity, endpoint_rules
+from omnigraph.engine.check.validate import dangling, repeated_id
 from omnigraph.engine.core import Core, OpenMode
 from omnigraph.engine.maintain.optimize import head_of, require_settled
 from omnigraph.errors import InputError, OmnigraphError, UnfitColumnsError

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
-from omnigraph.engine.check.change import TableChange
+from omnigraph.engine.check.bucket import TableChange
 from omnigraph.engine.check.rules import Entity
 from omnigraph.engine.core import Core
 from omnigraph.engine.history.difference import (

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from omnigraph.engine.arguments import FLAG, TEXT, require
-from omnigraph.engine.check.change import TableChange, stage
+from omnigraph.engine.check.bucket import TableChange, stage
 from omnigraph.engine.check.findings import Findings
 from omnigraph.engine.check.validate import find_orphans, validate_rows, validate_values
 from omnigraph.engine.core import Core

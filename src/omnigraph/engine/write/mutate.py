@@ -14,11 +14,10 @@ import pyarrow.compute as pc
 from omnigraph.compiler.query import bind_params, ir
 from omnigraph.engine.arguments import MAPPING_OR_NONE, require
 from omnigraph.engine.arrow import Array, flat, picked
-from omnigraph.engine.check.change import TableChange, stage
+from omnigraph.engine.check.bucket import TableChange, stage
 from omnigraph.engine.check.findings import Findings
-from omnigraph.engine.check.rules import Entity
+from omnigraph.engine.check.rules import Entity, misfit, missing
 from omnigraph.engine.check.validate import look_up, validate
-from omnigraph.engine.check.values import misfit, missing
 from omnigraph.engine.core import Core, compiled_as
 from omnigraph.engine.expr.evaluate import Constants, Rows, holding
 from omnigraph.engine.expr.sql import column_of, listed_values, push_down

@@ -31,8 +31,7 @@ from omnigraph.engine.load.inputs.records import (
     permissive_records,
 )
 from omnigraph.engine.load.inputs.splits import BrokenInputError, LineChunk, line_chunks
-from omnigraph.engine.load.reading import Problem, Reading, ShapedRows
-from omnigraph.engine.load.shape import RawRows, shape
+from omnigraph.engine.load.reading import Problem, RawRows, Reading, ShapedRows, shape
 from omnigraph.engine.rows.columns import (
     batch_schema,
     column_type,

@@ -22,9 +22,8 @@ from msgspec.structs import replace
 from omnigraph.compiler.text import closest
 from omnigraph.engine.arrow import flat
 from omnigraph.engine.check.findings import Violation
-from omnigraph.engine.check.rules import Entity
-from omnigraph.engine.check.values import foreign_id, misfit
-from omnigraph.engine.load.shape import RawRows, place_of
+from omnigraph.engine.check.rules import Entity, foreign_id, misfit
+from omnigraph.engine.load.reading import RawRows, place_of
 from omnigraph.engine.rows.columns import batch_schema, column
 from omnigraph.engine.rows.keys import canonical_ids, key_text, respelled_id, respelled_ids
 from omnigraph.errors import LimitExceededError

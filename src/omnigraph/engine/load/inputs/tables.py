@@ -28,8 +28,7 @@ from omnigraph.engine.load.inputs.sources import (
 )
 from omnigraph.engine.load.inputs.splits import BrokenInputError, Split, plan_splits, read_chunks
 from omnigraph.engine.load.inputs.tabular import SourceColumns, as_texts, raw_rows
-from omnigraph.engine.load.reading import Input, Problem, Reading, ShapedRows
-from omnigraph.engine.load.shape import TextOf, shape
+from omnigraph.engine.load.reading import Input, Problem, Reading, ShapedRows, TextOf, shape
 from omnigraph.errors import InputError
 from omnigraph.model.limits import PIECE_ROWS
 from omnigraph.storage.objects.files import FileAccess, InputFile, Partitions

@@ -15,10 +15,9 @@ import pyarrow as pa
 
 from omnigraph.engine.arrow import Column, Ints, counted, flat, nulls, pc
 from omnigraph.engine.check.findings import Violation
-from omnigraph.engine.check.rules import Entity
-from omnigraph.engine.check.values import misfit, missing
+from omnigraph.engine.check.rules import Entity, misfit, missing
 from omnigraph.engine.load.inputs.sources import Mapped, plan_columns
-from omnigraph.engine.load.shape import RawRows, place_of
+from omnigraph.engine.load.reading import RawRows, place_of
 from omnigraph.engine.rows.columns import (
     BLOB_CELL,
     CellProblem,

@@ -10,7 +10,7 @@ from twins import Twins, bulk_load, content, edge, ndjson, node
 
 from omnigraph import Graph, Source
 from omnigraph.engine.load import stage
-from omnigraph.engine.load.notes import Written
+from omnigraph.engine.load.stage import Written
 from omnigraph.engine.runner import Inline
 from omnigraph.errors import InputError, StorageUnavailableError
 from omnigraph.pipeline.datasource import OmnigraphSource
