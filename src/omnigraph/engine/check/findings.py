@@ -217,20 +217,16 @@ class Findings:
 
     def raise_if_any(self) -> None:
         """The error that tells all of it, if there is anything to tell."""
-        error = self.error()
-        if error is not None:
-            raise error
+        if self.total:
+            raise self._with_summary(self._error())
 
-    def error(self) -> OmnigraphError | None:
+    def _error(self) -> OmnigraphError:
         """`RecordError` if a record cannot be read, `KeyConflictError` if records are only there
         already, else `ConstraintViolationError`. Its message is the first of its kind."""
-        if not self.total:
-            return None
         listed, more = self.listed, self.total - 1
-        error: OmnigraphError
         if self._unreadable:
             first = in_order(self._unreadable)[0]
-            error = RecordError(
+            return RecordError(
                 first.message + others(more),
                 hint=first.hint,
                 place=str(first.place),
@@ -238,19 +234,17 @@ class Findings:
                 violations=tuple(listed),
                 total=self.total,
             )
-        elif set(self.by_kind) == {"conflict"}:
-            error = KeyConflictError(
+        if set(self.by_kind) == {"conflict"}:
+            return KeyConflictError(
                 entity_kind=listed[0].entity_kind,
                 type_name=listed[0].type_name,
                 entity_id=listed[0].value or "",
                 place=str(listed[0].place) if listed[0].place else None,
                 more=more,
             )
-        else:
-            error = ConstraintViolationError(
-                listed[0].message + others(more), violations=listed, total=self.total
-            )
-        return self._with_summary(error)
+        return ConstraintViolationError(
+            listed[0].message + others(more), violations=listed, total=self.total
+        )
 
     def _with_summary(self, error: OmnigraphError) -> OmnigraphError:
         """The error with the counts by kind and the first offenders among its facts."""

@@ -4,6 +4,7 @@ stored ones in front, carrying their row ids."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -23,7 +24,7 @@ from omnigraph.storage.table.stage import StagedWrite
 from omnigraph.storage.table.table import Table
 
 _NONE: Ints = np.empty(0, dtype=np.int64)
-_FRAGMENTS_PER_TASK = 8
+_TAKEN_AT_ONCE = 8  # fragments, by one task
 
 
 class RewriteTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,14 +36,6 @@ class RewriteTask(msgspec.Struct, frozen=True, kw_only=True):
     dropped: Ints
     leading: Ints
     row_ids: Ints
-
-
-class TakeOutTask(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows to be taken out of stored fragments: fragment number and offsets in it."""
-
-    access: GraphAccess
-    entry: TableEntry
-    fragments: tuple[tuple[int, Ints], ...]
 
 
 def rewrite(task: RewriteTask) -> Part:
@@ -139,36 +132,25 @@ def replacing(
 def _taken_out(
     runner: Runner, access: GraphAccess, target: TableEntry, addresses: Ints
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """The receipts of stored fragments without these rows, and which fragments have none left."""
     fragments = addresses >> 32
-    by_fragment = [
+    losing = [
         (int(number), addresses[fragments == number] & 0xFFFFFFFF)
         for number in np.unique(fragments)
     ]
-    tasks = [
-        TakeOutTask(
-            access=access,
-            entry=target,
-            fragments=tuple(by_fragment[at : at + _FRAGMENTS_PER_TASK]),
-        )
-        for at in range(0, len(by_fragment), _FRAGMENTS_PER_TASK)
-    ]
-    answers = [one for some in runner.run(tasks, take_rows_out, stage="merge") for one in some]
+    tasks = [losing[at : at + _TAKEN_AT_ONCE] for at in range(0, len(losing), _TAKEN_AT_ONCE)]
+    found = runner.run(tasks, partial(take_rows_out, access, target), stage="merge")
+    answers = [one for some in found for one in some]
     reduced = tuple(receipt for _, receipt in answers if receipt is not None)
     return reduced, tuple(number for number, receipt in answers if receipt is None)
 
 
-def take_rows_out(task: TakeOutTask) -> list[tuple[int, str | None]]:
-    """Each fragment without its rows: number, and receipt or None if nothing is left of it."""
+def take_rows_out(
+    access: GraphAccess, entry: TableEntry, losing: Sequence[tuple[int, Ints]]
+) -> list[tuple[int, str | None]]:
+    """Each fragment without the rows at its offsets: number, and receipt or None if it is empty."""
+    folder, version = access.folder(entry), entry.version
     return [
-        (
-            number,
-            take_out(
-                task.access.folder(task.entry),
-                task.access.options,
-                task.entry.version,
-                number,
-                [int(one) for one in offsets],
-            ),
-        )
-        for number, offsets in task.fragments
+        (number, take_out(folder, access.options, version, number, offsets.tolist()))
+        for number, offsets in losing
     ]
