@@ -155,13 +155,14 @@ class CheckAnswers(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         rows = np.concatenate([_NONE, *(one.rows for one in found)])
         row_ids = np.concatenate([_NONE, *(one.row_ids for one in found)])
         addresses = np.concatenate([_NONE, *(one.addresses for one in found)])
+        numbers, ordinals = part_of(rows), ordinal_of(rows)
         return {
-            int(number): Located(
-                rows=ordinal_of(rows[here := part_of(rows) == number]),
+            int(one): Located(
+                rows=ordinals[here := numbers == one],
                 row_ids=row_ids[here],
                 addresses=addresses[here],
             )
-            for number in np.unique(part_of(rows))
+            for one in np.unique(numbers)
         }
 
 
@@ -286,9 +287,9 @@ class _Buckets:
         if plan.mode != "merge":
             return False
         for key in plan.parts:
-            rules = rules_of(self._plan.catalog.type_of(key))
+            rules = rules_of(plan.catalog.type_of(key))
             ruled = rules.unique or rules.out_degree
-            if ruled and self._plan.stored(key) and not plan.fresh(key):
+            if ruled and plan.stored(key) and not plan.fresh(key):
                 return True
         return False
 

@@ -17,7 +17,6 @@ from functools import cached_property
 from typing import Final, Literal
 
 import msgspec
-import orjson
 import pyarrow as pa
 from msgspec.structs import replace
 
@@ -278,8 +277,7 @@ class Notes(msgspec.Struct, frozen=True, kw_only=True):
     def add(self, written: Written) -> str:
         """Note what has just been written; the note's name."""
         name = f"{uuid.uuid4().hex}{_SUFFIX}"
-        content = {"folder": written.folder, "receipts": written.receipts}
-        self._files.write(f"{self.scratch}/notes/{name}", orjson.dumps(content))
+        self._files.write(f"{self.scratch}/notes/{name}", msgspec.json.encode(written))
         return name
 
     def sweep(
@@ -315,8 +313,7 @@ class Notes(msgspec.Struct, frozen=True, kw_only=True):
 
     def _note(self, address: str) -> Written:
         with self._files.open(address) as file:
-            told = orjson.loads(bytes(file.read()))
-        return Written(folder=told["folder"], receipts=tuple(told["receipts"]))
+            return msgspec.json.decode(bytes(file.read()), type=Written)
 
 
 # --- where rows came from, and what is wrong with them ------------------------------------------
