@@ -263,18 +263,12 @@ def decide_ends(
 ) -> None:
     """New edges whose end names no node."""
     section = Section("dangling", edge.table_key, rule.column)
-    for new in bucket.new_rows(edge.table_key, (rule.column,), ("id",)):
+    for new in bucket.new_rows(edge.table_key, (rule.column,), ()):
         ends = new.rows[rule.column]
-        ids = new.rows["id"] if "id" in new.rows.column_names else None  # key files have none
         known = _nodes_after(bucket, rule.node_type, all_terms, ends)
         lost = np.flatnonzero(~as_mask(pc.is_in(ends, value_set=known)))
         offences = [
-            Offence(
-                value=str(ends[int(at)]),
-                row=int(new.numbers[at]),
-                row_id="" if ids is None else str(ids[int(at)]),
-            )
-            for at in out.first(lost)
+            Offence(value=str(ends[int(at)]), row=int(new.numbers[at])) for at in out.first(lost)
         ]
         out.add(section, offences, len(lost))
 

@@ -9,6 +9,7 @@ them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -77,7 +78,20 @@ def _decide(
 ) -> None:
     offences = Offences(found.room)
     decide(MemoryBucket(changes, stored), changes, catalog, kinds, offences)
-    describe(offences, catalog, RowNames(), kinds, found)
+    describe(offences, catalog, _Names(changes), kinds, found)
+
+
+class _Names:
+    """The rows of changes by their numbers."""
+
+    def __init__(self, changes: Changes) -> None:
+        self._changes = changes
+
+    def place(self, table_key: str, row: int) -> None:
+        """What a statement or a merge writes has no place."""
+
+    def entity_id(self, table_key: str, row: int) -> str:
+        return self._changes[table_key].rows["id"][row].as_py() or ""
 
 
 def check_unique(entity: Entity, rule: Unique, rows: pa.Table, found: Findings) -> None:
@@ -96,16 +110,12 @@ def check_unique(entity: Entity, rule: Unique, rows: pa.Table, found: Findings) 
 # --- offences in words ------------------------------------------------------------------------
 
 
-class RowNames:
-    """Where new rows came from, and the ids that offences do not tell: what a statement or a merge
-    writes has no place, and its ids are at hand."""
+class RowNames(Protocol):
+    """Where new rows came from, and what they are called."""
 
-    def place(self, table_key: str, row: int) -> Place | None:
-        del table_key, row
-        return None
+    def place(self, table_key: str, row: int) -> Place | None: ...
 
-    def entity_id(self, table_key: str, row: int) -> str:
-        raise AssertionError(f"row {row} of {table_key} is in memory, and so is its id")
+    def entity_id(self, table_key: str, row: int) -> str: ...
 
 
 def describe(

@@ -24,7 +24,6 @@ from omnigraph.engine.arrow import Column, Ints
 from omnigraph.engine.check.checks import CheckPlan
 from omnigraph.engine.check.findings import Findings, Offender, Place, PlaceWord, Unreadable
 from omnigraph.engine.check.keyfiles import write_cut, write_keys
-from omnigraph.engine.check.validate import RowNames
 from omnigraph.engine.load.reading import Input, Problem, Reading, ShapedRows
 from omnigraph.engine.load.vectors import EmbedPlan, VectorFiller
 from omnigraph.engine.rows.parts import (
@@ -347,8 +346,8 @@ class Places(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         )
 
 
-class PartNames(RowNames):
-    """The staged rows of a load by their numbers."""
+class PartNames:
+    """The staged rows of a load by their numbers (the port `RowNames`)."""
 
     def __init__(self, plan: CheckPlan, places: Places) -> None:
         self._plan, self._places = plan, places
