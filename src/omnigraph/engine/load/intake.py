@@ -89,11 +89,9 @@ def take_in(
     found = [file for address in inputs.graph_files for file in files.found(address)]
     framed = [one for one in inputs.typed if one.source.format in ("frame", "table")]
     filed = [one for one in inputs.typed if one.source.format not in ("frame", "table")]
-    pieces = [
-        piece
-        for one in filed
-        for piece in plan_pieces(catalog.type_of(one.table_key), one.source, files)
-    ]
+    pieces: list[Input] = []
+    for one in filed:
+        pieces += plan_pieces(catalog.type_of(one.table_key), one.source, files)
     for one in framed:
         _check_columns(frames, one, catalog)
     lines = (
@@ -101,11 +99,7 @@ def take_in(
         for split in plan_splits(found)
     )
     units: list[Input] = [*inputs.ready, *lines, *pieces]
-    paths = (
-        path for one in inputs.typed if one.source.format != "table" for path in one.source.paths
-    )
-    sizes = (file.size for path in paths for file in files.found(path))
-    bytes_read = sum(file.size for file in found) + sum(sizes)
+    bytes_read = sum(file.size for file in found) + _sizes(inputs, files)
     sized = not framed and not inputs.ready
     stored_rows = sum(entry.row_count for entry in context.snapshot.entries.values())
     job = StageJob(
@@ -155,6 +149,11 @@ def staged_intake(
         scratch=job.scratch,
         buckets=job.buckets,
     )
+
+
+def _sizes(inputs: Inputs, files: FileAccess) -> int:
+    sources = [one.source for one in inputs.typed if one.source.format != "table"]
+    return sum(file.size for one in sources for path in one.paths for file in files.found(path))
 
 
 def _filling(one: TypedSource) -> TypedSource:
