@@ -54,12 +54,7 @@ class SourceText(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _starts(self) -> tuple[int, ...]:
-        starts = [0]
-        at = self.text.find("\n")
-        while at >= 0:
-            starts.append(at + 1)
-            at = self.text.find("\n", at + 1)
-        return tuple(starts)
+        return 0, *(found.end() for found in re.finditer("\n", self.text))
 
     def place(self, offset: int) -> tuple[int, int]:
         """The line and column of a character offset; one outside is moved to the nearest end."""
@@ -137,11 +132,8 @@ def _likeliest(name: str, candidates: Iterable[str]) -> Sequence[str]:
     if len(known) <= NAMES_COMPARED_MAX:
         return known
     first = name[:1].casefold()
-
-    def unlikeness(candidate: str) -> tuple[bool, int]:
-        return candidate[:1].casefold() != first, abs(len(candidate) - len(name))
-
-    return sorted(known, key=unlikeness)[:NAMES_COMPARED_MAX]
+    known.sort(key=lambda each: (each[:1].casefold() != first, abs(len(each) - len(name))))
+    return known[:NAMES_COMPARED_MAX]
 
 
 # --- problems ----------------------------------------------------------------------------------
@@ -173,6 +165,19 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 class RefusedError(Exception):
     """Leaves the check of something that makes no sense, once its problem is kept. Whoever can go
     on with other checks catches it, so that one mistake does not hide the next."""
+
+
+class MisfitError(Exception):
+    """What is wrong, for someone who knows the place to report it; `code` is the T-code that it
+    deserves, if that is fixed."""
+
+    def __init__(self, message: str, *, code: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message, self.code, self.hint = message, code, hint
+
+    def at(self, at: int, problems: Problems, *, code: str | None = None) -> RefusedError:
+        """Report it at a place of a query."""
+        return problems.refused(at, self.message, code=code or self.code, hint=self.hint)
 
 
 class _Report(NamedTuple):
@@ -447,10 +452,8 @@ class Cursor:
         """The error about a character that begins no token."""
         char, hint = token.text, None
         if char == '"':
-            message, hint = (
-                "unterminated string",
-                'close it with `"`; write `\\"` for a quote inside',
-            )
+            message = "unterminated string"
+            hint = 'close it with `"`; write `\\"` for a quote inside'
         elif self.source.text.startswith("/*", token.at):
             message, hint = "unterminated comment", "close it with `*/`"
         else:

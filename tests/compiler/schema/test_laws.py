@@ -16,7 +16,7 @@ from omnigraph.compiler.schema import (
     plan_migration,
     print_schema,
 )
-from omnigraph.compiler.schema.ir import decode
+from omnigraph.compiler.schema.compile import decode
 from omnigraph.compiler.schema.parse import parse_schema
 from omnigraph.compiler.schema.printer import laid_out
 from omnigraph.compiler.text import SourceText

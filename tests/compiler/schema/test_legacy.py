@@ -7,7 +7,7 @@ import json
 import pytest
 
 from omnigraph.compiler.schema import OldSchemas, compile_schema
-from omnigraph.compiler.schema.ir import stable_id
+from omnigraph.compiler.schema.compile import stable_id
 from omnigraph.errors import CorruptGraphError
 from omnigraph.model.schema import PropertyType, Scalar
 

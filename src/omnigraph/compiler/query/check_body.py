@@ -17,14 +17,13 @@ from omnigraph.compiler.query.check_expr import SIDES, Context, ExprChecker, Sco
 from omnigraph.compiler.query.check_match import MatchChecker
 from omnigraph.compiler.query.types import (
     I64,
-    MisfitError,
     assignable,
     core,
     fitted,
     is_integer,
     kind_word,
 )
-from omnigraph.compiler.text import RefusedError, each_checked
+from omnigraph.compiler.text import MisfitError, RefusedError, each_checked
 from omnigraph.model.schema import EdgeType, NodeType, Property, Scalar
 from omnigraph.model.values import in_bounds
 
@@ -53,7 +52,10 @@ class ReadChecker(msgspec.Struct, kw_only=True):
         """The plan, or None when the context holds problems."""
         block = MatchChecker(context=self.context, scope=self.scope).block(body.clauses)
         self._project(body.projections)
-        grouped = _is_grouped(body)
+        written = [item.expr for item in body.projections] + [item.expr for item in body.orderings]
+        grouped = any(
+            isinstance(part, ast.Aggregate) for expr in written for part in ast.walk(expr)
+        )
         orderings = self._order(body, grouped=grouped)
         limit = self._window(body.limit, "limit")
         offset = self._window(body.offset, "offset")
@@ -160,7 +162,8 @@ class ReadChecker(msgspec.Struct, kw_only=True):
         if isinstance(expr, _RANKS) and grouped:
             hint = "return the rank in a query of its own"
             raise refused("search ranks cannot order grouped rows", code="T9", hint=hint)
-        if isinstance(ordering.expr, ast.Word) and _has_nearest(body):
+        calls = {item.expr.name for item in body.orderings if isinstance(item.expr, ast.Call)}
+        if isinstance(ordering.expr, ast.Word) and "nearest" in calls:
             message = f"ordering by alias `{ordering.expr.name}` cannot stand beside nearest"
             hint = "order by the expression itself, or by nearest alone"
             raise refused(message, code="T18", hint=hint)
@@ -206,7 +209,7 @@ class ReadChecker(msgspec.Struct, kw_only=True):
             if expr is not None
         ]
         for item, expr in written:
-            if not _has_aggregate(expr):
+            if not any(isinstance(part, ir.AggregateCall) for part in ir.walk(expr)):
                 self._add_key(item, expr)
         shown: list[ir.Expr] = []
         for item, expr in written:
@@ -286,21 +289,6 @@ class ReadChecker(msgspec.Struct, kw_only=True):
         return tuple(
             bound.id for bound in sorted(self.scope.values(), key=lambda bound: bound.name)
         )
-
-
-def _is_grouped(body: ast.ReadBody) -> bool:
-    written = [item.expr for item in body.projections] + [item.expr for item in body.orderings]
-    return any(isinstance(part, ast.Aggregate) for expr in written for part in ast.walk(expr))
-
-
-def _has_aggregate(expr: ir.Expr) -> bool:
-    return any(isinstance(part, ir.AggregateCall) for part in ir.walk(expr))
-
-
-def _has_nearest(body: ast.ReadBody) -> bool:
-    return any(
-        isinstance(item.expr, ast.Call) and item.expr.name == "nearest" for item in body.orderings
-    )
 
 
 # --- column names ---

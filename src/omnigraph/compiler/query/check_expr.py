@@ -19,7 +19,6 @@ from omnigraph.compiler.query import ast, ir
 from omnigraph.compiler.query.functions import FUNCTIONS, OperatorChecker, negation, truth
 from omnigraph.compiler.query.types import (
     I64,
-    MisfitError,
     core,
     is_integer,
     is_null,
@@ -29,7 +28,7 @@ from omnigraph.compiler.query.types import (
     nullable,
     vector_of,
 )
-from omnigraph.compiler.text import Problems, each_checked
+from omnigraph.compiler.text import MisfitError, Problems, each_checked
 from omnigraph.model.schema import (
     INTEGERS,
     Catalog,

@@ -19,7 +19,6 @@ from omnigraph.compiler.query.check_expr import WILDCARD, Context, ExprChecker, 
 from omnigraph.compiler.query.functions import truth
 from omnigraph.compiler.query.parse_expr import WORD_OPERATORS
 from omnigraph.compiler.query.types import (
-    MisfitError,
     comparable,
     core,
     element,
@@ -27,7 +26,7 @@ from omnigraph.compiler.query.types import (
     is_number,
     literal,
 )
-from omnigraph.compiler.text import RefusedError
+from omnigraph.compiler.text import MisfitError, RefusedError
 from omnigraph.model.schema import EdgeType, Property, Scalar
 
 

@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from omnigraph.compiler.query import ast, ir
 from omnigraph.compiler.query.types import (
     STRING,
-    MisfitError,
     common_type,
     comparable,
     core,
@@ -27,9 +27,8 @@ from omnigraph.compiler.query.types import (
     is_null,
     is_number,
     is_text,
-    with_nullable,
 )
-from omnigraph.compiler.text import Problems, RefusedError
+from omnigraph.compiler.text import MisfitError, Problems, RefusedError
 from omnigraph.model.schema import PropertyType, Scalar
 
 _ARITHMETIC = frozenset({"+", "-", "*", "/", "%"})
@@ -86,7 +85,7 @@ class Function(msgspec.Struct, frozen=True, kw_only=True):
                 raise self._misfit(f"{self.name} requires {accepts.word}, got {core(arg.type)}")
         kind = self.result if self.result != "common" else self._common(args)
         among = any if self.nulls == "any" else all
-        return with_nullable(kind, nullable=among(arg.type.nullable for arg in args))
+        return replace(kind, nullable=among(arg.type.nullable for arg in args))
 
     def _common(self, args: Sequence[ir.Expr]) -> PropertyType:
         found = common_type([arg for arg in args if not is_null(arg)])

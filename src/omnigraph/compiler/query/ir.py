@@ -367,11 +367,6 @@ def variables_of(expr: Expr) -> frozenset[str]:
     )
 
 
-def properties_of(expr: Expr) -> frozenset[tuple[str, str]]:
-    """The (variable, property) pairs that an expression reads."""
-    return frozenset((part.var, part.prop) for part in walk(expr) if isinstance(part, PropertyRef))
-
-
 # --- match -----------------------------------------------------------------------------------
 
 

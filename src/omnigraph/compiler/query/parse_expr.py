@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal, assert_never
+from collections.abc import Callable
+from functools import partial
+from typing import ClassVar, Literal, TypeVar, assert_never
 
 from omnigraph.compiler.query import ast
 from omnigraph.compiler.query.functions import FUNCTIONS, Function
@@ -22,6 +24,7 @@ TEXT_OPERATORS = frozenset({"contains", "starts_with"})
 WORD_OPERATORS = TEXT_OPERATORS | {"in"}  # between two bare variables they may also be edges
 _ADDITIVE = frozenset({"+", "-"})
 _MULTIPLICATIVE = frozenset({"*", "/", "%"})
+_T = TypeVar("_T")
 _LITERAL_WORDS = frozenset({"true", "false", "null"})
 
 # What may stand after an expression: nothing that could be taken for a part of it, another clause
@@ -81,6 +84,15 @@ class ExprParser(Cursor):
     def leave(self) -> None:
         self.depth -= 1
 
+    def _bracketed(self, rule: Callable[[], _T]) -> _T:
+        """What stands between the brackets that begin here, one level deeper."""
+        self.enter()
+        self.take()
+        found = rule()
+        self.expect(")", "`)`")
+        self.leave()
+        return found
+
     def _count_operator(self, token: Token) -> None:
         self.operators += 1
         if self.operators > QUERY_OPERATORS_MAX:
@@ -94,20 +106,17 @@ class ExprParser(Cursor):
         """A whole expression, with its own budget of operators."""
         self.operators = 0
         self.after, self.ground = after, self.depth
-        return self._disjunction()
+        return self._logic()
 
-    def _disjunction(self) -> ast.Expr:
-        return self._logic("or")
-
-    def _logic(self, word: str) -> ast.Expr:
+    def _logic(self, word: str = "or") -> ast.Expr:
         at = self.peek().at
-        first = self._negation() if word == "and" else self._logic("and")
-        if not self.at_word(word):
-            return first
-        items = [first]
+        inner = self._negation if word == "and" else partial(self._logic, "and")
+        items = [inner()]
         while self.at_word(word):
             self._count_operator(self.take())
-            items.append(self._negation() if word == "and" else self._logic("and"))
+            items.append(inner())
+        if len(items) == 1:
+            return items[0]
         # `(a and b) and c` is the same conjunction as `a and b and c`.
         flat: list[ast.Expr] = []
         for item in items:
@@ -138,9 +147,8 @@ class ExprParser(Cursor):
                 hint = f"there are no arrows; `$other edge ${left.name}` walks the other way"
                 raise self.refusal("a value", hint=hint)
             if self.peek().kind in COMPARISONS:
-                raise self.refusal(
-                    "a value", hint=f"one operator is enough: {_operators_near(token)}"
-                )
+                use = "`=` tests for equality" if token.text == "=" else "use one of = != < <= > >="
+                raise self.refusal("a value", hint=f"one operator is enough: {use}")
             right = self._right_side()
             if self.peek().kind in COMPARISONS:
                 hint = "comparisons do not chain; join two of them with `and`"
@@ -197,8 +205,7 @@ class ExprParser(Cursor):
         named = token.kind == "ident" and (self.in_where or self.peek(1).kind == "(")
         if token.kind in {"[", "variable"} or named:
             return self._operand()
-        hint = 'write `in ["a", "b"]` or `in $list`'
-        raise self.refusal("a list", hint=hint)
+        raise self.refusal("a list", hint='write `in ["a", "b"]` or `in $list`')
 
     def _sum(self, *, right_side: bool = False) -> ast.Expr:
         left = self._product()
@@ -241,7 +248,12 @@ class ExprParser(Cursor):
             places.append(token.at)
         expr = self._operand()
         for at in reversed(places):
-            expr = _minus(expr, at)
+            if isinstance(expr, ast.Lit) and expr.kind in {"int", "float"}:
+                # A minus sign before a number literal belongs to the literal.
+                assert isinstance(expr.value, int | float)
+                expr = ast.Lit(expr.kind, -expr.value, at)
+            else:
+                expr = ast.Unary("-", expr, at)
         return expr
 
     def _operand(self) -> ast.Expr:
@@ -270,12 +282,7 @@ class ExprParser(Cursor):
             case "int" | "float" | "string" | "[":
                 return self.literal()
             case "(":
-                self.enter()
-                self.take()
-                inner = self._disjunction()
-                self.expect(")", "`)`")
-                self.leave()
-                return inner
+                return self._bracketed(self._logic)
             case "ident":
                 return self._word_or_call(token)
             case _:
@@ -293,20 +300,16 @@ class ExprParser(Cursor):
         if self.peek().kind != ".":
             return ast.Var(token.text[1:], token.at)
         if self.in_where:
+            message = f"unexpected property access on `{token.text}`"
             hint = "in the where of a mutation a property is a bare name"
-            raise self.error(
-                f"unexpected property access on `{token.text}`", at=token.at, hint=hint
-            )
+            raise self.error(message, at=token.at, hint=hint)
         self.take()
         return ast.Access(token.text[1:], self.name("a property name").text, token.at)
 
     def name(self, what: str) -> Token:
         """A lower-case identifier."""
-        token = self.peek()
-        hint = None
-        if token.kind == "type":
-            hint = "names of properties, parameters and aliases start with a lower-case letter"
-        return self.expect("ident", what, hint=hint)
+        hint = "names of properties, parameters and aliases start with a lower-case letter"
+        return self.expect("ident", what, hint=hint if self.at("type") else None)
 
     def _word_or_call(self, token: Token) -> ast.Expr:
         word = token.text
@@ -348,17 +351,17 @@ class ExprParser(Cursor):
 
     def _scalar_call(self, function: Function) -> ast.Expr:
         token = self.take()
-        self.enter()
-        self.take()
-        args: list[ast.Expr] = []
-        while self.peek().kind != ")":
-            if args:
-                self.expect(",", "`,` or `)`")
-            args.append(self._disjunction())
-            self._count_operator(token)
-        self.take()
-        self.leave()
-        return ast.Call(function.name, tuple(args), token.at)
+
+        def arguments() -> tuple[ast.Expr, ...]:
+            args: list[ast.Expr] = []
+            while not self.at(")"):
+                if args:
+                    self.expect(",", "`,` or `)`")
+                args.append(self._logic())
+                self._count_operator(token)
+            return tuple(args)
+
+        return ast.Call(function.name, self._bracketed(arguments), token.at)
 
     def now(self) -> ast.NowCall:
         at = self.take().at
@@ -368,17 +371,18 @@ class ExprParser(Cursor):
 
     def _search(self, function: Function) -> ast.Expr:
         token = self.take()
-        self.enter()
-        self.take()
-        name, least, most = function.name, function.least, len(function.accepts)
-        args: list[ast.Expr] = []
-        while len(args) < most and not (len(args) >= least and self.peek().kind == ")"):
-            if args:
-                self.expect(",", "`,`")
-            args.append(self._search_argument(name, len(args)))
-        self.expect(")", "`)`")
-        self.leave()
-        return ast.Call(name, tuple(args), token.at)
+
+        def arguments() -> tuple[ast.Expr, ...]:
+            args: list[ast.Expr] = []
+            while len(args) < len(function.accepts):
+                if len(args) >= function.least and self.at(")"):
+                    break
+                if args:
+                    self.expect(",", "`,`")
+                args.append(self._search_argument(function.name, len(args)))
+            return tuple(args)
+
+        return ast.Call(function.name, self._bracketed(arguments), token.at)
 
     def _search_argument(self, name: str, index: int) -> ast.Expr:
         if name == "nearest" and index == 0:
@@ -396,19 +400,14 @@ class ExprParser(Cursor):
 
     def _aggregate(self, name: str) -> ast.Expr:
         token = self.take()
-        self.enter()
-        self.take()
-        if name == "count" and self.skip("*"):
-            self.expect(")", "`)`")
-            self.leave()
-            return ast.Aggregate(name, None, distinct=False, at=token.at)
-        distinct = self.at_word("distinct") and self.peek(1).kind != ")"
-        if distinct:
-            self.take()
-        arg = self._sum()
-        self.expect(")", "`)`")
-        self.leave()
-        return ast.Aggregate(name, arg, distinct, token.at)
+
+        def argument() -> ast.Aggregate:
+            if name == "count" and self.skip("*"):
+                return ast.Aggregate(name, None, distinct=False, at=token.at)
+            distinct = self.peek(1).kind != ")" and self.skip_word("distinct")
+            return ast.Aggregate(name, self._sum(), distinct, token.at)
+
+        return self._bracketed(argument)
 
     # --- literals and plain values ---
 
@@ -426,12 +425,8 @@ class ExprParser(Cursor):
         return self.literal()
 
     def literal(self) -> ast.Lit | ast.ListLit:
-        token = self.peek()
-        if token.kind == "[":
-            return self._list()
-        return self._scalar()
-
-    def _list(self) -> ast.ListLit:
+        if not self.at("["):
+            return self._scalar()
         at = self.take().at
         items: list[ast.Lit] = []
         while self.peek().kind != "]":
@@ -479,15 +474,3 @@ class ExprParser(Cursor):
         if len(token.text.lstrip("0")) > 20:
             raise self.error(f"number {token} is too large", at=token.at)
         return int(token.text)
-
-
-def _minus(expr: ast.Expr, at: int) -> ast.Expr:
-    """A minus sign before a number literal belongs to the literal."""
-    if isinstance(expr, ast.Lit) and expr.kind in {"int", "float"}:
-        assert isinstance(expr.value, int | float)
-        return ast.Lit(expr.kind, -expr.value, at)
-    return ast.Unary("-", expr, at)
-
-
-def _operators_near(token: Token) -> str:
-    return "`=` tests for equality" if token.text == "=" else "use one of = != < <= > >="

@@ -84,11 +84,11 @@ class _Writer:
         self._flush(first, 2)
         self._line(1, "}")
         word = "return distinct" if body.distinct else "return"
-        items = [(item.at, _projection(item)) for item in body.projections]
+        items = [(item.at, _with(item.expr, "as", item.alias)) for item in body.projections]
         self._group(word, items, after)
         if body.orderings:
-            sort_keys = [(item.at, _ordering(item)) for item in body.orderings]
-            self._group("order", sort_keys, end)
+            items = [(item.at, _with(item.expr, item.direction)) for item in body.orderings]
+            self._group("order", items, end)
         for word, value in (("limit", body.limit), ("offset", body.offset)):
             if value is not None:
                 self._flush(value.at, 1)
@@ -167,14 +167,10 @@ def _clause_text(clause: ast.Binding | ast.Traversal | ast.FilterClause) -> str:
             return f"({text})" if text.startswith("-") or _WALK.match(text) else text
 
 
-def _projection(item: ast.Projection) -> str:
-    text = expression(item.expr)
-    return text if item.alias is None else f"{text} as {item.alias}"
-
-
-def _ordering(item: ast.Ordering) -> str:
-    text = expression(item.expr)
-    return text if item.direction is None else f"{text} {item.direction}"
+def _with(expr: ast.Expr, *words: str | None) -> str:
+    """An expression and the words behind it, if they are all there."""
+    text = expression(expr)
+    return text if None in words else " ".join((text, *filter(None, words)))
 
 
 def expression(expr: ast.Expr, level: int = 0) -> str:

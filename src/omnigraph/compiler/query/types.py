@@ -6,15 +6,16 @@ from __future__ import annotations
 import datetime as dt
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import NoneType
 from typing import Any
 from typing import Literal as Choice
 
-import msgspec
+from msgspec.structs import replace
 
 from omnigraph.compiler.query import ast
 from omnigraph.compiler.query.ir import Expr, Literal, Param, ScalarValue, Value
-from omnigraph.compiler.text import Problems, RefusedError
+from omnigraph.compiler.text import MisfitError
 from omnigraph.errors import InputError, MissingParameterError, ParameterError
 from omnigraph.model.schema import FLOATS, INTEGERS, NUMBERS, PropertyType, Scalar
 from omnigraph.model.values import (
@@ -47,31 +48,14 @@ _DECIMAL = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
 
 ParamMode = Choice["standard", "javascript"]
 _KINDS = {
-    Scalar.STRING: "string",
-    Scalar.BOOL: "bool",
-    Scalar.I32: "int",
-    Scalar.U32: "int",
-    Scalar.I64: "bigint",
-    Scalar.U64: "bigint",
-    Scalar.F32: "float",
-    Scalar.F64: "float",
-    Scalar.DATE: "date",
-    Scalar.DATETIME: "datetime",
-    Scalar.VECTOR: "vector",
-    Scalar.BLOB: "blob",
-}
-
-
-class MisfitError(Exception):
-    """A value that cannot become what is wanted; `code` is the T-code it deserves, if fixed."""
-
-    def __init__(self, message: str, *, code: str | None = None, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.message, self.code, self.hint = message, code, hint
-
-    def at(self, at: int, problems: Problems, *, code: str | None = None) -> RefusedError:
-        """Report it at a place of a query."""
-        return problems.refused(at, self.message, code=code or self.code, hint=self.hint)
+    Scalar.STRING: "string", Scalar.BOOL: "bool", Scalar.DATE: "date", Scalar.DATETIME: "datetime",
+    Scalar.I32: "int", Scalar.U32: "int", Scalar.I64: "bigint", Scalar.U64: "bigint",
+    Scalar.F32: "float", Scalar.F64: "float", Scalar.VECTOR: "vector", Scalar.BLOB: "blob",
+}  # fmt: skip
+_JSON_WORDS = (
+    (NoneType, "null"), (bool, "boolean"), ((int, float), "number"), (str, "string"),
+    ((list, tuple), "array"),
+)  # fmt: skip
 
 
 def core(kind: PropertyType) -> str:
@@ -84,22 +68,18 @@ def kind_word(kind: PropertyType, *, item: bool = False) -> str:
     return "list" if kind.is_list and not item else _KINDS[kind.scalar]
 
 
-def nullable(kind: PropertyType) -> PropertyType:
-    return kind if kind.nullable else msgspec.structs.replace(kind, nullable=True)
-
-
 def is_null(expr: Expr) -> bool:
     """Whether the expression is the literal null, which fits every type."""
     return isinstance(expr, Literal) and expr.value is None
 
 
-def with_nullable(kind: PropertyType, *, nullable: bool) -> PropertyType:
-    return kind if kind.nullable == nullable else msgspec.structs.replace(kind, nullable=nullable)
+def nullable(kind: PropertyType) -> PropertyType:
+    return kind if kind.nullable else replace(kind, nullable=True)
 
 
 def element(kind: PropertyType) -> PropertyType:
     """The type of a list's elements."""
-    return msgspec.structs.replace(kind, is_list=False, nullable=False)
+    return replace(kind, is_list=False, nullable=False)
 
 
 def is_number(kind: PropertyType) -> bool:
@@ -118,7 +98,7 @@ def comparable(left: PropertyType, right: PropertyType) -> bool:
     """Whether two scalars may be compared: numbers with numbers, else like with like."""
     if left.is_list or right.is_list:
         return False
-    return left.scalar is right.scalar or (left.scalar in NUMBERS and right.scalar in NUMBERS)
+    return left.scalar is right.scalar or {left.scalar, right.scalar} <= NUMBERS
 
 
 def assignable(kind: PropertyType, target: PropertyType) -> bool:
@@ -129,7 +109,7 @@ def assignable(kind: PropertyType, target: PropertyType) -> bool:
         return kind.scalar is target.scalar and kind.dimension == target.dimension
     if target.scalar is Scalar.BLOB:
         return kind.scalar in {Scalar.STRING, Scalar.BLOB}
-    return kind.scalar is target.scalar or (kind.scalar in NUMBERS and target.scalar in NUMBERS)
+    return kind.scalar is target.scalar or {kind.scalar, target.scalar} <= NUMBERS
 
 
 # --- one type for several values -----------------------------------------------------------
@@ -157,18 +137,18 @@ def _holding(kinds: Sequence[PropertyType]) -> PropertyType | None:
     if any((kind.is_list, kind.dimension) != (first.is_list, first.dimension) for kind in kinds):
         return None
     if any(kind.enum_values != first.enum_values for kind in kinds):
-        first = msgspec.structs.replace(first, enum_values=None)
+        first = replace(first, enum_values=None)
     scalars = {kind.scalar for kind in kinds}
     if len(scalars) == 1:
         return first
     if not scalars <= NUMBERS:
         return None
     if scalars & FLOATS:
-        return msgspec.structs.replace(first, scalar=Scalar.F64)
+        return replace(first, scalar=Scalar.F64)
     if Scalar.U64 not in scalars:
-        return msgspec.structs.replace(first, scalar=Scalar.I64)
+        return replace(first, scalar=Scalar.I64)
     unsigned = scalars <= {Scalar.U32, Scalar.U64}
-    return msgspec.structs.replace(first, scalar=Scalar.U64) if unsigned else None
+    return replace(first, scalar=Scalar.U64) if unsigned else None
 
 
 def _literal_fits(lit: Literal, kind: PropertyType) -> bool:
@@ -187,8 +167,7 @@ def _literal_fits(lit: Literal, kind: PropertyType) -> bool:
 def _number_fits(value: ScalarValue, scalar: Scalar) -> bool:
     if isinstance(value, int):
         if scalar in INTEGERS:
-            low, high = INTEGER_BOUNDS[scalar]
-            return low <= value <= high
+            return in_bounds(value, scalar)
         return scalar is Scalar.F64 or nearest_f32(value) == value
     assert isinstance(value, float), "a number is an int or a float"
     return scalar is Scalar.F64 or (scalar is Scalar.F32 and fits_f32(value))
@@ -202,29 +181,23 @@ def literal(lit: ast.Lit | ast.ListLit) -> Literal:
     if isinstance(lit, ast.ListLit):
         return _list_literal(lit)
     value = lit.value
-    if value is None:
-        return Literal(value=None, type=NULL)
-    if isinstance(value, bool):
-        return Literal(value=value, type=BOOL)
-    if isinstance(value, int):
-        return Literal(value=value, type=_integer_type(value))
-    if isinstance(value, float):
-        return Literal(value=value, type=F64)
-    match lit.kind:
-        case "date":
+    match value:
+        case None:
+            return Literal(value=None, type=NULL)
+        case bool():
+            return Literal(value=value, type=BOOL)
+        case int():
+            if not in_bounds(value, Scalar.I64) and not in_bounds(value, Scalar.U64):
+                raise MisfitError(f"integer {value} does not fit 64 bits", code="T7")
+            return Literal(value=value, type=I64 if in_bounds(value, Scalar.I64) else U64)
+        case float():
+            return Literal(value=value, type=F64)
+        case _ if lit.kind == "date":
             return Literal(value=_date(value), type=DATE)
-        case "datetime":
+        case _ if lit.kind == "datetime":
             return Literal(value=_datetime(value), type=DATETIME)
         case _:
             return Literal(value=value, type=STRING)
-
-
-def _integer_type(value: int) -> PropertyType:
-    if in_bounds(value, Scalar.I64):
-        return I64
-    if in_bounds(value, Scalar.U64):
-        return U64
-    raise MisfitError(f"integer {value} does not fit 64 bits", code="T7")
 
 
 def _date(text: str) -> dt.date:
@@ -244,14 +217,13 @@ def _datetime(text: str) -> int:
 def _list_literal(lit: ast.ListLit) -> Literal:
     items = [literal(item) for item in lit.items]
     if not items:
-        return Literal(value=(), type=msgspec.structs.replace(STRING, is_list=True))
+        return Literal(value=(), type=replace(STRING, is_list=True))
     kinds = {item.type.scalar for item in items}
     if any(item.value is None for item in items):
         message = "list literal elements must share a compatible scalar type, and none may be null"
         raise MisfitError(message)
     if len(kinds) > 1 and not kinds <= NUMBERS:
-        names = " and ".join(sorted(kinds))
-        hint = f"this list mixes {names}"
+        hint = f"this list mixes {' and '.join(sorted(kinds))}"
         raise MisfitError("list literal elements must share a compatible scalar type", hint=hint)
     kind = items[0].type if len(kinds) == 1 else F64 if Scalar.F64 in kinds else U64
     values = tuple(_scalar(item.value) for item in items)
@@ -260,7 +232,7 @@ def _list_literal(lit: ast.ListLit) -> Literal:
     elif kind is U64 and any(isinstance(value, int) and value < 0 for value in values):
         message = "no integer type holds all elements of this list"
         raise MisfitError(message, code="T7", hint="I64 ends at 2^63-1, U64 starts at 0")
-    return Literal(value=values, type=msgspec.structs.replace(kind, is_list=True))
+    return Literal(value=values, type=replace(kind, is_list=True))
 
 
 def _scalar(value: Value) -> ScalarValue:
@@ -303,16 +275,15 @@ def _misfit(given: Literal, target: PropertyType, name: str) -> MisfitError:
 
 
 def _vector(given: Literal, target: PropertyType, name: str) -> Literal:
-    values = given.value
-    if not isinstance(values, tuple) or not (is_number(element(given.type)) or not values):
+    numbers = vector_of(given)
+    if numbers is None and given.value != ():
         raise _misfit(given, target, name)
-    if len(values) != target.dimension:
-        message = (
-            f"property `{name}` has type {core(target)} "
-            f"but got vector literal with {len(values)} elements"
-        )
+    numbers = numbers or ()
+    if len(numbers) != target.dimension:
+        wanted = f"property `{name}` has type {core(target)}"
+        message = f"{wanted} but got vector literal with {len(numbers)} elements"
         raise MisfitError(message, code="T3")
-    return Literal(value=_floats(values), type=target)
+    return Literal(value=numbers, type=target)
 
 
 def _floats(values: Sequence[ScalarValue]) -> tuple[float, ...]:
@@ -389,12 +360,12 @@ def bind_params(
         raise InputError("params must be a JSON object", hint='pass {"name": value, ...}')
     bound: dict[str, Any] = {}
     for decl in params:
-        if decl.name not in values:
-            if not decl.type.nullable:
-                raise MissingParameterError(name=decl.name, query=query)
+        if decl.name in values:
+            bound[decl.name] = _Binder(decl.name, mode).bind(values[decl.name], decl.type)
+        elif decl.type.nullable:
             bound[decl.name] = None
-            continue
-        bound[decl.name] = _Binder(decl.name, mode).bind(values[decl.name], decl.type)
+        else:
+            raise MissingParameterError(name=decl.name, query=query)
     for name, value in values.items():
         if name not in bound:
             _refuse_objects(str(name), value)
@@ -416,6 +387,9 @@ class _Binder:
     def error(self, message: str, hint: str | None = None) -> ParameterError:
         return ParameterError(message, name=self.name, hint=hint)
 
+    def unexpected(self, wanted: str, value: Any) -> ParameterError:
+        return self.error(f"expected {wanted}, got {_word(value)}")
+
     def bind(self, value: Any, kind: PropertyType) -> Any:
         value = plain(value)
         if value is None:
@@ -424,30 +398,30 @@ class _Binder:
             message = "null is not accepted for non-nullable parameter"
             raise self.error(message, hint=f"declare it as `${self.name}: {core(kind)}?`")
         _refuse_objects(self.name, value)
-        if kind.is_list:
+        if kind.is_list or kind.scalar is Scalar.VECTOR:
             if not isinstance(value, list | tuple):
-                raise self.error(f"expected array for {core(kind)}, got {_word(value)}")
+                raise self.unexpected(f"array for {core(kind)}", value)
+            if not kind.is_list:
+                return self._vector(map(plain, value), kind)
             one = element(kind)
-            return [self.scalar(plain(item), one) for item in value]
-        if kind.scalar is Scalar.VECTOR:
-            return self._vector(value, kind)
-        return self.scalar(value, kind)
+            return [self._scalar(plain(item), one) for item in value]
+        return self._scalar(value, kind)
 
-    def scalar(self, value: Any, kind: PropertyType) -> Any:
+    def _scalar(self, value: Any, kind: PropertyType) -> Any:
         scalar = kind.scalar
         if scalar in INTEGERS:
             return self._integer(value, scalar)
         match scalar:
             case Scalar.STRING | Scalar.BLOB:
                 if not isinstance(value, str):
-                    word = "string" if scalar is Scalar.STRING else "blob string"
-                    raise self.error(f"expected {word}, got {_word(value)}")
+                    wanted = "string" if scalar is Scalar.STRING else "blob string"
+                    raise self.unexpected(wanted, value)
                 if has_lone_surrogate(value):
                     raise self.error("expected text, got half of a surrogate pair")
                 return value
             case Scalar.BOOL:
                 if not isinstance(value, bool):
-                    raise self.error(f"expected boolean, got {_word(value)}")
+                    raise self.unexpected("boolean", value)
                 return value
             case Scalar.DATE:
                 return self._date(value)
@@ -470,7 +444,7 @@ class _Binder:
                 )
                 raise self.error(message)
         else:
-            raise self.error(f"expected integer, got {_word(value)}")
+            raise self.unexpected("integer", value)
         if not in_bounds(number, scalar):
             low, high = INTEGER_BOUNDS[scalar]
             message = f"value {number} exceeds {scalar.value}"
@@ -481,7 +455,7 @@ class _Binder:
 
     def _float(self, value: Any, scalar: Scalar) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.error(f"expected float, got {_word(value)}")
+            raise self.unexpected("float", value)
         try:
             number = float(value)
         except OverflowError:
@@ -494,7 +468,7 @@ class _Binder:
         if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
             return value
         if not isinstance(value, str):
-            raise self.error(f"expected date string, got {_word(value)}")
+            raise self.unexpected("date string", value)
         day = parse_date(value)
         if day is None:
             raise self.error(f"expected date string, got '{value}'", hint=DATE_HINT)
@@ -504,18 +478,15 @@ class _Binder:
         if isinstance(value, dt.datetime):
             return calendar_number(value)
         if not isinstance(value, str):
-            raise self.error(f"expected datetime string, got {_word(value)}")
+            raise self.unexpected("datetime string", value)
         stamp = parse_moment(value)
         if stamp is None:
             raise self.error(f"expected datetime string, got '{value}'", hint=MOMENT_HINT)
         return stamp
 
-    def _vector(self, value: Any, kind: PropertyType) -> list[float]:
-        if not isinstance(value, list | tuple):
-            raise self.error(f"expected array for {core(kind)}, got {_word(value)}")
+    def _vector(self, items: Iterable[Any], kind: PropertyType) -> list[float]:
         numbers: list[float] = []
-        for item in value:
-            number = plain(item)
+        for number in items:
             if isinstance(number, bool) or not isinstance(number, int | float):
                 raise self.error("vector element is not numeric")
             if isinstance(number, float) and not math.isfinite(number):
@@ -528,16 +499,7 @@ class _Binder:
 
 def _word(value: Any) -> str:
     """How JSON calls the kind of a value."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "boolean"
-        case int() | float():
-            return "number"
-        case str():
-            return "string"
-        case list() | tuple():
-            return "array"
-        case _:
-            return type(value).__name__
+    for kind, word in _JSON_WORDS:
+        if isinstance(value, kind):
+            return word
+    return type(value).__name__

@@ -1,7 +1,7 @@
 """The schema language: `.pg` text to a catalog, and from one catalog to the next.
 
 Reading order: `parse` (what a text says), `check` (whether a declaration makes sense),
-`compile` (declarations to a catalog), `ir` (the canonical form), `legacy` (graphs of the reference
+`compile` (declarations to a catalog and its canonical form), `legacy` (graphs of the reference
 system), `printer` (back to text), `evolve` (migrations).
 May import `errors`, `model` and `compiler.text`.
 """

@@ -13,8 +13,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from omnigraph.compiler.schema.compile import with_key_order
-from omnigraph.compiler.schema.ir import annotations_json, constraints_of
+from omnigraph.compiler.schema.compile import annotations_json, constraints_of, with_key_order
 from omnigraph.compiler.text import did_you_mean
 from omnigraph.errors import SchemaError
 from omnigraph.model import plan

@@ -21,8 +21,14 @@ from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
-from omnigraph.compiler.schema.compile import catalog_of, compile_schema, with_key_order
-from omnigraph.compiler.schema.ir import IR_VERSION, Types, stable_id
+from omnigraph.compiler.schema.compile import (
+    IR_VERSION,
+    Types,
+    catalog_of,
+    compile_schema,
+    stable_id,
+    with_key_order,
+)
 from omnigraph.compiler.schema.parse import ConstraintDecl, NodeDecl, Word, parse_schema
 from omnigraph.compiler.schema.printer import print_schema
 from omnigraph.compiler.text import SourceText
@@ -172,19 +178,15 @@ def _names(now: NodeType | EdgeType, columns: Columns) -> dict[str, str]:
     found: dict[str, str] = {}
     for prop in now.properties:
         for name in (prop.name, prop.rename_from or prop.name):
-            if name in columns and _same(columns[name], prop.type):
+            # Enums are told by no column.
+            if name in columns and _shape(columns[name]) == _shape(prop.type):
                 found[prop.name] = name
                 break
     return found
 
 
-def _same(stored: PropertyType, declared: PropertyType) -> bool:
-    """Whether a column of one type holds values of the other; enums are told by no column."""
-    return (stored.scalar, stored.is_list, stored.dimension) == (
-        declared.scalar,
-        declared.is_list,
-        declared.dimension,
-    )
+def _shape(kind: PropertyType) -> object:
+    return kind.scalar, kind.is_list, kind.dimension
 
 
 def _properties(

@@ -16,7 +16,6 @@ from omnigraph.compiler.text import (
     Cursor,
     Node,
     SourceText,
-    Token,
     closest,
     parse_error,
     token_expression,
@@ -180,15 +179,11 @@ class _Parser(Cursor):
     def __init__(self, source: SourceText) -> None:
         super().__init__(source, tokenize(source.text, _TOKEN, lists={"enum": _ENUM_TOKEN}))
         for token in self.tokens:
-            if len(token.text) > SCHEMA_NUMBER_LENGTH_MAX:
-                self._check_length(token)
-
-    def _check_length(self, token: Token) -> None:
-        what, limit = ("names", SCHEMA_NAME_LENGTH_MAX)
-        if token.kind in _NUMBERS:
-            what, limit = ("numbers", SCHEMA_NUMBER_LENGTH_MAX)
-        if token.kind != "string" and len(token.text) > limit:
-            raise self.error(f"{what} are limited to {limit} characters", at=token.at)
+            number = token.kind in _NUMBERS
+            limit = SCHEMA_NUMBER_LENGTH_MAX if number else SCHEMA_NAME_LENGTH_MAX
+            if len(token.text) > limit and token.kind != "string":
+                what = "numbers" if number else "names"
+                raise self.error(f"{what} are limited to {limit} characters", at=token.at)
 
     # --- declarations -------------------------------------------------------------------------
 
@@ -395,7 +390,9 @@ class _Parser(Cursor):
     def _annotations(self) -> tuple[AnnotationDecl, ...]:
         """All annotations here, up to a constraint or something else."""
         found: list[AnnotationDecl] = []
-        while self.at("@") and not self._constraint_is_next():
+        while self.at("@"):
+            if self.peek(1).text in CONSTRAINT_WORDS and self.peek(2).kind == "(":
+                break
             at = self.take().at
             if self.at_word("card"):
                 raise self.error(
@@ -408,12 +405,7 @@ class _Parser(Cursor):
             found.append(AnnotationDecl(name=name, value=value, kwargs=kwargs, at=at))
         return tuple(found)
 
-    def _constraint_is_next(self) -> bool:
-        return self.peek(1).text in CONSTRAINT_WORDS and self.peek(2).kind == "("
-
-    def _annotation_arguments(
-        self,
-    ) -> tuple[Argument | None, tuple[tuple[str, LiteralValue], ...]]:
+    def _annotation_arguments(self) -> tuple[Argument | None, tuple[tuple[str, LiteralValue], ...]]:
         if not self.skip("("):
             return None, ()
         value = self._argument("a value")

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from omnigraph.compiler.text import MisfitError
 from omnigraph.model.limits import (
     SCHEMA_PATTERN_LENGTH_MAX,
     SCHEMA_PATTERN_NESTING_MAX,
@@ -77,19 +78,8 @@ _UNKNOWN = {
 }
 
 
-class PatternProblem(msgspec.Struct, frozen=True):
-    """Why a pattern is refused; the message goes on after "the pattern of T.p"."""
-
-    message: str
-    hint: str | None = None
-
-
-class _RefusedError(Exception):
-    """Leaves the scan; never leaves this file."""
-
-    def __init__(self, message: str, at: int, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.problem = PatternProblem(f"{message} (character {at + 1})", hint)
+def _refused(message: str, at: int, hint: str | None = None) -> MisfitError:
+    return MisfitError(f"{message} (character {at + 1})", hint=hint)
 
 
 class _Atom(NamedTuple):
@@ -108,14 +98,14 @@ class _Group(msgspec.Struct):
     size: int = 0
 
 
-def pattern_problem(pattern: str) -> PatternProblem | None:
-    """What is wrong with a pattern, or None."""
+def pattern_problem(pattern: str) -> MisfitError | None:
+    """What is wrong with a pattern, or None; the message goes on after "the pattern of T.p"."""
     if len(pattern) > SCHEMA_PATTERN_LENGTH_MAX:
-        return PatternProblem(f"is longer than {SCHEMA_PATTERN_LENGTH_MAX} characters")
+        return MisfitError(f"is longer than {SCHEMA_PATTERN_LENGTH_MAX} characters")
     try:
         _Scan(pattern).run()
-    except _RefusedError as refused:
-        return refused.problem
+    except MisfitError as refused:
+        return refused
     return None
 
 
@@ -133,17 +123,15 @@ class _Scan:
         while self._at < len(self._text):
             found = _PIECE.match(self._text, self._at)
             if self._text[self._at] == "(" and len(self._groups) > SCHEMA_PATTERN_NESTING_MAX:
-                raise _RefusedError(
-                    f"nests more than {SCHEMA_PATTERN_NESTING_MAX} groups", self._at
-                )
+                raise _refused(f"nests more than {SCHEMA_PATTERN_NESTING_MAX} groups", self._at)
             if found is None:
                 raise self._unknown()
             self._step(found)
         self._settle()
         if len(self._groups) > 1:
-            raise _RefusedError("has an unclosed `(`", self._groups[-1].start)
+            raise _refused("has an unclosed `(`", self._groups[-1].start)
         if self._groups[0].size > SCHEMA_PATTERN_SIZE_MAX:
-            raise _RefusedError("is too large when its repetitions are written out", 0)
+            raise _refused("is too large when its repetitions are written out", 0)
 
     def _step(self, found: re.Match[str]) -> None:
         kind = found.lastgroup
@@ -154,7 +142,7 @@ class _Scan:
         match kind:
             case "look":
                 message = "uses look-around, which cannot run in linear time"
-                raise _RefusedError(message, self._at, _LOOK_HINT)
+                raise _refused(message, self._at, _LOOK_HINT)
             case "named" | "open" | "flags":
                 self._open(found)
             case "close":
@@ -178,7 +166,7 @@ class _Scan:
     def _open(self, found: re.Match[str]) -> None:
         name = found.group("group")
         if name is not None and name in self._names:
-            raise _RefusedError(f"names two groups `{name}`", self._at)
+            raise _refused(f"names two groups `{name}`", self._at)
         self._names.add(name)
         if found.group("scope") != ")":  # else the flags hold for the rest of the group
             self._groups.append(_Group(start=self._at))
@@ -186,7 +174,7 @@ class _Scan:
 
     def _close(self) -> None:
         if len(self._groups) == 1:
-            raise _RefusedError("has an unmatched `)`", self._at, "write `\\\\)` for a bracket")
+            raise _refused("has an unmatched `)`", self._at, "write `\\\\)` for a bracket")
         group = self._groups.pop()
         self._atom = _Atom(group.repeats, group.size + _SIZE_LITERAL)
         self._at += 1
@@ -194,16 +182,16 @@ class _Scan:
     def _repeat(self, found: re.Match[str]) -> None:
         low, high = (int(found.group(name) or 0) for name in ("low", "high"))
         if found.group("high") and high < low:
-            raise _RefusedError(f"repeats from {low} to {high}", self._at)
+            raise _refused(f"repeats from {low} to {high}", self._at)
         if self._atom is None:
             hint = "write `\\\\*`, `\\\\+` or `\\\\?` for the character itself"
-            raise _RefusedError("has nothing to repeat here", self._at, hint)
+            raise _refused("has nothing to repeat here", self._at, hint)
         times = max(low, high, 1)
         repeats, size = self._atom.repeats * times, self._atom.size * times + _SIZE_LITERAL
         if repeats > SCHEMA_PATTERN_REPEATS_MAX:
-            raise _RefusedError(f"repeats more than {SCHEMA_PATTERN_REPEATS_MAX} times", self._at)
+            raise _refused(f"repeats more than {SCHEMA_PATTERN_REPEATS_MAX} times", self._at)
         if size > SCHEMA_PATTERN_SIZE_MAX:
-            raise _RefusedError("is too large when its repetitions are written out", self._at)
+            raise _refused("is too large when its repetitions are written out", self._at)
         self._at = found.end()
         if self._text.startswith("?", self._at):  # as few as possible
             self._at += 1
@@ -230,18 +218,18 @@ class _Scan:
                 continue
             if low is None:
                 hint = "write `\\\\-` for a hyphen"
-                raise _RefusedError("has a class inside a range", self._at, hint)
+                raise _refused("has a class inside a range", self._at, hint)
             self._at += 1
             high, more = self._class_char(first=False)
             if high is None or high < low:
-                raise _RefusedError("has a range that ends before it begins", self._at)
+                raise _refused("has a range that ends before it begins", self._at)
             size += more + _SIZE_CLASS
-        raise _RefusedError("has an unclosed `[`", start)
+        raise _refused("has an unclosed `[`", start)
 
     def _class_char(self, *, first: bool) -> tuple[int | None, int]:
         """A character of a class as its code point (None for `\\d` and its like), and its size."""
         if self._at >= len(self._text):
-            raise _RefusedError("has an unclosed `[`", self._at)
+            raise _refused("has an unclosed `[`", self._at)
         found = _CLASS_PIECE.match(self._text, self._at)
         char = self._text[self._at]
         if found is None:
@@ -249,7 +237,7 @@ class _Scan:
         lone = char == "-" and not first and not self._text.startswith("-]", self._at)
         if found.lastgroup == "unescaped" or lone:
             message = f"has an unescaped `{char}` inside `[…]`"
-            raise _RefusedError(message, self._at, f"write `\\\\{char}` there")
+            raise _refused(message, self._at, f"write `\\\\{char}` there")
         size = self._size(found)
         self._at = found.end()
         match found.lastgroup:
@@ -270,19 +258,19 @@ class _Scan:
         if kind in ("back", "again"):
             message = "uses a back-reference, which cannot run in linear time"
             hint = "patterns cannot refer to what a group matched"
-            raise _RefusedError(message, self._at, hint)
+            raise _refused(message, self._at, hint)
         if kind == "hex" and int(found.group("two") or found.group("six"), 16) > 0x10FFFF:
-            raise _RefusedError("has a code point beyond Unicode", self._at)
+            raise _refused("has a code point beyond Unicode", self._at)
         if kind == "unicode" and (found["letter"] or found["name"]) not in _UNICODE_NAMES:
             hint = "use a general category (`\\p{L}`, `\\p{Nd}`) or a script (`\\p{Greek}`)"
-            raise _RefusedError(f"has an unknown class `{found.group()}`", self._at, hint)
+            raise _refused(f"has an unknown class `{found.group()}`", self._at, hint)
         return _SIZES.get(kind or "", _SIZE_LITERAL)
 
-    def _unknown(self) -> _RefusedError:
+    def _unknown(self) -> MisfitError:
         char = self._text[self._at]
         if char != "\\":
-            return _RefusedError(_UNKNOWN[char][0], self._at, _UNKNOWN[char][1])
+            return _refused(_UNKNOWN[char][0], self._at, _UNKNOWN[char][1])
         if self._at + 1 == len(self._text):
-            return _RefusedError("ends with a lone backslash", self._at)
+            return _refused("ends with a lone backslash", self._at)
         escape = self._text[self._at : self._at + 2]
-        return _RefusedError(f"has an unknown escape `{escape}`", self._at, _ESCAPE_HINT)
+        return _refused(f"has an unknown escape `{escape}`", self._at, _ESCAPE_HINT)
