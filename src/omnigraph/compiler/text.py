@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias, TypeVar
@@ -271,15 +272,14 @@ def _told(report: _Report, source: SourceText) -> Problem:
 
 def each_checked(check: Callable[[_A], _T], items: Iterable[_A]) -> tuple[_T, ...]:
     """What the check gives for every item; raises only when all of them had their turn."""
-    found, refused = [], False
-    for item in items:
-        try:
-            found.append(check(item))
-        except RefusedError:
-            refused = True
-    if refused:
-        raise RefusedError
-    return tuple(found)
+    waiting = iter(items)
+    try:
+        return tuple(map(check, waiting))
+    except RefusedError:
+        for item in waiting:
+            with suppress(RefusedError):
+                check(item)
+        raise
 
 
 def facts_of(problems: Sequence[Problem], source: SourceText) -> dict[str, Any]:

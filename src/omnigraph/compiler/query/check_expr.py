@@ -178,23 +178,23 @@ class ExprChecker(msgspec.Struct, kw_only=True):
 
     def variable(self, var: ast.Var) -> ir.Expr:
         """A bare `$x`: the id of a node, or a parameter."""
-        refused = partial(self.context.problems.refused, var.at)
+        problems = self.context.problems
         if var.name == WILDCARD:
-            raise refused("`$_` matches anything and cannot be referred to")
+            raise problems.refused(var.at, "`$_` matches anything and cannot be referred to")
         bound = self.scope.get(var.name)
         if bound is not None:
             if bound.kind == "edge":
                 name = f"`${var.name}`"
                 message = f"edge binding {name} cannot be used bare; read one of its properties"
                 hint = f"`${var.name}.id`, `${var.name}.src` and `${var.name}.dst` are properties"
-                raise refused(message, code="T23", hint=hint)
+                raise problems.refused(var.at, message, code="T23", hint=hint)
             return bound.id
         declared = self.context.params.get(var.name)
         if declared is None:
             message = f"variable `${var.name}` is not bound"
-            raise refused(message, hint=self._unbound_hint(var.name))
+            raise problems.refused(var.at, message, hint=self._unbound_hint(var.name))
         if declared.scalar is Scalar.BLOB:
-            raise refused(_blob(f"parameter `${var.name}`"), code="T24")
+            raise problems.refused(var.at, _blob(f"parameter `${var.name}`"), code="T24")
         return ir.Param(name=var.name, type=declared)
 
     def _unbound_hint(self, name: str) -> str | None:
@@ -206,13 +206,15 @@ class ExprChecker(msgspec.Struct, kw_only=True):
 
     def access(self, access: ast.Access) -> ir.Expr:
         """`$x.prop`: a declared property, `id`, or `src`/`dst` of an edge."""
-        refused = partial(self.context.problems.refused, access.at)
+        problems = self.context.problems
         bound = self.scope.get(access.var)
         if bound is None:
             hint: str | None = f"`${access.var}` is a parameter and has no properties"
             if access.var not in self.context.params:
                 hint = self._unbound_hint(access.var)
-            raise refused(f"variable `${access.var}` is not bound", code="T6", hint=hint)
+            raise problems.refused(
+                access.at, f"variable `${access.var}` is not bound", code="T6", hint=hint
+            )
         entity = self.context.entity(bound)
         declared = entity.by_name.get(access.prop)
         if declared is None:
@@ -223,10 +225,12 @@ class ExprChecker(msgspec.Struct, kw_only=True):
                 return ir.EndpointRef(var=bound.name, side=side, type=bound.id.type)
             choices = [*entity.by_name, "id", *(SIDES if bound.kind == "edge" else ())]
             message = f"{bound.kind} type `{bound.type_name}` has no property `{access.prop}`"
-            hint = self.context.problems.suggest(access.prop, choices)
-            raise refused(message, code="T6", hint=hint)
+            hint = problems.suggest(access.prop, choices)
+            raise problems.refused(access.at, message, code="T6", hint=hint)
         if declared.type.scalar is Scalar.BLOB:
-            raise refused(_blob(f"property `${access.var}.{access.prop}`"), code="T24")
+            raise problems.refused(
+                access.at, _blob(f"property `${access.var}.{access.prop}`"), code="T24"
+            )
         return _property(bound, declared)
 
     def word(self, word: ast.Word) -> ir.Expr:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import ClassVar, Literal, TypeVar, assert_never
 
 from omnigraph.compiler.query import ast
@@ -110,11 +109,10 @@ class ExprParser(Cursor):
 
     def _logic(self, word: str = "or") -> ast.Expr:
         at = self.peek().at
-        inner = self._negation if word == "and" else partial(self._logic, "and")
-        items = [inner()]
+        items = [self._logic("and") if word == "or" else self._negation()]
         while self.at_word(word):
             self._count_operator(self.take())
-            items.append(inner())
+            items.append(self._logic("and") if word == "or" else self._negation())
         if len(items) == 1:
             return items[0]
         # `(a and b) and c` is the same conjunction as `a and b and c`.
