@@ -94,10 +94,6 @@ class TableDifference(msgspec.Struct, frozen=True, kw_only=True):
     updated_before: Places
     updated_after: Places
 
-    @property
-    def is_empty(self) -> bool:
-        return not (len(self.inserted) or len(self.deleted) or len(self.updated_after))
-
 
 def stored_side(table: Table, entity: Entity, ids: Sequence[str]) -> Side:
     """The rows of these entities, as far as the table has them."""

@@ -233,9 +233,7 @@ def _is_unpublished(core: Core, branch: Branch, made: VersionTransaction) -> boo
     return core.store.manifests.find_commit(branch, commit_id) is None
 
 
-def classify(
-    operations: Iterable[str], problem: str | None, *, given_up: int = 0
-) -> Classification:
+def classify(operations: Iterable[str], problem: str | None, *, given_up: int) -> Classification:
     """What drift means, from what happened in between beside `given_up` versions of our own."""
     if problem is not None:
         return "unverifiable"

@@ -78,7 +78,7 @@ def combine(
     theirs: TableDifference,
     *,
     strategy: Strategy,
-    disputed: frozenset[str] = frozenset(),
+    disputed: frozenset[str],
 ) -> Combined:
     """Both sides changed the type: take what the target left alone, compare what both touched.
 
