@@ -57,7 +57,7 @@ def test_no_thread_meets_the_lock_that_making_a_branch_puts_on_a_handle(tmp_path
         graph.create_branch("b")
         graph.mutate(QUERIES, "put", params={"name": "b", "n": 1}, branch="b")
         store = store_of(graph)
-        shared = [*store.tables._open.values()]
+        shared = [*store.tables._open._values.values()]
         shared += (store.manifests.last_known(one.id).opened.dataset for one in store.refs.list())
         assert len(made_from) == 2, "one of the manifest, one of the table"
         assert not {id(one) for one in made_from} & {id(one) for one in shared}
