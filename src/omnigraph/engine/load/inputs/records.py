@@ -73,18 +73,24 @@ def _strict_value(text: bytes) -> Any:
         raise BadRecordError(f"invalid strict JSON: {cause}") from cause
     try:
         # Each member has its own `":`; more of them than parsed ones may mean a duplicate.
-        if len(_MEMBER.findall(text)) != _members(value):
+        if len(_MEMBER.findall(text)) != _members(value, text):
             _refuse_duplicates(text)
     except RecursionError as cause:
         raise BadRecordError("nested too deeply") from cause
     return value
 
 
-def _members(value: Any) -> int:
+def _members(value: Any, text: bytes) -> int:
     """How many members the value has, at all depths."""
+    if type(value) is dict and text.count(b"{") == 2 and type(data := value.get("data")) is dict:
+        return len(value) + len(data)  # the usual record: nothing nested but its data
+    return _members_within(value)
+
+
+def _members_within(value: Any) -> int:
     if type(value) is dict:
-        return len(value) + sum(map(_members, value.values()))
-    return sum(map(_members, value)) if type(value) is list else 0
+        return len(value) + sum(map(_members_within, value.values()))
+    return sum(map(_members_within, value)) if type(value) is list else 0
 
 
 def _refuse_duplicates(text: bytes) -> None:

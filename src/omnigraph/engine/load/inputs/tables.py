@@ -267,7 +267,8 @@ def _json_rows(piece: TablePiece, reading: Reading) -> Iterator[SourceRows]:
     """One flat object a line."""
     assert piece.split is not None, "files of lines are cut into splits"
     for chunk in read_chunks(piece.split, reading.files):
-        found: list[tuple[int, dict[str, Any]]] = []
+        objects: list[dict[str, Any]] = []
+        numbers: list[int] = []
         for number, line in enumerate(chunk.lines, chunk.first):
             if not line.strip(b" \t\r"):
                 continue
@@ -277,25 +278,27 @@ def _json_rows(piece: TablePiece, reading: Reading) -> Iterator[SourceRows]:
             except orjson.JSONDecodeError as cause:
                 value, text = None, f"invalid strict JSON: {cause}"
             if isinstance(value, dict):
-                found.append((number, value))
+                objects.append(value)
+                numbers.append(number)
             else:
                 raw = line.decode(errors="replace")
                 problem = Problem(number=number, kind="record", text=text, raw=raw)
                 reading.problems.add([problem])
         reading.lines = chunk.first + len(chunk.lines)
-        for start in range(0, len(found), _JSON_ROWS):
-            yield _object_rows(piece, dict(found[start : start + _JSON_ROWS]))
+        for start in range(0, len(objects), _JSON_ROWS):
+            some = slice(start, start + _JSON_ROWS)
+            yield _object_rows(piece, objects[some], np.array(numbers[some], dtype=np.int64))
 
 
-def _object_rows(piece: TablePiece, objects: Mapping[int, dict[str, Any]]) -> SourceRows:
+def _object_rows(piece: TablePiece, objects: Sequence[dict[str, Any]], numbers: Ints) -> SourceRows:
     names: dict[str, None] = {}
-    for one in objects.values():
+    for one in objects:
         names.update(dict.fromkeys(one))
-    columns = {name: [one.get(name) for one in objects.values()] for name in names}
+    columns = {name: [one.get(name) for one in objects] for name in names}
     return SourceRows(
         columns=columns | _folder_columns(piece, list(names), len(objects)),
-        numbers=np.fromiter(objects, dtype=np.int64, count=len(objects)),
-        text=lambda number: orjson.dumps(objects[number]).decode(),
+        numbers=numbers,
+        text=lambda number: orjson.dumps(objects[int(np.searchsorted(numbers, number))]).decode(),
     )
 
 
