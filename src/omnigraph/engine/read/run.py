@@ -331,10 +331,12 @@ def _group_numbers(columns: Sequence[Positions]) -> tuple[Positions, Positions]:
         return np.asarray(codes, dtype=np.int64), first
     # The keys are dense enough to be places of an array: no sorting. Written backwards, so that the
     # first row of each group stays.
-    groups, codes = distinct_positions(keys, top)
-    first = np.empty(len(groups), dtype=np.int64)
-    first[codes[::-1]] = np.arange(len(keys) - 1, -1, -1, dtype=np.int64)
-    return codes, first
+    first = np.full(top, -1, dtype=np.int64)
+    first[keys[::-1]] = np.arange(len(keys) - 1, -1, -1, dtype=np.int64)
+    used = np.flatnonzero(first >= 0)
+    numbers = np.empty(top, dtype=np.int64)
+    numbers[used] = np.arange(len(used), dtype=np.int64)
+    return numbers[keys], first[used]
 
 
 def _key_codes(run: Run, key: ir.Expr, rows: MatchedRows) -> Positions:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
+from functools import reduce
 from typing import Final, Literal
 
 import msgspec
@@ -68,8 +69,10 @@ class Csr(msgspec.Struct, frozen=True):
 
     def degrees(self, nodes: Positions) -> Positions:
         last = len(self.starts) - 1
-        # Nodes that came after this was built have no entries.
-        return self.starts[np.minimum(nodes + 1, last)] - self.starts[np.minimum(nodes, last)]
+        after = nodes + 1
+        if len(nodes) and int(nodes.max()) >= last:  # nodes that came after this was built
+            after, nodes = np.minimum(after, last), np.minimum(nodes, last)
+        return self.starts[after] - self.starts[nodes]
 
     def gather(self, nodes: Positions) -> Hits:
         """Every entry of every node, in the order of the nodes."""
@@ -266,7 +269,7 @@ class Topology(msgspec.Struct):
         parts = [self.compressed(side).degrees(nodes) for side in _SIDES[direction]]
         if self.src.length > self.bulk:
             parts += [self._recent(side).degrees(nodes) for side in _SIDES[direction]]
-        return parts[0] if len(parts) == 1 else np.sum(parts, axis=0)
+        return reduce(np.add, parts)
 
     def _neighbour_counts(self, side: str) -> Positions:
         """By node, parallel edges folded; one more cell, 0, for nodes that came later."""
