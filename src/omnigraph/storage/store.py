@@ -55,7 +55,6 @@ class Store(msgspec.Struct, frozen=True, kw_only=True):
         manifests = ManifestStore(
             root, world, objects, old_schemas=old_schemas, unfinished=unfinished
         )
-        refs = Refs(manifests, tables, objects, world)
         return cls(
             root=root,
             world=world,
@@ -63,7 +62,7 @@ class Store(msgspec.Struct, frozen=True, kw_only=True):
             tables=tables,
             manifests=manifests,
             publisher=Publisher(manifests, world),
-            refs=refs,
+            refs=Refs(manifests, tables, objects, world),
             history=History(manifests),
             leases=Leases(root, objects, world),
         )

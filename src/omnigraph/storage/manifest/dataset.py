@@ -19,33 +19,14 @@ from lance.commit import CommitConflictError
 from lance.dataset import LanceOperation, Transaction
 from lance.fragment import write_fragments
 
-from omnigraph.errors import (
-    AlreadyExistsError,
-    CorruptGraphError,
-    NotFoundError,
-    OmnigraphError,
-)
+from omnigraph.errors import AlreadyExistsError, CorruptGraphError, NotFoundError, OmnigraphError
 from omnigraph.model.limits import INTERNAL_SCHEMA_VERSION
 from omnigraph.model.ports import ObjectStore, World
 from omnigraph.model.steps import Step
 from omnigraph.storage.lance import pylance, sql
 from omnigraph.storage.lance.files import data_paths, is_there, remove_torn
 from omnigraph.storage.lance.line import Line, Lines
-from omnigraph.storage.lance.pylance import (
-    is_damaged_version,
-    is_taken,
-    reason_of,
-    told_by,
-    translated,
-    unavailable,
-)
-from omnigraph.storage.manifest.rows import (
-    HEAD_ID,
-    MIGRATED_KEY,
-    ROW_SCHEMA,
-    SCHEMA_ID,
-    STAMP_KEY,
-)
+from omnigraph.storage.manifest.rows import HEAD_ID, MIGRATED_KEY, ROW_SCHEMA, SCHEMA_ID, STAMP_KEY
 from omnigraph.storage.objects.root import INIT_CLAIM, MANIFEST, Root, branch_folder
 
 FIRST_STAMP: Final = 4  # what our first landing wrote; the reference's 0.8 has it too
@@ -132,7 +113,7 @@ class ManifestDatasets:
                 return known
             return self.open_latest(known.branch_id)
         uri = self._lines.uri(MANIFEST, known.branch_id)
-        with self._opening(known.branch_id), translated(uri, doing="read"):
+        with self._opening(known.branch_id), pylance.translated(uri, doing="read"):
             latest = known.dataset.latest_version
         return known if latest == known.version else self.open_version(known.branch_id, latest)
 
@@ -202,8 +183,8 @@ class ManifestDatasets:
             self._world.steps.reach(Step.PUBLISH_STAGED)
             made = pylance.commit_first(uri, draft, options)
         except (OSError, ValueError) as cause:
-            if not is_taken(cause):
-                raise unavailable(cause, uri=self._root.uri, doing="write") from cause
+            if not pylance.is_taken(cause):
+                raise pylance.unavailable(cause, uri=self._root.uri, doing="write") from cause
             raise AlreadyExistsError(
                 f"graph already initialized at '{self._root.uri}'",
                 kind="graph",
@@ -246,7 +227,7 @@ class ManifestDatasets:
         return self._commit(opened, LanceOperation.Overwrite(schema, fragments))
 
     def _write(self, opened: Opened, rows: pa.Table, mode: str = "append") -> list[Any]:
-        with told_by(lambda cause: self._unavailable(cause, opened.branch_id)):
+        with pylance.told_by(lambda cause: self._unavailable(cause, opened.branch_id)):
             fragments = list(write_fragments(rows, opened.dataset, mode=mode))
         self._flush_data(opened.branch_id, fragments)
         return fragments
@@ -259,7 +240,7 @@ class ManifestDatasets:
             dataset = pylance.commit(opened.dataset, transaction)
         except CommitConflictError as cause:
             self._discard(branch_id, new)
-            raise LostRaceError(reason_of(cause)) from cause
+            raise LostRaceError(pylance.reason_of(cause)) from cause
         except (OSError, ValueError, RuntimeError) as cause:
             folder = self._lines.versions_folder(MANIFEST, branch_id)
             if folder is None or is_there(folder, opened.version + 1):
@@ -295,10 +276,7 @@ class ManifestDatasets:
     def fork(self, opened: Opened, branch_id: str) -> None:
         """Make a Lance branch at exactly the opened version."""
         self._lines.fork(
-            MANIFEST,
-            source_branch=opened.branch_id,
-            version=opened.version,
-            branch_id=branch_id,
+            MANIFEST, source_branch=opened.branch_id, version=opened.version, branch_id=branch_id
         )
 
     def drop(self, branch_id: str) -> None:
@@ -350,7 +328,7 @@ class ManifestDatasets:
             raise self._absent(cause, branch_id, version) from cause
 
     def _reading(self, opened: Opened) -> AbstractContextManager[None]:
-        return told_by(lambda cause: self._unreadable(cause, opened))
+        return pylance.told_by(lambda cause: self._unreadable(cause, opened))
 
     def _unreadable(self, cause: BaseException, opened: Opened) -> OmnigraphError:
         """Files of a version that is still there must be there; of a cleaned one they are gone."""
@@ -360,7 +338,7 @@ class ManifestDatasets:
             cause,
             doing="read",
             named=f"manifest version {opened.version}",
-            is_damaged=is_damaged_version,
+            is_damaged=pylance.is_damaged_version,
         )
         if isinstance(fault, NotFoundError):
             return self._absent(fault, opened.branch_id, opened.version)
@@ -401,7 +379,7 @@ class ManifestDatasets:
         )
 
     def _unavailable(self, cause: BaseException, branch_id: str | None) -> OmnigraphError:
-        return unavailable(cause, uri=self._lines.uri(MANIFEST, branch_id), doing="write")
+        return pylance.unavailable(cause, uri=self._lines.uri(MANIFEST, branch_id), doing="write")
 
     def _folder_mark(self, branch_id: str | None) -> int:
         folder = self._lines.versions_folder(MANIFEST, branch_id)

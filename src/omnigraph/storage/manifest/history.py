@@ -10,7 +10,7 @@ second reads the parents from the manifests of many branches.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, islice
 
 import msgspec
 
@@ -201,13 +201,8 @@ class History:
         A merge's other parent is named by its commit but not walked into. `actor` keeps only that
         actor's commits, `limit` stops after so many of them (None = all).
         """
-        found: list[Commit] = []
-        for commit in self._manifests.line(self._manifests.fresh(branch.id)):
-            if limit is not None and len(found) >= limit:
-                break
-            if actor is None or commit.actor_id == actor:
-                found.append(commit)
-        return found
+        line = self._manifests.line(self._manifests.fresh(branch.id))
+        return list(islice((one for one in line if actor in (None, one.actor_id)), limit))
 
     def commit(self, commit_id: str) -> Commit:
         """The commit of any live branch; `NotFoundError` if none knows it."""

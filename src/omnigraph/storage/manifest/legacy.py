@@ -26,14 +26,6 @@ from omnigraph.model.schema import Catalog, PropertyType
 from omnigraph.storage.lance import pylance
 from omnigraph.storage.lance.columns import property_type, standard_schema
 from omnigraph.storage.lance.line import Line
-from omnigraph.storage.lance.pylance import (
-    as_ours,
-    is_damage,
-    is_foreign,
-    is_missing,
-    reason_of,
-    told_by,
-)
 from omnigraph.storage.manifest.dataset import ManifestDatasets, Opened
 from omnigraph.storage.manifest.ref_files import MAIN_BRANCH
 from omnigraph.storage.manifest.rows import (
@@ -176,7 +168,13 @@ class LegacyGraph:
     def _check_newest(self, opened: Opened, commits: Sequence[CommitRow]) -> None:
         """A commit of a manifest version that is not there was acknowledged: its file is lost."""
         last = max((_version(row) for row in commits), default=0)
-        if last <= opened.version and not self._cut_short(opened):
+        # Or a later version was begun, and nothing tells that it did not come to be: neither an
+        # unfinished write of that release nor a migration of ours.
+        if last <= opened.version and (
+            not self._datasets.attempts(opened)
+            or self._store.list_keys(RECOVERY)
+            or self.is_being_migrated()
+        ):
             return
         # A writer of that release may have gone on since we opened the line.
         if self._datasets.newest(opened).version == opened.version:
@@ -187,15 +185,6 @@ class LegacyGraph:
                 hint="put it back from a copy, or open the graph with the release that wrote it",
                 part=part,
             )
-
-    def _cut_short(self, opened: Opened) -> bool:
-        """Whether a later version was begun, and nothing tells that it did not come to be: neither
-        an unfinished write of that release nor a migration of ours."""
-        return (
-            bool(self._datasets.attempts(opened))
-            and not self._store.list_keys(RECOVERY)
-            and not self.is_being_migrated()
-        )
 
     def is_being_migrated(self) -> bool:
         """Whether a migration has begun and not come to its stamp."""
@@ -276,9 +265,9 @@ class LegacyGraph:
         try:
             dataset = dataset_at(self._root, folder, version=entry.version)
         except BaseException as cause:
-            if not is_foreign(cause):
+            if not pylance.is_foreign(cause):
                 raise
-            if is_missing(cause):
+            if pylance.is_missing(cause):
                 return {}  # cleaned up: nobody can read it whatever its columns were
             raise _fault(cause, self._root, folder) from cause
         hidden = {"id", "src", "dst"} if entry.table_key.startswith("edge:") else {"id"}
@@ -300,15 +289,19 @@ def dataset_at(root: Root, folder: str, *, version: int | None = None) -> Any:
 
 def reading(root: Root, folder: str) -> AbstractContextManager[None]:
     """Run the body, which reads a dataset of which files are there."""
-    return told_by(lambda cause: _fault(cause, root, folder))
+    return pylance.told_by(lambda cause: _fault(cause, root, folder))
 
 
 def _fault(cause: BaseException, root: Root, folder: str) -> OmnigraphError:
     """What is wrong with the dataset. A store that does not answer raises OSError; whatever else is
     said is said about the bytes."""
-    if isinstance(cause, OSError) and not is_missing(cause) and not is_damage(cause):
-        return as_ours(cause, uri=root.child(folder), doing="read")
-    reason = reason_of(cause)
+    if (
+        isinstance(cause, OSError)
+        and not pylance.is_missing(cause)
+        and not pylance.is_damage(cause)
+    ):
+        return pylance.as_ours(cause, uri=root.child(folder), doing="read")
+    reason = pylance.reason_of(cause)
     return CorruptGraphError(
         f"a file of '{folder}' is missing or damaged: {reason}", part=folder, reason=reason
     )

@@ -27,11 +27,7 @@ from omnigraph.errors import (
     UnavailableError,
 )
 from omnigraph.model.graph import MAIN, Branch, Lineage, TableEntry
-from omnigraph.model.limits import (
-    INTERNAL_SCHEMA_VERSION,
-    LEASE_WAIT_MS_MAX,
-    MIGRATION_ROUNDS_MAX,
-)
+from omnigraph.model.limits import INTERNAL_SCHEMA_VERSION, LEASE_WAIT_MS_MAX, MIGRATION_ROUNDS_MAX
 from omnigraph.model.ports import World
 from omnigraph.model.schema import Catalog
 from omnigraph.model.steps import Step
@@ -104,8 +100,7 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True):
 
     opened: Opened
     tail: Tail
-    id: str  # of the Lance branch that is built beside it; main's is a draft
-    branch: Branch | None  # None = main
+    branch: Branch  # its id names the Lance branch that is built beside; main's is a draft
 
 
 class _Migration:
@@ -158,13 +153,11 @@ class _Migration:
         lines: list[_Line] = []
         for name, old in self._legacy.branches(main.stamp).items():
             branch = replace(self._legacy.branch(name, old), id=adopted_id(self._world.ids.ulid()))
-            assert branch.id is not None, "only main has no id"
             opened = self._datasets.open_latest(name)
-            tail = self._whole(opened, branch)
-            lines.append(_Line(opened=opened, tail=tail, id=branch.id, branch=branch))
-        draft = adopted_id(self._world.ids.ulid())
+            lines.append(_Line(opened=opened, tail=self._whole(opened, branch), branch=branch))
         tail = self._settled(self._whole(main, MAIN_BRANCH))
-        return [*lines, _Line(opened=main, tail=tail, id=draft, branch=None)]
+        draft = replace(MAIN_BRANCH, id=adopted_id(self._world.ids.ulid()))
+        return [*lines, _Line(opened=main, tail=tail, branch=draft)]
 
     def _check_settled(self) -> None:
         """A write that its release has not finished can be finished by that release only."""
@@ -217,13 +210,13 @@ class _Migration:
         self._clear_leftovers()
         try:
             for line in plan:
-                self._datasets.fork(line.opened, line.id)
+                self._datasets.fork(line.opened, line.branch.line())
                 self._world.steps.reach(Step.MIGRATION_FORKED)
-                self._fold(self._datasets.open_latest(line.id), line.tail)
+                self._fold(self._datasets.open_latest(line.branch.id), line.tail)
                 self._world.steps.reach(Step.MIGRATION_FOLDED)
             self._compare(plan)
-            for line in plan[:-1]:
-                self._name(line)
+            for line in plan[:-1]:  # main needs no reference
+                self._name(line.branch)
             self._check_unmoved(plan)
             lease.check()
         except Exception:
@@ -245,13 +238,12 @@ class _Migration:
         """Read everything back from the disk, as whoever opens the graph next would."""
         cold = self._cold()
         for line in plan:
-            built = cold.read_ours(cold.datasets.open_latest(line.id))
-            _must_equal(built, line.tail, MAIN if line.branch is None else line.branch.name)
+            built = cold.read_ours(cold.datasets.open_latest(line.branch.id))
+            _must_equal(built, line.tail, line.branch.name)
         self._world.steps.reach(Step.MIGRATION_COMPARED)
 
-    def _name(self, line: _Line) -> None:
-        assert line.branch is not None, "main needs no reference"
-        if not self._store.put_if_absent(ref_key(line.branch.name), encode_ref(line.branch)):
+    def _name(self, branch: Branch) -> None:
+        if not self._store.put_if_absent(ref_key(branch.name), encode_ref(branch)):
             raise LostRaceError("another process migrates the graph")
         self._world.steps.reach(Step.MIGRATION_REF_WRITTEN)
 
@@ -369,8 +361,7 @@ def _check_key(main: Opened) -> None:
     ]
     if marked not in ([], ["object_id"]):
         raise CorruptGraphError(
-            f"the manifest has another primary key already: {', '.join(marked)}",
-            part="__manifest",
+            f"the manifest has another primary key already: {', '.join(marked)}", part="__manifest"
         )
 
 

@@ -31,12 +31,10 @@ from omnigraph.model.graph import (
     Expectation,
     HeadIs,
     Lineage,
-    Registration,
     Snapshot,
     TableEntry,
     TableIs,
     TableUpdate,
-    Tombstone,
 )
 from omnigraph.model.limits import (
     MANIFEST_SEALED_ROWS_MAX,
@@ -174,8 +172,11 @@ def check_expectations(tail: Tail, expects: Iterable[Expectation]) -> None:
     """Raise for the first thing that no longer is as the write relied on."""
     for expected in expects:
         match expected:
-            case TableIs():
-                _check_table(tail, expected)
+            case TableIs(table_key=key, version=version):
+                entry = tail.entries.get(key)
+                found = (0, expected.branch) if entry is None else (entry.version, entry.branch)
+                if found != (version, expected.branch):
+                    raise _moved(tail, key, version)
             case HeadIs(commit_id=commit_id):
                 if tail.head.id != commit_id:
                     raise PreconditionFailedError(expected=commit_id, actual=tail.head.id)
@@ -183,25 +184,23 @@ def check_expectations(tail: Tail, expects: Iterable[Expectation]) -> None:
                 assert_never(expected)
 
 
-def _check_table(tail: Tail, expected: TableIs) -> None:
-    entry = tail.entries.get(expected.table_key)
-    if entry is None:
-        holds = expected.version == 0
-    else:
-        holds = (entry.version, entry.branch) == (expected.version, expected.branch)
-    if not holds:
-        raise _moved(tail, expected.table_key, expected.version)
-
-
 def successor(tail: Tail, changeset: Changeset, commit: CommitRow) -> Tail:
     """The tail after the changeset, or an error if a row would be doubled or go backwards."""
     entries = dict(tail.entries)
     tombstones = dict(tail.tombstones)
     for gone in changeset.tombstones:
-        _bury(tail, gone)
+        entry = tail.entries.get(gone.table_key)
+        if entry is None or gone.version < entry.version:
+            raise _moved(tail, gone.table_key, gone.version)
         del entries[gone.table_key]
         tombstones[gone.table_key] = gone.version
-    locations = {new.table_key: _location(entries, new) for new in changeset.registrations}
+    locations: dict[str, str] = {}
+    for new in changeset.registrations:
+        if new.table_key in entries:
+            raise AlreadyExistsError(
+                f"table '{new.table_key}' is registered already", kind="table", name=new.table_key
+            )
+        locations[new.table_key] = new.location
     for update in changeset.updates:
         location = locations.pop(update.table_key, None)
         if location is None:
@@ -222,20 +221,6 @@ def successor(tail: Tail, changeset: Changeset, commit: CommitRow) -> Tail:
         tombstones=tombstones,
         commits=(*tail.commits, commit),
     )
-
-
-def _bury(tail: Tail, gone: Tombstone) -> None:
-    entry = tail.entries.get(gone.table_key)
-    if entry is None or gone.version < entry.version:
-        raise _moved(tail, gone.table_key, gone.version)
-
-
-def _location(entries: dict[str, TableEntry], new: Registration) -> str:
-    if new.table_key in entries:
-        raise AlreadyExistsError(
-            f"table '{new.table_key}' is registered already", kind="table", name=new.table_key
-        )
-    return new.location
 
 
 def _next_location(tail: Tail, entries: dict[str, TableEntry], update: TableUpdate) -> str:

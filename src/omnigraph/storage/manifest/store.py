@@ -444,11 +444,11 @@ class ManifestStore:
         return {name: self.legacy.branch(name, old) for name, old in listed.items()}
 
 
-def check_stamp(opened: Opened) -> int:
-    """The stamp, or `UpgradeRequiredError` if a release wrote it that we cannot read after."""
+def check_stamp(opened: Opened) -> None:
+    """`UpgradeRequiredError` if a release wrote it that we cannot read after."""
     stamp = opened.stamp
     if stamp == INTERNAL_SCHEMA_VERSION or 1 <= stamp <= FIRST_STAMP:
-        return stamp
+        return
     if stamp == 0:
         raise CorruptGraphError("there never was an internal schema version 0", part=MANIFEST)
     told = f"the graph has internal schema version {stamp}"

@@ -69,7 +69,12 @@ class Root(HidingStruct, frozen=True, kw_only=True):
             return cls(uri=absolute, scheme="file", local_path=absolute)
         match scheme.lower():
             case "s3":
-                return cls._s3(rest, environ, uri=uri)
+                bucket, *parts = rest.split("/")
+                parts = [part for part in parts if part]
+                if not bucket or any(part in (".", "..") for part in parts):
+                    raise InputError(f"'{uri}' needs a bucket and plain folder names", uri=uri)
+                settings = MappingProxyType(_s3_settings(environ))
+                return cls(uri="s3://" + "/".join([bucket, *parts]), scheme="s3", s3=settings)
             case "http" | "https":
                 raise InputError(
                     f"'{uri}' is a server, not a place where a graph is stored",
@@ -82,18 +87,6 @@ class Root(HidingStruct, frozen=True, kw_only=True):
                     hint="use a path, a file:// or an s3:// address",
                     uri=uri,
                 )
-
-    @classmethod
-    def _s3(cls, rest: str, environ: Mapping[str, str], *, uri: str) -> Root:
-        bucket, _, prefix = rest.partition("/")
-        parts = [part for part in prefix.split("/") if part]
-        if not bucket or any(part in (".", "..") for part in parts):
-            raise InputError(f"'{uri}' needs a bucket and plain folder names", uri=uri)
-        return cls(
-            uri="s3://" + "/".join([bucket, *parts]),
-            scheme="s3",
-            s3=MappingProxyType(_s3_settings(environ)),
-        )
 
     def child(self, location: str) -> str:
         """The absolute address of a folder or file below the root."""
