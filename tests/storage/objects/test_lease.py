@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 import subprocess
 import sys
 import threading
@@ -9,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from omnigraph.errors import LeaseUnavailableError
+from omnigraph.errors import LeaseUnavailableError, StorageUnavailableError
 from omnigraph.model.limits import LEASE_EXPIRY_MS
 from omnigraph.model.ports import World
 from omnigraph.storage.objects.lease import Leases
@@ -146,9 +149,12 @@ def test_tokens_of_a_stored_lease_grow(s3_root):
 
 
 @pytest.mark.s3
-def test_a_garbled_lease_object_does_not_lock_the_branch_for_ever(s3_root):
+@pytest.mark.parametrize(
+    "body", [b"", b"not json", b"[]", b'{"owner": "\xff", "token": 7, "expires_at": 9}']
+)
+def test_a_garbled_lease_object_does_not_lock_the_branch_for_ever(s3_root, body):
     root = Root.parse(s3_root.uri, s3_root.environ)
-    open_store(root, World()).put("__locks/main.json", b"not json")
+    open_store(root, World()).put("__locks/main.json", body)
     with leases(s3_root).hold(None, wait_ms=0) as lease:
         assert lease.token == 1
 
@@ -176,6 +182,20 @@ def test_a_lease_that_others_had_meanwhile_is_found_again(s3_root):
         pass
     with mine.hold(None, wait_ms=0) as lease:
         assert lease.token == 3
+
+
+def test_a_place_without_locks_says_so_and_leaves_no_file_open(local_root, monkeypatch):
+    open_store(Root.parse(local_root.uri, {}), World()).put("graph", b"")
+
+    def refused(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+    before = len(os.listdir("/dev/fd"))
+    for _ in range(9):
+        with pytest.raises(StorageUnavailableError), leases(local_root).hold(None, wait_ms=0):
+            pass
+    assert len(os.listdir("/dev/fd")) < before + 9
 
 
 FORK = """

@@ -194,11 +194,14 @@ def _removed(path: Path) -> bool:
 
 def _locked(path: Path, waiting: _Waiting) -> LockFile:
     while True:
+        file = None
         try:
             path.parent.mkdir(exist_ok=True)
             file = LockFile(path)
             at_once = file.try_lock()
         except OSError as cause:
+            if file is not None:
+                file.close()
             reason = cause.strerror or str(cause)
             raise StorageUnavailableError(
                 f"cannot lock '{path}': {reason}", uri=str(path), reason=reason
