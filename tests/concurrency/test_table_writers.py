@@ -48,7 +48,7 @@ def write(number):
     table = tables.open(entry)
     counter = table.read(columns=["n"], where="id = 'counter'")["n"].to_pylist()[0]
     rows = {"id": ["counter", f"{me}-{number}"], "n": [counter + 1, number]}
-    tables.apply(table.stage_upsert(pa.table(rows, schema=table.schema)))
+    tables.apply(table.stage_change(pa.table(rows, schema=table.schema)))
 
 
 for number in range(int(rounds)):

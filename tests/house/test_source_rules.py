@@ -22,8 +22,7 @@ FUNCTION_LINES_MAX = 60
 DOORS: dict[str, frozenset[str]] = {
     "storage/lance/pylance.py": frozenset({"commit", "cleanup_old_versions"}),
     "storage/lance/line.py": frozenset({"clean_up"}),
-    "storage/table/land.py": frozenset({"commit"}),
-    "storage/table/table.py": frozenset({"commit_first"}),
+    "storage/table/table.py": frozenset({"commit", "commit_first"}),
     "storage/manifest/dataset.py": frozenset({"commit", "commit_first"}),
     # Only ever on a scratch dataset in memory, to let Lance number the columns.
     "storage/table/schema_change.py": frozenset(

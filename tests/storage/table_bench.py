@@ -12,6 +12,7 @@ from omnigraph.storage.lance.columns import PRIMARY_KEY
 from omnigraph.storage.objects.root import Root
 from omnigraph.storage.table.index import IndexSpec
 from omnigraph.storage.table.table import Tables
+from omnigraph.storage.table.upkeep import Upkeep
 
 BY_ID = IndexSpec(name="id_idx", column="id", kind="btree")
 BY_TEXT = IndexSpec(
@@ -52,7 +53,7 @@ def people(*ids, age=1):
 
 def upkept(table, *specs, **options):
     """What upkeep would do to the table, staged; None if there is nothing to do."""
-    plan = table.plan_upkeep(specs, **options)
+    plan = table.plan_upkeep(specs, Upkeep(**options))
     work = table.finish_upkeep(plan, [table.run_upkeep_task(task) for task in plan.tasks])
     return table.stage_upkeep(work)
 

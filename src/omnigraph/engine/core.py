@@ -35,7 +35,6 @@ from omnigraph.model.values import microseconds, parse_iso
 from omnigraph.storage.commit.audit import RecoveryRecord
 from omnigraph.storage.commit.prepared import Intent
 from omnigraph.storage.commit.recovery import Recovery, Resolution, Stuck
-from omnigraph.storage.commit.resolve import resolve_by_hand
 from omnigraph.storage.commit.sidecar import Sidecars
 from omnigraph.storage.commit.writer import WRITER_KIND_PROPERTY, Prepare, Writer
 from omnigraph.storage.lance.columns import arrow_schema
@@ -154,7 +153,7 @@ class Core(msgspec.Struct, frozen=True, kw_only=True):
         self.require_writable()
         require(TEXT, operation_id=operation_id)
         require(_HOW, how=how)
-        return resolve_by_hand(self.recovery, operation_id, how=how)
+        return self.recovery.resolve_by_hand(operation_id, how=how)
 
     def create_branch(self, name: str, from_branch: str, *, actor_id: str | None) -> Branch:
         """Fork a branch at its parent's head.

@@ -575,7 +575,7 @@ class Graph:
 
     def pending_recoveries(self) -> list[Sidecar | UnreadableSidecar]:
         """Unfinished writes that are still waiting."""
-        return self._opened().recovery.sidecars.pending()
+        return list(self._opened().recovery.sidecars.pending())
 
     def resolve_recovery(self, operation_id: str, how: Resolution = "auto") -> RecoveryRecord:
         """Settle one unfinished write by hand: finish or undo it, "roll-back" or "discard" it."""

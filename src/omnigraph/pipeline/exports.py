@@ -35,9 +35,8 @@ from omnigraph.model.schema import ROW_ID, Catalog, EdgeType, NodeType, Scalar
 from omnigraph.pipeline.progress import listening
 from omnigraph.pipeline.runner import SparkRunner, access_to
 from omnigraph.storage.objects.files import FileAccess
-from omnigraph.storage.table.fragments import run_upkeep
 from omnigraph.storage.table.table import Table
-from omnigraph.storage.table.upkeep import UpkeepTask
+from omnigraph.storage.table.upkeep import UpkeepTask, run_at
 
 ExportFormat = Literal["ndjson", "parquet"]
 SUMMARY_FILE = "_omnigraph.json"  # written last: a folder without it is not a whole export
@@ -274,4 +273,4 @@ def optimize(
 def run_table_task(task: TableTask) -> Any:
     """Carry out one task into new files; nothing is visible until the driver commits."""
     folder = task.access.folder(task.entry)
-    return run_upkeep(folder, task.access.options, task.entry.version, task.task)
+    return run_at(folder, task.access.options, task.entry.version, task.task)

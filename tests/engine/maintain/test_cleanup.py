@@ -301,10 +301,10 @@ def test_one_table_that_fails_does_not_stop_the_others(graph, monkeypatch):
     tables, person = store_of(graph).tables, graph.snapshot().entries["node:Person"].location
     collect = type(tables).collect
 
-    def failing(self, location, branch, unwanted):
+    def failing(self, location, branch, unwanted, **how):
         if location == person:
             raise StorageUnavailableError("no", uri=location, reason="injected")
-        return collect(self, location, branch, unwanted)
+        return collect(self, location, branch, unwanted, **how)
 
     with monkeypatch.context() as patched:
         patched.setattr(type(tables), "collect", failing)

@@ -28,8 +28,8 @@ from omnigraph.engine.maintain import optimize as optimizing
 from omnigraph.engine.maintain.optimize import MaintenancePolicy, Work, optimize
 from omnigraph.errors import ConflictError, StorageUnavailableError
 from omnigraph.model.steps import Step
-from omnigraph.storage.table.fragments import run_upkeep
-from omnigraph.storage.table.index import IndexBuild, IndexSpec, IndexTask, tasks
+from omnigraph.storage.table.index import IndexBuild, IndexSpec, tasks
+from omnigraph.storage.table.upkeep import run_at
 
 PEOPLE = ("ada", "bob", "cyd", "dan", "eve")
 
@@ -196,7 +196,7 @@ def test_a_refused_folding_leaves_nothing_behind(graph, monkeypatch):
 
     graph.ensure_indices()
     before, commits = files(), graph.commits()
-    monkeypatch.setattr("omnigraph.storage.table.land.Compaction.commit", refuse)
+    monkeypatch.setattr("omnigraph.storage.table.table.Compaction.commit", refuse)
     with pytest.raises(ConflictError, match="refused"):
         graph.optimize()
     assert graph.commits() == commits
@@ -327,7 +327,7 @@ def elsewhere(seen):
         folder, options = table._pinned.dataset.uri, {}
         seen.extend(wanted)
         packed = [pickle.dumps((folder, options, table.version, task)) for task in wanted]
-        return [pickle.loads(pickle.dumps(run_upkeep(*pickle.loads(one)))) for one in packed]
+        return [pickle.loads(pickle.dumps(run_at(*pickle.loads(one)))) for one in packed]
 
     return run
 
@@ -363,7 +363,7 @@ def test_pieces_built_elsewhere_come_to_the_same_as_segments_built_here(tmp_path
             assert coverage(there, key) == coverage(here, key)
             # The pieces themselves are gone.
             assert len(index_folders(there, key)) == len(index_folders(here, key))
-    pieces = [one.spec.name for one in seen if isinstance(one, IndexTask)]
+    pieces = [one.spec.name for one in seen if isinstance(one, IndexBuild)]
     assert pieces.count("bio_inverted") == 3
     assert pieces.count("src_btree") == 3
     assert pieces.count("spot_vector") == 1

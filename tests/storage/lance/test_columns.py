@@ -8,9 +8,7 @@ from omnigraph.model.graph import TableEntry
 from omnigraph.model.ports import World
 from omnigraph.storage.lance.columns import (
     as_stored,
-    as_stored_batches,
     standard,
-    standard_batches,
     standard_schema,
     stored_condition,
 )
@@ -39,13 +37,13 @@ def test_reading_gives_our_type_and_keeps_every_millisecond():
     assert ours.schema.field("all").type.value_type == MOMENT
     assert numbers(ours) == NUMBERS
     assert ours["all"].cast(pa.list_(pa.int64())).to_pylist()[0] == NUMBERS[:2]
-    assert standard_batches(theirs().to_reader()).read_all() == ours
+    assert standard(theirs().to_reader()).read_all() == ours
 
 
 def test_writing_gives_back_the_very_same():
     ours = standard(theirs())
     assert as_stored(ours, theirs().schema) == theirs()
-    assert as_stored_batches(ours.to_reader(), theirs().schema).read_all() == theirs()
+    assert as_stored(ours.to_reader(), theirs().schema).read_all() == theirs()
     some = ["seen", "id"]
     assert as_stored(ours.select(some), theirs().schema) == theirs().select(some)
 

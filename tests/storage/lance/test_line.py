@@ -34,7 +34,7 @@ def test_writes_on_a_fork_and_on_its_origin_do_not_meet(bench):
     fork(bench)
     bench.append("main")
     on_branch(bench, BRANCH, base)
-    bench.land(bench.now().stage_upsert(people("a", "mine", age=2)))
+    bench.land(bench.now().stage_change(people("a", "mine", age=2)))
     assert bench.ids() == ["a", "b", "mine"]
     on_branch(bench, None, base + 1)
     assert bench.ids() == ["a", "b", "main"]

@@ -62,7 +62,7 @@ def test_rows_can_be_written_after_columns_changed(bench):
     bench.append("a")
     bench.land(bench.now().stage_schema(ColumnChanges(added=[column("city", pa.string())])))
     rows = people("a", "b").append_column("city", pa.array(["Ulm", "Rom"]))
-    bench.land(bench.now().stage_upsert(rows))
+    bench.land(bench.now().stage_change(rows))
     assert [row["city"] for row in bench.rows()] == ["Ulm", "Rom"]
 
 

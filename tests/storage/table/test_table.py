@@ -103,7 +103,7 @@ def test_racing_creates_have_one_winner(local_root, round_):
 
 WRITES = {
     "append": lambda table: table.stage_append(rows("new")),
-    "upsert": lambda table: table.stage_upsert(rows("a", "new", age=9)),
+    "upsert": lambda table: table.stage_change(rows("a", "new", age=9)),
     "overwrite": lambda table: table.stage_overwrite(rows("only")),
     "overwrite with nothing": lambda table: table.stage_overwrite(rows()),
     "delete by id": lambda table: table.stage_delete_ids(["a"]),
@@ -188,7 +188,7 @@ def test_writes_that_change_nothing_are_none(local):
     local.land(local.now().stage_append(rows("a")))
     table = local.now()
     assert table.stage_append(rows()) is None
-    assert table.stage_upsert(rows()) is None
+    assert table.stage_change(rows()) is None
     assert table.stage_delete_ids([]) is None
     assert table.stage_delete_ids(["nobody"]) is None
 
@@ -196,7 +196,7 @@ def test_writes_that_change_nothing_are_none(local):
 def test_an_upsert_keeps_row_ids_and_all_kinds_of_columns(bench):
     bench.land(bench.now().stage_append(rows("a", "b", "c")))
     before = row_ids(bench.now())
-    write = bench.now().stage_upsert(rows("d", "b", age=7))
+    write = bench.now().stage_change(rows("d", "b", age=7))
     assert write.row_count_after == 4
     bench.land(write)
     after = row_ids(bench.now())
@@ -209,7 +209,7 @@ def test_an_upsert_keeps_row_ids_and_all_kinds_of_columns(bench):
 def test_an_upsert_may_use_a_lookup_made_before(local):
     local.land(local.now().stage_append(rows("a", "b")))
     table = local.now()
-    local.land(table.stage_upsert(rows("b", "c", age=5), existing=table.locate(["b", "c"])))
+    local.land(table.stage_change(rows("b", "c", age=5), existing=table.locate(["b", "c"])))
     assert local.ids() == ["a", "b", "c"]
     assert local.now().count("age = 5") == 2
 

@@ -21,10 +21,10 @@ from table_bench import (
 from omnigraph.errors import ConflictError, ExpectedVersionMismatchError
 from omnigraph.model.limits import INDEX_SEGMENTS_MAX
 from omnigraph.storage.lance import pylance
-from omnigraph.storage.table import land
+from omnigraph.storage.table import table as tables
 from omnigraph.storage.table.index import IndexSpec, Segment, coverage, decide_builds
 from omnigraph.storage.table.schema_change import ColumnChanges
-from omnigraph.storage.table.upkeep import Part, compactable, compaction_groups, tier_rows
+from omnigraph.storage.table.upkeep import Part, Upkeep, compactable, compaction_groups, tier_rows
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def test_several_indexes_land_as_one_version(bench):
 def test_an_index_that_covers_all_is_not_built_again(bench):
     bench.append("a", "b")
     bench.index(BY_ID)
-    plan = bench.now().plan_upkeep([BY_ID], compact=False)
+    plan = bench.now().plan_upkeep([BY_ID], Upkeep(compact=False))
     assert plan.is_empty
     assert not plan.pending
 
@@ -202,7 +202,7 @@ def test_a_table_that_doubled_gets_its_index_anew(bench):
 def test_indexed_tables_answer_right_after_every_kind_of_write(bench):
     bench.append(*(f"p{n}" for n in range(50)))
     bench.index(BY_ID, BY_TEXT)
-    bench.land(bench.now().stage_upsert(people("p3", "new", age=9)))
+    bench.land(bench.now().stage_change(people("p3", "new", age=9)))
     bench.land(bench.now().stage_delete_ids(["p4", "p5"]))
     bench.append("later")
     bench.agree(["p3", "p4", "new", "later", "p49"])
@@ -220,8 +220,8 @@ def test_an_index_on_no_vectors_is_pending_with_its_reason(local_root):
     rows = people("a").append_column(WIDE.field("spot"), pa.array([None], WIDE.field("spot").type))
     bench.land(bench.now().stage_append(rows))
     near = IndexSpec(name="spot_idx", column="spot", kind="vector")
-    plan = bench.now().plan_upkeep([near, BY_ID], compact=False)
-    assert [(one.name, one.reason) for one in plan.pending] == [
+    plan = bench.now().plan_upkeep([near, BY_ID], Upkeep(compact=False))
+    assert [(one.name, reason) for one, reason in plan.pending] == [
         ("spot_idx", "no row has a vector yet")
     ]
     bench.index(near, BY_ID)
@@ -305,7 +305,7 @@ def test_an_index_holds_although_fragments_went_while_it_was_built(bench):
     for one in "abcd":
         bench.append(one)
     work = upkeep(bench.now(), BY_ID, by_age)
-    bench.land(bench.now().stage_upsert(people("b", age=7)))
+    bench.land(bench.now().stage_change(people("b", age=7)))
     bench.land(bench.now().stage_delete_ids(["c"]))
     bench.land(bench.now().stage_upkeep(work).write)
     assert [one.name for one in bench.now().indexes()] == ["age_idx", "id_idx"]
@@ -334,7 +334,7 @@ def test_what_the_library_refuses_is_a_definite_no(bench, monkeypatch, words, ki
     bench.append("a")
     bench.append("b")
     compaction, appending = compacted(bench.now()), bench.now().stage_append(people("c"))
-    monkeypatch.setattr(land.Compaction, "commit", refuse)
+    monkeypatch.setattr(tables.Compaction, "commit", refuse)
     monkeypatch.setattr(pylance.LanceDataset, "commit", refuse)
     for write in (compaction, appending):
         with pytest.raises(ConflictError, match="node:Person"):
@@ -345,7 +345,7 @@ def test_writes_go_on_after_a_compaction(bench):
     bench.append("a")
     bench.append("b")
     bench.land(compacted(bench.now()))
-    bench.land(bench.now().stage_upsert(people("a", "c", age=4)))
+    bench.land(bench.now().stage_change(people("a", "c", age=4)))
     assert bench.ids() == ["a", "b", "c"]
     operations = bench.tables.transactions(PLACE, None, after=0, upto=bench.version)
     assert [one.operation for one in operations] == [

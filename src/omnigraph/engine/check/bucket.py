@@ -89,7 +89,7 @@ def _stage(
         return table.stage_append(rows)
     # Where rows are is the same on a branch's own line of a table, right after the fork.
     existing = stored.located(table_key, [str(one) for one in rows["id"].to_pylist()])
-    return table.stage_upsert(rows, existing=existing)
+    return table.stage_change(rows, existing=existing)
 
 
 # --- what is wrong ----------------------------------------------------------------------------

@@ -347,8 +347,8 @@ class _LoadRun:
             return staged
         self._used += [self._written(part) for part in parts]
         if plan.mode == "overwrite":
-            return table.stage_overwrite_fragments(receipts)
-        return table.stage_append_fragments(receipts)
+            return table.stage_overwrite(receipts)
+        return table.stage_append(receipts)
 
     def _all_written(self, plan: CheckPlan, key: str, entry: TableEntry) -> tuple[Part, ...]:
         """The parts of a table that is too big for memory, with those written too that fitted."""
@@ -499,7 +499,7 @@ def _of_held(
     if plan.mode == "overwrite":
         return table.stage_overwrite(rows)
     if plan.mode == "merge" and answers.matched(key):
-        return table.stage_upsert(rows, existing=_located(parts, key, answers))
+        return table.stage_change(rows, existing=_located(parts, key, answers))
     return table.stage_append(rows)
 
 

@@ -40,7 +40,7 @@ from omnigraph.model.limits import STAGE_FLUSH_BYTES
 from omnigraph.model.schema import Catalog, EdgeType, NodeType, Scalar
 from omnigraph.storage.lance.columns import arrow_schema, seal
 from omnigraph.storage.objects.files import FileAccess
-from omnigraph.storage.table.fragments import (
+from omnigraph.storage.table.stage import (
     data_files,
     delete_files,
     row_count,

@@ -229,10 +229,9 @@ def _collect_line(
     # What lies above every pin is a write that is being made, or drift: none of ours.
     ceiling = max(pinned) if pinned else stored[-1]
     unwanted = [version for version in stored if version < ceiling and version not in pinned]
-    if preview:
-        return tables.preview_collect(*line, unwanted)
-    collected = tables.collect(*line, unwanted)
-    core.world.steps.reach(Step.CLEANUP_VERSIONS_COLLECTED)
+    collected = tables.collect(*line, unwanted, preview=preview)
+    if not preview:
+        core.world.steps.reach(Step.CLEANUP_VERSIONS_COLLECTED)
     return collected
 
 

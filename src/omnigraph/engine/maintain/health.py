@@ -124,7 +124,7 @@ def _table(
     if found is not None:
         pinned = found.pinned(line)
         unwanted = [one for one in stored if one < entry.version and one not in pinned]
-        reclaimable = tables.preview_collect(*line, unwanted).bytes
+        reclaimable = tables.collect(*line, unwanted, preview=True).bytes
     return TableHealth(
         type_key=entry.table_key,
         entity_count=fragmentation.rows,

@@ -30,7 +30,7 @@ from omnigraph.storage.commit.writer import WriteContext
 from omnigraph.storage.objects.lease import Lease
 from omnigraph.storage.table.index import IndexKind, IndexSpec
 from omnigraph.storage.table.table import Table, Tables
-from omnigraph.storage.table.upkeep import StagedUpkeep, UpkeepPlan, UpkeepTask, UpkeepWork
+from omnigraph.storage.table.upkeep import StagedUpkeep, Upkeep, UpkeepPlan, UpkeepTask, UpkeepWork
 
 logger = logging.getLogger(__name__)
 
@@ -184,9 +184,9 @@ def _one_table(
     head = _drifted_head(core, branch, entry)
     if head is not None:
         return replace(stats, skipped=DRIFT, lance_head_version=head), None
-    table = core.store.tables.open_alone(entry)
+    table = core.store.tables.open(entry, alone=True)
     plan = _plan(table, index_specs(core.catalog(snapshot).type_of(key)), how)
-    pending = [PendingProperty(property=one.column, reason=one.reason) for one in plan.pending]
+    pending = [PendingProperty(property=spec.column, reason=why) for spec, why in plan.pending]
     stats = replace(stats, pending_indexes=tuple(pending))
     if plan.is_empty:
         return stats, None
@@ -196,13 +196,16 @@ def _one_table(
 def _plan(table: Table, specs: Sequence[IndexSpec], how: Work) -> UpkeepPlan:
     if how.depth == "tail":
         # Only those that are quick to extend: this runs beside the writers.
-        return table.plan_upkeep([spec for spec in specs if spec.kind == "btree"], tiered=True)
+        quick = [spec for spec in specs if spec.kind == "btree"]
+        return table.plan_upkeep(quick, Upkeep(tiered=True))
     return table.plan_upkeep(
         specs,
-        compact=how.depth == "full",
-        check_indexes=True,
-        drop_undeclared=True,
-        index_task_rows=how.index_task_rows,
+        Upkeep(
+            compact=how.depth == "full",
+            check_indexes=True,
+            drop_undeclared=True,
+            index_task_rows=how.index_task_rows,
+        ),
     )
 
 

@@ -27,7 +27,7 @@ from omnigraph.model.structs import HidingStruct
 from omnigraph.storage.lance.columns import LOCATED
 from omnigraph.storage.objects.files import FileAccess
 from omnigraph.storage.objects.root import Root, branch_folder
-from omnigraph.storage.table.fragments import read_columns
+from omnigraph.storage.table.stage import read_columns
 from omnigraph.storage.table.table import Table, Tables
 
 

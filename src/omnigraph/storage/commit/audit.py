@@ -26,6 +26,7 @@ from omnigraph.model.limits import PUBLISHER_RETRY_BUDGET
 from omnigraph.model.ports import ObjectStore
 from omnigraph.model.structs import JsonStruct
 from omnigraph.storage.lance import sql
+from omnigraph.storage.lance.columns import PRIMARY_KEY
 from omnigraph.storage.lance.pylance import is_foreign
 from omnigraph.storage.objects.root import AUDIT, AUDIT_RECORDS, is_id
 from omnigraph.storage.table.table import Table, Tables
@@ -36,12 +37,7 @@ _FIELDS: list[Any] = [
     pa.field("graph_commit_id", pa.utf8()),
     pa.field("recovery_kind", pa.utf8(), nullable=False),
     pa.field("recovery_for_actor", pa.utf8()),
-    pa.field(
-        "operation_id",
-        pa.utf8(),
-        nullable=False,
-        metadata={b"lance-schema:unenforced-primary-key": b"true"},
-    ),
+    pa.field("operation_id", pa.utf8(), nullable=False, metadata=PRIMARY_KEY),
     pa.field("sidecar_writer_kind", pa.utf8()),
     pa.field("graph_branch", pa.utf8()),
     pa.field("per_table_outcomes_json", pa.utf8(), nullable=False),

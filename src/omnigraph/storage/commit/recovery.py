@@ -7,13 +7,17 @@ interrupted and done again.
 Where leases can lapse, a write that is rolled back leaves a *fence* on each of its tables that had
 not moved: a version without a change. Its writer may only have been asleep; when it goes on, its
 late commit on the pinned version is refused by the table itself.
+
+One unfinished write is also settled *out of turn*. A writer whose write failed after it was armed
+is its own witness: whatever recovery would do later it does at once, under the lease. A person
+deals with what recovery alone would leave in place.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Literal, assert_never
 
@@ -21,10 +25,13 @@ import msgspec
 from msgspec.structs import replace
 
 from omnigraph.errors import (
+    ConflictError,
     CorruptGraphError,
     LeaseUnavailableError,
     NotFoundError,
     OmnigraphError,
+    OutcomeUnknownError,
+    RecoveryRequiredError,
 )
 from omnigraph.model.graph import (
     Branch,
@@ -35,6 +42,7 @@ from omnigraph.model.graph import (
     TableEntry,
     TableUpdate,
 )
+from omnigraph.model.limits import LEASE_WAIT_MS_MAX
 from omnigraph.model.steps import Step
 from omnigraph.storage.commit.audit import Audit, RecoveryRecord, TableOutcome
 from omnigraph.storage.commit.judge import (
@@ -49,6 +57,7 @@ from omnigraph.storage.commit.judge import (
     classify,
     judge,
 )
+from omnigraph.storage.commit.outcome import Outcome
 from omnigraph.storage.commit.sidecar import Effect, Sidecar, Sidecars, UnreadableSidecar
 from omnigraph.storage.objects.lease import Lease
 from omnigraph.storage.store import Store
@@ -88,39 +97,35 @@ class Recovery:
 
     def sweep(self, *, wait_ms: int) -> tuple[Stuck, ...]:
         """Deal with every sidecar of every branch, oldest first; say which ones stay and why."""
-        stuck: list[Stuck] = []
-        # Oldest first: a later write stands on what the earlier one published.
-        for operation_id in self.sidecars.operation_ids():
-            sidecar = self.sidecars.read(operation_id)
-            if sidecar is None:
-                continue  # settled by somebody else since we listed it
-            if isinstance(sidecar, UnreadableSidecar):
-                stuck.append(_unreadable(sidecar))
-                continue
+
+        def settled(sidecar: Sidecar) -> Verdict | None:
+            work = partial(self._settled, sidecar)
             try:
-                verdict = self.store.leases.holding(
-                    sidecar.branch_id, partial(self._settled, sidecar), wait_ms=wait_ms
-                )
+                return self.store.leases.holding(sidecar.branch_id, work, wait_ms=wait_ms)
             except LeaseUnavailableError:
                 # Never without the lease: what looks dead from outside may be between A and C.
-                continue  # its writer is alive, or another recovery is at work
-            if isinstance(verdict, Abort):
-                stuck.append(_stuck(sidecar, verdict))
-        return tuple(stuck)
+                return None  # its writer is alive, or another recovery is at work
+
+        return self._swept(settled)
 
     def sweep_branch(self, branch: Branch, lease: Lease) -> tuple[Stuck, ...]:
         """The same for one branch, whose lease the caller holds: one listing if all is well."""
+        # Ours is the lease of this branch: a sidecar on it has no living writer.
+        return self._swept(
+            lambda one: self._settled(one, lease) if one.branch_id == branch.id else None
+        )
+
+    def _swept(self, settled: Callable[[Sidecar], Verdict | None]) -> tuple[Stuck, ...]:
         stuck: list[Stuck] = []
-        for operation_id in self.sidecars.operation_ids():
-            sidecar = self.sidecars.read(operation_id)
+        # Oldest first: a later write stands on what the earlier one published.
+        for sidecar in self.sidecars.pending():
             if isinstance(sidecar, UnreadableSidecar):
-                # It may be of any branch, so that it counts against this one too.
-                stuck.append(_unreadable(sidecar))
-            elif sidecar is not None and sidecar.branch_id == branch.id:
-                # Ours is the lease of this branch: a sidecar on it has no living writer.
-                verdict = self._settled(sidecar, lease)
-                if isinstance(verdict, Abort):
-                    stuck.append(_stuck(sidecar, verdict))
+                # It may be of any branch, so that it counts against every one.
+                stuck.append(_stuck(sidecar, sidecar.problem))
+                continue
+            verdict = settled(sidecar)
+            if isinstance(verdict, Abort):
+                stuck.append(_stuck(sidecar, verdict.reason))
         return tuple(stuck)
 
     def _settled(self, sidecar: Sidecar, lease: Lease) -> Verdict | None:
@@ -152,7 +157,11 @@ class Recovery:
             return None
         assert sidecar.operation_id == operation_id, "a sidecar is filed under its own id"
         if isinstance(sidecar, UnreadableSidecar):
-            return self._settle_unreadable(sidecar, how=how)
+            # Nobody knows what it was about to do, so that only a person may let it go.
+            if how != "discard":
+                return Abort(reason=sidecar.problem, tables=())
+            self._close(sidecar, kind="Discarded")
+            return Discard()
         try:
             branch = self.branch_of(sidecar)
             verdict = self._verdict(sidecar, branch)
@@ -160,7 +169,7 @@ class Recovery:
             if how != "discard":
                 raise
             # What is damaged must not keep a person from letting go of it.
-            self._close(sidecar, kind="Discarded", commit_id=None, outcomes=())
+            self._close(sidecar, kind="Discarded")
             return Discard()
         # What is published stays so, whatever anybody asks for: others may have built on it.
         if how == "discard" and not isinstance(verdict, Finish):
@@ -170,37 +179,6 @@ class Recovery:
             verdict = RollBack(moved=sidecar.effects)
         self._carry_out(_Deed(sidecar=sidecar, lease=lease), branch, verdict)
         return verdict
-
-    def undo_late(self, sidecar: Sidecar, lease: Lease) -> None:
-        """Undo what landed on tables after somebody else had settled the write (lease held).
-
-        That needs a sidecar of its own: this, too, may be interrupted.
-        """
-        branch = self.branch_of(sidecar)
-        if branch is None:
-            return  # the tables' lines go with the branch
-        facts = self._facts(sidecar.effects, self.store.manifests.head(branch))
-        # Only what carries our identity: what others have committed since is not ours to undo.
-        late = tuple(e for e in sidecar.effects if _is_late(e, facts[e.table_key], sidecar))
-        if not late:
-            return
-        ids = self.store.world.ids
-        # Under the commit's own id, so that what it undoes is known for ours, and with another id
-        # for its undoing: the first one may be in the history already.
-        again = replace(
-            sidecar,
-            operation_id=ids.ulid(),
-            rollback_commit_id=ids.ulid(),
-            effects=late,
-            repoints=(),
-            registrations=(),
-            tombstones=(),
-            schema=None,
-        )
-        logger.warning("undo a late write", extra={"commit": sidecar.graph_commit_id})
-        self.sidecars.arm(again)
-        self.store.world.steps.reach(Step.RECOVERY_LATE_WRITE_ARMED)
-        self.settle(again.operation_id, lease, how="roll-back")
 
     # --- finding out -----------------------------------------------------------------------
 
@@ -261,7 +239,19 @@ class Recovery:
         # gives the same content, publishing twice is refused, and the audit knows operation ids.
         match verdict:
             case Finish(kind=kind):
-                self._close(sidecar, kind=kind, commit_id=_promised(sidecar, kind), outcomes=())
+                forward = kind == "RolledForward"
+                commit_id = sidecar.graph_commit_id if forward else sidecar.rollback_commit_id
+                # Published before its writer died: from what it expected to what it meant.
+                outcomes = [
+                    TableOutcome(
+                        table_key=effect.table_key,
+                        from_version=effect.expected_version,
+                        to_version=effect.version_to_be,
+                    )
+                    for effect in sidecar.effects
+                    if forward
+                ]
+                self._close(sidecar, kind=kind, commit_id=commit_id, outcomes=outcomes)
             case RollForward(updates=updates):
                 assert branch is not None, "a branch that is gone is discarded"
                 self._roll_forward(deed, branch, updates)
@@ -270,7 +260,7 @@ class Recovery:
                 self._roll_back(deed, branch)
             case Discard():
                 why = "OrphanedBranchDiscarded" if branch is None else "Discarded"
-                self._close(sidecar, kind=why, commit_id=None, outcomes=())
+                self._close(sidecar, kind=why)
             case Abort(reason=reason):
                 # The sidecar stays: its tables are refused to writers, and nothing else is.
                 logger.error(
@@ -299,20 +289,16 @@ class Recovery:
         )
         self._publish(deed, branch, changeset)
         expected = {effect.table_key: effect.expected_version for effect in sidecar.effects}
-        outcomes = tuple(
+        outcomes = [
             TableOutcome(
                 table_key=update.table_key,
                 from_version=expected[update.table_key],
                 to_version=update.version,
             )
             for update in updates
-        )
-        self._close(
-            sidecar,
-            kind="RolledForward",
-            commit_id=sidecar.graph_commit_id,
-            outcomes=outcomes,
-        )
+        ]
+        commit_id = sidecar.graph_commit_id
+        self._close(sidecar, kind="RolledForward", commit_id=commit_id, outcomes=outcomes)
 
     def _roll_back(self, deed: _Deed, branch: Branch) -> None:
         """Every table that moved gets its published content back, and every other one a fence."""
@@ -331,7 +317,7 @@ class Recovery:
         updates += self._fenced(deed, still, snapshot)
         if not updates:
             # No table moved and none can be late: there is nothing to make visible.
-            self._close(sidecar, kind="RolledBack", commit_id=None, outcomes=())
+            self._close(sidecar, kind="RolledBack")
             return
         # A restore is a version of its own, so it has to be published like one: without that the
         # heads would be ahead of the manifest, and the next writer would take them for drift.
@@ -343,20 +329,16 @@ class Recovery:
         expects = (HeadIs(commit_id=snapshot.head.graph_commit_id),)
         changeset = Changeset(updates=tuple(updates), lineage=lineage, expects=expects)
         self._publish(deed, branch, changeset)
-        outcomes = tuple(
+        outcomes = [
             TableOutcome(
                 table_key=effect.table_key,
                 from_version=facts[effect.table_key].head,
                 to_version=facts[effect.table_key].pin,
             )
             for effect in moved
-        )
-        self._close(
-            sidecar,
-            kind="RolledBack",
-            commit_id=sidecar.rollback_commit_id,
-            outcomes=outcomes,
-        )
+        ]
+        commit_id = sidecar.rollback_commit_id
+        self._close(sidecar, kind="RolledBack", commit_id=commit_id, outcomes=outcomes)
 
     def _publish(self, deed: _Deed, branch: Branch, changeset: Changeset) -> None:
         assert branch.id == deed.sidecar.branch_id, "only on the branch that the lease is for"
@@ -406,71 +388,169 @@ class Recovery:
             row_count=entry.row_count if entry is not None else 0,
         )
 
-    def _settle_unreadable(self, sidecar: UnreadableSidecar, *, how: Resolution) -> Verdict:
-        # Nobody knows what it was about to do, so that only a person may let it go.
-        if how != "discard":
-            return Abort(reason=sidecar.problem, tables=())
-        self._record(sidecar.operation_id, kind="Discarded", sidecar=None)
-        self._disarm(sidecar.operation_id)
-        return Discard()
-
     def _close(
         self,
-        sidecar: Sidecar,
+        sidecar: Sidecar | UnreadableSidecar,
         *,
         kind: str,
-        commit_id: str | None,
-        outcomes: tuple[TableOutcome, ...],
+        commit_id: str | None = None,
+        outcomes: Iterable[TableOutcome] = (),
     ) -> None:
         assert commit_id is not None or kind != "RolledForward", "what is forward has a commit"
-        if commit_id is None and kind != "OrphanedBranchDiscarded":
+        known = sidecar if isinstance(sidecar, Sidecar) else None
+        if known is not None and commit_id is None and kind != "OrphanedBranchDiscarded":
             # Nothing was published in its place, and without its sidecar it would look like a loss.
             self.store.manifests.forget_attempt(
-                sidecar.branch_id, parent_commit_id=sidecar.parent_commit_id
+                known.branch_id, parent_commit_id=known.parent_commit_id
             )
-        self._record(
-            sidecar.operation_id,
-            kind=kind,
-            sidecar=sidecar,
-            commit_id=commit_id,
-            outcomes=outcomes or _finished_outcomes(sidecar, kind, commit_id),
-        )
-        # Last of all: as long as the file is there, all of this can be found out and done again.
-        self._disarm(sidecar.operation_id)
-
-    def _record(
-        self,
-        operation_id: str,
-        *,
-        kind: str,
-        sidecar: Sidecar | None,
-        commit_id: str | None = None,
-        outcomes: tuple[TableOutcome, ...] = (),
-    ) -> None:
         # Before the sidecar goes, and once per operation id: a crash behind it repeats the deed,
         # not the row.
         self.audit.record(
             RecoveryRecord(
-                operation_id=operation_id,
+                operation_id=sidecar.operation_id,
                 recovery_kind=kind,
                 graph_commit_id=commit_id,
-                recovery_for_actor=sidecar.actor_id if sidecar else None,
-                writer_kind=sidecar.writer_kind.value if sidecar else None,
-                graph_branch=sidecar.graph_branch if sidecar else None,
-                outcomes=outcomes,
+                recovery_for_actor=known.actor_id if known else None,
+                writer_kind=known.writer_kind.value if known else None,
+                graph_branch=known.graph_branch if known else None,
+                outcomes=tuple(outcomes),
                 created_at=self.store.world.clock.now_us(),
             )
         )
         self.store.world.steps.reach(Step.RECOVERY_AUDITED)
+        # Last of all: as long as the file is there, all of this can be found out and done again.
+        self.disarm(sidecar.operation_id, Step.RECOVERY_SIDECAR_DELETED)
 
-    def _disarm(self, operation_id: str) -> None:
+    def disarm(self, operation_id: str, step: Step) -> None:
+        """Let go of a sidecar whose write is settled. One that stays costs only time: the next pass
+        finds the commit or the audit row, and only has this left to do."""
         try:
             self.sidecars.disarm(operation_id)
         except OmnigraphError as cause:
-            # The next pass finds the audit row and only has this left to do.
             logger.warning("sidecar stays", extra={"operation": operation_id, "why": cause.message})
             return
-        self.store.world.steps.reach(Step.RECOVERY_SIDECAR_DELETED)
+        self.store.world.steps.reach(step)
+
+    # --- out of turn -----------------------------------------------------------------------
+
+    def resolve_doubt(
+        self, sidecar: Sidecar, outcome: Outcome, lease: Lease, cause: BaseException
+    ) -> Snapshot:
+        """For the writer: something failed after arming. Settle it now if the store lets us: either
+        the write is published after all, or all of it is undone; else say that we do not know."""
+        self.store.world.steps.reach(Step.WRITE_IN_DOUBT)
+        # A conflict is a definite no: nothing of this write may stay. Everything else is decided
+        # by what landed.
+        how: Resolution = "roll-back" if isinstance(cause, ConflictError) else "auto"
+        try:
+            lost = _loss_of(lease)
+            with self._regained(sidecar.branch_id, lease) as held:
+                landed = self._landed(sidecar, held, how)
+            if landed:
+                # Whatever failed, it failed behind the publish: the caller gets what it asked for.
+                outcome.land()
+                if isinstance(cause, Exception):
+                    return self.store.manifests.at_commit(sidecar.graph_commit_id)
+        except Exception as second:
+            logger.warning("recovery is due", extra={"operation": sidecar.operation_id})
+            if not isinstance(cause, Exception):
+                raise cause from second  # its note says that the outcome is not known
+            # Neither yes nor no was found out: nothing is deleted, and the caller can look it up.
+            raise OutcomeUnknownError(
+                f"commit {sidecar.graph_commit_id} may or may not have landed: {cause}",
+                graph_commit_id=sidecar.graph_commit_id,
+                operation_id=sidecar.operation_id,
+                second_failure=str(second),
+            ) from cause
+        if not landed:
+            outcome.come_to_nothing()
+        if lost is not None and isinstance(cause, ConflictError):
+            raise lost from cause  # what was in the way is the trace of whoever had the lease
+        raise cause
+
+    def _landed(self, sidecar: Sidecar, lease: Lease, how: Resolution) -> bool:
+        """Settle our own sidecar, and whether the commit is in the history then."""
+        verdict = self.settle(sidecar.operation_id, lease, how=how)
+        forward = isinstance(verdict, RollForward)
+        assert how == "auto" or not forward, "a definite no is never published"
+        branch = self.branch_of(sidecar)
+        if branch is None:
+            return False
+        # Asked of the history, not of the verdict: somebody else may have published it for us.
+        landed = self.store.manifests.find_commit(branch, sidecar.graph_commit_id) is not None
+        if verdict is None:
+            # Somebody else settled the write while we were asleep; what we did since is not theirs.
+            self._undo_late(sidecar, branch, lease)
+        return landed
+
+    @contextmanager
+    def _regained(self, branch_id: str | None, lease: Lease) -> Iterator[Lease]:
+        """The lease, taken again if it was lost: nobody settles anything without it."""
+        if _loss_of(lease) is None:
+            yield lease
+            return
+        # Another one may hold it and settle our write just now; we find that done when we get it.
+        lease.release()
+        with self.store.leases.hold(branch_id, wait_ms=LEASE_WAIT_MS_MAX) as again:
+            assert _loss_of(again) is None, "what was just taken is held"
+            yield again
+
+    def _undo_late(self, sidecar: Sidecar, branch: Branch, lease: Lease) -> None:
+        """Undo what landed on tables after somebody else had settled the write (lease held).
+
+        That needs a sidecar of its own: this, too, may be interrupted.
+        """
+        facts = self._facts(sidecar.effects, self.store.manifests.head(branch))
+        # Only what carries our identity: what others have committed since is not ours to undo.
+        late = tuple(e for e in sidecar.effects if _is_late(e, facts[e.table_key], sidecar))
+        if not late:
+            return
+        ids = self.store.world.ids
+        # Under the commit's own id, so that what it undoes is known for ours, and with another id
+        # for its undoing: the first one may be in the history already.
+        again = replace(
+            sidecar,
+            operation_id=ids.ulid(),
+            rollback_commit_id=ids.ulid(),
+            effects=late,
+            repoints=(),
+            registrations=(),
+            tombstones=(),
+            schema=None,
+        )
+        logger.warning("undo a late write", extra={"commit": sidecar.graph_commit_id})
+        self.sidecars.arm(again)
+        self.store.world.steps.reach(Step.RECOVERY_LATE_WRITE_ARMED)
+        self.settle(again.operation_id, lease, how="roll-back")
+
+    def resolve_by_hand(self, operation_id: str, *, how: Resolution) -> RecoveryRecord:
+        """For a person: settle one unfinished write, or tell how it was settled before.
+
+        `RecoveryRequiredError` if the write can neither be finished nor undone as asked; then its
+        sidecar stays where it is.
+        """
+        # Only names that are there: an operation id is never taken as a path.
+        if operation_id in self.sidecars.operation_ids():
+            sidecar = self.sidecars.read(operation_id)
+            # What an unreadable sidecar belongs to is not known; main's lease keeps people apart.
+            branch_id = sidecar.branch_id if isinstance(sidecar, Sidecar) else None
+            work = partial(self.settle, operation_id, how=how)
+            verdict = self.store.leases.holding(branch_id, work, wait_ms=LEASE_WAIT_MS_MAX)
+            if isinstance(verdict, Abort):
+                raise RecoveryRequiredError(
+                    f"the unfinished write '{operation_id}' cannot be settled: {verdict.reason}",
+                    operation_id=operation_id,
+                    tables=list(verdict.tables),
+                )
+        for record in self.audit.records():
+            if record.operation_id == operation_id:
+                return record
+        raise NotFoundError(
+            f"no unfinished write and no recovery has the operation id '{operation_id}'",
+            kind="operation",
+            name=operation_id,
+            hint="`omnigraph recovery list` shows them",
+        )
 
 
 def _entry_of(effect: Effect, snapshot: Snapshot) -> TableEntry | None:
@@ -496,41 +576,20 @@ def _pinned_version(effect: Effect, snapshot: Snapshot) -> int:
     return entry.version if entry is not None else effect.expected_version
 
 
-def _promised(sidecar: Sidecar, kind: str) -> str:
-    return sidecar.graph_commit_id if kind == "RolledForward" else sidecar.rollback_commit_id
+def _loss_of(lease: Lease) -> LeaseUnavailableError | None:
+    try:
+        lease.check()
+    except LeaseUnavailableError as lost:
+        return lost
+    return None
 
 
-def _finished_outcomes(
-    sidecar: Sidecar, kind: str, commit_id: str | None
-) -> tuple[TableOutcome, ...]:
-    """A write that had been published before its writer died: from expected to published."""
-    if kind != "RolledForward" or commit_id is None:
-        return ()
-    assert commit_id == sidecar.graph_commit_id, "rolled forward as what was promised"
-    return tuple(
-        TableOutcome(
-            table_key=effect.table_key,
-            from_version=effect.expected_version,
-            to_version=effect.version_to_be,
-        )
-        for effect in sidecar.effects
-    )
-
-
-def _unreadable(sidecar: UnreadableSidecar) -> Stuck:
+def _stuck(sidecar: Sidecar | UnreadableSidecar, reason: str) -> Stuck:
+    assert reason, "whoever is stopped is told why"
+    known = sidecar if isinstance(sidecar, Sidecar) else None
     return Stuck(
         operation_id=sidecar.operation_id,
-        reason=sidecar.problem,
-        tables=frozenset(),
-        graph_branch=None,
-    )
-
-
-def _stuck(sidecar: Sidecar, verdict: Abort) -> Stuck:
-    assert verdict.reason, "whoever is stopped is told why"
-    return Stuck(
-        operation_id=sidecar.operation_id,
-        reason=verdict.reason,
-        tables=frozenset(effect.table_key for effect in sidecar.effects),
-        graph_branch=sidecar.graph_branch,
+        reason=reason,
+        tables=frozenset(effect.table_key for effect in known.effects) if known else frozenset(),
+        graph_branch=known.graph_branch if known else None,
     )

@@ -8,7 +8,7 @@ The fields below are the file's format, under the names that the file has for th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -163,17 +163,16 @@ def decode(operation_id: str, body: bytes) -> Sidecar | UnreadableSidecar:
         # The version first: what a newer release means by a field is not ours to guess.
         if (version := data["schema_version"]) != SIDECAR_VERSION:
             problem = f"unknown sidecar schema_version {version!r}"
-            return UnreadableSidecar(operation_id=operation_id, problem=problem, body=body)
-        # Not strict, because the file says when the write began in text.
-        sidecar = msgspec.convert(data, Sidecar, strict=False)
+        else:
+            # Not strict, because the file says when the write began in text.
+            sidecar = msgspec.convert(data, Sidecar, strict=False)
+            if sidecar.operation_id == operation_id:
+                return sidecar
+            # A copied or renamed file would be settled under one id and disarmed under another.
+            problem = f"names another operation, {sidecar.operation_id!r}"
     except (msgspec.ValidationError, KeyError, TypeError, ValueError) as cause:
         problem = f"not a sidecar: {type(cause).__name__}: {cause}"
-        return UnreadableSidecar(operation_id=operation_id, problem=problem, body=body)
-    # A copied or renamed file would be settled under one id and disarmed under another.
-    if sidecar.operation_id != operation_id:
-        problem = f"names another operation, {sidecar.operation_id!r}"
-        return UnreadableSidecar(operation_id=operation_id, problem=problem, body=body)
-    return sidecar
+    return UnreadableSidecar(operation_id=operation_id, problem=problem, body=body)
 
 
 class Sidecars:
@@ -215,9 +214,10 @@ class Sidecars:
             for sidecar in self.pending()
         )
 
-    def pending(self) -> list[Sidecar | UnreadableSidecar]:
+    def pending(self) -> Iterator[Sidecar | UnreadableSidecar]:
+        """Those that are there when their turn comes, oldest first."""
         found = (self.read(operation_id) for operation_id in self.operation_ids())
-        return [sidecar for sidecar in found if sidecar is not None]
+        return (sidecar for sidecar in found if sidecar is not None)
 
 
 def _key(operation_id: str) -> str:

@@ -55,7 +55,6 @@ from omnigraph.storage.commit.judge import MAINTENANCE
 from omnigraph.storage.commit.outcome import Outcome
 from omnigraph.storage.commit.prepared import AppliedBeforeError, Intent, Prepared, find_applied
 from omnigraph.storage.commit.recovery import Recovery, Stuck
-from omnigraph.storage.commit.resolve import resolve_doubt
 from omnigraph.storage.commit.sidecar import Effect, Sidecar
 from omnigraph.storage.objects.lease import Lease, stop_if_asked
 from omnigraph.storage.store import Store
@@ -82,11 +81,7 @@ class _Write(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _MovedError(Exception):
-    """A table that the write relies on moved on before the lease was taken."""
-
-    def __init__(self, table_key: str, *, expected: int, actual: int) -> None:
-        super().__init__(table_key)
-        self.table_key, self.expected, self.actual = table_key, expected, actual
+    """A table (or the schema) that the write relies on moved on before the lease was taken."""
 
 
 class WriteContext:
@@ -195,7 +190,7 @@ class Writer:
                     branch, lambda lease: self._attempt(intent, prepare, outcome, lease)
                 )
             except _MovedError as moved:
-                logger.debug("prepare again", extra={"table": moved.table_key})
+                logger.debug("prepare again", extra={"table": str(moved)})
         raise RowLevelCasContentionError(branch=branch.name, attempts=REPREPARES_MAX)
 
     def _attempt(
@@ -217,9 +212,7 @@ class Writer:
             self.store.world.steps.reach(Step.WRITE_STAGED)
             _assert_staged_on(base, prepared)
             write = _Write(intent=intent, base=base, prepared=prepared, outcome=outcome)
-            if early is not None:
-                return self._commit(write, early), told
-            return self._leased(branch, lambda lease: self._commit(write, lease)), told
+            return self._leased(branch, lambda lease: self._commit(write, lease), early), told
         except _MovedError:
             # Before arming, so no version names the files. Loads keep theirs for the next try.
             if intent.kind is WriterKind.MUTATION and prepared is not None:
@@ -282,13 +275,12 @@ class Writer:
             # A line is made from what the branch shows now, or its next snapshot would go back.
             current = self.store.manifests.head(branch).entries.get(entry.table_key)
             if _pin(current) != _pin(entry):
-                actual = current.version if current else 0
-                raise _MovedError(entry.table_key, expected=entry.version, actual=actual)
+                raise _MovedError(entry.table_key)
             line = self._fork_line(branch, entry)
             self.store.world.steps.reach(Step.TABLE_FORKED)
             return line
 
-        line = self._leased(branch, forked) if early is None else forked(early)
+        line = self._leased(branch, forked, early)
         return self.store.tables.open(replace(entry, branch=line))
 
     def _fork_line(self, branch: Branch, entry: TableEntry) -> str:
@@ -313,17 +305,19 @@ class Writer:
 
     # --- under the lease -------------------------------------------------------------------
 
-    def _leased(self, branch: Branch, work: Callable[[Lease], _Result]) -> _Result:
+    def _leased(
+        self, branch: Branch, work: Callable[[Lease], _Result], early: Lease | None = None
+    ) -> _Result:
+        """Do the work under the branch's lease: the one that is held already, or a new one."""
+        if early is not None:
+            return work(early)
         return self.store.leases.holding(branch.id, work, wait_ms=LEASE_WAIT_MS_MAX)
 
     def _current(self, branch: Branch, early: Lease | None) -> Snapshot:
         """The head to prepare on, after the unfinished writes of others are dealt with."""
         # In the steady state the folder is empty and this is one listing, without the lease.
         if self.recovery.sidecars.operation_ids():
-            if early is None:
-                self._leased(branch, lambda lease: self.recovery.sweep_branch(branch, lease))
-            else:
-                self.recovery.sweep_branch(branch, early)
+            self._leased(branch, lambda lease: self.recovery.sweep_branch(branch, lease), early)
         return self.store.manifests.head(branch)
 
     def _commit(self, write: _Write, lease: Lease) -> Snapshot:
@@ -361,13 +355,13 @@ class Writer:
             # By place, line and version: a version number alone may belong to another line.
             if _pin(before) == _pin(now):
                 continue
-            expected, actual = before.version if before else 0, now.version if now else 0
             if prepared.strict and not self._only_maintenance(base, fresh):
+                expected, actual = before.version if before else 0, now.version if now else 0
                 raise ExpectedVersionMismatchError(table_key=key, expected=expected, actual=actual)
-            raise _MovedError(key, expected=expected, actual=actual)
+            raise _MovedError(key)
         # Rows were checked and shaped by the schema of the base, so that it counts as read.
         if base.schema.hash != fresh.schema.hash:
-            raise _MovedError("schema", expected=0, actual=0)
+            raise _MovedError("schema")
 
     def _only_maintenance(self, base: Snapshot, fresh: Snapshot) -> bool:
         """Whether all commits since changed no content, so that a strict write may try again."""
@@ -440,11 +434,11 @@ class Writer:
             outcome.land()
             world.steps.reach(Step.WRITE_PUBLISHED)
         except BaseException as cause:  # noqa: BLE001 - whatever happened, the outcome is found out
-            snapshot = resolve_doubt(self.recovery, sidecar, outcome, lease, cause)
+            snapshot = self.recovery.resolve_doubt(sidecar, outcome, lease, cause)
         else:
             # D: the manifest version is synced by now. Only then may the sidecar go, because it
             # alone tells a torn version from one that was acknowledged.
-            self._disarm(sidecar)
+            self.recovery.disarm(sidecar.operation_id, Step.SIDECAR_DELETED)
         assert snapshot.head.graph_commit_id == sidecar.graph_commit_id, "what landed is the head"
         self.last_commit_id = sidecar.graph_commit_id
         return snapshot
@@ -520,17 +514,6 @@ class Writer:
             time.sleep(_CLOSING_LOOK_MS / 1000)
         self.pool.shutdown()
         self._appliers.shutdown()
-
-    def _disarm(self, sidecar: Sidecar) -> None:
-        try:
-            self.recovery.sidecars.disarm(sidecar.operation_id)
-        except OmnigraphError as cause:
-            # The commit is published; recovery will find that and finish.
-            logger.warning(
-                "sidecar stays", extra={"operation": sidecar.operation_id, "why": cause.message}
-            )
-            return
-        self.store.world.steps.reach(Step.SIDECAR_DELETED)
 
 
 def _await_all(futures: Sequence[Future[TableUpdate]]) -> None:

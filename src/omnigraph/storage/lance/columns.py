@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import lance
 import pyarrow as pa
@@ -134,6 +134,8 @@ def _sealed(column: Any, field: pa.Field[Any]) -> Any:
 # written to it gets its own.
 
 
+_Rows = TypeVar("_Rows", pa.Table, pa.RecordBatchReader)
+
 _MOMENT: Final = pa.timestamp("ms", tz="UTC")
 # Texts and quoted names are matched whole, so that nothing inside them is taken for a moment.
 _LITERALS: Final = re.compile(r"timestamp '(?P<moment>[^']*)'|'(?:[^']|'')*'|`[^`]*`")
@@ -147,38 +149,32 @@ def standard_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema(fields).with_metadata(schema.metadata)
 
 
-def standard(rows: pa.Table) -> pa.Table:
-    """The rows in our types."""
+def standard(rows: _Rows) -> _Rows:
+    """The rows in our types, at once or batch by batch as they come."""
     given = rows.schema  # a new object each time it is asked for
     wanted = standard_schema(given)
     # Arrow only relabels here: `date64` keeps its milliseconds, whole days or not.
     return rows if wanted is given else rows.cast(wanted)
 
 
-def standard_batches(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
-    """The same, batch by batch."""
-    given = reader.schema
-    wanted = standard_schema(given)
-    return reader if wanted is given else reader.cast(wanted)
-
-
-def as_stored(rows: pa.Table, stored: pa.Schema) -> pa.Table:
+def as_stored(
+    rows: pa.Table | pa.RecordBatchReader, stored: pa.Schema
+) -> pa.Table | pa.RecordBatchReader:
     """The rows in the types of the table that they are for, as far as those are the reference's."""
-    given = rows.schema
-    schema = _stored_schema(given, stored)
-    if schema is given:
+    theirs = {column.name: column.type for column in stored if _holds_date64(column.type)}
+    if not theirs:
         return rows
-    columns = [_restored(rows.column(number), column.type) for number, column in enumerate(schema)]
-    return pa.Table.from_arrays(columns, schema=schema)
+    given = rows.schema
+    fields = [column.with_type(theirs.get(column.name, column.type)) for column in given]
+    schema = pa.schema(fields).with_metadata(given.metadata)
 
+    def restored(part: pa.Table) -> pa.Table:
+        columns = [_restored(part.column(at), column.type) for at, column in enumerate(schema)]
+        return pa.Table.from_arrays(columns, schema=schema)
 
-def as_stored_batches(reader: pa.RecordBatchReader, stored: pa.Schema) -> pa.RecordBatchReader:
-    """The same, batch by batch."""
-    given = reader.schema
-    schema = _stored_schema(given, stored)
-    if schema is given:
-        return reader
-    parts = (as_stored(pa.Table.from_batches([one]), stored) for one in reader)
+    if isinstance(rows, pa.Table):
+        return restored(rows)
+    parts = (restored(pa.Table.from_batches([one])) for one in rows)
     batches = (batch for part in parts for batch in part.to_batches())
     return pa.RecordBatchReader.from_batches(schema, batches)
 
@@ -196,21 +192,6 @@ def _as_date64(found: re.Match[str]) -> str:
     if text is None:
         return found[0]
     return f"arrow_cast({calendar_number(datetime.fromisoformat(text))}, 'Date64')"
-
-
-def _stored_schema(given: pa.Schema, stored: pa.Schema) -> pa.Schema:
-    """The given schema with the table's types; the very same one if it has them."""
-    if not any(_holds_date64(column.type) for column in stored):
-        return given
-    fields = [column.with_type(_stored_type(column, stored)) for column in given]
-    return pa.schema(fields).with_metadata(given.metadata)
-
-
-def _stored_type(column: pa.Field[Any], stored: pa.Schema) -> pa.DataType:
-    number = stored.get_field_index(column.name)
-    given: pa.DataType = column.type
-    found: pa.DataType = given if number < 0 else stored.field(number).type
-    return found if _holds_date64(found) else given
 
 
 def _restored(values: pa.ChunkedArray[Any], kind: pa.DataType) -> pa.ChunkedArray[Any]:

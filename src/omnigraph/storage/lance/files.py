@@ -1,4 +1,5 @@
-"""The files of a Lance dataset on disk: their names, whether they are whole, what they say.
+"""The files of a Lance dataset on disk: their names, whether they are whole, what they say, and
+asking the disk to keep them.
 
 *Torn versions.* Lance names a new version before its bytes are on the disk; we ask the disk
 afterwards, only then acknowledge, and only after that delete the write's sidecar. So a version file
@@ -12,7 +13,9 @@ import json
 import os
 import re
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from glob import escape, glob
 from typing import Any, BinaryIO, Final
 
@@ -21,8 +24,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from omnigraph.errors import CorruptGraphError, StorageUnavailableError
+from omnigraph.errors import CorruptGraphError, NotFoundError, StorageUnavailableError
+from omnigraph.model.limits import BRANCH_LISTING_TRIES_MAX, WRITE_THREADS_MAX
+from omnigraph.model.ports import ObjectStore, World
 from omnigraph.storage.lance import pylance
+from omnigraph.storage.lance.pylance import translated
 from omnigraph.storage.objects.root import Root
 
 _MAGIC: Final = b"LANC"
@@ -167,15 +173,23 @@ def fragment_keys(dataset: Any) -> Mapping[int, FragmentKey]:
     return {fragment.id: fragment_key(fragment) for fragment in found}
 
 
-def data_paths(folder: str, fragments: Iterable[Any], *, last_only: bool = False) -> list[str]:
+def data_paths(folder: str, fragments: Iterable[Any], *, last_only: bool = False) -> Iterator[str]:
     """The data files of fragments (or only their newest ones), with the blobs beside them."""
-    paths: list[str] = []
     for fragment in fragments:
         for name in pylance.file_names(fragment)[-1 if last_only else 0 :]:
             path = f"{folder}/data/{name}"
-            paths.append(path)
-            paths.extend(glob(f"{escape(path.removesuffix('.lance'))}/*"))
-    return paths
+            yield path
+            yield from glob(f"{escape(path.removesuffix('.lance'))}/*")
+
+
+def delete_data(store: ObjectStore, folder: str, names: Iterable[str]) -> int:
+    """Delete data files with the blobs beside them; how many files were there."""
+    removed = 0
+    for name in names:
+        key = f"{folder}/data/{name}".lstrip("/")
+        removed += int(store.delete(key))
+        store.delete_prefix(key.removesuffix(".lance"))
+    return removed
 
 
 # --- damage ----------------------------------------------------------------------------------
@@ -299,3 +313,84 @@ def _run_list(body: bytes, at: int) -> tuple[npt.NDArray[np.int64], int]:
     pairs = np.frombuffer(body, "<u2", 2 * count, at + 2).reshape(count, 2)
     values = [np.arange(start, start + more + 1, dtype=np.int64) for start, more in pairs.tolist()]
     return np.concatenate(values), at + 2 + 4 * count
+
+
+# --- keeping files ---------------------------------------------------------------------------
+#
+# Lance writes local files without asking the disk to keep them; we ask.
+
+_LANCE_DRAFT: Final = ".tmp"  # a file that Lance is still writing; it is renamed when it is whole
+
+
+class Flusher:
+    """Syncs files and the folders that name them, each once per call; does nothing on object
+    stores and under durability "process"."""
+
+    def __init__(self, root: Root, world: World) -> None:
+        local = root.scheme == "file" and world.durability == "power"
+        self._disk = world.disk if local else None
+        self._top = root.local_path or ""
+        self._known: set[str] = set()
+
+    @property
+    def active(self) -> bool:
+        return self._disk is not None
+
+    def flush(self, paths: Iterable[str]) -> None:
+        """Make the files survive a power cut: their bytes and their names."""
+        if self._disk is None:
+            return
+        files = sorted(set(paths))
+        # Syncs that wait side by side share one turn of the file system's journal.
+        pool = _threads(os.getpid())
+        waits = [pool.submit(self._disk.fsync_file, path) for path in files]
+        waits += [pool.submit(self._disk.fsync_folder, path) for path in self._folders(files)]
+        with translated(os.path.dirname(files[0]) if files else self._top, doing="sync"):
+            for wait in waits:
+                wait.result()
+
+    def flush_tree(self, folder: str) -> None:
+        """Everything below a folder, for what was just made as a whole.
+
+        Others may be at work there already: what they are about to rename or have removed is not
+        what was made, and they sync their own.
+        """
+        if self._disk is None:
+            return
+        for left in reversed(range(BRANCH_LISTING_TRIES_MAX)):
+            try:
+                self.flush(_files_below(folder))
+            except NotFoundError:
+                self.forget(folder)
+                if not left or not os.path.isdir(folder):
+                    raise
+            else:
+                return
+
+    def forget(self, folder: str) -> None:
+        """The folder was removed: if it comes back its name must be synced again."""
+        self._known = {known for known in self._known if not known.startswith(folder)}
+
+    def _folders(self, files: Iterable[str]) -> set[str]:
+        """The folders of the files, and above each folder that is new to us its parent."""
+        folders: set[str] = set()
+        for folder in {os.path.dirname(path) for path in files}:
+            folders.add(folder)
+            while folder not in self._known and folder.startswith(self._top):
+                self._known.add(folder)
+                folder = os.path.dirname(folder)
+                folders.add(folder)
+        return folders
+
+
+@cache
+def _threads(_process: int) -> ThreadPoolExecutor:
+    """The threads that wait for the disk; a forked process needs its own."""
+    return ThreadPoolExecutor(WRITE_THREADS_MAX, thread_name_prefix="fsync")
+
+
+def _files_below(folder: str) -> Iterator[str]:
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            if not name.startswith(_LANCE_DRAFT):
+                yield os.path.join(parent, name)

@@ -30,6 +30,7 @@ from omnigraph.model.ports import ObjectStore, World
 from omnigraph.model.structs import Recent
 from omnigraph.storage.lance import pylance
 from omnigraph.storage.lance.files import (
+    Flusher,
     blamed,
     hinted,
     is_there,
@@ -39,17 +40,7 @@ from omnigraph.storage.lance.files import (
     require_home,
     version_file,
 )
-from omnigraph.storage.lance.fsync import Flusher
-from omnigraph.storage.lance.pylance import (
-    VersionTransaction,
-    as_ours,
-    is_damaged_version,
-    is_missing,
-    reason_of,
-    steadily,
-    told_by,
-    translated,
-)
+from omnigraph.storage.lance.pylance import VersionTransaction, told_by, translated
 from omnigraph.storage.objects.root import Root, branch_folder, dropped_mark, open_store
 
 logger = logging.getLogger(__name__)
@@ -64,14 +55,17 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     parent_version: int | None = None
     created_at: int | None = None  # microseconds; None = it has no reference
 
+    @property
+    def base(self) -> tuple[str | None, int] | None:
+        """The line and version that it was made from; None if it has no reference."""
+        return None if self.parent_version is None else (self.parent, self.parent_version)
+
 
 class Collected(msgspec.Struct, frozen=True, kw_only=True):
-    """What a collection removed. `failed_deletes` counts files that will be tried again."""
+    """What a collection removed."""
 
     versions: int = 0
     bytes: int = 0
-    data_files: int = 0
-    failed_deletes: int = 0
 
 
 class Lines:
@@ -121,23 +115,35 @@ class Lines:
         self.remember(location, branch, dataset)
         return dataset
 
-    def own(self, location: str, branch: str | None, version: int) -> Any:
-        """A handle of one's own, for the few calls that move or lock the one they are made on."""
-        return self._load(location, branch, version)
+    def own(self, location: str, branch: str | None, version: int | None) -> Any:
+        """A handle of one's own, for the few calls that move or lock the one they are made on;
+        None = at the newest version, whole or not."""
+        if version is not None:
+            self._require_whole(location, branch, version)
+        with told_by(lambda cause: self._cannot_open(cause, location, branch, version)):
+            dataset = pylance.opened(
+                self.uri(location, branch),
+                self.root.storage_options,
+                version=version,
+                session=self._session,
+            )
+        if branch is not None:
+            require_home(dataset, self.root, branch_folder(location, branch))
+        return dataset
 
     def head(self, location: str, branch: str | None) -> Any:
         """The dataset at its newest version; `CorruptGraphError` if that one is not whole."""
         folder = self.versions_folder(location, branch)
         hint = None if folder is None else hinted(folder)
         if hint is not None and not hint[1]:
-            raise self.damaged(location, branch, None, reason="it is not whole")
-        dataset = self._load(location, branch, None)
+            raise self.damaged(location, branch, None)
+        dataset = self.own(location, branch, None)
         if hint is None or hint[0] != int(dataset.version):
             self._require_whole(location, branch, int(dataset.version))
         # Lance reads a file of zeros as version 0, which has no file.
         lost = folder is not None and not is_there(folder, int(dataset.version))
         if lost and folder is not None and newest_whole(folder).torn:
-            raise self.damaged(location, branch, None, reason="it is not whole")
+            raise self.damaged(location, branch, None)
         return dataset
 
     def whole_head(self, location: str, branch: str | None) -> tuple[Any, tuple[int, ...]]:
@@ -147,7 +153,7 @@ class Lines:
         """
         folder = self.versions_folder(location, branch)
         if folder is None:
-            return self._load(location, branch, None), ()
+            return self.own(location, branch, None), ()
         try:
             return self.head(location, branch), ()
         except OmnigraphError as cause:
@@ -157,13 +163,11 @@ class Lines:
                     raise
                 # What was torn a moment ago is gone: recovery took it away, or all of it went, as
                 # a branch does. Anything else says again what is wrong.
-                return self._load(location, branch, None), ()
+                return self.own(location, branch, None), ()
             if found.version is None:
-                raise self.damaged(
-                    location, branch, found.torn[0], reason="it is not whole"
-                ) from cause
+                raise self.damaged(location, branch, found.torn[0]) from cause
             assert all(torn > found.version for torn in found.torn), "torn ones lie above"
-            return self._load(location, branch, found.version), found.torn
+            return self.own(location, branch, found.version), found.torn
 
     def exists(self, location: str) -> bool:
         """Whether there is a dataset, whole or damaged."""
@@ -198,25 +202,11 @@ class Lines:
             logger.warning("read around a torn version", extra={"table": location})
         return dataset
 
-    def _load(self, location: str, branch: str | None, version: int | None) -> Any:
-        if version is not None:
-            self._require_whole(location, branch, version)
-        with told_by(lambda cause: self._cannot_open(cause, location, branch, version)):
-            dataset = pylance.opened(
-                self.uri(location, branch),
-                self.root.storage_options,
-                version=version,
-                session=self._session,
-            )
-        if branch is not None:
-            require_home(dataset, self.root, branch_folder(location, branch))
-        return dataset
-
     def _require_whole(self, location: str, branch: str | None, version: int) -> None:
         """Look before Lance does: it panics over some of what it finds in a damaged file."""
         folder = self.versions_folder(location, branch)
         if folder is not None and is_there(folder, version) and not is_whole(folder, version):
-            raise self.damaged(location, branch, version, reason="it is not whole")
+            raise self.damaged(location, branch, version)
 
     # --- what is kept open -------------------------------------------------------------------
 
@@ -232,7 +222,12 @@ class Lines:
     # --- what is wrong -----------------------------------------------------------------------
 
     def damaged(
-        self, location: str, branch: str | None, version: int | None, *, reason: str
+        self,
+        location: str,
+        branch: str | None,
+        version: int | None,
+        *,
+        reason: str = "it is not whole",
     ) -> CorruptGraphError:
         """What is said about a version that is lost or not whole although it was acknowledged."""
         place = f"{branch_folder(location, branch)}/_versions"
@@ -246,8 +241,8 @@ class Lines:
     def _cannot_open(
         self, cause: BaseException, location: str, branch: str | None, version: int | None
     ) -> OmnigraphError:
-        reason = reason_of(cause)
-        if is_missing(cause):
+        reason = pylance.reason_of(cause)
+        if pylance.is_missing(cause):
             if self._owed and version is not None and self._is_owed(location, branch, version):
                 return self.damaged(location, branch, version, reason="it is not there")
             at = f" at version {version}" if version is not None else ""
@@ -259,16 +254,16 @@ class Lines:
                 version=version,
                 reason=reason,
             )
-        if is_damaged_version(cause):
+        if pylance.is_damaged_version(cause):
             return self.damaged(location, branch, version, reason=reason)
-        return as_ours(cause, uri=self.uri(location, branch), doing=self._doing)
+        return pylance.as_ours(cause, uri=self.uri(location, branch), doing=self._doing)
 
     def _is_owed(self, location: str, branch: str | None, version: int) -> bool:
         """Whether a version that is not there should be. Cleanup never takes the newest of a line,
         so one above the newest was lost; a line or table that is gone as a whole was dropped if
         nothing refers to it any more."""
         try:
-            return int(self._load(location, branch, None).version) < version
+            return int(self.own(location, branch, None).version) < version
         except NotFoundError:
             if branch is not None:
                 return self.store.read(_reference_key(location, branch)) is not None
@@ -290,20 +285,20 @@ class Lines:
 
         A file that is gone is damage if the version is still kept; else cleanup took both.
         """
-        missing, uri = is_missing(cause), self.uri(*line)
+        missing, uri = pylance.is_missing(cause), self.uri(*line)
         if not missing and not is_damaged(cause):
-            return as_ours(cause, uri=uri, doing=doing)
+            return pylance.as_ours(cause, uri=uri, doing=doing)
         place = branch_folder(*line)
         try:
             file = f"{place}/_versions/{version_file(int(dataset.version))}"
             if missing and self.store.read(file) is None:
-                return as_ours(cause, uri=uri, doing=doing)
+                return pylance.as_ours(cause, uri=uri, doing=doing)
             root = self.root.local_path
             part = blamed(dataset, uri, root) if root is not None else None
         except OmnigraphError as second:  # the store cannot be asked: that is all we know
             return second
         return CorruptGraphError.at(
-            part or place, doing=f"{doing} {named}", reason=reason_of(cause)
+            part or place, doing=f"{doing} {named}", reason=pylance.reason_of(cause)
         )
 
     # --- after a commit ----------------------------------------------------------------------
@@ -340,17 +335,13 @@ class Lines:
         to its end, or its file was lost."""
         folder = branch_folder(location, branch)
         found = list(self.store.keys_beginning(f"{folder}/_transactions/{version}-"))
-        if found:
-            # A fork's first version has the number of the one it was made from.
-            own = self._made_by(location, branch, version)
-            found = [key for key in found if own is None or own not in key]
-        return found
-
-    def _made_by(self, location: str, branch: str | None, version: int) -> str | None:
+        if not found:
+            return []
+        # A fork's first version has the number of the one it was made from.
         dataset = self.own(location, branch, version)
         with told_by(lambda cause: self._cannot_open(cause, location, branch, version)):
             made = dataset.read_transaction(version)
-        return None if made is None else str(made.uuid)
+        return [key for key in found if made is None or str(made.uuid) not in key]
 
     def transactions(
         self, location: str, branch: str | None, *, after: int, upto: int
@@ -395,7 +386,7 @@ class Lines:
                 source.create_branch(branch_id)
             except OSError:
                 # Lance has one message for a branch that exists and for a half-made one.
-                known = self._base(location, branch_id)
+                known = self._line(location, branch_id).base
                 if known is None:
                     if not self._sweep_orphan(location, branch_id):
                         raise
@@ -414,10 +405,10 @@ class Lines:
             trunk = self._standing(location, None)
         except NotFoundError:
             return self._sweep_orphan(location, branch_id)
-        known = self._base(location, branch_id) is not None
+        known = self._line(location, branch_id).base is not None
         with translated(self.uri(location, branch_id), doing="drop branch of table"):
             if known:
-                steadily(lambda: trunk.branches.delete(branch_id))
+                pylance.steadily(lambda: trunk.branches.delete(branch_id))
         return self._sweep_orphan(location, branch_id) or known
 
     def branches(self, location: str) -> dict[str, Line]:
@@ -440,13 +431,15 @@ class Lines:
             return False
         line, version = newer.branch, newer.version
         while line != older.branch:
-            base = None if line is None else self._base(newer.location, line)
+            base = None if line is None else self._line(newer.location, line).base
             if base is None:
                 return False
             line, version = base
         return older.version <= version
 
     def _line(self, location: str, branch_id: str) -> Line:
+        """Read from Lance's own reference file: asking Lance means reading those of all
+        branches."""
         key = _reference_key(location, branch_id)
         found = self.store.read(key)
         if found is None:
@@ -462,14 +455,6 @@ class Lines:
             raise CorruptGraphError(
                 f"the branch reference '{key}' cannot be read", part=key
             ) from cause
-
-    def _base(self, location: str, branch_id: str) -> tuple[str | None, int] | None:
-        """The line and version that a branch was made from; None if there is no such branch.
-
-        Read from Lance's own reference file: asking Lance means reading those of all branches.
-        """
-        found = self._line(location, branch_id)
-        return None if found.parent_version is None else (found.parent, found.parent_version)
 
     def _require_untouched(
         self,
@@ -515,24 +500,20 @@ class Lines:
             moment: datetime = head.get_version()["timestamp"]
         return round(moment.timestamp() * 1_000_000)
 
-    def collect(self, location: str, branch: str | None, unwanted: Collection[int]) -> Collected:
-        """Remove these versions and the files that only they use. Which ones nobody needs is for
-        the caller to know.
+    def collect(
+        self,
+        location: str,
+        branch: str | None,
+        unwanted: Collection[int],
+        *,
+        preview: bool = False,
+    ) -> Collected:
+        """Remove these versions and the files that only they use, or only say what would go. Which
+        ones nobody needs is for the caller to know.
 
         The head and versions that a branch starts from stay. Files that no version ever had go when
         they are a week old; writes that are still being staged have younger ones.
         """
-        return self._collect(location, branch, unwanted, preview=False)
-
-    def preview_collect(
-        self, location: str, branch: str | None, unwanted: Collection[int]
-    ) -> Collected:
-        """What `collect` would remove; nothing is touched."""
-        return self._collect(location, branch, unwanted, preview=True)
-
-    def _collect(
-        self, location: str, branch: str | None, unwanted: Collection[int], *, preview: bool
-    ) -> Collected:
         head = self.head(location, branch)
         old = [version for version in unwanted if version < int(head.version)]
         with translated(self.uri(location, branch), doing="collect versions of table"):
@@ -540,12 +521,7 @@ class Lines:
         if not preview:
             gone = {(location, branch, version) for version in old}
             self._open.drop(lambda pin: pin in gone)
-        return Collected(
-            versions=int(done.old_versions),
-            bytes=int(done.bytes_removed),
-            data_files=int(done.data_files_removed),
-            failed_deletes=0 if preview else int(done.failed_deletes),
-        )
+        return Collected(versions=int(done.old_versions), bytes=int(done.bytes_removed))
 
 
 def _transaction_files(folder: str, dataset: Any, since: int) -> list[str]:

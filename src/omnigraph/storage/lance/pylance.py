@@ -48,82 +48,50 @@ from omnigraph.model.limits import (
 
 # --- what its errors say ---------------------------------------------------------------------
 
-# A file where a folder should be means that what is asked for below it is not there either.
-_MISSING: Final = (
-    "not found: ",  # a path follows; a missing column is told in other words
-    "was not found",
-    "does not exist",
-    "no such file",
-    "not a directory",
+# A file where a folder should be means that what is asked for below it is not there either. Behind
+# "not found: " a path follows; a missing column is told in other words.
+_MISSING: Final = re.compile(
+    r"not found: |was not found|does not exist|no such file|not a directory", re.IGNORECASE
 )
-_REFUSALS: Final = ("not supported", "invalid user input")
+_REFUSAL: Final = re.compile(r"not supported|invalid user input", re.IGNORECASE)
 _INTERRUPT: Final = re.compile(r"\berror: KeyboardInterrupt\b", re.IGNORECASE)
-_DAMAGE: Final = (
-    "corrupt",
-    "magic",
-    "decode",
-    "for object of size",
-    "out of range",
-    "file size is too small",
-    "failed to fill whole buffer",
-    "unexpected end",
-    "unexpected eof",
-    "correct footer",
-    "parser error",
-    "negative or overflowing position",
-    "is a directory",
+_DAMAGE: Final = re.compile(
+    r"corrupt|magic|decode|for object of size|out of range|file size is too small|"
+    r"failed to fill whole buffer|unexpected end|unexpected eof|correct footer|"
+    # A parser of files: one of questions says that the question makes no sense.
+    r"(?<!sql )parser error|negative or overflowing position|is a directory|"
+    r"\bat line \d+ column \d+",
+    re.IGNORECASE,
 )
-_JSON: Final = re.compile(r"\bat line \d+ column \d+")
 # What is said when a store cannot be reached or will not let us: nothing about the bytes in it.
-_AWAY: Final = (
-    "os error",
-    "permission denied",
-    "access denied",
-    "forbidden",
-    "unauthorized",
-    "credential",
-    "generic s3 error",
-    "error performing",
-    "error sending request",
-    "connect",
-    "timed out",
-    "timeout",
-    "no space left",
-    "too many open files",
-    "out of memory",
+_AWAY: Final = re.compile(
+    r"os error|permission denied|access denied|forbidden|unauthorized|credential|"
+    r"generic s3 error|error performing|error sending request|connect|timed out|timeout|"
+    r"no space left|too many open files|out of memory",
+    re.IGNORECASE,
 )
 # What is said about a question that cannot be answered, whatever the table holds.
-_QUESTION: Final = (
-    "error during planning",
-    "sql",
-    "no field named",
-    "not found in schema",
-    "cast",
-    "compute error",
-    "divide",
-    "overflow",
-    "not supported",
-    "not implemented",
+_QUESTION: Final = re.compile(
+    r"error during planning|sql|no field named|not found in schema|cast|compute error|divide|"
+    r"overflow|not supported|not implemented",
+    re.IGNORECASE,
 )
 FOREIGN: Final = (OSError, ValueError, RuntimeError, pa.ArrowException)
 _SOURCES: Final = re.compile(r",? ?/\S+\.rs:\d+:\d+")
-_LISTING: Final = "error performing list request"
+_LISTING: Final = re.compile(r"error performing list request", re.IGNORECASE)
 
 
 def is_missing(cause: BaseException) -> bool:
     """Whether the library says that the thing is not there."""
-    text = str(cause).lower()
-    if _LISTING in text:
+    if _LISTING.search(str(cause)):
         # A folder that is not there lists as empty: here the bucket or the server is missing.
         return False
-    return isinstance(cause, FileNotFoundError) or any(words in text for words in _MISSING)
+    return isinstance(cause, FileNotFoundError) or _MISSING.search(str(cause)) is not None
 
 
 def is_damage(cause: BaseException) -> bool:
     """Whether the library says that the bytes are there but make no sense."""
-    text = str(cause).lower().replace("sql parser error", "")  # a question that makes no sense
-    told = any(words in text for words in _DAMAGE) or _JSON.search(text) is not None
-    return told or is_panic(cause)
+    return _DAMAGE.search(str(cause)) is not None or is_panic(cause)
 
 
 def is_damaged_version(cause: BaseException) -> bool:
@@ -132,14 +100,13 @@ def is_damaged_version(cause: BaseException) -> bool:
     To open one nothing is asked but its name, so whatever is not said about the store is about the
     bytes.
     """
-    text = str(cause).lower()
-    return is_damage(cause) or not any(words in text for words in _AWAY)
+    return is_damage(cause) or not _AWAY.search(str(cause))
 
 
 def is_damaged_read(cause: BaseException) -> bool:
     """The same for reading rows, where it may be the question that is wrong."""
-    text = str(cause).lower()
-    return is_damage(cause) or not any(words in text for words in (*_AWAY, *_QUESTION))
+    text = str(cause)
+    return is_damage(cause) or not (_AWAY.search(text) or _QUESTION.search(text))
 
 
 def is_panic(cause: BaseException) -> bool:
@@ -153,18 +120,19 @@ def is_panic(cause: BaseException) -> bool:
 def is_foreign(cause: BaseException) -> bool:
     """Whether lance, arrow or the operating system raised it, so that it needs translation.
 
-    An interrupt that the library tells as a failure of its own goes on as what it is.
+    An interrupt that struck while the library was calling back, and which it takes for an error,
+    goes on as what it is.
     """
     if not isinstance(cause, FOREIGN) and not is_panic(cause):
         return False
-    if is_interrupt(cause):
+    if _INTERRUPT.search(str(cause)):
         raise KeyboardInterrupt from cause
     return True
 
 
 def is_refusal(cause: BaseException) -> bool:
     """Whether the library says no to what it was asked for: before it did any of it."""
-    return str(cause).lower().startswith(_REFUSALS)
+    return _REFUSAL.match(str(cause)) is not None
 
 
 def is_conflict(cause: BaseException) -> bool:
@@ -181,11 +149,6 @@ def is_taken(cause: BaseException) -> bool:
     text = str(cause).lower()
     told = "already exists" in text or "/0.manifest was not found" in text
     return isinstance(cause, CommitConflictError) or told
-
-
-def is_interrupt(cause: BaseException) -> bool:
-    """Whether Ctrl-C struck while the library was calling back: it takes that for an error."""
-    return _INTERRUPT.search(str(cause)) is not None
 
 
 def reason_of(cause: BaseException) -> str:
@@ -309,18 +272,17 @@ class VersionTransaction(msgspec.Struct, frozen=True, kw_only=True):
 
 def transaction(dataset: Any, version: int) -> VersionTransaction:
     """What made the version."""
+    made, untold = None, "Unknown"
     try:
         made = dataset.read_transaction(version)
     except TypeError:
-        # The library cannot show a compaction that also moved indexes.
-        return VersionTransaction(version=version, uuid=None, operation="Rewrite")
+        untold = "Rewrite"  # the library cannot show a compaction that also moved indexes
     except (OSError, ValueError) as cause:
         if not is_damage(cause):
             raise
-        # Synced together with its version: this one was never acknowledged.
-        return VersionTransaction(version=version, uuid=None, operation="Unreadable")
+        untold = "Unreadable"  # synced together with its version: this one was never acknowledged
     if made is None:
-        return VersionTransaction(version=version, uuid=None, operation="Unknown")
+        return VersionTransaction(version=version, uuid=None, operation=untold)
     name = type(made.operation).__name__
     return VersionTransaction(
         version=version,

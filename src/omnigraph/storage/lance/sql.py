@@ -47,11 +47,13 @@ def literal(value: Value) -> str:
         case int():
             return _integer(value)
         case float():
-            return _float(value)
+            word = repr(value) if math.isfinite(value) else float_name(value)
+            return f"CAST('{word}' AS DOUBLE)"
         case str():
             return "'" + value.replace("'", "''") + "'"
         case datetime():
-            return _timestamp(value)
+            text = in_utc(value).astimezone(UTC).isoformat(sep=" ", timespec="milliseconds")
+            return f"timestamp '{text.removesuffix('+00:00')}'"
         case date():
             return f"date '{value.isoformat()}'"
 
@@ -97,13 +99,3 @@ def _integer(value: int) -> str:
     if value == _INT_MIN:
         return f"CAST('{value}' AS BIGINT)"
     return f"CAST('{value}' AS BIGINT UNSIGNED)"
-
-
-def _float(value: float) -> str:
-    word = repr(value) if math.isfinite(value) else float_name(value)
-    return f"CAST('{word}' AS DOUBLE)"
-
-
-def _timestamp(value: datetime) -> str:
-    text = in_utc(value).astimezone(UTC).isoformat(sep=" ", timespec="milliseconds")
-    return f"timestamp '{text.removesuffix('+00:00')}'"

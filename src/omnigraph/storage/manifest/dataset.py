@@ -299,9 +299,8 @@ class ManifestDatasets:
         and bytes that is. The newest is never removed, nor one that a branch was made from."""
         if not versions:
             return 0, 0
-        act = self._lines.preview_collect if preview else self._lines.collect
         with self._opening(branch_id):
-            told = act(MANIFEST, branch_id, versions)
+            told = self._lines.collect(MANIFEST, branch_id, versions, preview=preview)
         return told.versions, told.bytes
 
     def remove_torn(self, branch_id: str | None) -> bool:

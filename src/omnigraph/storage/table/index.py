@@ -14,14 +14,13 @@ from typing import Any, Final, Literal
 
 import lance
 import msgspec
-import pyarrow as pa
 from lance import LanceOperation as Op
 from lance.bitmap import Bitmap
 from msgspec.structs import replace
 
 from omnigraph.model.limits import INDEX_SEGMENTS_MAX, VECTOR_PARTITIONS_MAX
-from omnigraph.storage.lance import pylance, sql
-from omnigraph.storage.lance.pylance import reason_of, translated
+from omnigraph.storage.lance import sql
+from omnigraph.storage.lance.pylance import FOREIGN, reason_of, translated
 from omnigraph.storage.table.pinned import Pinned
 
 logger = logging.getLogger(__name__)
@@ -56,15 +55,6 @@ class IndexInfo(msgspec.Struct, frozen=True, kw_only=True):
     rows_indexed: int
     rows_unindexed: int
     segments: int
-    fragments: frozenset[int]  # those that a segment covers
-
-
-class PendingIndex(msgspec.Struct, frozen=True, kw_only=True):
-    """An index that cannot be built yet."""
-
-    name: str
-    column: str
-    reason: str
 
 
 class Segment(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,26 +66,31 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IndexBuild(msgspec.Struct, frozen=True, kw_only=True):
-    """One segment to build over some fragments, and the segments that it replaces."""
+    """One segment to build over some fragments, and the segments that it replaces; or a piece of
+    one, as a value that may travel to another process."""
 
     spec: IndexSpec
     fragments: tuple[int, ...]
     replaces: tuple[str, ...] = ()
 
 
-class IndexTask(msgspec.Struct, frozen=True, kw_only=True):
-    """One piece of a segment to build, as a value that may travel to another process."""
-
-    spec: IndexSpec
-    fragments: tuple[int, ...]
-
-
 def describe(pinned: Pinned) -> tuple[IndexInfo, ...]:
     """Every index of the table, by name."""
     rows = int(pinned.dataset.count_rows())
-    return tuple(
-        _info(index, rows) for index in sorted(_descriptions(pinned), key=lambda one: one.name)
-    )
+    infos: list[IndexInfo] = []
+    for index in sorted(_descriptions(pinned), key=lambda one: one.name):
+        indexed = min(rows, int(index.num_rows_indexed))
+        infos.append(
+            IndexInfo(
+                name=index.name,
+                columns=tuple(index.field_names),
+                kind=str(index.index_type),
+                rows_indexed=indexed,
+                rows_unindexed=rows - indexed,
+                segments=len(index.segments),
+            )
+        )
+    return tuple(infos)
 
 
 # --- deciding --------------------------------------------------------------------------------
@@ -187,24 +182,20 @@ def coverage(
 
 def segments(pinned: Pinned, *, check: bool) -> dict[str, tuple[Segment, ...]]:
     """The segments of every index by its name; `check` reads them through to find damage."""
-    return {
-        index.name: tuple(
-            Segment(
-                uuid=str(one.uuid),
-                fragments=frozenset(one.fragment_ids),
-                broken=broken,
-            )
+    found: dict[str, tuple[Segment, ...]] = {}
+    for index in _descriptions(pinned):
+        broken = check and _is_broken(pinned, index.name)
+        found[index.name] = tuple(
+            Segment(uuid=str(one.uuid), fragments=frozenset(one.fragment_ids), broken=broken)
             for one in index.segments
         )
-        for index in _descriptions(pinned)
-        for broken in (check and _is_broken(pinned, index.name),)
-    }
+    return found
 
 
 def tasks(
     wanted: IndexBuild, sizes: Mapping[int, int], *, rows_max: int | None = None
-) -> tuple[IndexTask, ...]:
-    """The segment in pieces of about `rows_max` rows, for `run` or `run_at`; None = in one.
+) -> tuple[IndexBuild, ...]:
+    """The segment in pieces of about `rows_max` rows, for `build`; None = in one.
 
     A vector index is always one piece: pieces trained apart from each other do not join.
     """
@@ -214,25 +205,27 @@ def tasks(
         partitions = max(1, min(VECTOR_PARTITIONS_MAX, math.isqrt(rows)))
         spec = replace(spec, parameters={"num_partitions": partitions, **spec.parameters})
     if spec.kind == "vector" or rows_max is None:
-        return (IndexTask(spec=spec, fragments=wanted.fragments),)
+        return (IndexBuild(spec=spec, fragments=wanted.fragments),)
     runs: list[list[int]] = [[]]
     for number in wanted.fragments:
         if runs[-1] and sum(sizes[one] for one in runs[-1]) + sizes[number] > rows_max:
             runs.append([])
         runs[-1].append(number)
-    return tuple(IndexTask(spec=spec, fragments=tuple(run)) for run in runs)
+    return tuple(IndexBuild(spec=spec, fragments=tuple(run)) for run in runs)
 
 
-def run(pinned: Pinned, task: IndexTask) -> Any:
+def build(dataset: Any, task: IndexBuild, uri: str) -> Any:
     """Build one piece into new files; nobody uses it before it is `joined`."""
-    return _piece(pinned.dataset, task, pinned.folder)
-
-
-def run_at(uri: str, storage_options: Mapping[str, str], version: int, task: IndexTask) -> Any:
-    """The same for an executor that has nothing but the table's address."""
-    with translated(uri, doing="open table"):
-        dataset = pylance.opened(uri, storage_options, version=version)
-    return _piece(dataset, task, uri)
+    spec = task.spec
+    with translated(uri, doing=f"build index '{spec.name}' of table"):
+        return dataset.create_index_uncommitted(
+            spec.column,
+            _LANCE_KINDS[spec.kind],
+            name=spec.name,
+            replace=True,
+            fragment_ids=list(task.fragments),
+            **spec.parameters,
+        )
 
 
 def joined(pinned: Pinned, wanted: IndexBuild, pieces: Sequence[Any]) -> Any:
@@ -242,7 +235,7 @@ def joined(pinned: Pinned, wanted: IndexBuild, pieces: Sequence[Any]) -> Any:
     if more or spec.kind == "inverted":
         with pinned.translated(doing=f"join index '{spec.name}' of"):
             segment = pinned.dataset.merge_existing_index_segments(list(pieces))
-    pinned.flusher.flush(
+    pinned.lines.flusher.flush(
         f"{pinned.folder}/_indices/{segment.uuid}/{file.path}" for file in segment.files or ()
     )
     for piece in pieces:
@@ -253,7 +246,7 @@ def joined(pinned: Pinned, wanted: IndexBuild, pieces: Sequence[Any]) -> Any:
 
 def discard(pinned: Pinned, segment: Any) -> None:
     """Delete the files of a segment, or of a piece of one, that no version names."""
-    pinned.store.delete_prefix(f"{pinned.place}/_indices/{segment.uuid}")
+    pinned.lines.store.delete_prefix(f"{pinned.place}/_indices/{segment.uuid}")
 
 
 def operation(
@@ -272,24 +265,11 @@ def operation(
     return Op.CreateIndex([segment for _, segment in built], removed)
 
 
-def _piece(dataset: Any, task: IndexTask, uri: str) -> Any:
-    spec = task.spec
-    with translated(uri, doing=f"build index '{spec.name}' of table"):
-        return dataset.create_index_uncommitted(
-            spec.column,
-            _LANCE_KINDS[spec.kind],
-            name=spec.name,
-            replace=True,
-            fragment_ids=list(task.fragments),
-            **spec.parameters,
-        )
-
-
 def _is_broken(pinned: Pinned, name: str) -> bool:
     """Whether the index cannot be read through."""
     try:
         pinned.dataset.prewarm_index(name)
-    except (OSError, ValueError, RuntimeError, pa.ArrowException) as cause:
+    except FOREIGN as cause:
         logger.warning(
             "index is unreadable",
             extra={"table": pinned.entry.table_key, "index": name, "why": reason_of(cause)},
@@ -321,20 +301,3 @@ def _descriptions(pinned: Pinned) -> Sequence[Any]:
     with pinned.translated(doing="list indexes of"):
         found: Sequence[Any] = pinned.dataset.describe_indices()
         return found
-
-
-def _info(index: Any, rows: int) -> IndexInfo:
-    indexed = min(rows, int(index.num_rows_indexed))
-    return IndexInfo(
-        name=index.name,
-        columns=tuple(index.field_names),
-        kind=str(index.index_type),
-        rows_indexed=indexed,
-        rows_unindexed=rows - indexed,
-        segments=len(index.segments),
-        fragments=_covered(index),
-    )
-
-
-def _covered(index: Any) -> frozenset[int]:
-    return frozenset(number for segment in index.segments for number in segment.fragment_ids)

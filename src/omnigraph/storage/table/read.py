@@ -1,4 +1,10 @@
-"""Reading one version of a table: scans, lookups, differences and blobs."""
+"""Reading one version of a table: scans, lookups, differences and blobs.
+
+*Differences* between two versions cost what changed. Fragments that both versions share are never
+read. Where a fragment only lost rows, the deletion files say which ones. Rows keep their row id
+when they are updated or moved by compaction, so row ids tell inserted, updated and deleted rows
+apart.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +12,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import chain
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 import numpy as np
@@ -22,24 +28,28 @@ from omnigraph.storage.lance.columns import (
     LOCATED,
     equal_floats,
     standard,
-    standard_batches,
     standard_schema,
     stored_condition,
 )
+from omnigraph.storage.lance.files import deleted_offsets, fragment_keys
 from omnigraph.storage.lance.pylance import is_foreign, reason_of, translated
-from omnigraph.storage.table import delta
 from omnigraph.storage.table import index as indexes
 from omnigraph.storage.table.index import IndexInfo
-from omnigraph.storage.table.pinned import Pinned
+from omnigraph.storage.table.pinned import OFFSET_BITS, Pinned, column_numbers
 
 logger = logging.getLogger(__name__)
 
 BlobForm = Literal["descriptors", "bytes"]
+U64 = npt.NDArray[np.uint64]
+
+_Answer = TypeVar("_Answer")
 
 _BLOBS: Final = {"descriptors": "blobs_descriptions", "bytes": "all_binary"}
 _EXTERNAL: Final = 3  # Lance's kind of a blob that lies at a URI
 _VALUE_LIST_MAX: Final = 10_000  # values of one SQL condition
 _ROWS_PER_VALUE: Final = 100  # fewer rows than this for each value are read and compared here
+_STAMP: Final = "_row_last_updated_at_version"
+_SPARSE_MAX: Final = 10_000  # rows of a fragment that are worth naming one by one
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +57,10 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
     column: str
     descending: bool = False
+
+    def for_lance(self) -> ColumnOrdering:
+        up = not self.descending
+        return ColumnOrdering(self.column, ascending=up, nulls_first=up)
 
 
 class Scan(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,8 +114,7 @@ class TableReader:
     @property
     def column_numbers(self) -> dict[str, int]:
         """Lance's number of each column; a column that was dropped and made again has another."""
-        fields = self._pinned.dataset.lance_schema.fields()
-        return {field.name(): int(field.id()) for field in fields}
+        return column_numbers(self._pinned.dataset)
 
     @property
     def fragment_ids(self) -> tuple[int, ...]:
@@ -110,16 +123,11 @@ class TableReader:
 
     def count(self, where: str | None = None) -> int:
         """How many rows there are, or how many satisfy the SQL condition."""
-        dataset = self._pinned.dataset
         with self._reading():
-            try:
-                return int(dataset.count_rows(stored_condition(where, dataset.schema)))
-            except BaseException as cause:
-                if where is None or not is_foreign(cause):
-                    raise
-                self._warn(cause)
-                request = Scan(columns=[], where=where, with_row_id=True)
-                return int(self._scanner(request, use_indexes=False).count_rows())
+            if where is None:
+                return int(self._pinned.dataset.count_rows())
+            request = Scan(columns=[], where=where, with_row_id=True)
+            return self._asked(request, lambda scanner: int(scanner.count_rows()))
 
     def scan(self, **options: Any) -> pa.RecordBatchReader:
         """The rows that a `Scan` of these options asks for, batch by batch, in table order unless
@@ -174,13 +182,15 @@ class TableReader:
         Costs what the difference costs: shared fragments are not read, and compaction is no change.
         """
         with self._reading():
-            found = delta.changes(self._pinned, older._pinned)
+            new, old = _sides(self._pinned, older._pinned)
+            at_new, at_old = _common(new, old)
+            touched = at_new[new.stamps[at_new] != old.stamps[at_old]]
             names = list(self.schema.names) if columns is None else list(columns)
             names = [*(name for name in names if name != ROW_ID), ROW_ID]
             return TableDelta(
-                inserted=self._rows_at(found.inserted, names),
-                updated=self._rows_at(found.updated, names),
-                deleted_row_ids=pa.array(found.deleted, pa.uint64()),
+                inserted=self._rows_at(np.delete(new.addresses, at_new), names),
+                updated=self._rows_at(new.addresses[touched], names),
+                deleted_row_ids=pa.array(np.delete(old.ids, at_old), pa.uint64()),
             )
 
     def differing_rows(
@@ -194,10 +204,18 @@ class TableReader:
         """The rows of this version and of the other that may differ, each with its row id; of the
         other version, the columns that it has.
 
-        Costs what the difference costs. `one_line`: the other is an ancestor (`Tables.descends`).
+        Costs what the difference costs. `one_line`: the other is an ancestor (`Tables.descends`),
+        and row ids tell apart what was merely moved; otherwise the same row id may mean different
+        rows, and every row that is not at the same place on both sides is named.
         """
         with self._reading():
-            mine, theirs = delta.differing(self._pinned, older._pinned, one_line=one_line)
+            new, old = _sides(self._pinned, older._pinned)
+            mine, theirs = new.addresses, old.addresses
+            if one_line:
+                at_new, at_old = _common(new, old)
+                moved = new.stamps[at_new] == old.stamps[at_old]
+                mine = np.delete(mine, at_new[moved])
+                theirs = np.delete(theirs, at_old[moved])
             return (
                 self._rows_at(mine, [*columns, ROW_ID]),
                 older._rows_at(theirs, [*older_columns, ROW_ID]),
@@ -205,7 +223,35 @@ class TableReader:
 
     def blobs(self, column: str, row_ids: Sequence[int]) -> list[StoredBlob | None]:
         """The blobs of the rows with these row ids, in that order; None for null."""
-        return _open_blobs(self._pinned, column, row_ids) if row_ids else []
+        if not row_ids:
+            return []
+        dataset, folder = self._pinned.dataset, self._pinned.folder
+        listed = ", ".join(str(one) for one in row_ids)
+        with self._pinned.translated(doing="read blobs of"):
+            described = dataset.scanner(
+                columns=[column], filter=f"{ROW_ID} IN ({listed})", with_row_id=True
+            ).to_table()
+            uris = {
+                row[ROW_ID]: row[column]["blob_uri"]
+                for row in described.to_pylist()
+                if row[column] is not None and row[column]["kind"] == _EXTERNAL
+            }
+            own = [one for one in row_ids if one not in uris]
+            files = dataset.take_blobs(column, ids=own) if own else []
+        found = dict(zip(own, files, strict=True))
+
+        def blob(row_id: int) -> StoredBlob | None:
+            if row_id in uris:
+                # What lies elsewhere is looked for when its bytes are wanted: it is not the
+                # graph's, and one that is gone must not keep the others from being read.
+                def find() -> Any:
+                    return dataset.take_blobs(column, ids=[row_id])[0]
+
+                return StoredBlob(find, uri=uris[row_id], folder=folder)
+            file = found[row_id]
+            return None if file is None else StoredBlob(lambda: file, uri=None, folder=folder)
+
+        return [blob(row_id) for row_id in row_ids]
 
     def indexes(self) -> tuple[IndexInfo, ...]:
         """Every index, and how much of the table it covers."""
@@ -217,41 +263,38 @@ class TableReader:
     # --- scans -------------------------------------------------------------------------------
 
     def _rows(self, scan: Scan) -> pa.Table:
-        """The rows of the request, all at once; a damaged index only costs time."""
-        try:
-            found: pa.Table = self._scanner(scan).to_table()
-        except BaseException as cause:
-            if scan.where is None or not is_foreign(cause):
-                raise
-            self._warn(cause)
-            found = self._scanner(scan, use_indexes=False).to_table()
+        found: pa.Table = self._asked(scan, lambda scanner: scanner.to_table())
         return standard(found)
 
     def _batches(self, scan: Scan) -> pa.RecordBatchReader:
-        reader: pa.RecordBatchReader = standard_batches(self._scanner(scan).to_reader())
-        if scan.where is None:
-            return reader
-        try:
+        def begun(scanner: Any) -> pa.RecordBatchReader:
+            reader: pa.RecordBatchReader = scanner.to_reader()
+            if scan.where is None:
+                return reader
             # Lance asks its indexes before the first batch comes.
             first = next(iter(reader), None)
-        except BaseException as cause:
-            if not is_foreign(cause):
-                raise
-            self._warn(cause)
-            return standard_batches(self._scanner(scan, use_indexes=False).to_reader())
-        begun = [] if first is None else [first]
-        return pa.RecordBatchReader.from_batches(reader.schema, chain(begun, reader))
+            begin = [] if first is None else [first]
+            return pa.RecordBatchReader.from_batches(reader.schema, chain(begin, reader))
+
+        return standard(self._asked(scan, begun))
 
     def _guarded(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         with self._reading():
             yield from reader
 
-    def _warn(self, cause: BaseException) -> None:
-        """An error of the data, or of the condition, comes again when all rows are looked at."""
-        logger.warning(
-            "reading without indexes",
-            extra={"table": self.entry.table_key, "why": reason_of(cause)},
-        )
+    def _asked(self, scan: Scan, ask: Callable[[Any], _Answer]) -> _Answer:
+        """What the scanner answers; a damaged index only costs time."""
+        try:
+            return ask(self._scanner(scan))
+        except BaseException as cause:
+            if scan.where is None or not is_foreign(cause):
+                raise
+            # An error of the data, or of the condition, comes again when all rows are looked at.
+            logger.warning(
+                "reading without indexes",
+                extra={"table": self.entry.table_key, "why": reason_of(cause)},
+            )
+            return ask(self._scanner(scan, use_indexes=False))
 
     def _scanner(self, scan: Scan, *, use_indexes: bool = True) -> Any:
         """The Lance scanner for the request; it reports to the meter when it is done."""
@@ -262,7 +305,7 @@ class TableReader:
             filter=stored_condition(scan.where, dataset.schema),
             limit=scan.limit,
             offset=scan.offset,
-            order_by=[_ordering(order) for order in scan.order_by] or None,
+            order_by=[order.for_lance() for order in scan.order_by] or None,
             with_row_id=scan.with_row_id,
             with_row_address=scan.with_row_address,
             batch_size=scan.batch_rows,
@@ -317,7 +360,7 @@ class TableReader:
         fields = [(LOCATED if name in hidden else stored).field(name) for name in columns]
         return pa.schema(fields).empty_table()
 
-    def _rows_at(self, addresses: npt.NDArray[np.uint64], columns: Sequence[str]) -> pa.Table:
+    def _rows_at(self, addresses: U64, columns: Sequence[str]) -> pa.Table:
         """The rows at these places of the table.
 
         Cheaper than `take` on a version that is read for the first time: Lance needs no map from
@@ -328,7 +371,7 @@ class TableReader:
         if len(addresses) <= _VALUE_LIST_MAX:
             listed = ", ".join(str(address) for address in addresses.tolist())
             return self._rows(Scan(columns=columns, where=f"{ROW_ADDRESS} IN ({listed})"))
-        fragments = np.unique(addresses >> np.uint64(32)).tolist()
+        fragments = np.unique(addresses >> np.uint64(OFFSET_BITS)).tolist()
         found = self._rows(Scan(columns=[*columns, ROW_ADDRESS], fragments=fragments))
         found = found.filter(pc.is_in(found[ROW_ADDRESS], value_set=pa.array(addresses)))
         return found.select(list(columns))
@@ -340,10 +383,88 @@ def texts(column: pa.ChunkedArray[Any]) -> list[str]:
     return values
 
 
-def _ordering(order: Order) -> ColumnOrdering:
-    return ColumnOrdering(
-        order.column, ascending=not order.descending, nulls_first=not order.descending
+# --- differences -----------------------------------------------------------------------------
+
+
+class _Side(msgspec.Struct, frozen=True, kw_only=True):
+    """The rows of one version that are not where the other version has them, by row id."""
+
+    ids: U64
+    stamps: U64
+    addresses: U64
+
+
+def _sides(newer: Pinned, older: Pinned) -> tuple[_Side, _Side]:
+    """The rows of each version that the other one does not have at the same place."""
+    new_keys, old_keys = fragment_keys(newer.dataset), fragment_keys(older.dataset)
+    whole_new = [one for one, key in new_keys.items() if old_keys.get(one) != key]
+    whole_old = [one for one, key in old_keys.items() if new_keys.get(one) != key]
+    came: list[U64] = []
+    went: list[U64] = []
+    for number in [one for one in whole_new if one in old_keys]:
+        if new_keys[number].files != old_keys[number].files:
+            continue
+        before = _deleted_offsets(older, number)
+        after = _deleted_offsets(newer, number)
+        if before is None or after is None:
+            continue
+        back = np.setdiff1d(before, after, assume_unique=True)
+        gone = np.setdiff1d(after, before, assume_unique=True)
+        if len(back) + len(gone) > _SPARSE_MAX:
+            continue
+        came.append(back | np.uint64(number << OFFSET_BITS))
+        went.append(gone | np.uint64(number << OFFSET_BITS))
+        whole_new.remove(number)
+        whole_old.remove(number)
+    return _side(newer, whole_new, came), _side(older, whole_old, went)
+
+
+def _common(new: _Side, old: _Side) -> tuple[Any, Any]:
+    """Where each side has the row ids that both have. Compaction moves rows without touching their
+    stamps, so that an equal stamp is a row that was merely moved."""
+    found = np.intersect1d(new.ids, old.ids, assume_unique=True, return_indices=True)
+    return found[1], found[2]
+
+
+def _side(pinned: Pinned, fragments: list[int], places: list[U64]) -> _Side:
+    parts: list[pa.Table] = []
+    if fragments:
+        chosen = [pinned.dataset.get_fragment(number) for number in fragments]
+        parts.append(_hidden_columns(pinned, fragments=chosen))
+    addresses = [address for part in places for address in part.tolist()]
+    if addresses:
+        listed = ", ".join(str(address) for address in addresses)
+        parts.append(_hidden_columns(pinned, filter=f"_rowaddr IN ({listed})"))
+    ids = _column(parts, ROW_ID)
+    order = np.argsort(ids, kind="stable")
+    return _Side(
+        ids=ids[order],
+        stamps=_column(parts, _STAMP)[order],
+        addresses=_column(parts, ROW_ADDRESS)[order],
     )
+
+
+def _column(parts: list[pa.Table], name: str) -> U64:
+    empty = np.empty(0, np.uint64)
+    return np.concatenate([empty, *(np.asarray(part[name], dtype=np.uint64) for part in parts)])
+
+
+def _hidden_columns(pinned: Pinned, **chosen: Any) -> pa.Table:
+    found: pa.Table = pinned.dataset.scanner(
+        columns=[ROW_ID, _STAMP, ROW_ADDRESS], scan_stats_callback=pinned.meter.add, **chosen
+    ).to_table()
+    return found
+
+
+def _deleted_offsets(pinned: Pinned, number: int) -> U64 | None:
+    """The offsets that the deletion file names; None if it is not in the table's own folder."""
+    deletions = pinned.dataset.get_fragment(number).metadata.deletion_file
+    if deletions is None:
+        return np.empty(0, np.uint64)
+    if deletions.base_id is not None:
+        return None
+    found = pinned.lines.store.read(f"{pinned.place}/{deletions.path(number)}")
+    return None if found is None else deleted_offsets(deletions.file_type, found.body)
 
 
 # --- blobs -----------------------------------------------------------------------------------
@@ -377,32 +498,3 @@ class StoredBlob:
         if self._found is None:
             self._found = self._find()
         return self._found
-
-
-def _open_blobs(pinned: Pinned, column: str, row_ids: Sequence[int]) -> list[StoredBlob | None]:
-    listed = ", ".join(str(one) for one in row_ids)
-    with pinned.translated(doing="read blobs of"):
-        described = pinned.dataset.scanner(
-            columns=[column], filter=f"{ROW_ID} IN ({listed})", with_row_id=True
-        ).to_table()
-        uris = {
-            row[ROW_ID]: row[column]["blob_uri"]
-            for row in described.to_pylist()
-            if row[column] is not None and row[column]["kind"] == _EXTERNAL
-        }
-        own = [one for one in row_ids if one not in uris]
-        files = pinned.dataset.take_blobs(column, ids=own) if own else []
-    found = dict(zip(own, files, strict=True))
-
-    def blob(row_id: int) -> StoredBlob | None:
-        if row_id in uris:
-            # What lies elsewhere is looked for when its bytes are wanted: it is not the graph's,
-            # and one that is gone must not keep the others from being read.
-            def find() -> Any:
-                return pinned.dataset.take_blobs(column, ids=[row_id])[0]
-
-            return StoredBlob(find, uri=uris[row_id], folder=pinned.folder)
-        file = found[row_id]
-        return None if file is None else StoredBlob(lambda: file, uri=None, folder=pinned.folder)
-
-    return [blob(row_id) for row_id in row_ids]

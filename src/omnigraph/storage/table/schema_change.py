@@ -103,8 +103,8 @@ def _fill(pinned: Pinned, values: Mapping[str, str]) -> tuple[Any, list[Fragment
             fragments.append(changed)
         else:
             fragments.append(fragment.metadata)
-    if values and pinned.flusher.active:
-        pinned.flusher.flush(data_paths(pinned.folder, fragments, last_only=True))
+    if values:
+        pinned.lines.flusher.flush(data_paths(pinned.folder, fragments, last_only=True))
     return schema, fragments
 
 
@@ -144,13 +144,10 @@ def _evolved(
     if padding:
         scratch.add_columns([pa.field(name, pa.bool_()) for name in padding])
     present = set(scratch.schema.names)
-    empty = [_nullable(one.field) for one in changes.added if one.field.name not in present]
+    added = [one.field for one in changes.added if one.field.name not in present]
+    empty = [field.with_nullable(True) for field in added]  # noqa: FBT003
     if empty:
         scratch.add_columns(empty)
     if padding:
         scratch.drop_columns(padding)
     return scratch.lance_schema
-
-
-def _nullable(column: pa.Field[Any]) -> pa.Field[Any]:
-    return column if column.nullable else column.with_nullable(True)  # noqa: FBT003

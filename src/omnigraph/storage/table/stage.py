@@ -4,12 +4,18 @@ Lance happily rebases an append or a deletion over what others committed meanwhi
 transaction made here therefore carries a *guard*: it claims to change a fragment that it leaves as
 it is, so any other commit to the table makes Lance refuse it. A table without fragments is replaced
 as a whole, which Lance never rebases.
+
+*Executors* of a bulk job write, read and delete files that nobody sees yet, by plain functions of
+addresses and text that run in any process. A *receipt* is the text form of one uncommitted
+fragment; a `Table` stages receipts like rows. To replace rows, some executors write new images of
+rows and hand them the row ids of the old ones, others take the old rows out of their fragments.
 """
 
 from __future__ import annotations
 
+import json
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -18,38 +24,48 @@ import numpy.typing as npt
 import pyarrow as pa
 from lance import LanceOperation as Op
 from lance.dataset import Transaction
-from lance.fragment import FragmentMetadata, RowIdSequence, write_fragments
+from lance.file import LanceFileReader
+from lance.fragment import FragmentMetadata, RowIdSequence
+from lance.fragment import write_fragments as lance_write_fragments
 
+from omnigraph.model.graph import TableEntry
+from omnigraph.model.ports import World
 from omnigraph.model.structs import HidingStruct
-from omnigraph.storage.lance.columns import as_stored, as_stored_batches
-from omnigraph.storage.lance.files import data_paths
+from omnigraph.storage.lance import pylance
+from omnigraph.storage.lance.columns import as_stored, standard
+from omnigraph.storage.lance.files import Flusher, data_paths, delete_data
 from omnigraph.storage.lance.pylance import translated
-from omnigraph.storage.table.pinned import Pinned
+from omnigraph.storage.objects.root import Root, store_at
+from omnigraph.storage.table.pinned import OFFSET_BITS, Pinned
 
 Rows = pa.Table | pa.RecordBatch | pa.RecordBatchReader
+Batches = pa.Table | pa.RecordBatchReader | Iterable[pa.RecordBatch]
+Receipts = Sequence[str]
 U64 = npt.NDArray[np.uint64]
 
 COMMIT_PROPERTY: Final = "omnigraph.commit"
-_OFFSET_BITS: Final = np.uint64(32)
-_OFFSET_MASK: Final = np.uint64((1 << 32) - 1)
+FRAGMENT_ROWS_MAX: Final = 1024 * 1024
+_OFFSET_MASK: Final = np.uint64((1 << OFFSET_BITS) - 1)
 
 
 class Rewrites(msgspec.Struct, frozen=True, kw_only=True):
     """The results of compaction tasks (Lance's own JSON), to be committed together.
 
-    `first` is an index transaction that they rely on and that lands right before them.
+    `first` is an index transaction that they rely on and that lands right before them. The uuid is
+    a name only: Lance makes up those of the rewrite.
     """
 
     results: tuple[str, ...]
     first: Any = None
+    uuid: str
 
 
 class StagedWrite(HidingStruct, frozen=True, kw_only=True):
     """One uncommitted Lance transaction, pinned to the version it was made on.
 
-    The head of the table has not moved. `transaction_uuid` is what recovery looks for, and
-    `version_after` the version that the table will have if the write lands. `operation` says
-    "append", "upsert", "overwrite", "delete", "index", "compaction", "schema" or "restore".
+    The head of the table has not moved. `version_after` is the version that the table will have if
+    the write lands. `operation` says "append", "upsert", "overwrite", "delete", "index",
+    "compaction", "schema" or "restore".
     """
 
     UNCOMPARED: ClassVar[frozenset[str]] = frozenset({"transaction"})
@@ -60,33 +76,35 @@ class StagedWrite(HidingStruct, frozen=True, kw_only=True):
     branch: str | None
     pinned_version: int
     version_after: int
-    transaction_uuid: str
     operation: str
     row_count_after: int
     commit_id: str | None = None
     transaction: Any  # opaque: only `Tables.apply` looks inside
+
+    @property
+    def transaction_uuid(self) -> str:
+        """What recovery looks for."""
+        return str(self.transaction.uuid)
 
     def for_commit(self, commit_id: str) -> StagedWrite:
         """The same write, to be landed in the name of a graph commit."""
         return msgspec.structs.replace(self, commit_id=commit_id)
 
 
-def written(pinned: Pinned, rows: Rows) -> list[FragmentMetadata]:
+def written(pinned: Pinned, rows: Rows | Receipts) -> list[FragmentMetadata]:
     """The rows as uncommitted fragments in the table's folder, on disk."""
+    if not isinstance(rows, Rows):
+        return [receipt_fragment(receipt) for receipt in rows]
     if isinstance(rows, pa.RecordBatch):
         rows = pa.Table.from_batches([rows])
     if isinstance(rows, pa.Table) and rows.num_rows == 0:
         return []
-    if isinstance(rows, pa.Table):
-        rows = as_stored(rows, pinned.dataset.schema)
-    else:
-        rows = as_stored_batches(rows, pinned.dataset.schema)
+    rows = as_stored(rows, pinned.dataset.schema)
     with translated(pinned.folder, doing="write rows to"):
-        fragments: list[FragmentMetadata] = write_fragments(
+        fragments: list[FragmentMetadata] = lance_write_fragments(
             rows, pinned.dataset, allow_external_blob_outside_bases=True
         )
-    if pinned.flusher.active:
-        pinned.flusher.flush(data_paths(pinned.folder, fragments))
+    pinned.lines.flusher.flush(data_paths(pinned.folder, fragments))
     if isinstance(rows, pa.Table) and len(fragments) == 1:
         pinned.narrowing.wrote(pinned.dataset, fragments[0].files[0].path, rows)
     return fragments
@@ -95,7 +113,7 @@ def written(pinned: Pinned, rows: Rows) -> list[FragmentMetadata]:
 def without_rows(pinned: Pinned, addresses: U64) -> tuple[list[FragmentMetadata], list[int]]:
     """The fragments that lose some rows, with their deletion files, and those that lose all."""
     places = np.sort(addresses)
-    numbers, starts = np.unique(places >> _OFFSET_BITS, return_index=True)
+    numbers, starts = np.unique(places >> np.uint64(OFFSET_BITS), return_index=True)
     offsets = places & _OFFSET_MASK
     updated: list[FragmentMetadata] = []
     removed: list[int] = []
@@ -106,7 +124,7 @@ def without_rows(pinned: Pinned, addresses: U64) -> tuple[list[FragmentMetadata]
                 removed.append(number)
             else:
                 updated.append(left)
-    pinned.flusher.flush(_deletion_paths(pinned.folder, updated))
+    pinned.lines.flusher.flush(_deletion_paths(pinned.folder, updated))
     return updated, removed
 
 
@@ -149,18 +167,24 @@ def staged(
     deleted: int = 0,
 ) -> StagedWrite:
     """The operation as a write that waits for `Tables.apply`."""
-    entry = pinned.entry
-    before = int(pinned.dataset.count_rows())
-    transaction = Transaction(entry.version, lance_operation, str(uuid.uuid4()), {})
+    rows = int(pinned.dataset.count_rows()) + inserted - deleted
+    version = pinned.entry.version
+    transaction = Transaction(version, lance_operation, str(uuid.uuid4()), {})
+    return staged_on(pinned.entry, operation, transaction, rows=rows)
+
+
+def staged_on(
+    entry: TableEntry, operation: str, transaction: Any, *, rows: int, versions: int = 1
+) -> StagedWrite:
+    """A transaction on the entry's version that makes so many versions and leaves so many rows."""
     return StagedWrite(
         table_key=entry.table_key,
         location=entry.location,
         branch=entry.branch,
         pinned_version=entry.version,
-        version_after=entry.version + 1,
-        transaction_uuid=transaction.uuid,
+        version_after=entry.version + versions,
         operation=operation,
-        row_count_after=before + inserted - deleted,
+        row_count_after=rows,
         transaction=transaction,
     )
 
@@ -168,11 +192,12 @@ def staged(
 def row_files(write: StagedWrite) -> list[str]:
     """The data files that a write of rows brings with it; none for other writes."""
     operation = getattr(write.transaction, "operation", None)
+    fragments: Iterable[FragmentMetadata] = ()
     if isinstance(operation, Op.Update):
-        return [file.path for one in operation.new_fragments for file in one.files]
-    if isinstance(operation, Op.Overwrite):
-        return [file.path for one in operation.fragments for file in one.files]
-    return []
+        fragments = operation.new_fragments
+    elif isinstance(operation, Op.Overwrite):
+        fragments = operation.fragments
+    return [name for fragment in fragments for name in pylance.file_names(fragment)]
 
 
 def u64(column: pa.ChunkedArray[Any]) -> U64:
@@ -195,9 +220,114 @@ def receipt_fragment(receipt: str) -> FragmentMetadata:
     return FragmentMetadata.from_json(receipt)
 
 
+def receipt_files(receipt: str) -> tuple[str, ...]:
+    """The names of the data files that a receipt tells of."""
+    return pylance.file_names(receipt_fragment(receipt))
+
+
 def _deletion_paths(folder: str, fragments: Iterable[FragmentMetadata]) -> list[str]:
     return [
         f"{folder}/{one.deletion_file.path(one.id)}"
         for one in fragments
         if one.deletion_file is not None
     ]
+
+
+# --- what executors do -----------------------------------------------------------------------
+
+
+def write_fragments(
+    uri: str,
+    storage_options: Mapping[str, str],
+    batches: Batches,
+    schema: pa.Schema,
+    *,
+    fragment_rows: int = FRAGMENT_ROWS_MAX,
+) -> list[str]:
+    """Write rows into the folder of an existing table and return a receipt per fragment.
+
+    `uri` is the table's folder (for a branch `…/tree/<branch>`). Local files are on disk when this
+    returns. No rows, no receipts.
+    """
+    if isinstance(batches, pa.Table):
+        batches = batches.to_reader()
+    elif not isinstance(batches, pa.RecordBatchReader):
+        batches = pa.RecordBatchReader.from_batches(schema, iter(batches))
+    with translated(uri, doing="write rows to"):
+        dataset = pylance.opened(uri, storage_options)
+        fragments: list[FragmentMetadata] = lance_write_fragments(
+            as_stored(batches, dataset.schema),
+            dataset,
+            max_rows_per_file=fragment_rows,
+            storage_options=dict(storage_options) or None,
+            allow_external_blob_outside_bases=True,
+        )
+    kept = [fragment for fragment in fragments if fragment.physical_rows]
+    _keep(uri, storage_options, data_paths(uri, kept))
+    return [json.dumps(fragment.to_json()) for fragment in kept]
+
+
+def write_images(
+    uri: str,
+    storage_options: Mapping[str, str],
+    rows: pa.Table,
+    row_ids: Sequence[int],
+) -> list[str]:
+    """Write rows of which the first ones are new images of the rows with these row ids."""
+    receipts = write_fragments(uri, storage_options, rows, rows.schema)
+    fragments = [receipt_fragment(receipt) for receipt in receipts]
+    hand_over_row_ids(fragments, row_ids)
+    return [json.dumps(fragment.to_json()) for fragment in fragments]
+
+
+def take_out(
+    uri: str,
+    storage_options: Mapping[str, str],
+    version: int,
+    fragment: int,
+    offsets: Sequence[int],
+) -> str | None:
+    """The fragment without these rows, as a receipt; None if no row is left. Nothing is visible."""
+    with translated(uri, doing="delete rows of"):
+        dataset = pylance.opened(uri, storage_options, version=version)
+        left = dataset.get_fragment(fragment).delete_rows(list(offsets))
+    if left is None:
+        return None
+    _keep(uri, storage_options, _deletion_paths(uri, [left]))
+    return json.dumps(left.to_json())
+
+
+def read_columns(
+    uri: str, storage_options: Mapping[str, str], receipt: str, columns: Sequence[str]
+) -> pa.Table:
+    """Some columns of a fragment that nobody else can see yet, in the order it was written."""
+    options = dict(storage_options) or None
+    parts: list[pa.Table] = []
+    with translated(uri, doing="read staged rows of"):
+        for name in receipt_files(receipt):
+            reader = LanceFileReader(
+                f"{uri}/data/{name}", storage_options=options, columns=list(columns)
+            )
+            parts.append(standard(reader.read_all(batch_size=64 * 1024).to_table()))
+    return parts[0] if len(parts) == 1 else pa.concat_tables(parts)
+
+
+def row_count(receipt: str) -> int:
+    """How many rows the fragment holds."""
+    return int(json.loads(receipt)["physical_rows"])
+
+
+def data_files(uri: str, receipts: Iterable[str]) -> frozenset[str]:
+    """The addresses of the data files that the receipts tell of."""
+    return frozenset(f"{uri}/data/{name}" for one in receipts for name in receipt_files(one))
+
+
+def delete_files(uri: str, storage_options: Mapping[str, str], receipts: Sequence[str]) -> int:
+    """Remove staged files after a failure; returns how many were there. Never for landed writes."""
+    names = (name for one in receipts for name in receipt_files(one))
+    return delete_data(store_at(uri, storage_options), "", names)
+
+
+def _keep(uri: str, storage_options: Mapping[str, str], paths: Iterable[str]) -> None:
+    if not storage_options:
+        Flusher(Root.parse(uri, {}), World()).flush(paths)

@@ -1,74 +1,77 @@
 """Tables: sealed read handles, staged writes, and the one call through which a table moves.
 
 A `Table` is one version of one table. It can be read from many threads and can stage writes, but it
-never moves the head: only `Tables.apply` commits, and only on the version a write was staged on.
+never moves the head: only `Tables` commits, and only on the version a write was staged on.
+
+Danger: a commit has three outcomes. It landed; it did not, and never will; or the store did not
+say. The last two are different errors, and nothing may be deleted after the third.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import logging
+import uuid
+from collections.abc import Sequence
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from lance import LanceOperation as Op
+from lance.commit import CommitConflictError
+from lance.dataset import Transaction
+from lance.optimize import Compaction, RewriteResult
 
-from omnigraph.errors import AlreadyExistsError, NotFoundError
+from omnigraph.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    CorruptGraphError,
+    ExpectedVersionMismatchError,
+    IntegrityError,
+    NotFoundError,
+    OmnigraphError,
+    OutcomeUnknownError,
+)
 from omnigraph.model.graph import TableEntry, TableUpdate, type_words
-from omnigraph.model.limits import AUTO_RUN_FRAGMENTS_MAX, TARGET_FRAGMENT_ROWS
 from omnigraph.model.ports import World
 from omnigraph.model.schema import ROW_ADDRESS, ROW_ID
 from omnigraph.storage.lance import pylance
+from omnigraph.storage.lance.files import delete_data
 from omnigraph.storage.lance.line import Lines
-from omnigraph.storage.lance.pylance import translated
+from omnigraph.storage.lance.pylance import reason_of, translated
 from omnigraph.storage.objects.root import Root, branch_folder
 from omnigraph.storage.table import index as indexes
-from omnigraph.storage.table import land, schema_change, stage, upkeep
+from omnigraph.storage.table import schema_change, stage, upkeep
 from omnigraph.storage.table.index import IndexSpec
-from omnigraph.storage.table.narrow import Narrowing
-from omnigraph.storage.table.pinned import Meter, Pinned
+from omnigraph.storage.table.pinned import Meter, Narrowing, Pinned
 from omnigraph.storage.table.read import TableReader, texts
-from omnigraph.storage.table.schema_change import ColumnChanges
-from omnigraph.storage.table.stage import Rows, StagedWrite, receipt_fragment, u64
-from omnigraph.storage.table.upkeep import (
-    Fragmentation,
-    StagedUpkeep,
-    UpkeepPlan,
-    UpkeepTask,
-    UpkeepWork,
-)
+from omnigraph.storage.table.stage import COMMIT_PROPERTY, Receipts, Rows, StagedWrite, u64
+from omnigraph.storage.table.upkeep import StagedUpkeep, Upkeep, UpkeepPlan, UpkeepTask, UpkeepWork
+
+logger = logging.getLogger(__name__)
 
 _FILE_VERSION: Final = "2.2"  # of Lance's data files: the first with blobs of its second kind
+# No guard fits into these: look first, under the lease.
+_REBASED: Final = frozenset({"index", "schema", "restore"})
 
 
 class Table(TableReader):
     """A version that writes can be staged on; staging never moves the head."""
 
-    def stage_append(self, data: Rows) -> StagedWrite | None:
-        """Add rows without looking at their ids; None if there are none."""
-        return self._appended(stage.written(self._pinned, data))
-
-    def stage_append_fragments(self, receipts: Sequence[str]) -> StagedWrite | None:
-        """Add what executors wrote (`fragments.write_fragments`); None if that is no row."""
-        return self._appended([receipt_fragment(one) for one in receipts])
-
-    def _appended(self, fragments: Sequence[Any]) -> StagedWrite | None:
+    def stage_append(self, data: Rows | Receipts) -> StagedWrite | None:
+        """Add rows, or what executors wrote, without looking at their ids; None if that is no
+        row."""
+        fragments = stage.written(self._pinned, data)
         added = sum(fragment.physical_rows for fragment in fragments)
         if added == 0:
             return None
         operation = stage.change(self._pinned, added=fragments)
         return stage.staged(self._pinned, "append", operation, inserted=added)
 
-    def stage_overwrite(self, data: Rows) -> StagedWrite:
-        """Replace all rows; zero rows empty the table."""
-        return self._overwritten(stage.written(self._pinned, data))
-
-    def stage_overwrite_fragments(self, receipts: Sequence[str]) -> StagedWrite:
-        """Replace all rows by what executors wrote."""
-        return self._overwritten([receipt_fragment(one) for one in receipts])
-
-    def _overwritten(self, fragments: Sequence[Any]) -> StagedWrite:
+    def stage_overwrite(self, data: Rows | Receipts) -> StagedWrite:
+        """Replace all rows, also by what executors wrote; zero rows empty the table."""
+        fragments = stage.written(self._pinned, data)
         kept = [fragment for fragment in fragments if fragment.physical_rows]
         return stage.staged(
             self._pinned,
@@ -78,52 +81,21 @@ class Table(TableReader):
             deleted=int(self._pinned.dataset.count_rows()),
         )
 
-    def stage_upsert(
-        self, data: pa.Table, *, existing: pa.Table | None = None
+    def stage_change(
+        self,
+        rows: pa.Table,
+        *,
+        delete_ids: Sequence[str] = (),
+        existing: pa.Table | None = None,
     ) -> StagedWrite | None:
-        """Replace rows by id (keeping their row ids) and add the rest; each id only once.
+        """Replace or add rows by id and remove others, in one version; None if nothing changes.
 
-        A caller who has located the ids on this very table passes the answer as `existing` and
-        saves the lookup.
+        `rows` holds each id once. Replaced rows keep their row id, so history and caches can follow
+        them. A caller who has located the ids on this very table passes the answer as `existing`
+        and saves the lookup.
         """
         if existing is None:
-            existing = self.locate(texts(data["id"]))
-        return self._changed(data, existing, ())
-
-    def stage_change(self, data: pa.Table, *, delete_ids: Sequence[str]) -> StagedWrite | None:
-        """Replace or add rows by id and remove others, in one version; None if nothing changes."""
-        existing = self.locate([*texts(data["id"]), *delete_ids])
-        return self._changed(data, existing, delete_ids)
-
-    def stage_delete_ids(self, ids: Sequence[str]) -> StagedWrite | None:
-        """Remove the rows with these ids; None if none of them is there."""
-        return self._deleted(self.locate(ids)[ROW_ADDRESS])
-
-    def stage_upsert_fragments(
-        self,
-        added: Sequence[str],
-        *,
-        reduced: Sequence[str],
-        removed: Sequence[int],
-        rows_updated: int,
-    ) -> StagedWrite:
-        """Add and replace rows as executors prepared it (`fragments.write_images`, `take_out`):
-        new fragments, fragments that lost rows, and the numbers of those that lost all."""
-        new = [receipt_fragment(one) for one in added]
-        operation = stage.change(
-            self._pinned,
-            updated=[receipt_fragment(one) for one in reduced],
-            removed=removed,
-            added=new,
-        )
-        inserted = sum(fragment.physical_rows for fragment in new) - rows_updated
-        return stage.staged(self._pinned, "upsert", operation, inserted=inserted)
-
-    def _changed(
-        self, rows: pa.Table, existing: pa.Table, delete_ids: Sequence[str]
-    ) -> StagedWrite | None:
-        """`rows` holds each id once; `existing` has `id`, `_rowid` and `_rowaddr`. Replaced rows
-        keep their row id, so history and caches can follow them."""
+            existing = self.locate([*texts(rows["id"]), *delete_ids])
         going = pa.array(delete_ids, pa.string())
         gone = existing.filter(pc.is_in(existing["id"], value_set=going))
         if rows.num_rows == 0:
@@ -150,6 +122,30 @@ class Table(TableReader):
             self._pinned, "upsert", operation, inserted=len(new), deleted=gone.num_rows
         )
 
+    def stage_delete_ids(self, ids: Sequence[str]) -> StagedWrite | None:
+        """Remove the rows with these ids; None if none of them is there."""
+        return self._deleted(self.locate(ids)[ROW_ADDRESS])
+
+    def stage_upsert_fragments(
+        self,
+        added: Sequence[str],
+        *,
+        reduced: Sequence[str],
+        removed: Sequence[int],
+        rows_updated: int,
+    ) -> StagedWrite:
+        """Add and replace rows as executors prepared it (`stage.write_images`, `take_out`):
+        new fragments, fragments that lost rows, and the numbers of those that lost all."""
+        new = [stage.receipt_fragment(one) for one in added]
+        operation = stage.change(
+            self._pinned,
+            updated=[stage.receipt_fragment(one) for one in reduced],
+            removed=removed,
+            added=new,
+        )
+        inserted = sum(fragment.physical_rows for fragment in new) - rows_updated
+        return stage.staged(self._pinned, "upsert", operation, inserted=inserted)
+
     def _deleted(self, addresses: pa.ChunkedArray[Any]) -> StagedWrite | None:
         if not len(addresses):
             return None
@@ -159,7 +155,7 @@ class Table(TableReader):
 
     # --- columns and upkeep ------------------------------------------------------------------
 
-    def stage_schema(self, changes: ColumnChanges) -> StagedWrite | None:
+    def stage_schema(self, changes: schema_change.ColumnChanges) -> StagedWrite | None:
         """Rename, drop and add columns in one step; None if there is nothing to do."""
         return schema_change.stage(self._pinned, changes)
 
@@ -167,41 +163,20 @@ class Table(TableReader):
         """Why the index cannot be built yet; None if it can."""
         return indexes.untrainable(self._pinned, spec)
 
-    def fragmentation(self) -> Fragmentation:
+    def fragmentation(self) -> upkeep.Fragmentation:
         """How fragmented the table is; no data is read for it."""
         return upkeep.fragmentation(self._pinned)
 
-    def plan_upkeep(
-        self,
-        specs: Sequence[IndexSpec],
-        *,
-        tiered: bool = False,
-        compact: bool = True,
-        check_indexes: bool = False,
-        drop_undeclared: bool = False,
-        index_task_rows: int | None = None,
-    ) -> UpkeepPlan:
+    def plan_upkeep(self, specs: Sequence[IndexSpec], how: Upkeep | None = None) -> UpkeepPlan:
         """What the table needs to be fast again: fragments to compact, index segments to build.
 
-        `tiered` compacts only small fragments, so that frequent upkeep stays cheap; `compact=False`
-        looks after indexes alone. The tasks are for `run_upkeep_task`, or for
-        `fragments.run_upkeep` on an executor.
+        The tasks are for `run_upkeep_task`, or for `upkeep.run_at` on an executor.
         """
-        rows = upkeep.tier_rows(upkeep.parts(self._pinned)) if tiered else TARGET_FRAGMENT_ROWS
-        return upkeep.plan(
-            self._pinned,
-            specs,
-            target_rows=rows,
-            parts_max=AUTO_RUN_FRAGMENTS_MAX if tiered else None,
-            compact=compact,
-            check_indexes=check_indexes,
-            drop_undeclared=drop_undeclared,
-            index_task_rows=index_task_rows,
-        )
+        return upkeep.plan(self._pinned, specs, how or Upkeep())
 
     def run_upkeep_task(self, task: UpkeepTask) -> Any:
         """Carry out one task of the plan; nobody sees the files it makes."""
-        return upkeep.run(self._pinned, task)
+        return upkeep.run(self._pinned.dataset, task, self._pinned.folder)
 
     def finish_upkeep(self, plan: UpkeepPlan, answers: Sequence[Any]) -> UpkeepWork:
         """What the plan's tasks made, with the pieces of indexes joined; nobody sees it."""
@@ -224,17 +199,24 @@ class Tables(Lines):
         self.meter = Meter()  # what was read through these tables so far
         self._narrowing = Narrowing()
 
-    def open(self, entry: TableEntry) -> Table:
-        """The table at exactly the entry's location, branch and version."""
-        with _named(entry):
-            return self._table(entry, self.at(entry.location, entry.branch, entry.version))
-
-    def open_alone(self, entry: TableEntry) -> Table:
-        """The same through a handle that nobody else uses: building an index locks its handle."""
-        with _named(entry):
-            return self._table(entry, self.own(entry.location, entry.branch, entry.version))
-
-    def _table(self, entry: TableEntry, dataset: Any) -> Table:
+    def open(self, entry: TableEntry, *, alone: bool = False) -> Table:
+        """The table at exactly the entry's location, branch and version; `alone` through a handle
+        that nobody else uses, because building an index locks its handle."""
+        try:
+            opened = self.own if alone else self.at
+            dataset = opened(entry.location, entry.branch, entry.version)
+        except NotFoundError as cause:
+            # A version that is gone is told as people know it: by its type.
+            raise NotFoundError(
+                f"the data that {type_words(entry.table_key)} had at that commit is not kept "
+                "any more",
+                hint="cleanup removed it, or a schema change that drops data for good",
+                kind="data",
+                name=entry.table_key,
+                location=entry.location,
+                branch=entry.branch,
+                version=entry.version,
+            ) from cause
         return Table(
             Pinned(
                 entry=entry,
@@ -266,10 +248,23 @@ class Tables(Lines):
 
     def apply(self, write: StagedWrite) -> TableUpdate:
         """Land a staged write on its pinned version, or raise and change nothing."""
-        after = land.land(self, write)
+        if isinstance(write.transaction, stage.Rewrites):
+            after, made = self._compact(write, write.transaction), None
+        else:
+            after, made = self._commit(write), write.transaction_uuid
+        version = int(after.version)
+        if version != write.version_after:
+            raise IntegrityError(
+                f"'{write.table_key}' landed at version {version}, not {write.version_after}",
+                table_key=write.table_key,
+                expected=write.version_after,
+                actual=version,
+            )
+        self.sync(write.location, write.branch, after, since=write.pinned_version, uuid=made)
+        self.remember(write.location, write.branch, after)
         return TableUpdate(
             table_key=write.table_key,
-            version=int(after.version),
+            version=version,
             branch=write.branch,
             row_count=write.row_count_after,
         )
@@ -277,32 +272,135 @@ class Tables(Lines):
     def discard(self, write: StagedWrite) -> None:
         """Delete the rows of a write that nobody will ever land or stage again."""
         folder = branch_folder(write.location, write.branch)
-        for file in stage.row_files(write):
-            key = f"{folder}/data/{file}"
-            self.store.delete(key)
-            self.store.delete_prefix(key.removesuffix(".lance"))
+        delete_data(self.store, folder, stage.row_files(write))
 
     def restore(self, location: str, branch: str | None, version: int, *, commit_id: str) -> int:
-        """Bring an older version back as a new head (recovery only); returns the new version."""
-        return int(land.restore(self, location, branch, version, commit_id=commit_id).version)
+        """Make the content of an older version the newest one again, in the name of a graph commit
+        (recovery only); whatever came after is buried. Returns the new version."""
+        head, _ = self.whole_head(location, branch)
+        since = int(head.version)
+        with translated(self.uri(location, branch), doing="restore table"):
+            transaction = Transaction(
+                since, Op.Restore(version), str(uuid.uuid4()), {COMMIT_PROPERTY: commit_id}
+            )
+            after = pylance.commit(head, transaction)
+        # Lance moves a restore over whatever came in between, so the version is not certain.
+        self.sync(location, branch, after, since=since)
+        self.remember(location, branch, after)
+        return int(after.version)
 
     def stage_restore(self, entry: TableEntry, *, over: int) -> StagedWrite:
-        """The entry's version as the newest one again, in place of all up to the version `over`."""
-        return land.staged_restore(entry, over=over)
+        """The entry's version as the newest one again, in place of all up to the version `over`;
+        it lands on that one alone."""
+        assert over > entry.version, "there is nothing to bury"
+        transaction = Transaction(over, Op.Restore(entry.version), str(uuid.uuid4()), {})
+        pin = msgspec.structs.replace(entry, version=over)
+        return stage.staged_on(pin, "restore", transaction, rows=entry.row_count)
+
+    # --- landing -----------------------------------------------------------------------------
+
+    def _commit(self, write: StagedWrite) -> Any:
+        dataset = self.at(write.location, write.branch, write.pinned_version)
+        if write.operation in _REBASED:
+            self._require_head(write)
+        draft = write.transaction
+        assert draft.read_version == write.pinned_version, "a write lands on what it was made on"
+        properties = {COMMIT_PROPERTY: write.commit_id} if write.commit_id is not None else {}
+        transaction = Transaction(draft.read_version, draft.operation, draft.uuid, properties)
+        try:
+            return pylance.commit(dataset, transaction)
+        except CommitConflictError as cause:
+            landed = self._already_landed(write)
+            if landed is not None:
+                return landed
+            raise self._moved(write) from cause
+        except (OSError, ValueError) as cause:
+            if pylance.is_refusal(cause):
+                raise _refused(write, cause) from cause
+            return self._after_a_fault(write, cause)
+
+    def _compact(self, write: StagedWrite, rewrites: stage.Rewrites) -> Any:
+        """Compaction takes two versions: Lance first reserves fragment numbers, then rewrites.
+
+        Index segments that it relies on take one more before it.
+        """
+        self._require_head(write)
+        base = write.pinned_version
+        if rewrites.first is not None:
+            part = msgspec.structs.replace(
+                write, operation="index", version_after=base + 1, transaction=rewrites.first
+            )
+            base = int(self._commit(part).version)
+        try:
+            # Lance moves the handle it commits through, so it must be nobody else's.
+            own = self.own(write.location, write.branch, base)
+            indexed = bool(own.describe_indices())
+            decode: Any = RewriteResult  # its stub forgets `from_json`
+            results = [
+                decode.from_json(upkeep.on_version(result, base, indexed=indexed))
+                for result in rewrites.results
+            ]
+            Compaction.commit(own, results, {})
+        except (OSError, ValueError) as cause:
+            if pylance.is_conflict(cause):
+                raise self._moved(write) from cause
+            if pylance.is_refusal(cause):
+                raise _refused(write, cause) from cause
+            raise self._unknown(write, cause) from cause
+        return self.head(write.location, write.branch)
+
+    def _require_head(self, write: StagedWrite) -> None:
+        if self.head_version(write.location, write.branch) != write.pinned_version:
+            raise self._moved(write)
+
+    def _already_landed(self, write: StagedWrite) -> Any | None:
+        """Our own write, if a lost answer made the client send it twice."""
+        head = self.head(write.location, write.branch)
+        if int(head.version) < write.version_after:
+            return None
+        # By identity, not by number: another writer may own the version.
+        if pylance.transaction(head, write.version_after).uuid != write.transaction_uuid:
+            return None
+        return self.at(write.location, write.branch, write.version_after)
+
+    def _after_a_fault(self, write: StagedWrite, cause: Exception) -> Any:
+        """The store failed in the middle: find out whether the write landed all the same."""
+        local = self.root.local_path is not None
+        try:
+            landed = self._already_landed(write)
+        except OmnigraphError as second:
+            if isinstance(second, CorruptGraphError) and local:
+                raise  # a damaged version stands where ours belongs, so ours did not land
+            raise self._unknown(write, cause) from cause
+        if landed is not None:
+            logger.warning("landed despite a fault", extra={"table": write.table_key})
+            return landed
+        if not local:
+            # A request that we gave up on may still be on its way to the server.
+            raise self._unknown(write, cause) from cause
+        uri = self.uri(write.location, write.branch)
+        raise pylance.unavailable(cause, uri=uri, doing="commit to table") from cause
+
+    def _moved(self, write: StagedWrite) -> ExpectedVersionMismatchError:
+        return ExpectedVersionMismatchError(
+            table_key=write.table_key,
+            expected=write.pinned_version,
+            actual=self.head_version(write.location, write.branch),
+        )
+
+    def _unknown(self, write: StagedWrite, cause: BaseException) -> OutcomeUnknownError:
+        return OutcomeUnknownError(
+            f"the store failed while '{write.table_key}' was being committed: {reason_of(cause)}",
+            graph_commit_id=write.commit_id,
+            table_key=write.table_key,
+            uri=self.uri(write.location, write.branch),
+        )
 
 
-@contextmanager
-def _named(entry: TableEntry) -> Iterator[None]:
-    """Run the body; a version that is gone is told as people know it: by its type."""
-    try:
-        yield
-    except NotFoundError as cause:
-        raise NotFoundError(
-            f"the data that {type_words(entry.table_key)} had at that commit is not kept any more",
-            hint="cleanup removed it, or a schema change that drops data for good",
-            kind="data",
-            name=entry.table_key,
-            location=entry.location,
-            branch=entry.branch,
-            version=entry.version,
-        ) from cause
+def _refused(write: StagedWrite, cause: BaseException) -> ConflictError:
+    """A definite no. The writer undoes what landed before it, so that nothing of it stays."""
+    return ConflictError(
+        f"the change of '{write.table_key}' was refused: {reason_of(cause)}",
+        hint="nothing was written; try again, and report this if it happens again",
+        table_key=write.table_key,
+    )

@@ -13,13 +13,13 @@ import json
 import math
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import islice
+from itertools import groupby, islice
 from typing import Any, Final, get_args
 
 import msgspec
 from lance.optimize import Compaction, CompactionTask
 
-from omnigraph.model.limits import TARGET_FRAGMENT_ROWS
+from omnigraph.model.limits import AUTO_RUN_FRAGMENTS_MAX, TARGET_FRAGMENT_ROWS
 from omnigraph.storage.lance import pylance
 from omnigraph.storage.lance.files import FragmentKey, fragment_key
 from omnigraph.storage.lance.pylance import translated
@@ -29,12 +29,10 @@ from omnigraph.storage.table.index import (
     IndexBuild,
     IndexKind,
     IndexSpec,
-    IndexTask,
-    PendingIndex,
     Segment,
 )
 from omnigraph.storage.table.pinned import Pinned
-from omnigraph.storage.table.stage import Rewrites, StagedWrite, staged
+from omnigraph.storage.table.stage import Rewrites, StagedWrite, staged, staged_on
 
 _DELETED_SHARE_MAX: Final = 0.1
 _COMPACTION_VERSIONS: Final = 2  # Lance commits the fragment numbers first, then the rewrite
@@ -42,7 +40,7 @@ _ROW_NOTES: Final = frozenset(
     {"row_id_meta", "created_at_version_meta", "last_updated_at_version_meta"}
 )
 
-UpkeepTask = str | IndexTask  # Lance's own JSON for compaction, ours for indexes
+UpkeepTask = str | IndexBuild  # Lance's own JSON for compaction, ours for indexes
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,13 +57,26 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
         return self.deleted > _DELETED_SHARE_MAX * (self.rows + self.deleted)
 
 
+class Upkeep(msgspec.Struct, frozen=True, kw_only=True):
+    """How to look after a table. `tiered` compacts only small fragments, so that frequent upkeep
+    stays cheap; without `compact` indexes alone are looked after. `check_indexes` also reads them
+    to find damaged ones, and `drop_undeclared` takes indexes of ours away that no spec asks for any
+    more. Segments are built in pieces of `index_task_rows`, None = in one."""
+
+    tiered: bool = False
+    compact: bool = True
+    check_indexes: bool = False
+    drop_undeclared: bool = False
+    index_task_rows: int | None = None
+
+
 class UpkeepPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What to do to a table: fragments to compact, and index segments to build in pieces."""
 
     compactions: tuple[str, ...]
-    builds: tuple[tuple[IndexBuild, tuple[IndexTask, ...]], ...]
+    builds: tuple[tuple[IndexBuild, tuple[IndexBuild, ...]], ...]
     drops: tuple[str, ...]
-    pending: tuple[PendingIndex, ...]
+    pending: tuple[tuple[IndexSpec, str], ...]  # what cannot be built yet, and why
 
     @property
     def is_empty(self) -> bool:
@@ -99,20 +110,19 @@ class StagedUpkeep(msgspec.Struct, frozen=True, kw_only=True):
 
 def parts(pinned: Pinned) -> tuple[Part, ...]:
     """The fragments of the table, in table order."""
-    return tuple(_part(fragment) for fragment in pinned.dataset.get_fragments())
-
-
-def _part(fragment: Any) -> Part:
-    metadata = fragment.metadata
-    deletion = metadata.deletion_file
-    deleted = int(fragment.num_deletions) if deletion is not None else 0
-    return Part(
-        number=int(metadata.id),
-        rows=int(metadata.physical_rows) - deleted,
-        deleted=deleted,
-        identity=fragment_key(metadata),
-        bytes=sum(int(file.file_size_bytes or 0) for file in metadata.files),
-    )
+    found: list[Part] = []
+    for fragment in pinned.dataset.get_fragments():
+        metadata = fragment.metadata
+        deleted = int(fragment.num_deletions) if metadata.deletion_file is not None else 0
+        part = Part(
+            number=int(metadata.id),
+            rows=int(metadata.physical_rows) - deleted,
+            deleted=deleted,
+            identity=fragment_key(metadata),
+            bytes=sum(int(file.file_size_bytes or 0) for file in metadata.files),
+        )
+        found.append(part)
+    return tuple(found)
 
 
 class Fragmentation(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,10 +152,7 @@ def fragmentation(pinned: Pinned) -> Fragmentation:
 
 
 def compaction_groups(
-    found: Sequence[Part],
-    *,
-    target_rows: int = TARGET_FRAGMENT_ROWS,
-    parts_max: int | None = None,
+    found: Sequence[Part], *, target_rows: int, parts_max: int | None = None
 ) -> tuple[tuple[int, ...], ...]:
     """Runs of neighbours that become fewer, or lose many deleted rows, when written anew.
 
@@ -173,7 +180,7 @@ def compaction_groups(
     return tuple(groups)
 
 
-def tier_rows(found: Sequence[Part], *, target_rows: int = TARGET_FRAGMENT_ROWS) -> int:
+def tier_rows(found: Sequence[Part]) -> int:
     """The fragment size up to which compaction is worth it, growing like the digits of a counter.
 
     Smaller fragments are taken first and a bigger one joins only if it is no bigger than all the
@@ -184,23 +191,14 @@ def tier_rows(found: Sequence[Part], *, target_rows: int = TARGET_FRAGMENT_ROWS)
         if rows > max(total, 1):
             break
         total += rows
-    return max(2, min(target_rows, total + 1))
+    return max(2, min(TARGET_FRAGMENT_ROWS, total + 1))
 
 
 def compactable(
     groups: Iterable[Collection[int]], coverage: Mapping[int, frozenset[str]]
 ) -> tuple[tuple[int, ...], ...]:
     """The groups, cut where neighbours are covered by different segments."""
-    cut: list[tuple[int, ...]] = []
-    for group in groups:
-        run: list[int] = []
-        for number in group:
-            if run and coverage.get(number) != coverage.get(run[-1]):
-                cut.append(tuple(run))
-                run = []
-            run.append(number)
-        cut.append(tuple(run))
-    return tuple(cut)
+    return tuple(tuple(run) for group in groups for _, run in groupby(group, key=coverage.get))
 
 
 def _undeclared(
@@ -214,72 +212,59 @@ def _undeclared(
 # --- doing -----------------------------------------------------------------------------------
 
 
-def plan(
-    pinned: Pinned,
-    specs: Sequence[IndexSpec],
-    *,
-    target_rows: int = TARGET_FRAGMENT_ROWS,
-    parts_max: int | None = None,
-    compact: bool = True,
-    check_indexes: bool = False,
-    drop_undeclared: bool = False,
-    index_task_rows: int | None = None,
-) -> UpkeepPlan:
-    """What the table needs; `check_indexes` also reads the indexes to find damaged ones, and
-    `drop_undeclared` takes indexes of ours away that no spec asks for any more. Segments are built
-    in pieces of `index_task_rows`."""
+def plan(pinned: Pinned, specs: Sequence[IndexSpec], how: Upkeep) -> UpkeepPlan:
+    """What the table needs."""
     found = parts(pinned)
-    groups = (
-        compaction_groups(found, target_rows=target_rows, parts_max=parts_max) if compact else ()
-    )
+    by_number = {part.number: part for part in found}
     sizes = {part.number: part.rows for part in found}
-    known = indexes.segments(pinned, check=check_indexes)
+    target_rows = tier_rows(found) if how.tiered else TARGET_FRAGMENT_ROWS
+    parts_max = AUTO_RUN_FRAGMENTS_MAX if how.tiered else None
+    groups: tuple[tuple[int, ...], ...] = ()
+    if how.compact:
+        groups = compaction_groups(found, target_rows=target_rows, parts_max=parts_max)
+    known = indexes.segments(pinned, check=how.check_indexes)
     specs = indexes.resolved(pinned, specs)
-    drops = _undeclared(known, specs) if drop_undeclared else ()
-    builds = []
-    pending = []
+    drops = _undeclared(known, specs) if how.drop_undeclared else ()
+    builds: list[IndexBuild] = []
+    pending: list[tuple[IndexSpec, str]] = []
     for build in indexes.decide_builds(specs, known, sizes, groups):
         reason = indexes.untrainable(pinned, build.spec)
         if reason is None:
             builds.append(build)
         else:
-            pending.append(
-                PendingIndex(name=build.spec.name, column=build.spec.column, reason=reason)
-            )
-    coverage = indexes.coverage(known, builds, drops)
-    by_number = {part.number: part for part in found}
-    cut = compactable(groups, coverage)
+            pending.append((build.spec, reason))
+    cut = compactable(groups, indexes.coverage(known, builds, drops))
     useful = [group for group in cut if len(group) > 1 or by_number[group[0]].worn]
     return UpkeepPlan(
         compactions=_compaction_tasks(pinned, useful, target_fragment_rows=target_rows),
         builds=tuple(
-            (build, indexes.tasks(build, sizes, rows_max=index_task_rows)) for build in builds
+            (build, indexes.tasks(build, sizes, rows_max=how.index_task_rows)) for build in builds
         ),
         drops=drops,
         pending=tuple(pending),
     )
 
 
-def run(pinned: Pinned, task: UpkeepTask) -> Any:
+def run(dataset: Any, task: UpkeepTask, uri: str) -> Any:
     """Carry out one task into new files that nobody sees yet; the answer is for `done`."""
-    if isinstance(task, IndexTask):
-        return indexes.run(pinned, task)
-    return _run_compaction(pinned, task)
+    if isinstance(task, IndexBuild):
+        return indexes.build(dataset, task, uri)
+    return _execute(dataset, task, uri)
 
 
 def run_at(uri: str, storage_options: Mapping[str, str], version: int, task: UpkeepTask) -> Any:
     """The same for an executor that has nothing but the table's address."""
-    if isinstance(task, IndexTask):
-        return indexes.run_at(uri, storage_options, version, task)
-    return _run_compaction_at(uri, storage_options, version, task)
+    with translated(uri, doing="open table"):
+        dataset = pylance.opened(uri, storage_options, version=version)
+    return run(dataset, task, uri)
 
 
 def done(pinned: Pinned, planned: UpkeepPlan, answers: Sequence[Any]) -> UpkeepWork:
     """The plan carried out: the answers to its tasks in their order, index pieces joined."""
     results = answers[: len(planned.compactions)]
     pieces = iter(answers[len(planned.compactions) :])
-    # Executors write without asking the disk to keep it.
-    pinned.flusher.flush(path for one in results for path in _new_files(pinned.folder, one))
+    # Whoever ran the tasks wrote without asking the disk to keep it.
+    pinned.lines.flusher.flush(path for one in results for path in _new_files(pinned.folder, one))
     return UpkeepWork(
         location=pinned.entry.location,
         branch=pinned.entry.branch,
@@ -304,27 +289,24 @@ def stage(pinned: Pinned, work: UpkeepWork) -> StagedUpkeep | None:
     drops = [name for name in work.drops if name in known]
     coverage = indexes.coverage(known, [build for build, _ in kept], drops)
     results = [one for one in work.results if _still_compacts(one, current, work, coverage)]
-    index_write = _index_write(pinned, kept, drops)
+    operation = indexes.operation(pinned, kept, drops)
+    index_write = None if operation is None else staged(pinned, "index", operation)
     used = frozenset([*results, *(str(segment.uuid) for _, segment in kept)])
     if not results:
         return None if index_write is None else StagedUpkeep(write=index_write, used=used)
-    counts = [_counts(one) for one in results]
+    metrics = [json.loads(one)["metrics"] for one in results]
     first = None if index_write is None else index_write.transaction
-    write = StagedWrite(
-        table_key=entry.table_key,
-        location=entry.location,
-        branch=entry.branch,
-        pinned_version=entry.version,
-        version_after=entry.version + _COMPACTION_VERSIONS + (first is not None),
-        transaction_uuid=str(uuid.uuid4()),  # a name only: Lance makes up those of the rewrite
-        operation="compaction",
-        row_count_after=sum(part.rows for part in current.values()),
-        transaction=Rewrites(results=tuple(results), first=first),
+    write = staged_on(
+        entry,
+        "compaction",
+        Rewrites(results=tuple(results), first=first, uuid=str(uuid.uuid4())),
+        rows=sum(part.rows for part in current.values()),
+        versions=_COMPACTION_VERSIONS + (first is not None),
     )
     return StagedUpkeep(
         write=write,
-        fragments_removed=sum(removed for removed, _ in counts),
-        fragments_added=sum(added for _, added in counts),
+        fragments_removed=sum(int(one["fragments_removed"]) for one in metrics),
+        fragments_added=sum(int(one["fragments_added"]) for one in metrics),
         used=used,
     )
 
@@ -336,17 +318,10 @@ def discard(pinned: Pinned, work: UpkeepWork, staged: StagedUpkeep | None) -> No
     for result in work.results:
         if result not in used:
             for path in _new_files(folder, result):
-                pinned.store.delete(path)
+                pinned.lines.store.delete(path)
     for _, segment in work.segments:
         if str(segment.uuid) not in used:
             indexes.discard(pinned, segment)
-
-
-def _index_write(
-    pinned: Pinned, kept: Sequence[tuple[IndexBuild, Any]], drops: Sequence[str]
-) -> StagedWrite | None:
-    operation = indexes.operation(pinned, kept, drops)
-    return None if operation is None else staged(pinned, "index", operation)
 
 
 def _still_builds(
@@ -380,7 +355,7 @@ def _still_compacts(
     coverage: Mapping[int, frozenset[str]],
 ) -> bool:
     """Whether the fragments that the result replaces are as they were, and covered alike."""
-    numbers = _sources(result)
+    numbers = [int(one["id"]) for one in json.loads(result)["original_fragments"]]
     if any(
         number not in current or current[number].identity != work.identities.get(number)
         for number in numbers
@@ -419,11 +394,6 @@ def _compaction_tasks(
     )
 
 
-def _sources(result: str) -> tuple[int, ...]:
-    """The numbers of the fragments that a result replaces."""
-    return tuple(int(one["id"]) for one in json.loads(result)["original_fragments"])
-
-
 def on_version(result: str, version: int, *, indexed: bool) -> str:
     """The same result, to be committed on a version in which its sources are unchanged.
 
@@ -434,32 +404,10 @@ def on_version(result: str, version: int, *, indexed: bool) -> str:
     return json.dumps(fitted if indexed else {**fitted, "row_addrs": None})
 
 
-def _run_compaction(pinned: Pinned, task: str) -> str:
-    """Rewrite the fragments of one task into new files; nobody sees them yet."""
-    result = _execute(pinned.dataset, task, pinned.folder)
-    pinned.flusher.flush(_new_files(pinned.folder, result))
-    return result
-
-
-def _run_compaction_at(
-    uri: str, storage_options: Mapping[str, str], version: int, task: str
-) -> str:
-    """The same for an executor that has nothing but the table's address."""
-    with translated(uri, doing="open table"):
-        dataset = pylance.opened(uri, storage_options, version=version)
-    return _execute(dataset, task, uri)
-
-
 def _new_files(folder: str, result: str) -> list[str]:
     """The data files that a task wrote."""
     fragments = json.loads(result)["new_fragments"]
     return [f"{folder}/data/{file['path']}" for one in fragments for file in one["files"]]
-
-
-def _counts(result: str) -> tuple[int, int]:
-    """How many fragments a task took away and how many it made."""
-    metrics = json.loads(result)["metrics"]
-    return int(metrics["fragments_removed"]), int(metrics["fragments_added"])
 
 
 def _execute(dataset: Any, task: str, uri: str) -> str:

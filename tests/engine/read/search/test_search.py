@@ -17,6 +17,7 @@ from omnigraph.errors import EmbeddingModelMismatchError, InputError
 from omnigraph.model.graph import WriterKind
 from omnigraph.storage.commit.prepared import Intent, Prepared
 from omnigraph.storage.table.index import IndexSpec
+from omnigraph.storage.table.upkeep import Upkeep
 
 SCHEMA = """
 node Doc {
@@ -216,7 +217,7 @@ def build_indexes(graph):
 
     def prepare(context):
         table = context.writable("node:Doc")
-        plan = table.plan_upkeep(INDEXES, compact=False)
+        plan = table.plan_upkeep(INDEXES, Upkeep(compact=False))
         done = table.finish_upkeep(plan, [table.run_upkeep_task(task) for task in plan.tasks])
         staged = table.stage_upkeep(done)
         assert staged is not None

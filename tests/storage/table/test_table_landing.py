@@ -219,7 +219,7 @@ def test_recovery_clears_what_a_power_cut_tore_and_writes_go_on(local_root, kind
         case "append":
             bench.land(table.stage_append(people("c")))
         case "upsert":
-            bench.land(table.stage_upsert(people("a", "c", age=2)))
+            bench.land(table.stage_change(people("a", "c", age=2)))
         case "overwrite":
             bench.land(table.stage_overwrite(people("a", "b", "c")))
         case "compaction":

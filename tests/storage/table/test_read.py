@@ -39,7 +39,7 @@ def test_each_kind_of_change_is_told(bench):
     bench.append("a", "b", "c", "d")
     since = bench.version
     bench.append("e")
-    bench.land(bench.now().stage_upsert(people("b", "f", age=2)))
+    bench.land(bench.now().stage_change(people("b", "f", age=2)))
     bench.land(bench.now().stage_delete_ids(["c"]))
     assert delta(bench, since) == (["e", "f"], ["b"], ["c"])
 
@@ -64,7 +64,7 @@ def test_compaction_is_no_change(bench):
     since = bench.version
     compact(bench)
     assert delta(bench, since) == ([], [], [])
-    bench.land(bench.now().stage_upsert(people("a", "e", age=3)))
+    bench.land(bench.now().stage_change(people("a", "e", age=3)))
     compact(bench)
     assert delta(bench, since) == (["e"], ["a"], [])
 
@@ -72,7 +72,7 @@ def test_compaction_is_no_change(bench):
 def test_a_restored_table_does_not_differ_from_what_it_was_restored_to(bench):
     bench.append("a", "b")
     since = bench.version
-    bench.land(bench.now().stage_upsert(people("a", age=5)))
+    bench.land(bench.now().stage_change(people("a", age=5)))
     bench.version = bench.tables.restore(PLACE, None, since, commit_id="01BACK")
     assert delta(bench, since) == ([], [], [])
 
@@ -91,7 +91,7 @@ def test_a_fork_is_compared_with_the_line_it_came_from(bench):
     bench.append("main-only")
     bench.branch, bench.version = "01BRANCH", base.version
     bench.land(bench.now().stage_delete_ids(["b"]))
-    bench.land(bench.now().stage_upsert(people("a", "x", age=2)))
+    bench.land(bench.now().stage_change(people("a", "x", age=2)))
     found = bench.now().changes_since(base)
     assert found.inserted["id"].to_pylist() == ["x"]
     assert found.updated["id"].to_pylist() == ["a"]
@@ -153,7 +153,7 @@ def test_a_small_difference_of_a_big_table_reads_little(bench):
     for part in range(4):
         bench.append(*(f"p{part}-{n}" for n in range(5000)))
     since = bench.version
-    bench.land(bench.now().stage_upsert(people("p1-7", "new", age=2)))
+    bench.land(bench.now().stage_change(people("p1-7", "new", age=2)))
     meter = bench.tables.meter
     before = meter.total.rows
     assert delta(bench, since) == (["new"], ["p1-7"], [])
@@ -210,7 +210,7 @@ def walk(bench, steps, model, *, age):
                 write = table.stage_append(people(*fresh, age=value))
                 model |= dict.fromkeys(fresh, value)
             case "upsert":
-                write = table.stage_upsert(people(*ids, age=value))
+                write = table.stage_change(people(*ids, age=value))
                 model |= dict.fromkeys(ids, value)
             case "delete":
                 write = table.stage_delete_ids(ids)

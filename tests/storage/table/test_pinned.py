@@ -73,7 +73,7 @@ def test_a_lookup_answers_as_a_scan_of_everything_does(tmp_path_factory, steps):
             one.land(one.table.stage_overwrite(rows))
             model = dict(content)
         else:
-            one.land(one.table.stage_upsert(rows))
+            one.land(one.table.stage_change(rows))
             model |= content
         found = one.table.lookup("id", IDS[:6], ["id", "n"]).to_pylist()
         assert {r["id"]: r["n"] for r in found} == {k: model[k] for k in IDS[:6] if k in model}
