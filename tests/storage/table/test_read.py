@@ -140,7 +140,7 @@ def test_deletion_files_name_exactly_the_deleted_rows(big, gone):
         assert not gone
         return
     body = Path(f"{big.uri}/{left.deletion_file.path(0)}").read_bytes()
-    assert set(deleted_offsets(left.deletion_file.file_type, body).tolist()) == gone
+    assert set(deleted_offsets(left.deletion_file.file_type, body)) == gone
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,8 @@ pylance to every fact, so that a new release which behaves otherwise fails there
 - *Branches* are listed by reading every reference; one that is deleted meanwhile fails the listing.
 - *Filters* read double quotes as text, numbers beyond 63 bits as floats, order NaN above all
   numbers and find it with `isnan` only, and take -0.0 for 0.0 (`sql.py` writes accordingly).
-- *Many deletions* of a fragment are a roaring bitmap, few an Arrow file (`files.py` reads both).
+- *Many deletions* of a fragment are a roaring bitmap, few an Arrow file (`files.py` reads both). A
+  `Bitmap` is pickled as such a bitmap.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from typing import Any, Final
 import lance
 import msgspec
 import pyarrow as pa
+from lance.bitmap import Bitmap
 from lance.commit import CommitConflictError
 from lance.dataset import LanceDataset
 from lance.fragment import write_fragments
@@ -222,6 +224,12 @@ def steadily(ask: Callable[[], Any]) -> Any:
             if not is_missing(cause):
                 raise
     return ask()
+
+
+def bitmap(body: bytes) -> Any:
+    """The set of numbers in a roaring bitmap of the portable form, which a `Bitmap` pickles to."""
+    pickled: Any = Bitmap().__reduce__()
+    return pickled[0](body)
 
 
 # --- committing ------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from lance.bitmap import Bitmap
 from lance.dataset import ColumnOrdering
 
 from omnigraph.model.graph import TableEntry
@@ -399,21 +400,19 @@ def _sides(newer: Pinned, older: Pinned) -> tuple[_Side, _Side]:
     new_keys, old_keys = fragment_keys(newer.dataset), fragment_keys(older.dataset)
     whole_new = [one for one, key in new_keys.items() if old_keys.get(one) != key]
     whole_old = [one for one, key in old_keys.items() if new_keys.get(one) != key]
-    came: list[U64] = []
-    went: list[U64] = []
+    came: list[int] = []
+    went: list[int] = []
     for number in [one for one in whole_new if one in old_keys]:
         if new_keys[number].files != old_keys[number].files:
             continue
-        before = _deleted_offsets(older, number)
-        after = _deleted_offsets(newer, number)
+        before, after = _deleted(older, number), _deleted(newer, number)
         if before is None or after is None:
             continue
-        back = np.setdiff1d(before, after, assume_unique=True)
-        gone = np.setdiff1d(after, before, assume_unique=True)
+        back, gone = before - after, after - before
         if len(back) + len(gone) > _SPARSE_MAX:
             continue
-        came.append(back | np.uint64(number << OFFSET_BITS))
-        went.append(gone | np.uint64(number << OFFSET_BITS))
+        came += [number << OFFSET_BITS | offset for offset in back]
+        went += [number << OFFSET_BITS | offset for offset in gone]
         whole_new.remove(number)
         whole_old.remove(number)
     return _side(newer, whole_new, came), _side(older, whole_old, went)
@@ -426,12 +425,11 @@ def _common(new: _Side, old: _Side) -> tuple[Any, Any]:
     return found[1], found[2]
 
 
-def _side(pinned: Pinned, fragments: list[int], places: list[U64]) -> _Side:
+def _side(pinned: Pinned, fragments: list[int], addresses: list[int]) -> _Side:
     parts: list[pa.Table] = []
     if fragments:
         chosen = [pinned.dataset.get_fragment(number) for number in fragments]
         parts.append(_hidden_columns(pinned, fragments=chosen))
-    addresses = [address for part in places for address in part.tolist()]
     if addresses:
         listed = ", ".join(str(address) for address in addresses)
         parts.append(_hidden_columns(pinned, filter=f"_rowaddr IN ({listed})"))
@@ -456,11 +454,12 @@ def _hidden_columns(pinned: Pinned, **chosen: Any) -> pa.Table:
     return found
 
 
-def _deleted_offsets(pinned: Pinned, number: int) -> U64 | None:
-    """The offsets that the deletion file names; None if it is not in the table's own folder."""
+def _deleted(pinned: Pinned, number: int) -> Any | None:
+    """The set of offsets that the deletion file names; None if that is not in the table's own
+    folder."""
     deletions = pinned.dataset.get_fragment(number).metadata.deletion_file
     if deletions is None:
-        return np.empty(0, np.uint64)
+        return Bitmap()
     if deletions.base_id is not None:
         return None
     found = pinned.lines.store.read(f"{pinned.place}/{deletions.path(number)}")
