@@ -15,12 +15,7 @@ import msgspec
 import orjson
 import pyarrow as pa
 
-from omnigraph.errors import (
-    AlreadyExistsError,
-    ConflictError,
-    CorruptGraphError,
-    OmnigraphError,
-)
+from omnigraph.errors import AlreadyExistsError, ConflictError, CorruptGraphError, OmnigraphError
 from omnigraph.model.graph import TableEntry
 from omnigraph.model.limits import PUBLISHER_RETRY_BUDGET
 from omnigraph.model.ports import ObjectStore

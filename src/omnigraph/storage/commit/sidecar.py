@@ -130,11 +130,7 @@ class Sidecar(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> dict[str, Any]:
         facts: dict[str, Any] = msgspec.to_builtins(self)
-        return {
-            "schema_version": SIDECAR_VERSION,
-            **facts,
-            "started_at": str(self.created_at),
-        }
+        return {"schema_version": SIDECAR_VERSION, **facts, "started_at": str(self.created_at)}
 
 
 class UnreadableSidecar(msgspec.Struct, frozen=True, kw_only=True):

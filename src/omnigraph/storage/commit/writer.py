@@ -34,15 +34,7 @@ from omnigraph.errors import (
     RecoveryRequiredError,
     RowLevelCasContentionError,
 )
-from omnigraph.model.graph import (
-    Branch,
-    HeadIs,
-    Pin,
-    Snapshot,
-    TableEntry,
-    TableUpdate,
-    WriterKind,
-)
+from omnigraph.model.graph import Branch, HeadIs, Pin, Snapshot, TableEntry, TableUpdate, WriterKind
 from omnigraph.model.limits import (
     FORK_LIVES_MAX,
     LEASE_WAIT_MS_MAX,

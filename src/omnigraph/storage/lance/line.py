@@ -18,12 +18,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from omnigraph.errors import (
-    AlreadyExistsError,
-    CorruptGraphError,
-    NotFoundError,
-    OmnigraphError,
-)
+from omnigraph.errors import AlreadyExistsError, CorruptGraphError, NotFoundError, OmnigraphError
 from omnigraph.model.graph import Pin, TableEntry
 from omnigraph.model.limits import TABLE_HANDLES_MAX
 from omnigraph.model.ports import ObjectStore, World
@@ -353,20 +348,19 @@ class Lines:
         with translated(self.uri(location, branch), doing="read history of table"):
             return [pylance.transaction(dataset, one) for one in range(after + 1, upto + 1)]
 
-    def clear_torn(self, location: str, branch: str | None, *, above: int) -> bool:
-        """Take away what a power cut left of the version after `above`; False if nothing was there.
+    def clear_torn(self, location: str, branch: str | None, *, above: int) -> None:
+        """Take away what a power cut left of the version after `above`, if anything.
 
         Only for recovery, which holds the sidecar of the write that the torn version belongs to.
         """
         folder = self.versions_folder(location, branch)
         if folder is None:
-            return False
+            return
         found = newest_whole(folder)
         if not found.torn or found.version is None or found.version < above:
-            return False  # nothing torn, or a published version is: that is damage, and stays
+            return  # nothing torn, or a published version is: that is damage, and stays
         gone = remove_torn(folder)
         logger.warning("removed torn versions", extra={"table": location, "versions": gone})
-        return True
 
     # --- branches ----------------------------------------------------------------------------
 
@@ -501,12 +495,7 @@ class Lines:
         return round(moment.timestamp() * 1_000_000)
 
     def collect(
-        self,
-        location: str,
-        branch: str | None,
-        unwanted: Collection[int],
-        *,
-        preview: bool = False,
+        self, location: str, branch: str | None, unwanted: Collection[int], *, preview: bool = False
     ) -> Collected:
         """Remove these versions and the files that only they use, or only say what would go. Which
         ones nobody needs is for the caller to know.

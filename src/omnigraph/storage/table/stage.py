@@ -159,12 +159,7 @@ def change(
 
 
 def staged(
-    pinned: Pinned,
-    operation: str,
-    lance_operation: Any,
-    *,
-    inserted: int = 0,
-    deleted: int = 0,
+    pinned: Pinned, operation: str, lance_operation: Any, *, inserted: int = 0, deleted: int = 0
 ) -> StagedWrite:
     """The operation as a write that waits for `Tables.apply`."""
     rows = int(pinned.dataset.count_rows()) + inserted - deleted
@@ -268,10 +263,7 @@ def write_fragments(
 
 
 def write_images(
-    uri: str,
-    storage_options: Mapping[str, str],
-    rows: pa.Table,
-    row_ids: Sequence[int],
+    uri: str, storage_options: Mapping[str, str], rows: pa.Table, row_ids: Sequence[int]
 ) -> list[str]:
     """Write rows of which the first ones are new images of the rows with these row ids."""
     receipts = write_fragments(uri, storage_options, rows, rows.schema)

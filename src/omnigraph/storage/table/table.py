@@ -82,11 +82,7 @@ class Table(TableReader):
         )
 
     def stage_change(
-        self,
-        rows: pa.Table,
-        *,
-        delete_ids: Sequence[str] = (),
-        existing: pa.Table | None = None,
+        self, rows: pa.Table, *, delete_ids: Sequence[str] = (), existing: pa.Table | None = None
     ) -> StagedWrite | None:
         """Replace or add rows by id and remove others, in one version; None if nothing changes.
 

@@ -25,12 +25,7 @@ from omnigraph.storage.lance.files import FragmentKey, fragment_key
 from omnigraph.storage.lance.pylance import translated
 from omnigraph.storage.objects.root import branch_folder
 from omnigraph.storage.table import index as indexes
-from omnigraph.storage.table.index import (
-    IndexBuild,
-    IndexKind,
-    IndexSpec,
-    Segment,
-)
+from omnigraph.storage.table.index import IndexBuild, IndexKind, IndexSpec, Segment
 from omnigraph.storage.table.pinned import Pinned
 from omnigraph.storage.table.stage import Rewrites, StagedWrite, staged, staged_on
 
