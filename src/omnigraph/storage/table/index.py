@@ -25,14 +25,11 @@ from omnigraph.storage.table.pinned import Pinned
 
 logger = logging.getLogger(__name__)
 
-IndexKind = Literal["btree", "bitmap", "inverted", "ngram", "label_list", "vector"]
+IndexKind = Literal["btree", "inverted", "vector"]
 
 _LANCE_KINDS: Final[Mapping[IndexKind, str]] = {
     "btree": "BTREE",
-    "bitmap": "BITMAP",
     "inverted": "INVERTED",
-    "ngram": "NGRAM",
-    "label_list": "LABEL_LIST",
     "vector": "IVF_FLAT",
 }
 
@@ -292,9 +289,8 @@ def _identity(pinned: Pinned, index: Any, segment: Any) -> Any:
 
 
 def _kind(index: Any) -> str:
-    name = str(index.index_type).lower().replace("_", "")
-    kinds = {"labellist": "label_list"}
-    return "vector" if name.startswith("ivf") else kinds.get(name, name)
+    name = str(index.index_type).lower()
+    return "vector" if name.startswith("ivf") else name
 
 
 def _descriptions(pinned: Pinned) -> Sequence[Any]:

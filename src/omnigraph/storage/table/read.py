@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import cached_property
 from itertools import chain
 from typing import Any, Final, Literal, TypeVar
 
@@ -473,7 +474,7 @@ class StoredBlob:
     """One stored blob. Its bytes are read when asked for, and only those asked for."""
 
     def __init__(self, find: Callable[[], Any], *, uri: str | None, folder: str) -> None:
-        self._find, self._found = find, None
+        self._find = find
         self.uri = uri  # where the bytes are, None when they are the graph's own
         self._place = folder if uri is None else uri
 
@@ -492,8 +493,6 @@ class StoredBlob:
     def read(self) -> bytes:
         return self.read_range(0, self.size)
 
-    @property
+    @cached_property
     def _file(self) -> Any:
-        if self._found is None:
-            self._found = self._find()
-        return self._found
+        return self._find()
