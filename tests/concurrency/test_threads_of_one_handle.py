@@ -57,8 +57,9 @@ def test_no_thread_meets_the_lock_that_making_a_branch_puts_on_a_handle(tmp_path
         graph.create_branch("b")
         graph.mutate(QUERIES, "put", params={"name": "b", "n": 1}, branch="b")
         store = store_of(graph)
-        shared = [*store.tables._open._values.values()]
-        shared += (store.manifests.last_known(one.id).opened.dataset for one in store.refs.list())
+        heads = [store.manifests.last_known(one.id).opened.dataset for one in store.refs.list()]
+        pins = {entry.pin for one in ("main", "b") for entry in graph.snapshot(one).datasets}
+        shared = [*heads, *(store.tables.at(*pin) for pin in pins)]
         assert len(made_from) == 2, "one of the manifest, one of the table"
         assert not {id(one) for one in made_from} & {id(one) for one in shared}
 

@@ -19,8 +19,7 @@ from omnigraph.engine.rows.parts import GraphAccess, Part, packed
 from omnigraph.model.graph import TableEntry
 from omnigraph.model.ports import Runner
 from omnigraph.model.schema import Catalog, EdgeType, NodeType
-from omnigraph.storage.table.stage import take_out
-from omnigraph.storage.table.stage import StagedWrite
+from omnigraph.storage.table.stage import StagedWrite, take_out
 from omnigraph.storage.table.table import Table
 
 _NONE: Ints = np.empty(0, dtype=np.int64)
