@@ -53,6 +53,7 @@ STORE_RETRY_MS_MAX: Final = 10_000
 LOAD_REQUEST_BYTES_MAX: Final = 256 * 1024 * 1024
 LOAD_HELD_BYTES_MAX: Final = 256 * 1024 * 1024  # of rows that a load in process holds
 LOAD_THREADS_MAX: Final = 4  # that run the tasks of a load in process; each holds rows of its own
+LOAD_SHORT_VECTOR_MAX: Final = 128  # longer ones are loaded by one task at a time, in process
 LOAD_LINE_BYTES_MAX: Final = 32 * 1024 * 1024
 VIOLATIONS_LISTED_MAX: Final = 100
 MERGE_CONFLICTS_LISTED_MAX: Final = 1_000_000

@@ -21,6 +21,7 @@ from omnigraph.engine.load.vectors import EmbedPlan
 from omnigraph.engine.rows.parts import GraphAccess, Part
 from omnigraph.errors import InputError
 from omnigraph.model.graph import TableEntry
+from omnigraph.model.limits import LOAD_SHORT_VECTOR_MAX
 from omnigraph.model.ports import Runner
 from omnigraph.model.schema import Catalog
 from omnigraph.storage.commit.writer import WriteContext
@@ -115,7 +116,7 @@ def take_in(
         held_bytes=runner.held_bytes // max(len(units), 1),
     )
     tasks = [StageTask(number=number, source=one) for number, one in enumerate(units)]
-    answers = runner.run(tasks, partial(run_stage, job), stage="stage")
+    answers = _staged(runner, job, tasks)
     for one in framed:
         first = 1 + max((answer.number for answer in answers), default=-1)
         answers += _needed(frames, one.source).stage(one, job, first=first)
@@ -149,6 +150,18 @@ def staged_intake(
         scratch=job.scratch,
         buckets=job.buckets,
     )
+
+
+def _staged(runner: Runner, job: StageJob, tasks: Sequence[StageTask]) -> list[StageAnswer]:
+    run, properties = (
+        partial(run_stage, job),
+        (p for t in job.catalog.types() for p in t.properties),
+    )
+    wide = any((prop.type.dimension or 0) > LOAD_SHORT_VECTOR_MAX for prop in properties)
+    if not wide or not runner.held_bytes:
+        return runner.run(tasks, run, stage="stage")
+    # In one process, tasks with long vectors would take too much memory side by side.
+    return [answer for task in tasks for answer in runner.run([task], run, stage="stage")]
 
 
 def _sizes(inputs: Inputs, files: FileAccess) -> int:
