@@ -57,10 +57,11 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Collected(msgspec.Struct, frozen=True, kw_only=True):
-    """What a collection removed."""
+    """What a collection removed. `failed_deletes` counts files that will be tried again."""
 
     versions: int = 0
     bytes: int = 0
+    failed_deletes: int = 0
 
 
 class Lines:
@@ -510,7 +511,11 @@ class Lines:
         if not preview:
             gone = {(location, branch, version) for version in old}
             self._open.drop(lambda pin: pin in gone)
-        return Collected(versions=int(done.old_versions), bytes=int(done.bytes_removed))
+        return Collected(
+            versions=int(done.old_versions),
+            bytes=int(done.bytes_removed),
+            failed_deletes=0 if preview else int(done.failed_deletes),
+        )
 
 
 def _transaction_files(folder: str, dataset: Any, since: int) -> list[str]:
