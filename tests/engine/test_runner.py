@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -65,6 +66,26 @@ def test_the_first_task_that_fails_says_why_whoever_fails_first(threads):
     at_the_end = len(begun)
     time.sleep(0.02)
     assert len(begun) == at_the_end, "nothing runs on"
+
+
+def test_a_task_that_comes_late_to_its_turn_is_not_given_up_for_a_later_one():
+    class Late(ThreadPoolExecutor):
+        """The threads take the tasks in order, but the first one sleeps before it begins."""
+
+        def submit(self, run, *of):
+            def begin():
+                time.sleep(0.02 if 0 in of else 0)
+                return run(*of)
+
+            return super().submit(begin)
+
+    def work(task):
+        raise ValueError(f"task {task}")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("omnigraph.engine.runner.ThreadPoolExecutor", Late)
+        with pytest.raises(ValueError, match="task 0"):
+            run(work)
 
 
 def test_an_interrupt_ends_the_run_when_the_tasks_under_way_have_ended():

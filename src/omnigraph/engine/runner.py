@@ -6,7 +6,6 @@ Arrow, Lance and NumPy do most of a task's work without Python's lock, so that t
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -37,19 +36,19 @@ class Inline:
     ) -> list[Answer]:
         """The answers in the order of the tasks, or the error that running them one after the
         other would raise. No task is running any more when this ends."""
-        failed = threading.Event()  # not `stop`, which may be that of a greater work
+        failed: list[int] = []  # not `stop`, which may be that of a greater work
 
-        def run(task: Task) -> Answer:
-            if stop.asked or failed.is_set():
+        def run(number: int, task: Task) -> Answer:
+            # One that stands before a failed one runs in any case: it may fail too.
+            if stop.asked or any(one < number for one in failed):
                 raise StoppedError
             try:
                 return function(task)
             except BaseException:
-                failed.set()
+                failed.append(number)
                 raise
 
         with ThreadPoolExecutor(self.parallelism, thread_name_prefix="omnigraph-load") as pool:
-            running = [pool.submit(run, task) for task in tasks]
-        # Tasks begin in order, so all those before the first one that failed have been run, and
-        # whichever was given up stands behind it.
+            running = [pool.submit(run, number, task) for number, task in enumerate(tasks)]
+        # Whichever was given up stands behind one that failed.
         return [one.result() for one in running]
