@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from omnigraph import errors, pipeline
     from omnigraph.compiler.query import LintReport
     from omnigraph.engine.core import OpenMode
-    from omnigraph.engine.evolve.apply import SchemaApplyResult
+    from omnigraph.engine.evolve import SchemaApplyResult
     from omnigraph.engine.graph import Graph
     from omnigraph.engine.history.changes import ChangeSet
     from omnigraph.engine.load.inputs.sources import Source
@@ -74,7 +74,7 @@ _HOMES = {
     "PipelineReport": "omnigraph.engine.load.report",
     "QueryResult": "omnigraph.engine.read.result",
     "RecoveryRecord": "omnigraph.storage.commit.audit",
-    "SchemaApplyResult": "omnigraph.engine.evolve.apply",
+    "SchemaApplyResult": "omnigraph.engine.evolve",
     "SchemaPlan": "omnigraph.model.plan",
     "Sidecar": "omnigraph.storage.commit.sidecar",
     "Snapshot": "omnigraph.model.graph",

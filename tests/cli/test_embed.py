@@ -7,7 +7,7 @@ import json
 import pytest
 
 from omnigraph.cli.main import entry
-from omnigraph.engine.embed.embedder import MockEmbedder
+from omnigraph.engine.embed import MockEmbedder
 
 SPEC = {"dimension": 4, "types": {"Doc": {"target": "vec", "fields": ["title", "pages"]}}}
 RECORDS = [

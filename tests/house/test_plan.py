@@ -9,21 +9,21 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MOST = {
-    "files": 235,
-    "lines": 52_000,
+    "files": 180,
+    "lines": 47_900,
     "lines of the largest file": 600,
     "files in the fullest folder": 25,
-    "modules with one importer": 51,
-    "public classes and functions": 1_270,
+    "modules with one importer": 30,
+    "public classes and functions": 1_190,
     "names at the package's front": 24,
     "import cycles": 0,
     "import cycles, late ones too": 0,
     "dataclasses": 0,
 }
 LEAST = {
-    "storage/commit: comments in 100 lines": 7.5,
+    "storage/commit: comments in 100 lines": 8.0,
     "storage/commit: asserts a function": 0.3,
-    "test functions": 1_240,
+    "test functions": 1_285,
 }
 
 

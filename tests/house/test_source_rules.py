@@ -59,7 +59,7 @@ LANCE_CLASSES = frozenset({"LanceDataset", "Compaction", "pylance"})
 # the OMNIGRAPH_EMBED* names and the providers' keys; all hand on
 # values, so that everything behind the door can be told another environment.
 ENVIRONMENT_DOORS = frozenset(
-    {"storage/objects/root.py", "pipeline/sessions.py", "engine/embed/embedder.py"}
+    {"storage/objects/root.py", "pipeline/sessions.py", "engine/embed.py"}
 )
 
 

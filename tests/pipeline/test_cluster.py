@@ -30,11 +30,11 @@ import os, signal, sys
 from pathlib import Path
 from omnigraph import pipeline
 from omnigraph.engine.load import intake
-from omnigraph.engine.load.inputs import splits
+from omnigraph.engine.load.inputs import sources
 from omnigraph.engine.load import stage
 
 master, uri, source, marker = sys.argv[1:5]
-splits.plan_splits.__kwdefaults__["split_bytes"] = 6_000
+sources.plan_splits.__kwdefaults__["split_bytes"] = 6_000
 
 def parent(pid):
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

@@ -69,7 +69,7 @@ def test_many_files_of_all_types_become_one_commit_equal_to_the_in_process_one(
     for part in range(3):
         (folder / f"{part}.jsonl").write_text(ndjson(lines[part::3]))
     monkeypatch.setattr(
-        "omnigraph.engine.load.inputs.splits.plan_splits.__kwdefaults__", {"split_bytes": 9_000}
+        "omnigraph.engine.load.inputs.sources.plan_splits.__kwdefaults__", {"split_bytes": 9_000}
     )
     twins.local.load(ndjson(lines), mode="append")
     heard = []
@@ -270,7 +270,7 @@ def test_tasks_that_die_after_writing_leave_no_row_twice(spark, graph, tmp_path,
     path = tmp_path / "in.jsonl"
     path.write_text(ndjson(people(200) + knows(200)))
     monkeypatch.setattr(
-        "omnigraph.engine.load.inputs.splits.plan_splits.__kwdefaults__", {"split_bytes": 8_000}
+        "omnigraph.engine.load.inputs.sources.plan_splits.__kwdefaults__", {"split_bytes": 8_000}
     )
     monkeypatch.setattr(
         "omnigraph.engine.load.intake.run_stage",

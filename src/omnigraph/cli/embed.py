@@ -13,7 +13,7 @@ from omnigraph.cli.scope import Capability
 from omnigraph.errors import InputError
 
 if TYPE_CHECKING:
-    from omnigraph.engine.embed.files import EmbedSpec, Mode
+    from omnigraph.engine.embed import EmbedSpec, Mode
 
 
 @verb("embed", capability=Capability.LOCAL)
@@ -49,8 +49,13 @@ def embed(
         raise click.UsageError("embed needs --seed, or all of --input, --output and --spec")
     if not source.is_file():
         read_text(str(source), what="data file")
-    from omnigraph.engine.embed.embedder import EmbedConfig, embedder
-    from omnigraph.engine.embed.files import Selection, Selector, embed_file
+    from omnigraph.engine.embed import (
+        EmbedConfig,
+        Selection,
+        Selector,
+        embed_file,
+        embedder,
+    )
 
     config = EmbedConfig.from_environment(call.environ)
     mode = _mode(reembed_all=reembed_all, clean=clean, narrowed=bool(types or selects))
@@ -90,7 +95,7 @@ def _mode(*, reembed_all: bool, clean: bool, narrowed: bool) -> Mode:
 
 
 def _from_json(path: str) -> EmbedSpec:
-    from omnigraph.engine.embed.files import EmbedSpec
+    from omnigraph.engine.embed import EmbedSpec
 
     try:
         body = json.loads(read_text(path, what="spec"))
@@ -104,7 +109,7 @@ def _from_seed(path: Path) -> tuple[Path, Path, EmbedSpec]:
     """The files and the spec that a seed manifest names, relative to its own folder."""
     import yaml
 
-    from omnigraph.engine.embed.files import EmbedSpec
+    from omnigraph.engine.embed import EmbedSpec
 
     where = f"seed manifest '{path}'"
     try:

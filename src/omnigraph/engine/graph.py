@@ -48,7 +48,7 @@ from omnigraph.storage.manifest.ref_files import UnreadableRef
 from omnigraph.storage.objects.local import Presence
 
 if TYPE_CHECKING:
-    from omnigraph.engine.evolve import apply as evolving
+    from omnigraph.engine import evolve as evolving
     from omnigraph.engine.history import changes as changing
     from omnigraph.engine.history import feed
     from omnigraph.engine.load import order as orders
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from omnigraph.engine.read import export as exporting
     from omnigraph.engine.write import mutate as mutating
 else:
-    evolving = Later("omnigraph.engine.evolve.apply")
+    evolving = Later("omnigraph.engine.evolve")
     changing = Later("omnigraph.engine.history.changes")
     feed = Later("omnigraph.engine.history.feed")
     orders = Later("omnigraph.engine.load.order")

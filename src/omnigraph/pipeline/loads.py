@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from omnigraph.engine.arguments import PATH, TEXT_OR_NONE, Kind, require
 from omnigraph.engine.core import world_of
-from omnigraph.engine.embed.embedder import EmbedConfig, environment_config
+from omnigraph.engine.embed import EmbedConfig, environment_config
 from omnigraph.engine.load.inputs.sources import Source
 from omnigraph.engine.load.order import LoadOrder, OnError, checked_order
 from omnigraph.engine.load.report import Listener, PipelineReport

@@ -43,7 +43,7 @@ def people(count: int, first: int = 0) -> list[object]:
 def test_what_a_check_task_is_told_does_not_grow_with_the_load(tmp_path, monkeypatch):
     cut_into(monkeypatch, 16)
     monkeypatch.setattr(
-        "omnigraph.engine.load.inputs.splits.plan_splits.__kwdefaults__", {"split_bytes": 2_000}
+        "omnigraph.engine.load.inputs.sources.plan_splits.__kwdefaults__", {"split_bytes": 2_000}
     )
     told = []
     for count in (100, 800):
@@ -131,7 +131,7 @@ def any_record(rng: random.Random) -> object:
 def test_any_loads_end_alike_in_one_bucket_and_in_many(tmp_path, monkeypatch, seed):
     rng = random.Random(seed)
     monkeypatch.setattr(
-        "omnigraph.engine.load.inputs.splits.plan_splits.__kwdefaults__", {"split_bytes": 400}
+        "omnigraph.engine.load.inputs.sources.plan_splits.__kwdefaults__", {"split_bytes": 400}
     )
     graphs = {1: tmp_path / "one", rng.choice([2, 3, 7]): tmp_path / "many"}
     for uri in graphs.values():

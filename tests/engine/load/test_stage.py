@@ -65,7 +65,7 @@ def test_a_task_that_dies_half_way_leaves_nothing(tmp_path, twins, monkeypatch, 
     monkeypatch.setattr(stage, "write_fragments", failing)
     path = twins.write(ndjson([*(node("Note", text=str(i)) for i in range(9))]))
     monkeypatch.setattr(
-        "omnigraph.engine.load.inputs.splits.plan_splits.__kwdefaults__", {"split_bytes": 99}
+        "omnigraph.engine.load.inputs.sources.plan_splits.__kwdefaults__", {"split_bytes": 99}
     )
     with pytest.raises(StorageUnavailableError):
         bulk_load(twins.bulk_uri, str(path), mode="append")

@@ -229,7 +229,7 @@ def test_the_number_of_buckets_changes_no_verdict(tmp_path, monkeypatch, case, b
 def test_dirty_loads_are_told_alike_to_the_last_word(tmp_path, monkeypatch, seed):
     rng = random.Random(seed)
     monkeypatch.setattr(
-        "omnigraph.engine.load.inputs.splits.plan_splits.__kwdefaults__", {"split_bytes": 1500}
+        "omnigraph.engine.load.inputs.sources.plan_splits.__kwdefaults__", {"split_bytes": 1500}
     )
     if seed % 2:
         cut_into(monkeypatch, 5)
@@ -330,7 +330,7 @@ def test_places_are_exact_however_the_file_is_cut(tmp_path, monkeypatch, split_b
     twins = Twins(tmp_path, SCHEMA)
     path = twins.write("\n".join(lines))
     monkeypatch.setattr(
-        "omnigraph.engine.load.inputs.splits.plan_splits.__kwdefaults__",
+        "omnigraph.engine.load.inputs.sources.plan_splits.__kwdefaults__",
         {"split_bytes": split_bytes},
     )
     with pytest.raises(Exception) as refused:  # noqa: PT011  (the class is asserted below)

@@ -14,7 +14,7 @@ from pyarrow import parquet
 from twins import bulk_load
 
 from omnigraph import Graph, Source, pipeline
-from omnigraph.engine.embed.embedder import EmbedConfig, MockEmbedder
+from omnigraph.engine.embed import EmbedConfig, MockEmbedder
 from omnigraph.errors import (
     ConstraintViolationError,
     EmbeddingError,

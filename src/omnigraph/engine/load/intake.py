@@ -12,8 +12,15 @@ from msgspec.structs import replace
 
 from omnigraph.engine.check.keyfiles import bucket_count
 from omnigraph.engine.load.inputs.lines import GraphLines
-from omnigraph.engine.load.inputs.sources import Inputs, Source, TypedSource, plan_columns, resolve
-from omnigraph.engine.load.inputs.splits import plan_splits, read_chunks
+from omnigraph.engine.load.inputs.sources import (
+    Inputs,
+    Source,
+    TypedSource,
+    plan_columns,
+    plan_splits,
+    read_chunks,
+    resolve,
+)
 from omnigraph.engine.load.inputs.tables import plan_pieces
 from omnigraph.engine.load.reading import Input
 from omnigraph.engine.load.stage import StageAnswer, StageJob, StageTask, run_stage

@@ -13,10 +13,17 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from omnigraph.engine.arguments import DATA, FLAG, PATH, TEXT, TEXT_OR_NONE, require
-from omnigraph.engine.embed.embedder import EmbedConfig
+from omnigraph.engine.embed import EmbedConfig
 from omnigraph.engine.load.inputs.lines import GraphLines, HeldRecords, held_lines
-from omnigraph.engine.load.inputs.sources import Inputs, Source, declared
-from omnigraph.engine.load.inputs.splits import BOM, Split, plan_splits, read_chunks
+from omnigraph.engine.load.inputs.sources import (
+    BOM,
+    Inputs,
+    Source,
+    Split,
+    declared,
+    plan_splits,
+    read_chunks,
+)
 from omnigraph.engine.load.reading import Input
 from omnigraph.errors import InputError, NotFoundError
 from omnigraph.model.graph import LOAD_MODES, MAIN

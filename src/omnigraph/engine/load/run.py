@@ -30,14 +30,15 @@ from omnigraph.engine.load.intake import Frames, Intake, take_in
 from omnigraph.engine.load.order import LoadOrder
 from omnigraph.engine.load.quarantine import Quarantine, bad_rows, ordinals_of
 from omnigraph.engine.load.report import Listener, PipelineReport, Status, Stopwatch
-from omnigraph.engine.load.restage import replacing, without_rows
 from omnigraph.engine.load.stage import (
     Notes,
     PartNames,
     Places,
     Written,
     refuse_failures,
+    replacing,
     staging_findings,
+    without_rows,
     write_part,
 )
 from omnigraph.engine.load.vectors import EmbedPlan, kept_folder

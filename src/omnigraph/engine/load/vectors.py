@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from omnigraph.engine.arrow import Ints, as_mask, flat, pc, picked
 from omnigraph.engine.check.rules import Cells, Entity
-from omnigraph.engine.embed.embedder import EmbedConfig, Embedder, check_same_space, embedder
+from omnigraph.engine.embed import EmbedConfig, Embedder, check_same_space, embedder
 from omnigraph.errors import EmbeddingError, NotFoundError, OmnigraphError
 from omnigraph.model.limits import EMBED_BATCH_TEXTS
 from omnigraph.model.schema import Property

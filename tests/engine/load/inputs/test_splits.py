@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from omnigraph.engine.load.inputs.splits import BrokenInputError, plan_splits, read_chunks
+from omnigraph.engine.load.inputs.sources import BrokenInputError, plan_splits, read_chunks
 from omnigraph.engine.rows.parts import packed, unpacked
 from omnigraph.errors import NotFoundError
 from omnigraph.storage.objects.files import FileAccess, InputFile

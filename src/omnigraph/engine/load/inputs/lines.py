@@ -30,7 +30,7 @@ from omnigraph.engine.load.inputs.records import (
     gather,
     permissive_records,
 )
-from omnigraph.engine.load.inputs.splits import BrokenInputError, LineChunk, line_chunks
+from omnigraph.engine.load.inputs.sources import BrokenInputError, LineChunk, line_chunks
 from omnigraph.engine.load.reading import Problem, RawRows, Reading, ShapedRows, shape
 from omnigraph.engine.rows.columns import (
     batch_schema,

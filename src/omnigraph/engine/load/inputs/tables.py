@@ -20,13 +20,16 @@ from omnigraph.engine.check.findings import PlaceWord
 from omnigraph.engine.check.rules import Entity
 from omnigraph.engine.load.inputs.sources import (
     HEADER_SEPARATOR,
+    BrokenInputError,
     Mapped,
     Source,
+    Split,
     homes_of,
     plan_columns,
+    plan_splits,
+    read_chunks,
     require_distinct,
 )
-from omnigraph.engine.load.inputs.splits import BrokenInputError, Split, plan_splits, read_chunks
 from omnigraph.engine.load.inputs.tabular import SourceColumns, as_texts, raw_rows
 from omnigraph.engine.load.reading import Input, Problem, Reading, ShapedRows, TextOf, shape
 from omnigraph.errors import InputError

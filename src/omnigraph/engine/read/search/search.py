@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from omnigraph.compiler.query import ir
 from omnigraph.engine.arrow import Array, pa, pc, picked
-from omnigraph.engine.embed.embedder import check_same_space, environment_embedder
+from omnigraph.engine.embed import check_same_space, environment_embedder
 from omnigraph.engine.expr.evaluate import is_constant
 from omnigraph.engine.expr.order import Key, Window, order_rows
 from omnigraph.engine.read.context import Run

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from omnigraph.engine.embed.embedder import (
+from omnigraph.engine.embed import (
     EmbedConfig,
     HttpEmbedder,
     MockEmbedder,

@@ -1,1 +1,0 @@
-"""Embeddings: texts to vectors by a provider, for queries and for whole files."""

@@ -1,1 +1,0 @@
-"""Applying a schema: what it asks of stored rows, and the tables that change with it."""
