@@ -364,7 +364,7 @@ class HttpEmbedder(Embedder):
 # --- the vectors of an NDJSON file ----------------------------------------------------------------
 
 # Records travel one at a time, so a file of any size needs little memory; the output appears under
-# its name only when it is complete. Edge records and types that the spec does not name pass through.
+# its name only when it is complete. Edge records and types that the spec does not name pass by.
 
 Mode = Literal["fill_missing", "reembed_selected", "reembed_all", "clean"]
 
