@@ -54,6 +54,8 @@ WRONG = {
     "merge delete": ("merge: delete_branch", lambda g: g.merge("x", delete_branch="no")),
     "delete actor": ("delete_branch: actor", lambda g: g.delete_branch("x", actor=5)),
     "maintenance": ("open: maintenance", lambda g: Graph.open(g.uri, maintenance=5)),
+    "mutate source": ("mutate: source", lambda g: g.mutate(WRITE.encode())),
+    "mutate name": ("mutate: name", lambda g: g.mutate(WRITE, 1)),
     "actor": ("mutate: actor", lambda g: g.mutate(WRITE, actor=["me"])),
     "actor text": ("mutate: actor", lambda g: g.mutate(WRITE, actor="\ud800")),
     "if_commit": ("mutate: if_commit", lambda g: g.mutate(WRITE, if_commit=7)),
@@ -103,6 +105,15 @@ def test_a_wrong_argument_is_named_and_nothing_happens(graph, case):
 def test_a_negative_limit_is_refused(graph):
     with pytest.raises(errors.InputError, match="limit must be 0 or more"):
         graph.commits(limit=-1)
+
+
+def test_a_limit_may_be_larger_than_any_machine_counts(graph):
+    assert graph.commits(limit=10**30) == graph.commits()
+
+
+def test_code_without_a_module_is_told_its_wrong_argument(graph):
+    with pytest.raises(errors.InputError, match="query: source must be str, got int"):
+        exec("graph.query(5)", {"graph": graph})
 
 
 def test_an_address_with_a_zero_byte_is_refused():

@@ -89,6 +89,7 @@ def _public_call() -> str:
     """What the user called: of the calls within our engine that led here, the outermost."""
     frame = inspect.currentframe()
     call = ""
-    while frame is not None and frame.f_globals["__name__"].startswith(_OURS):
+    # Code that is run by `exec` need not say where it stands.
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith(_OURS):
         call, frame = frame.f_code.co_name, frame.f_back
     return call

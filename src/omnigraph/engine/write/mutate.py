@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.compiler.query import bind_params, ir
-from omnigraph.engine.arguments import MAPPING_OR_NONE, require
+from omnigraph.engine.arguments import MAPPING_OR_NONE, TEXT, TEXT_OR_NONE, require
 from omnigraph.engine.arrow import Array, flat, picked
 from omnigraph.engine.check.bucket import TableChange, stage
 from omnigraph.engine.check.findings import Findings
@@ -103,6 +103,8 @@ def mutate(
     core: Core, order: MutationOrder, *, then: Callable[[Snapshot | None], None]
 ) -> MutationResult:
     """Run one mutation query as one commit; `then` is told what came of it."""
+    require(TEXT, source=order.source)
+    require(TEXT_OR_NONE, name=order.name)
     require(MAPPING_OR_NONE, params=order.params)
     params = order.params or {}
     request = KeyedRequest.of(

@@ -9,6 +9,7 @@ second reads the parents from the manifests of many branches.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 
@@ -202,7 +203,8 @@ class History:
         actor's commits, `limit` stops after so many of them (None = all).
         """
         line = self._manifests.line(self._manifests.fresh(branch.id))
-        return list(islice((one for one in line if actor in (None, one.actor_id)), limit))
+        wanted = (one for one in line if actor in (None, one.actor_id))
+        return list(islice(wanted, limit if limit is None else min(limit, sys.maxsize)))
 
     def commit(self, commit_id: str) -> Commit:
         """The commit of any live branch; `NotFoundError` if none knows it."""
