@@ -97,3 +97,18 @@ def test_a_small_query_does_not_wait_for_pandas(graph):
     )
     done = run(sys.executable, "-c", program)
     assert done.stdout.decode().splitlines()[-1] == "False 1", done.stderr
+
+
+def test_a_library_that_cannot_be_found_is_told_once(graph):
+    program = (
+        "import sys; from omnigraph.cli.main import entry\n"
+        "class Refusing:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'lance': raise ImportError('refused')\n"
+        "sys.meta_path.insert(0, Refusing())\n"
+        f"sys.argv = ['omnigraph', 'health', '--json', {str(graph)!r}]\n"
+        "sys.exit(entry())"
+    )
+    done = run(sys.executable, "-c", program)
+    assert done.returncode == 1
+    assert json.loads(done.stderr)["error"] == "ImportError: refused"

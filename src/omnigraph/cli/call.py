@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
@@ -150,21 +150,20 @@ def _map_libraries() -> None:
     """Map compiled modules while the interpreter is still busy with Python ones.
 
     A call of `dlopen` by way of ctypes leaves the interpreter to the other thread, as an import
-    does not. Nothing hangs on it: what is not mapped here is mapped by its import.
+    does not. Nothing hangs on it: what is not mapped here is mapped by its import, which also says
+    what is wrong.
     """
-    import ctypes
+    with suppress(AttributeError, ImportError, OSError, TypeError, ValueError):
+        import ctypes
 
-    try:
         dlopen = ctypes.CDLL(None).dlopen
-    except (AttributeError, OSError, TypeError):  # not here, then
-        return
-    dlopen.argtypes, dlopen.restype = (ctypes.c_char_p, ctypes.c_int), ctypes.c_void_p
-    for package, module in _LIBRARIES:
-        spec = find_spec(package)
-        for folder in (spec and spec.submodule_search_locations) or ():
-            for path in (Path(folder, module + suffix) for suffix in EXTENSION_SUFFIXES):
-                if path.exists():
-                    dlopen(os.fsencode(path), os.RTLD_NOW)
+        dlopen.argtypes, dlopen.restype = (ctypes.c_char_p, ctypes.c_int), ctypes.c_void_p
+        for package, module in _LIBRARIES:
+            spec = find_spec(package)
+            for folder in (spec and spec.submodule_search_locations) or ():
+                for path in (Path(folder, module + suffix) for suffix in EXTENSION_SUFFIXES):
+                    if path.exists():
+                        dlopen(os.fsencode(path), os.RTLD_NOW)
 
 
 # --- commands -------------------------------------------------------------------------------------
