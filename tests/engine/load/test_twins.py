@@ -225,6 +225,25 @@ def test_the_number_of_buckets_changes_no_verdict(tmp_path, monkeypatch, case, b
     assert not list((tmp_path / "bulk").glob("__staging/*"))
 
 
+@pytest.mark.parametrize("end", ["src", "dst"])
+def test_an_end_that_only_one_edge_may_have_is_checked_in_buckets(tmp_path, monkeypatch, end):
+    cut_into(monkeypatch, 3)
+    schema = f"node P {{ name: String @key }} edge K: P -> P @card(0..1) {{ @unique({end}) }}"
+    twins = Twins(tmp_path, schema)
+    nodes = [node("P", name=name) for name in "abcd"]
+    for lines, mode, error in (
+        ([*nodes, edge("K", "a", "b", id="k"), edge("K", "c", "d")], "append", None),
+        ([edge("K", "a", "b")], "append", "ConstraintViolationError"),
+        ([edge("K", "b", "a"), edge("K", "b", "a")], "append", "ConstraintViolationError"),
+        ([edge("K", "a", "c", id="k"), edge("K", "d", "b")], "merge", None),
+    ):
+        in_process, on_spark = twins.load(lines, mode)
+        assert on_spark == in_process
+        assert in_process.error == error
+    mine, theirs = twins.contents()
+    assert theirs == mine
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_dirty_loads_are_told_alike_to_the_last_word(tmp_path, monkeypatch, seed):
     rng = random.Random(seed)

@@ -56,7 +56,11 @@ def bucket_count(input_bytes: int | None, stored_rows: int) -> int:
 def key_columns(entity: Entity) -> list[tuple[str, ...]]:
     """The keys by which rows of the type meet others: id, ends, unique columns."""
     ends = [("src",), ("dst",)] if isinstance(entity, EdgeType) else []
-    return [("id",), *ends, *(rule.columns for rule in rules_of(entity).unique)]
+    return list(dict.fromkeys([("id",), *ends, *_unique(entity)]))
+
+
+def _unique(entity: Entity) -> list[tuple[str, ...]]:
+    return [rule.columns for rule in rules_of(entity).unique]
 
 
 def key_names(entity: Entity) -> list[str]:
@@ -80,14 +84,12 @@ def write_keys(
     for by in key_columns(entity):
         if by == ("id",) and fresh and isinstance(entity, EdgeType):
             continue  # nothing refers to an edge, and ids that we made are met once
-        names = list(dict.fromkeys((*by, "id"))) if by not in _PLAIN else list(by)
+        # What may be there once is told with the ids of those that have it; also an end may be.
+        names = list(dict.fromkeys((*by, "id"))) if by in _unique(entity) else list(by)
         keys = rows.select(names).append_column(_ROW, pa.array(numbers))
         address = write_cut(files, folder, keys, by, count)
         written.append(KeyFile(by=by, address=address, count=count))
     return tuple(written)
-
-
-_PLAIN: Final = (("id",), ("src",), ("dst",))  # keys that need no id beside them
 
 
 def write_cut(
