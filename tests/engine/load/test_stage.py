@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from test_twins import BASE, SCHEMA
 from twins import Twins, bulk_load, content, edge, ndjson, node
 
 from omnigraph import Graph, Source
 from omnigraph.engine.load import stage
+from omnigraph.engine.load.order import checked_order
+from omnigraph.engine.load.run import run_load
 from omnigraph.engine.load.stage import Written
 from omnigraph.engine.runner import Inline
 from omnigraph.errors import InputError, StorageUnavailableError
+from omnigraph.model.ports import World
 from omnigraph.pipeline.datasource import OmnigraphSource
 
 
@@ -37,6 +42,32 @@ def twins(tmp_path):
 def write_lines(path, rows):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return str(path)
+
+
+@pytest.mark.parametrize(("processors", "most"), [(1, 40_000), (4, 10_000)])
+def test_long_rows_of_tasks_side_by_side_share_one_memory(tmp_path, monkeypatch, processors, most):
+    monkeypatch.setattr("os.cpu_count", lambda: processors)
+    monkeypatch.setattr(stage, "STAGE_FLUSH_BYTES", 40_000)
+    monkeypatch.setattr("omnigraph.engine.load.inputs.tables.SPLIT_CHUNK_BYTES", 4_000)
+    sizes, real = [], stage.write_fragments
+
+    def written(folder, options, rows, schema):
+        sizes.append(rows.nbytes)
+        return real(folder, options, rows, schema)
+
+    monkeypatch.setattr(stage, "write_fragments", written)
+    sources = []
+    for number in range(4):
+        texts = pa.table({"text": [f"{number} {i} ".ljust(1_000, "x") for i in range(100)]})
+        parquet.write_table(texts, path := tmp_path / f"{number}.parquet", use_dictionary=False)
+        sources.append(Source.parquet(str(path), columns={"text": "text"}))
+    uri = str(tmp_path / "graph")
+    Graph.init(uri, "node Note { text: String }", durability="process").close()
+    facts = {"uri": uri, "sources": {"Note": sources}, "mode": "append", "idempotency_key": None}
+    world = World(durability="process")
+    report = run_load(Inline(held_bytes=1), checked_order(**facts), listener=None, world=world)
+    assert report.nodes == {"Note": 400}
+    assert most / 2 < max(sizes) < most * 3 / 2
 
 
 def test_a_task_that_refuses_its_input_takes_the_others_with_it(tmp_path, twins):

@@ -121,6 +121,7 @@ def take_in(
         keeps_blobs=rewrites,
         embed=embed,
         held_bytes=runner.held_bytes // max(len(units), 1),
+        tasks_at_once=max(1, min(runner.parallelism, len(units))) if runner.held_bytes else 1,
     )
     tasks = [StageTask(number=number, source=one) for number, one in enumerate(units)]
     answers = _staged(runner, job, tasks)

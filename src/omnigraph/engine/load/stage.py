@@ -69,6 +69,7 @@ class StageJob(msgspec.Struct, frozen=True, kw_only=True):
     embed: EmbedPlan | None = None  # None: vectors that the input lacks stay null
     buckets: int = 1  # into which keys are cut for the checks; 1: no key files are written
     held_bytes: int = 0  # of rows that a task may hold in memory instead of writing them
+    tasks_at_once: int = 1  # that share the memory of one process
 
     @property
     def notes(self) -> Notes:
@@ -171,7 +172,7 @@ def _staged(
         size += rows.rows.nbytes + sum(map(len, rows.refused))
         # More than its share a task holds only while it runs.
         holds = holds and size < job.held_bytes
-        if size >= STAGE_FLUSH_BYTES and not holds:
+        if size >= STAGE_FLUSH_BYTES // job.tasks_at_once and not holds:
             parts.update(_settled(job, parts, waiting, hold=False))
             waiting, size = {}, 0
     parts.update(_settled(job, parts, waiting, hold=holds))

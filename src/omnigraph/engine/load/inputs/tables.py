@@ -33,7 +33,7 @@ from omnigraph.engine.load.inputs.sources import (
 from omnigraph.engine.load.inputs.tabular import SourceColumns, as_texts, raw_rows
 from omnigraph.engine.load.reading import Input, Problem, Reading, ShapedRows, TextOf, shape
 from omnigraph.errors import InputError
-from omnigraph.model.limits import PIECE_ROWS
+from omnigraph.model.limits import PIECE_ROWS, SPLIT_CHUNK_BYTES
 from omnigraph.storage.objects.files import FileAccess, InputFile, Partitions
 
 _JSON_ROWS: Final = 16_384
@@ -257,13 +257,20 @@ def _table_rows(piece: TablePiece, table: pa.Table, numbers: Ints) -> SourceRows
 def _arrow_rows(piece: TablePiece, reading: Reading) -> Iterator[SourceRows]:
     with reading.files.open(piece.address) as opened:
         if piece.format == "parquet":
-            groups = list(piece.groups)
-            batches = parquet.ParquetFile(opened).iter_batches(PIECE_ROWS // 4, row_groups=groups)
+            groups, file = list(piece.groups), parquet.ParquetFile(opened)
+            batches = file.iter_batches(_rows_at_once(file.metadata, groups), row_groups=groups)
         else:
             batches = map(orc.ORCFile(opened).read_stripe, piece.groups)
         for batch in batches:
             table = pa.Table.from_batches([batch])
             yield _table_rows(piece, table, _next_numbers(table, reading))
+
+
+def _rows_at_once(metadata: parquet.FileMetaData, groups: Sequence[int]) -> int:
+    """How many rows are shaped together: fewer if they are long, for memory."""
+    some = [metadata.row_group(group) for group in groups]
+    rows, size = sum(one.num_rows for one in some), sum(one.total_byte_size for one in some)
+    return max(1, min(PIECE_ROWS // 4, SPLIT_CHUNK_BYTES * rows // max(size, 1)))
 
 
 def _json_rows(piece: TablePiece, reading: Reading) -> Iterator[SourceRows]:
