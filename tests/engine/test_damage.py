@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 from maintain_world import SCHEMA, add, make, names, reopened
+from msgspec.structs import replace
 
+from inside import core_of
 from omnigraph import Graph, OpenMode
 from omnigraph.cli.main import entry
 from omnigraph.errors import (
@@ -436,3 +438,12 @@ def test_a_graph_is_at_home_where_a_link_leads_to_it(graph, tmp_path):
 
 def test_the_reference_key_of_the_tests_is_right():
     assert ref_key("b") == REF
+
+
+def test_a_schema_that_cannot_be_understood_is_told_with_the_manifest(graph):
+    core = core_of(graph)
+    head = core.head()
+    harmed = replace(head, schema=replace(head.schema, ir='{"nodes": 1}'))
+    with pytest.raises(CorruptGraphError, match="cannot read the schema: '__manifest'") as refused:
+        core.catalog(harmed)
+    assert refused.value.facts["part"] == "__manifest"

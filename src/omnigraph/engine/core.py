@@ -25,7 +25,7 @@ from omnigraph.engine.arguments import (
     instance,
     require,
 )
-from omnigraph.errors import AlreadyExistsError, InputError, NotFoundError
+from omnigraph.errors import AlreadyExistsError, CorruptGraphError, InputError, NotFoundError
 from omnigraph.model.graph import MAIN, Branch, Lineage, SchemaRecord, Snapshot, TableEntry
 from omnigraph.model.limits import LEASE_WAIT_MS_MAX
 from omnigraph.model.ports import ObjectStore, World
@@ -43,6 +43,7 @@ from omnigraph.storage.objects.lease import Lease, stop_if_asked
 from omnigraph.storage.objects.local import LOCKS
 from omnigraph.storage.objects.root import (
     INIT_CLAIM,
+    MANIFEST,
     Root,
     aws_environment,
     forget_empty_root,
@@ -226,7 +227,13 @@ class Core(msgspec.Struct, frozen=True, kw_only=True):
 
 @lru_cache(maxsize=64)
 def _catalog(record: SchemaRecord) -> Catalog:
-    return catalog_from_ir(record.ir, record.source)
+    try:
+        return catalog_from_ir(record.ir, record.source)
+    except CorruptGraphError as cause:
+        # The compiler does not know where it came from: every schema is a row of the manifest.
+        raise CorruptGraphError.at(
+            MANIFEST, doing="read the schema", reason=cause.message
+        ) from cause
 
 
 # --- opening and making ----------------------------------------------------------------------

@@ -204,5 +204,13 @@ def ulids(count: int) -> bytes:
     return "".join(blocks).encode()
 
 
+def ulid_us(text: str) -> int | None:
+    """The moment that a ULID holds, in microseconds; None if the text is no ULID."""
+    if len(text) != ULID_LENGTH or not set(text) <= set(_ALPHABET):
+        return None
+    letters = text[: ULID_LENGTH - _RANDOM_BITS // 5]
+    return sum(_ALPHABET.index(one) << 5 * at for at, one in enumerate(reversed(letters))) * 1000
+
+
 def _crockford(value: int) -> str:
     return "".join([_PAIRS[(value >> shift) & 1023] for shift in range(120, -1, -10)])

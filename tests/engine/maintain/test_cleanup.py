@@ -14,8 +14,9 @@ from maintain_world import WRITES, add, age, make, names, reopened, stats
 from inside import core_of, store_of, table_of
 from omnigraph import Graph, OpenMode
 from omnigraph.errors import InputError, NotFoundError, StorageUnavailableError
-from omnigraph.model.ports import World
+from omnigraph.model.ports import UlidFactory, World
 from omnigraph.model.steps import Step
+from omnigraph.storage.objects.local import Presence
 
 PEOPLE = ("ada", "bob", "cyd", "dan", "eve", "fay")
 
@@ -359,6 +360,19 @@ def test_a_killed_cleanup_is_finished_by_the_next(graph, step, nth):
         assert fresh.cleanup(keep_versions=2).bytes_removed == 0
         add(fresh, "gus")
         assert names(fresh) == [*PEOPLE, "gus"]
+
+
+def test_a_branch_that_another_process_is_making_is_not_taken_for_left_over(graph, monkeypatch):
+    """Its fork has files for a moment before it has a reference, and then a name."""
+    monkeypatch.setattr(Presence, "is_alone", lambda *_, **__: False)
+    now, long_ago = (UlidFactory(clock).ulid() for clock in (World().clock.now_us, lambda: 0))
+    for line in (now, long_ago):
+        versions = Path(graph.uri, "__manifest/tree", line, "_versions")
+        versions.mkdir(parents=True)
+        (versions / "1.manifest").write_bytes(b"half")
+    graph.cleanup(keep_versions=3)
+    assert Path(graph.uri, "__manifest/tree", now).exists()
+    assert not Path(graph.uri, "__manifest/tree", long_ago).exists()
 
 
 def test_locks_of_deleted_branches_and_drafts_of_killed_writers_go(graph):

@@ -30,6 +30,7 @@ from omnigraph.model.limits import (
     RECOVERY_FLOOR_VERSIONS,
     STAGED_SAFE_AGE_MS,
 )
+from omnigraph.model.ports import ulid_us
 from omnigraph.model.steps import Step
 from omnigraph.model.structs import JsonStruct
 from omnigraph.storage.lance.line import Collected, Line
@@ -393,8 +394,9 @@ class _Reclaim(msgspec.Struct, frozen=True, kw_only=True):
         live = {branch.id for branch in standing if branch.id is not None}
         gone: list[str] = []
         for line in unneeded_lines(live, lines):
-            made_us = lines[line].created_at
-            # A branch is forked first and gets its name then: a young one may be about to.
+            # A branch is forked first and gets its name then: a young one may be about to. The age
+            # of a fork that has files but no reference yet is told by its id.
+            made_us = lines[line].created_at or ulid_us(line)
             if made_us is not None and made_us > self.before_us:
                 continue
             # In this order: a branch that is being deleted is retired before it loses its name.
