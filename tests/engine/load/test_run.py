@@ -200,6 +200,21 @@ def test_rows_that_memory_cannot_hold_are_written_while_they_are_read(
     assert not staging.exists() or not list(staging.iterdir())
 
 
+@pytest.mark.parametrize("flushed_bytes", [4_000, 9_000])
+def test_a_task_that_wrote_while_it_read_lands_its_last_rows_too(
+    graph, tmp_path, monkeypatch, flushed_bytes
+):
+    """Also where a task may hold exactly as much as it writes at once."""
+    monkeypatch.setattr(run, "Inline", lambda: Inline(held_bytes=4_000))
+    monkeypatch.setattr("omnigraph.engine.load.stage.STAGE_FLUSH_BYTES", flushed_bytes)
+    monkeypatch.setattr("omnigraph.engine.load.inputs.sources.SPLIT_CHUNK_BYTES", 1_000)
+    packed = tmp_path / "people.jsonl.gz"  # one task: it cannot be entered in the middle
+    lines = (json.dumps({"type": "Person", "data": {"name": f"p{n}"}}) + "\n" for n in range(500))
+    packed.write_bytes(gzip.compress("".join(lines).encode()))
+    assert graph.load(packed, mode="append").nodes == {"Person": 500}
+    assert len(held(graph)[0]) == 500
+
+
 _FAR = 300_000_000_000  # seconds to the year 11476, which as milliseconds is in 1979
 _DAY = 2_932_897  # the first one behind the year 9999
 
