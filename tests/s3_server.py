@@ -8,6 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 BUCKET = "graphs"
+# The environment of a store at which nobody answers.
+UNREACHABLE = {
+    "AWS_ENDPOINT_URL": "http://127.0.0.1:9",
+    "AWS_ALLOW_HTTP": "true",
+    "AWS_ACCESS_KEY_ID": "x",
+    "AWS_SECRET_ACCESS_KEY": "x",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -163,27 +163,6 @@ def test_a_branch_waits_for_an_apply_that_is_landing(graph):
     assert graph.merge("late").outcome == "already_up_to_date"
 
 
-class Meddler:
-    """Does something once, right before the lease is taken."""
-
-    def __init__(self):
-        self.deed = None
-
-    def reach(self, step):
-        if step is Step.WRITE_STAGED and self.deed is not None:
-            deed, self.deed = self.deed, None
-            thread = threading.Thread(target=deed)
-            thread.start()
-            thread.join(60)
-
-
-@pytest.fixture
-def meddled(graph):
-    steps = Meddler()
-    with Graph.open(graph.uri, world=World(steps=steps, durability="process")) as other:
-        yield steps, other
-
-
 def test_a_write_in_between_is_in_the_evolved_table(graph, meddled):
     steps, other = meddled
     steps.deed = lambda: graph.mutate('query q() { insert Person { name: "dan", age: 1 } }')

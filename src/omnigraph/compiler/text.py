@@ -270,6 +270,15 @@ def _told(report: _Report, source: SourceText) -> Problem:
     )
 
 
+def parents_first(root: _T, children: Callable[[_T], Sequence[_T]]) -> Iterator[_T]:
+    """The root of a tree and everything inside it, in the order written."""
+    pending = [root]
+    while pending:
+        current = pending.pop()
+        yield current
+        pending.extend(reversed(children(current)))
+
+
 def each_checked(check: Callable[[_A], _T], items: Iterable[_A]) -> tuple[_T, ...]:
     """What the check gives for every item; raises only when all of them had their turn."""
     waiting = iter(items)

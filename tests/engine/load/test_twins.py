@@ -200,28 +200,25 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_both_engines_judge_alike(tmp_path, case):
-    mode, lines = CASES[case]
+def assert_judged_alike(tmp_path, mode, lines):
     twins = Twins(tmp_path, SCHEMA)
     assert twins.load(BASE, "overwrite")[1].error is None
     in_process, on_spark = twins.load(lines, mode)
     assert on_spark == in_process
     mine, theirs = twins.contents()
     assert theirs == mine
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_both_engines_judge_alike(tmp_path, case):
+    assert_judged_alike(tmp_path, *CASES[case])
 
 
 @pytest.mark.parametrize("buckets", [2, 7])
 @pytest.mark.parametrize("case", sorted(CASES)[::3])
 def test_the_number_of_buckets_changes_no_verdict(tmp_path, monkeypatch, case, buckets):
     cut_into(monkeypatch, buckets)
-    mode, lines = CASES[case]
-    twins = Twins(tmp_path, SCHEMA)
-    assert twins.load(BASE, "overwrite")[1].error is None
-    in_process, on_spark = twins.load(lines, mode)
-    assert on_spark == in_process
-    mine, theirs = twins.contents()
-    assert theirs == mine
+    assert_judged_alike(tmp_path, *CASES[case])
     assert not list((tmp_path / "bulk").glob("__staging/*"))
 
 

@@ -11,28 +11,12 @@ from merge_world import p
 from inside import store_of
 from omnigraph import Graph
 from omnigraph.errors import ConflictError, MergeConflictsError, NotFoundError
-from omnigraph.model.ports import World
-from omnigraph.model.steps import Step
 from omnigraph.storage.lance import files, pylance
 
 SCHEMA = """
 node P { k: String @key  v: I32? }
 edge E: P -> P
 """
-
-
-class Meddler:
-    """Does something once, in another thread, when a step is reached."""
-
-    def __init__(self):
-        self.step, self.deed = Step.WRITE_STAGED, None
-
-    def reach(self, step):
-        if step is self.step and self.deed is not None:
-            deed, self.deed = self.deed, None
-            thread = threading.Thread(target=deed)
-            thread.start()
-            thread.join(60)
 
 
 def put(graph, branch, *records):
@@ -51,13 +35,6 @@ def graph(tmp_path):
         graph.create_branch("side")
         put(graph, "side", p("a", v=1), p("n", v=1))
         yield graph
-
-
-@pytest.fixture
-def meddled(graph):
-    steps = Meddler()
-    with Graph.open(graph.uri, world=World(steps=steps, durability="process")) as other:
-        yield steps, other
 
 
 def test_a_write_to_the_target_in_between_is_merged_too(graph, meddled):

@@ -12,6 +12,7 @@ from table_bench import WatchedDisk
 from omnigraph.errors import InputError, StorageUnavailableError
 from omnigraph.model.ports import World
 from omnigraph.storage.objects.root import Root, branch_folder, fnv1a64, open_store, type_folder
+from s3_server import UNREACHABLE
 
 
 @pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.s3)])
@@ -194,13 +195,7 @@ def test_the_usual_variables_reach_lance(environ, option, value):
 
 
 def test_an_unreachable_bucket_fails_within_seconds():
-    environ = {
-        "AWS_ENDPOINT_URL": "http://127.0.0.1:9",
-        "AWS_ALLOW_HTTP": "true",
-        "AWS_ACCESS_KEY_ID": "x",
-        "AWS_SECRET_ACCESS_KEY": "x",
-    }
-    store = open_store(Root.parse("s3://nowhere/graph", environ), World())
+    store = open_store(Root.parse("s3://nowhere/graph", UNREACHABLE), World())
     started = time.monotonic()
     with pytest.raises(StorageUnavailableError) as raised:
         store.read("anything")

@@ -19,6 +19,7 @@ from omnigraph.model.ports import World
 from omnigraph.storage.lance.files import version_file
 from omnigraph.storage.objects.root import Root
 from omnigraph.storage.table.table import Tables
+from s3_server import UNREACHABLE
 
 
 class Once:
@@ -110,13 +111,7 @@ def test_rows_that_cannot_be_written_are_a_typed_error(stored, s3_server):
 
 
 def test_tables_of_an_unreachable_bucket_fail_within_seconds():
-    environ = {
-        "AWS_ENDPOINT_URL": "http://127.0.0.1:9",
-        "AWS_ALLOW_HTTP": "true",
-        "AWS_ACCESS_KEY_ID": "x",
-        "AWS_SECRET_ACCESS_KEY": "x",
-    }
-    tables = Tables(Root.parse("s3://nowhere/graph", environ), World())
+    tables = Tables(Root.parse("s3://nowhere/graph", UNREACHABLE), World())
     started = time.monotonic()
     with pytest.raises(StorageUnavailableError) as raised:
         tables.create(PLACE, people().schema)

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from omnigraph.compiler.text import Node
+from omnigraph.compiler.text import Node, parents_first
 from omnigraph.model.schema import PropertyType
 
 
@@ -148,12 +148,8 @@ def children(expr: Expr) -> tuple[Expr, ...]:
 
 
 def walk(expr: Expr) -> Iterator[Expr]:
-    """The expression and everything inside it."""
-    pending = [expr]
-    while pending:
-        current = pending.pop()
-        yield current
-        pending.extend(children(current))
+    """The expression and everything inside it, parents first."""
+    return parents_first(expr, children)
 
 
 # --- match -----------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from omnigraph.compiler.text import parents_first
 from omnigraph.model.schema import EntityKind, PropertyType, Scalar
 
 ScalarValue: TypeAlias = str | bool | int | float | dt.date
@@ -353,11 +354,7 @@ def children(expr: Expr) -> tuple[Expr, ...]:
 
 def walk(expr: Expr) -> Iterator[Expr]:
     """The expression and everything inside it, parents first."""
-    pending = [expr]
-    while pending:
-        current = pending.pop()
-        yield current
-        pending.extend(reversed(children(current)))
+    return parents_first(expr, children)
 
 
 def variables_of(expr: Expr) -> frozenset[str]:
