@@ -9,11 +9,11 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MOST = {
-    "files": 183,
+    "files": 185,
     "lines": 48_600,
     "lines of the largest file": 600,
     "files in the fullest folder": 25,
-    "modules with one importer": 32,
+    "modules with one importer": 33,
     "public classes and functions": 1_205,
     "names at the package's front": 24,
     "import cycles": 0,

@@ -1,0 +1,210 @@
+"""The half of `Graph` that names commits: branches, history, differences and the change feed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from omnigraph.engine.arguments import AT_OR_NONE, INT_OR_NONE, TEXT, TEXT_OR_NONE, require
+from omnigraph.engine.core import Core, OpenMode
+from omnigraph.errors import InputError
+from omnigraph.model.graph import MAIN, Branch, Commit, Snapshot
+from omnigraph.model.machine import Later
+from omnigraph.storage.manifest.ref_files import UnreadableRef
+from omnigraph.storage.objects.local import Presence
+
+if TYPE_CHECKING:
+    from omnigraph.engine.history import changes as changing
+    from omnigraph.engine.history import feed
+    from omnigraph.engine.merge import conflicts
+    from omnigraph.engine.merge import run as merging
+else:
+    changing = Later("omnigraph.engine.history.changes")
+    feed = Later("omnigraph.engine.history.feed")
+    conflicts = Later("omnigraph.engine.merge.conflicts")
+    merging = Later("omnigraph.engine.merge.run")
+
+At = str | int | datetime
+
+
+class Timeline:
+    """What an open graph tells of its branches and commits, and does to them."""
+
+    def __init__(self, core: Core) -> None:
+        """Use `Graph.init` or `Graph.open`."""
+        self._core = core
+        self._presence = Presence(core.root.local_path, writable=core.mode is OpenMode.READ_WRITE)
+        self._closed = False
+
+    @property
+    def uri(self) -> str:
+        return self._core.root.uri
+
+    def _opened(self) -> Core:
+        if self._closed:
+            raise InputError(f"the graph '{self.uri}' is closed", hint="open it again")
+        self._presence.touch()
+        return self._core
+
+    # --- branches and history ----------------------------------------------------------------
+
+    def branches(self) -> list[str]:
+        """`main` first, then the others by name."""
+        return [branch.name for branch in self._opened().store.refs.list()]
+
+    def unreadable_branches(self) -> list[UnreadableRef]:
+        """The branches whose reference is damaged: they are in no list and stop nobody else."""
+        return list(self._opened().store.refs.unreadable())
+
+    def create_branch(self, name: str, from_branch: str = MAIN, actor: str | None = None) -> Branch:
+        """Fork the whole graph; no table is copied."""
+        return self._opened().create_branch(name, from_branch, actor_id=actor)
+
+    def delete_branch(
+        self,
+        name: str,
+        actor: str | None = None,
+        force: bool = False,  # noqa: FBT001, FBT002 - the API fixes it
+    ) -> None:
+        """End a branch; what was merged stays, its own commits go. `force` also ends a branch
+        whose reference cannot be read."""
+        require(TEXT_OR_NONE, actor=actor)
+        self._opened().delete_branch(name, force=force)
+
+    def merge(
+        self,
+        source: str,
+        into: str = MAIN,
+        actor: str | None = None,
+        *,
+        strategy: conflicts.Strategy = "fail",
+        delete_branch: bool = False,
+        idempotency_key: str | None = None,
+    ) -> conflicts.MergeResult:
+        """Merge a branch into another as one commit; `MergeConflictsError` and nothing otherwise.
+
+        `strategy` settles entities that both sides changed: "ours" keeps the target's, "theirs"
+        takes the source's, "property" merges what each side changed. With an `idempotency_key`
+        the merge is made once, however often it is submitted.
+        """
+        return merging.merge(
+            self._opened(),
+            source,
+            into,
+            actor_id=actor,
+            strategy=strategy,
+            delete_branch=delete_branch,
+            idempotency_key=idempotency_key,
+        )
+
+    def merge_preview(
+        self, source: str, into: str = MAIN, *, strategy: conflicts.Strategy = "fail"
+    ) -> conflicts.MergePreview:
+        """What `merge` would do now, conflicts included, without writing anything."""
+        return merging.preview(self._opened(), source, into, strategy=strategy)
+
+    def commits(
+        self, branch: str = MAIN, *, actor: str | None = None, limit: int | None = None
+    ) -> list[Commit]:
+        """The history of a branch, newest first; the last one is the genesis commit."""
+        core = self._opened()
+        require(TEXT_OR_NONE, actor=actor)
+        require(INT_OR_NONE, limit=limit)
+        if limit is not None and limit < 0:
+            raise InputError(f"limit must be 0 or more, got {limit}")
+        return core.store.history.commits(core.branch(branch), actor=actor, limit=limit)
+
+    def commit(self, commit_id: str) -> Commit:
+        require(TEXT, commit_id=commit_id)
+        return self._opened().store.history.commit(commit_id)
+
+    def snapshot(self, branch: str = MAIN, at: At | None = None) -> Snapshot:
+        """Which version of which dataset makes up the graph, now or `at` a commit or moment."""
+        require(AT_OR_NONE, at=at)
+        return self._opened().snapshot(branch, at)
+
+    # --- differences and the change feed -----------------------------------------------------
+
+    def diff(
+        self,
+        from_ref: str,
+        to_ref: str,
+        *,
+        kinds: Sequence[str] | None = None,
+        types: Sequence[str] | None = None,
+        ops: Sequence[str] | None = None,
+    ) -> changing.ChangeSet:
+        """What is different at `to_ref`, seen from `from_ref`; branches, commits or moments."""
+        wanted = changing.ChangeFilter.of(kinds, types, ops)
+        return changing.diff(self._opened(), from_ref, to_ref, wanted)
+
+    def commit_changes(
+        self,
+        commit_id: str,
+        *,
+        kinds: Sequence[str] | None = None,
+        types: Sequence[str] | None = None,
+        ops: Sequence[str] | None = None,
+        limit: int | None = None,
+        page_token: str | None = None,
+    ) -> changing.ChangePage:
+        """What one commit did to its first parent, with images, page by page."""
+        wanted = changing.ChangeFilter.of(kinds, types, ops)
+        return feed.commit_changes(
+            self._opened(), commit_id, wanted, limit=limit, page_token=page_token
+        )
+
+    def changes(
+        self,
+        *,
+        branch: str = MAIN,
+        cursor: str | None = None,
+        start: str | None = None,
+        page_token: str | None = None,
+        kinds: Sequence[str] | None = None,
+        types: Sequence[str] | None = None,
+        ops: Sequence[str] | None = None,
+        limit: int | None = None,
+    ) -> feed.FeedPage:
+        """The change feed of a branch after a cursor or a start ("now", "beginning",
+        "after:<commit>"): store the cursor once its blocks are applied, and pass it next time."""
+        return feed.poll(
+            self._opened(),
+            branch,
+            changing.ChangeFilter.of(kinds, types, ops),
+            start=start,
+            cursor=cursor,
+            page_token=page_token,
+            limit=limit,
+        )
+
+    def changes_baseline(
+        self,
+        *,
+        branch: str = MAIN,
+        kinds: Sequence[str] | None = None,
+        types: Sequence[str] | None = None,
+        ops: Sequence[str] | None = None,
+    ) -> feed.Baseline:
+        """The whole state as NDJSON, and the cursor that polls go on from: for a new consumer, or
+        one whose cursor fell into a gap."""
+        return feed.baseline(self._opened(), branch, changing.ChangeFilter.of(kinds, types, ops))
+
+    def entity_history(
+        self,
+        kind: str,
+        type_name: str,
+        id: str,  # noqa: A002 - the name that users know
+        *,
+        branch: str = MAIN,
+    ) -> list[changing.EntityVersion]:
+        """Every version of one entity, newest first, with the commit that made it."""
+        return changing.entity_history(self._opened(), kind, type_name, id, branch=branch)
+
+    def revert(
+        self, commit_id: str, *, branch: str = MAIN, actor: str | None = None
+    ) -> conflicts.RevertResult:
+        """Undo one commit by a new one; `MergeConflictsError` if later commits stand against it."""
+        require(TEXT, commit_id=commit_id)
+        return merging.revert(self._opened(), commit_id, branch, actor_id=actor)
