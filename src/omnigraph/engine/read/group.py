@@ -88,7 +88,8 @@ def _key_codes(run: Run, key: ir.Expr, rows: MatchedRows) -> Positions:
     frame = run.frame_of(var)
     whole = len(positions) * 2 > frame.length and int(positions.min()) >= 0
     if whole and isinstance(key, ir.PropertyRef):
-        return frame.codes(run.stored(var, key.prop))[positions]
+        codes = frame.coded(run.stored(var, key.prop)).codes.take(positions)
+        return np.asarray(codes, dtype=np.int64)
     entities, back = distinct_positions(positions, frame.length)
     return equal_codes(MatchedRows(run, Relation.of(var, entities)).values(key))[back]
 

@@ -6,13 +6,15 @@ A *position* is a small integer that stands for an entity in the frame of its ta
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
+from math import isnan
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from omnigraph.engine.arrow import Array, pa, picked
+from omnigraph.engine.arrow import Array, counted, pa, pc, picked
 
 Positions = npt.NDArray[np.int64]
 SmallPositions = npt.NDArray[np.int32]
@@ -20,6 +22,7 @@ Mask = npt.NDArray[np.bool_]
 
 NO_POSITIONS: Final[Positions] = np.empty(0, dtype=np.int64)
 _SORTED_BY_HAND_MAX: Final = 1 << 14
+CHUNK_ROWS: Final = 1 << 17  # the unit in which a column is read whole
 PATCH_ROWS_MAX: Final = 8192  # a longer patch is folded into a new base
 
 
@@ -70,17 +73,49 @@ def distinct_positions(positions: Positions, size: int) -> tuple[Positions, Posi
     return found, places[positions]
 
 
-class Column(msgspec.Struct, frozen=True):
+class Bounds(msgspec.Struct, frozen=True):
+    """What is known of a chunk without reading it. `least` and `most` are None if there is no value
+    other than null and NaN; dates and moments are the numbers that they are stored as."""
+
+    least: Any
+    most: Any
+    nulls: int
+    has_nan: bool
+
+    @classmethod
+    def of(cls, values: Array) -> Bounds | None:
+        """None for lists and other types without an order."""
+        values = counted(values)
+        if pa.types.is_nested(values.type) or pa.types.is_null(values.type):
+            return None
+        has_nan = False
+        if pa.types.is_floating(values.type):
+            has_nan = pc.any(pc.is_nan(values)).as_py() is True
+        ends = pc.min_max(values)  # knows neither null nor NaN, unless there is nothing else
+        least, most = ends["min"].as_py(), ends["max"].as_py()
+        if has_nan and isnan(least):
+            least = most = None
+        return cls(least, most, values.null_count, has_nan)
+
+
+class Column:
     """The values of one table column, at positions 0 to `length` - 1.
 
     A commit changes few rows: the next version of a column shares the `base` of the one before and
-    carries only the changed positions. `patch_at` is sorted and wins over `base`.
+    carries only the changed positions. `patch_at` is sorted and wins over `base`; every position
+    behind the base is in it. Read whole, a column is a row of chunks of `CHUNK_ROWS` values, of
+    which a commit touches few. Never changes; what is computed from it is kept, by any thread.
     """
 
-    base: Array
-    length: int
-    patch_at: Positions
-    patch: Array
+    __slots__ = ("_bounds", "_chunks", "base", "length", "patch", "patch_at")
+
+    def __init__(self, base: Array, length: int, patch_at: Positions, patch: Array) -> None:
+        self.base = base
+        self.length = length
+        self.patch_at = patch_at
+        self.patch = patch
+        self._chunks: dict[int, Array] = {}  # those with patches, once they were asked for
+        self._bounds: dict[int, Bounds | None] = {}
 
     @classmethod
     def of(cls, values: Array) -> Column:
@@ -88,7 +123,14 @@ class Column(msgspec.Struct, frozen=True):
 
     @property
     def nbytes(self) -> int:
-        return int(self.base.nbytes + self.patch.nbytes)
+        return sum(self.buffers().values())
+
+    def buffers(self) -> dict[int, int]:
+        """What is held: the size of each buffer by its address, so that sharers count it once."""
+        arrays = [self.base, self.patch, *self._chunks.values()]
+        buffers = chain.from_iterable(array.buffers() for array in arrays)
+        found = {buffer.address: buffer.size for buffer in buffers if buffer is not None}
+        return {**found, self.patch_at.ctypes.data: self.patch_at.nbytes}
 
     def take(self, positions: Positions) -> Array:
         """The values at the positions, in their order; -1 gives null."""
@@ -109,11 +151,39 @@ class Column(msgspec.Struct, frozen=True):
         )
         return picked(both, place)
 
+    @property
+    def chunk_count(self) -> int:
+        return -(-self.length // CHUNK_ROWS)
+
+    def chunk(self, number: int) -> Array:
+        """The values of one chunk: a slice of the base where nothing in it has changed."""
+        first = number * CHUNK_ROWS
+        last = min(first + CHUNK_ROWS, self.length)
+        assert first < last, "a chunk of the column"
+        kept = self._chunks.get(number)
+        if kept is not None:
+            return kept
+        start, end = np.searchsorted(self.patch_at, [first, last])
+        if start == end:
+            return self.base.slice(first, last - first)
+        known = self.base.slice(first, CHUNK_ROWS) if first < len(self.base) else self.base[:0]
+        place = np.arange(last - first, dtype=np.int64)
+        place[self.patch_at[start:end] - first] = np.arange(end - start) + len(known)
+        made = picked(pa.concat_arrays([known, self.patch.slice(start, end - start)]), place)
+        self._chunks[number] = made
+        return made
+
+    def bounds(self, number: int) -> Bounds | None:
+        """The bounds of one chunk; None where the type has no order."""
+        if number not in self._bounds:
+            self._bounds[number] = Bounds.of(self.chunk(number))
+        return self._bounds[number]
+
     def whole(self) -> Array:
-        """All values, by position."""
+        """All values in one array, which is a copy if anything has changed: see `chunk`."""
         if len(self.patch_at) == 0:
             return self.base
-        return self.take(np.arange(self.length, dtype=np.int64))
+        return pa.concat_arrays([self.chunk(number) for number in range(self.chunk_count)])
 
     def patched(self, at: Positions, values: Array, length: int) -> Column:
         """The same column with other values at these positions, some of them perhaps new."""
@@ -124,9 +194,14 @@ class Column(msgspec.Struct, frozen=True):
         merged = pa.concat_arrays([self.patch.filter(pa.array(kept)), values])
         order = np.argsort(merged_at, kind="stable")
         column = Column(self.base, length, merged_at[order], picked(merged, order))
-        if len(merged_at) <= PATCH_ROWS_MAX:
-            return column
-        return Column.of(column.whole())
+        touched = {*(at // CHUNK_ROWS).tolist()}
+        # Copied first, at one blow: another thread may just be adding to them.
+        chunks, bounds = self._chunks.copy(), self._bounds.copy()
+        column._chunks.update({n: kept for n, kept in chunks.items() if n not in touched})
+        if len(merged_at) > PATCH_ROWS_MAX:
+            column = Column(column.whole(), length, NO_POSITIONS, merged.slice(0, 0))
+        column._bounds.update({n: kept for n, kept in bounds.items() if n not in touched})
+        return column
 
 
 def _take(values: Array, positions: Positions) -> Array:

@@ -19,8 +19,16 @@ import numpy as np
 import numpy.typing as npt
 
 from omnigraph.engine.arrow import Array, ArrowTable, RecordBatch, flat, pa, pc, picked
-from omnigraph.engine.expr.order import equal_codes
-from omnigraph.engine.read.memory.arrays import Column, Growable, Mask, Positions, places_among
+from omnigraph.engine.read.memory.arrays import (
+    PATCH_ROWS_MAX,
+    Column,
+    Growable,
+    Mask,
+    Positions,
+    distinct_sorted,
+    places_among,
+)
+from omnigraph.engine.read.memory.codes import Coded
 from omnigraph.model.graph import Pin
 from omnigraph.model.schema import ROW_ID
 from omnigraph.storage.table.read import Order, TableDelta, texts
@@ -152,6 +160,9 @@ class Frame:
         self._living: Positions | None = None
         self._id_searches = 0
         self._derived: dict[Hashable, Positions] = {}
+        self._coded: dict[str, Coded] = {}
+        # Codes of earlier versions, and the positions that changed since: moved when asked for.
+        self._coded_before: dict[str, tuple[Coded, Positions]] = {}
         self._lock = threading.RLock()
 
     @classmethod
@@ -224,11 +235,20 @@ class Frame:
 
     @property
     def nbytes(self) -> int:
-        with self._lock:
-            columns = sum(column.nbytes for column in self._columns.values())
-            columns += sum(codes.nbytes for codes in self._derived.values())
         ids = 0 if self._ids is None else self._ids.nbytes
-        return columns + ids + int(self.row_ids.nbytes)
+        return sum(self.buffers().values()) + ids
+
+    def buffers(self) -> dict[int, int]:
+        """The size of each buffer of the columns by its address: versions share most of them."""
+        with self._lock:
+            coded = [*self._coded.values(), *(codes for codes, _ in self._coded_before.values())]
+            arrays = [self.row_ids, *self._derived.values()]
+            held = {array.ctypes.data: array.nbytes for array in arrays}
+            for column in self._columns.values():
+                held |= column.buffers()
+            for codes in coded:
+                held |= codes.buffers()
+        return held
 
     def is_hot(self, name: str) -> bool:
         """Whether the column is in memory, or has been asked for so often that it should be."""
@@ -272,9 +292,14 @@ class Frame:
         values = flat(self.table.take(self.row_ids[wanted[holes:]], [name])[name])
         return Column.of(values).take(back - holes)
 
-    def codes(self, name: str) -> Positions:
-        """By position: equal values have equal numbers, null is -1."""
-        return self._kept(("codes", name), lambda: equal_codes(self.column(name).whole()))
+    def coded(self, name: str) -> Coded:
+        """The column as numbers, equal where its values are equal in groups."""
+        with self._lock:
+            if name not in self._coded:
+                before, column = self._coded_before.pop(name, None), self.column(name)
+                moved = before and before[0].moved(column, before[1], self.alive)
+                self._coded[name] = moved or Coded.of(column, self.alive)
+            return self._coded[name]
 
     def id_order(self) -> Positions:
         """Every position, by the ids."""
@@ -362,9 +387,25 @@ class Frame:
             changes = frame.changed_values(name)
             if changes is not None and len(changes[0]):
                 loaded[name] = column.patched(*changes, row_ids.length)
+        frame._coded_before = self._coded_since(frame)
         frame._fetches = dict(self._fetches)
         frame._id_searches = self._id_searches
         return frame
+
+    def _coded_since(self, newer: Frame) -> dict[str, tuple[Coded, Positions]]:
+        """What is known here of codes, with all positions that changed up to a newer frame."""
+        assert newer.change is not None, "a frame that was moved from this one"
+        added = np.arange(self.length, newer.length, dtype=np.int64)
+        changed = np.concatenate([newer.change.updated_at, newer.change.deleted_at, added])
+        with self._lock:
+            known = {name: (codes, changed) for name, codes in self._coded.items()}
+            for name, (codes, earlier) in self._coded_before.items():
+                known[name] = (codes, np.concatenate([earlier, changed]))
+        return {
+            name: (codes, distinct_sorted(at))
+            for name, (codes, at) in known.items()
+            if len(at) <= PATCH_ROWS_MAX
+        }
 
     def _returns(self, added: ArrowTable) -> bool:
         """Whether a new row has an id that an older row of this lineage had."""

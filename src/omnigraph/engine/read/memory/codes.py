@@ -1,0 +1,117 @@
+"""Codes: a column as small numbers, equal where its values are equal in groups.
+
+Grouping and distinct work on them instead of on values. After a commit they are made for the
+changed positions alone.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from omnigraph.engine.arrow import Array, int64_array, pa, pc
+from omnigraph.engine.expr.order import equal_codes
+from omnigraph.engine.read.memory.arrays import CHUNK_ROWS, Column, Mask, Positions
+from omnigraph.storage.lance.columns import equal_floats
+
+_NOWHERE: Final = np.iinfo(np.int64).max
+
+
+class Coded(msgspec.Struct, frozen=True, kw_only=True):
+    """The codes of one column, from 0 to `count` - 1; null has -1, which is a number here.
+
+    `first` is the first living position of each code, or -1 where no living row has it. The codes
+    at positions that are not alive mean nothing.
+    """
+
+    codes: Column
+    first: Positions
+    count: int
+    values: Column  # what the codes are of
+
+    @classmethod
+    def of(cls, values: Column, alive: Mask | None) -> Coded:
+        codes = equal_codes(values.whole())
+        count = int(codes.max(initial=-1)) + 1
+        living = np.arange(len(codes)) if alive is None else np.flatnonzero(alive)
+        first = np.full(count + 1, -1, dtype=np.int64)  # the last cell stands for null
+        # Written backwards, so that the first position of each code stays.
+        first[codes[living][::-1]] = living[::-1]
+        kept = Column.of(_narrow(codes, count))
+        return cls(codes=kept, first=first[:-1], count=count, values=values)
+
+    def buffers(self) -> dict[int, int]:
+        """The size of each buffer that is held, by its address."""
+        held = {self.first.ctypes.data: self.first.nbytes}
+        return self.values.buffers() | self.codes.buffers() | held
+
+    def moved(self, values: Column, at: Positions, alive: Mask | None) -> Coded | None:
+        """The codes of a later version of the column, which differs at these positions, sorted, by
+        value or by being alive. None for lists, which Arrow cannot look up."""
+        if pa.types.is_nested(values.base.type):
+            return None
+        living = np.ones(len(at), dtype=np.bool_) if alive is None else alive[at]
+        fresh = np.full(len(at), -1, dtype=np.int64)
+        fresh[living] = self._codes_of(values.take(at[living]))
+        count = max(self.count, int(fresh.max(initial=-1)) + 1)
+        changes, codes = _narrow(fresh, count), self.codes
+        if changes.type != codes.base.type:
+            codes = Column.of(codes.whole().cast(changes.type))
+        codes = codes.patched(at, changes, values.length)
+        first = np.full(count, _NOWHERE, dtype=np.int64)
+        first[: self.count] = np.where(self.first < 0, _NOWHERE, self.first)
+        known = at[at < self.codes.length]
+        before = np.asarray(self.codes.take(known), dtype=np.int64)
+        lost = before[(before >= 0) & (self.first[before] == known)] if self.count else before[:0]
+        first_lost = int(first[lost].min(initial=_NOWHERE))
+        first[lost] = _NOWHERE
+        found = fresh >= 0
+        np.minimum.at(first, fresh[found], at[found])
+        if len(lost):
+            _find_again(first, lost, codes, first_lost // CHUNK_ROWS, alive)
+        first[first == _NOWHERE] = -1
+        return Coded(codes=codes, first=first, count=count, values=values)
+
+    def _codes_of(self, values: Array) -> Positions:
+        """The codes of other values of the column: those it had, and new ones behind them."""
+        listed = equal_floats(values).dictionary_encode()
+        known = equal_floats(self.values.take(self.first))
+        # The few are looked for by the many: a table of the many would cost as much as new codes.
+        hits = pc.index_in(known, value_set=listed.dictionary, skip_nulls=True)
+        codes = np.flatnonzero(hits.is_valid().to_numpy(zero_copy_only=False))
+        renamed = np.full(len(listed.dictionary) + 1, -1, dtype=np.int64)  # the last one is null's
+        renamed[hits.drop_null().to_numpy()] = codes
+        new = np.flatnonzero(renamed[:-1] < 0)
+        renamed[new] = np.arange(self.count, self.count + len(new))
+        return np.asarray(renamed[listed.indices.fill_null(-1).to_numpy(zero_copy_only=False)])
+
+
+def _find_again(
+    first: Positions, lost: Positions, codes: Column, start: int, alive: Mask | None
+) -> None:
+    """Write down the first living position of these codes, which are at no place before a chunk."""
+    wanted = np.zeros(len(first) + 1, dtype=np.bool_)  # the last cell stands for null
+    wanted[lost] = True
+    left = len(lost)
+    for number in range(start, codes.chunk_count):
+        here = codes.chunk(number).to_numpy()
+        hit = wanted[here]
+        offset = number * CHUNK_ROWS
+        if alive is not None:
+            hit &= alive[offset : offset + len(here)]
+        places = np.flatnonzero(hit)
+        if not len(places):
+            continue
+        np.minimum.at(first, here[places], places + offset)
+        wanted[here[places]] = False
+        left = int(np.count_nonzero(wanted))
+        if not left:
+            return
+
+
+def _narrow(codes: Positions, count: int) -> Array:
+    """The codes in the narrowest type that has room for so many."""
+    kind = pa.int32() if count > 1 << 15 else pa.int16() if count > 1 << 7 else pa.int8()
+    return int64_array(codes).cast(kind)
