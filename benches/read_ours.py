@@ -1,0 +1,129 @@
+"""What `read.py` measures of ours alone: reads after a one-row commit, a lookup before and after
+`optimize`, and several readers of one handle. Each verb works on a copy of the graph."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from read_engines import Omnigraph, milliseconds
+from read_questions import BY_NAME, DIMENSION
+
+AFTER_COMMIT = ("point lookup", "2 hops", "group by age: count, avg", "text top 10")
+COMMITS = 5
+READERS = 4
+READ_SECONDS = 3.0
+SHORT, LONG = BY_NAME["point lookup"], BY_NAME["group by unique text, top 5"]
+
+
+def asked(engine: Omnigraph, name: str, value: Any) -> float:
+    return milliseconds(partial(engine.ask, BY_NAME[name], value))
+
+
+def median_of(work: Callable[[Any], float], values: list[Any]) -> float:
+    for value in values[:3]:
+        work(value)
+    return round(statistics.median(work(value) for value in values), 3)
+
+
+def commit(engine: Omnigraph, values: dict[str, list[Any]]) -> dict[str, Any]:
+    """Each question before, and as the first read after a commit of one person and one edge."""
+    figures: dict[str, Any] = {}
+    made = 0
+    for name in AFTER_COMMIT:
+        parameters = values[BY_NAME[name].about]
+        before = median_of(partial(asked, engine, name), parameters[: COMMITS * 2])
+        after, wrote = [], []
+        for value in parameters[:COMMITS]:
+            made += 1
+            wrote.append(milliseconds(partial(write, engine, made, values["person"][0])))
+            after.append(asked(engine, name, value))
+        newest = engine.ask(BY_NAME["2 hops"], f"new-{made}")
+        assert newest == engine.ask(BY_NAME["1 hop"], values["person"][0]), "it sees the commit"
+        after_ms = round(statistics.median(after), 3)
+        figures[name] = {
+            "before": before,
+            "after": after_ms,
+            "more": round(after_ms - before, 3),
+            "commit": round(statistics.median(wrote), 3),
+        }
+    return {"after a commit": figures}
+
+
+def write(engine: Omnigraph, number: int, friend: str) -> None:
+    person = {"name": f"new-{number}", "age": 1, "city": "c000", "email": None, "score": None}
+    person |= {"bio": "w0001 w0002", "vec": [1.0] * DIMENSION}
+    edge = {"edge": "Knows", "from": f"new-{number}", "to": friend, "data": {"since": 2000}}
+    lines = [{"type": "Person", "data": person}, edge]
+    engine.graph.load("\n".join(json.dumps(line) for line in lines), mode="append")
+
+
+def lookup(engine: Omnigraph, values: dict[str, list[Any]]) -> dict[str, Any]:
+    """The point lookup before and after `optimize`, on this handle and on a new one."""
+    work = partial(asked, engine, SHORT.name)
+    before = median_of(work, values["person"])
+    took = milliseconds(engine.graph.optimize)
+    after = median_of(work, values["person"])
+    engine.graph.close()
+    engine.open()
+    reopened = median_of(work, values["person"])
+    figures = {"before": before, "after": after, "reopened": reopened, "optimize": round(took, 1)}
+    return {"lookup and optimize": figures}
+
+
+def readers(engine: Omnigraph, values: dict[str, list[Any]]) -> dict[str, Any]:
+    """Answers a second by one and by four threads of one handle; a short read beside a long one."""
+    figures: dict[str, Any] = {}
+    for name in ("2 hops", "group by age: count, avg"):
+        parameters = values[BY_NAME[name].about]
+        median_of(partial(asked, engine, name), parameters[:3])
+        rates = [answers_a_second(engine, name, parameters, count) for count in (1, READERS)]
+        figures[name] = {"one": rates[0], "four": rates[1], "ratio": round(rates[1] / rates[0], 2)}
+    alone = [asked(engine, SHORT.name, value) for value in values["person"]]
+    engine.ask(LONG, None)
+    done = threading.Event()
+    beside: list[float] = []
+
+    def short() -> None:
+        while not done.is_set():
+            beside.append(asked(engine, SHORT.name, values["person"][0]))
+            time.sleep(0.002)
+
+    reader = threading.Thread(target=short)
+    reader.start()
+    took = [milliseconds(lambda: engine.ask(LONG, None)) for _ in range(3)]
+    done.set()
+    reader.join()
+    figures["short beside long"] = {
+        "long": round(statistics.median(took), 1),
+        "alone": round(statistics.median(alone), 3),
+        "beside": round(statistics.median(beside), 3),
+        "worst": round(max(beside), 1),
+    }
+    return {"readers": figures}
+
+
+def answers_a_second(engine: Omnigraph, name: str, parameters: list[Any], count: int) -> float:
+    until = time.perf_counter() + READ_SECONDS
+    made = [0] * count
+
+    def read(which: int) -> None:
+        while time.perf_counter() < until:
+            engine.ask(BY_NAME[name], parameters[made[which] % len(parameters)])
+            made[which] += 1
+
+    threads = [threading.Thread(target=read, args=(which,)) for which in range(count)]
+    began = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return round(sum(made) / (time.perf_counter() - began), 1)
+
+
+VERBS = {"commit": commit, "lookup": lookup, "readers": readers}
