@@ -38,6 +38,7 @@ WAYS = {
         (frame, "HOT_FETCHES"): EVERYTHING,
         (match, "CROSS_CHUNK_ROWS"): 4,
         (order, "TOP_ROWS_MIN"): 1,
+        (order, "SAMPLE_ROWS"): 4,
     },
     "pushed scans": {
         (cache, "SMALL_TABLE_ROWS"): -1,

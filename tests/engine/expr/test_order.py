@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 import struct
 
 import numpy as np
@@ -17,10 +16,8 @@ from omnigraph.engine.expr.order import (
     Key,
     Window,
     equal_codes,
-    first_rows,
     order_rows,
     ordered_codes,
-    sortable,
 )
 
 # Infinity minus infinity has another NaN than a loaded file.
@@ -68,30 +65,93 @@ def test_equal_values_have_equal_codes_and_null_none(rungs, padded_max, monkeypa
 
 
 @pytest.mark.parametrize("padded_max", [order._PADDED_MAX, -1])
-def test_codes_and_sort_keys_follow_the_order(rungs, padded_max, monkeypatch):
+def test_codes_follow_the_order(rungs, padded_max, monkeypatch):
     monkeypatch.setattr(order, "_PADDED_MAX", padded_max)
     values, places = rungs
     codes = ordered_codes(values)
     _, ranks = np.unique(codes, return_inverse=True)
     assert ranks.tolist() == places.tolist()
-    for descending in (False, True):
-        keys = sortable(values, descending=descending)
-        found = places[np.lexsort(keys[::-1])]
-        assert found.tolist() == sorted(places.tolist(), reverse=descending)
+
+
+# Thresholds that lead to each way: everything sorted, selected from all rows, by a bound that a
+# sample tells, and texts compared a few at a time.
+WAYS = {
+    "sorted": {"TOP_ROWS_MIN": 1 << 60},
+    "selected": {"TOP_ROWS_MIN": 1, "SAMPLE_ROWS": 1 << 60},
+    "sampled": {"TOP_ROWS_MIN": 1, "SAMPLE_ROWS": 48, "TEXT_ROWS": 7, "COUNTED_RANGE_MAX": 1},
+}
+
+
+@pytest.fixture(params=list(WAYS))
+def way(request, monkeypatch):
+    for name, value in WAYS[request.param].items():
+        monkeypatch.setattr(order, name, value)
+    return request.param
 
 
 @pytest.mark.parametrize("descending", [False, True])
-@pytest.mark.parametrize("wanted", [0, 1, 3, 7])
-def test_the_first_rows_of_a_big_answer_are_those_of_the_whole(
-    rungs, descending, wanted, monkeypatch
-):
-    monkeypatch.setattr(order, "TOP_ROWS_MIN", 1)
-    values, _ = rungs
+@pytest.mark.parametrize("wanted", [0, 1, 3, 7, 20, 60, None])
+def test_every_way_gives_the_first_rows_by_rung_and_row_number(rungs, descending, wanted, way):
+    values, places = rungs
+    sign = -1 if descending else 1
+    expected = sorted(range(len(values)), key=lambda row: (sign * places[row], row))
+    for part, length in ((values, len(values)), (values.slice(5), len(values) - 5)):
+        skipped = len(values) - length
+        found = order_rows([Key.of(part, descending=descending)], length, Window(limit=wanted))
+        rows = [row - skipped for row in expected if row >= skipped]
+        assert found.tolist() == rows[:wanted]
 
-    keys = [Key(lambda rows: values.take(pa.array(rows)), descending)]
-    whole = order_rows(keys, len(values), Window())
-    assert order_rows(keys, len(values), Window(limit=wanted)).tolist() == whole.tolist()[:wanted]
-    assert len(first_rows(values, descending=descending, wanted=wanted)) >= wanted
+
+@pytest.mark.parametrize("seed", range(12))
+def test_all_keys_decide_in_every_way(way, seed):
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(1, 400))
+    names = rng.permutation(list(LADDERS))[: int(rng.integers(1, 4))]
+    keys, weights = [], []
+    for name in names:
+        kind, ladder = LADDERS[name]
+        rung = rng.integers(0, len(ladder), count)
+        if rng.random() < 0.3:
+            rung[:] = rung[0]  # all equal
+        values = pa.array([ladder[at][int(rng.integers(len(ladder[at])))] for at in rung], kind)
+        keys.append(Key.of(values, descending=bool(rng.random() < 0.5)))
+        weights.append(-rung if keys[-1].descending else rung)
+    expected = sorted(range(count), key=lambda row: (*(weight[row] for weight in weights), row))
+    for limit in (0, 1, 5, count // 3, None):
+        for offset in (0, 3):
+            window = Window(offset=offset, limit=limit)
+            end = None if limit is None else offset + limit
+            assert order_rows(keys, count, window).tolist() == expected[offset:end]
+
+
+def test_a_selection_asks_later_keys_for_the_rows_at_the_edge_only():
+    numbers, letters = pa.array(np.arange(20_000) // 100), pa.array(["x"] * 20_000)
+    asked = []
+
+    def some(rows):
+        asked.append(len(rows))
+        return letters.take(pa.array(rows))
+
+    def refused():
+        raise AssertionError("the whole second key is not needed")
+
+    keys = [Key.of(numbers, descending=False), Key(refused, some, descending=False)]
+    assert order_rows(keys, 20_000, Window(limit=150)).tolist() == list(range(150))
+    assert asked == [100, 150]
+
+
+def test_text_that_grows_towards_the_end_is_selected_by_a_bound(monkeypatch):
+    values = pa.array([f"{number:06}" for number in range(50_000)])
+    seen = []
+    select = order._divided_texts
+    monkeypatch.setattr(
+        order,
+        "_divided_texts",
+        lambda texts, **how: seen.append(len(texts)) or select(texts, **how),
+    )
+    found = order_rows([Key.of(values, descending=True)], len(values), Window(limit=3))
+    assert found.tolist() == [49_999, 49_998, 49_997]
+    assert seen[0] < 1000
 
 
 @pytest.mark.parametrize("descending", [False, True])
@@ -114,7 +174,7 @@ def test_nulls_come_first_ascending_and_last_descending(values, descending):
             return (2, 0)
         return (1, value.encode() if isinstance(value, str) else value)
 
-    key = Key(lambda rows: values.take(pa.array(rows)), descending)
+    key = Key.of(values, descending=descending)
     found = values.take(pa.array(order_rows([key], len(values), Window()))).to_pylist()
     expected = sorted(values.to_pylist(), key=weight, reverse=descending)
     assert repr(found) == repr(expected)
@@ -128,25 +188,8 @@ def test_nulls_come_first_ascending_and_last_descending(values, descending):
 def test_later_keys_decide_among_ties_only(rows):
     numbers, letters = pa.array([a for a, _ in rows], pa.int64()), pa.array([b for _, b in rows])
     keys = [
-        Key(lambda at: numbers.take(pa.array(at)), descending=True),
-        Key(lambda at: letters.take(pa.array(at)), descending=False),
+        Key.of(numbers, descending=True),
+        Key.of(letters, descending=False),
     ]
     found = [rows[at] for at in order_rows(keys, len(rows), Window())]
     assert found == sorted(rows, key=lambda row: (row[0] is None, -(row[0] or 0), row[1]))
-
-
-@pytest.mark.parametrize("descending", [False, True])
-def test_the_first_rows_hold_the_best_and_all_their_ties(descending):
-    rng = random.Random(5)
-    for values in (
-        [rng.choice([None, *range(50)]) for _ in range(6000)],
-        [rng.choice([None, "x", "y", "zz", *map(str, range(500))]) for _ in range(6000)],
-    ):
-        found = first_rows(pa.array(values), descending=descending, wanted=20)
-        order = sorted(
-            range(len(values)),
-            key=lambda row: (values[row] is not None, values[row] or type(values[0] or "")()),
-            reverse=descending,
-        )
-        assert set(order[:20]) <= set(found.tolist())
-        assert len(found) < len(values)

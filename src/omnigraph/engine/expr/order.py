@@ -2,20 +2,22 @@
 
 Null comes first ascending and last descending. NaN is above every number and equal to itself,
 whatever its bits; -0.0 equals 0.0. Text is ordered by code point, a list by its first different
-element, the shorter one first where one begins the other. Of an order that is not shown whole, only
-the rows that can be among the first are sorted.
+element, the shorter one first where one begins the other. Of an order that is not shown whole, the
+first rows are selected, and only these are sorted.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from omnigraph.engine.arrow import Array, DataType, pa, pc, picked
+from omnigraph.engine.arrow import Array, DataType, counted, int64_array, pa, pc, picked
 from omnigraph.storage.lance.columns import equal_floats
 
 Codes = npt.NDArray[np.int64]
@@ -23,6 +25,11 @@ RowNumbers = npt.NDArray[np.int64]
 
 _PADDED_MAX: Final = 1 << 24  # elements; lists of very different lengths are compared one by one
 TOP_ROWS_MIN: Final = 4096  # below this, sorting everything is as fast as finding the first
+SAMPLE_ROWS: Final = 4096  # so many rows tell about where the first rows end
+TEXT_ROWS: Final = 1 << 16  # texts that are compared at once: what holds none is passed by
+COUNTED_RANGE_MAX: Final = 1 << 16  # Arrow counts whole numbers of so small a range, as of 26.0
+
+NO_ROWS: Final[RowNumbers] = np.empty(0, dtype=np.int64)
 
 
 def equal_codes(values: Array) -> Codes:
@@ -50,6 +57,9 @@ def row_keys(columns: Sequence[Codes]) -> Codes:
 
 def ordered_codes(values: Array) -> Codes:
     """Equal values have equal numbers, greater values greater ones, null the smallest."""
+    if pa.types.is_nested(values.type):
+        return _list_ranks(values) + 1
+    values = comparable(values)
     if is_number(values.type):
         # NumPy's `unique` puts all NaN into one place behind the rest, and takes -0 for 0.
         numbers = values.fill_null(0).to_numpy(zero_copy_only=False)
@@ -58,9 +68,7 @@ def ordered_codes(values: Array) -> Codes:
         if values.null_count:
             codes[values.is_null().to_numpy(zero_copy_only=False)] = 0
         return codes
-    if pa.types.is_nested(values.type):
-        return _list_ranks(values) + 1
-    coded = comparable(values).dictionary_encode()
+    coded = values.dictionary_encode()
     order = pc.sort_indices(coded.dictionary).to_numpy()
     ranks = np.empty(len(order) + 1, dtype=np.int64)
     ranks[order] = np.arange(1, len(order) + 1, dtype=np.int64)
@@ -69,10 +77,7 @@ def ordered_codes(values: Array) -> Codes:
 
 
 def sortable(values: Array, *, descending: bool) -> list[npt.NDArray[Any]]:
-    """Arrays that sort ascending as the values should, the weightier one first."""
-    if not is_number(values.type):
-        ranks = ordered_codes(values)
-        return [~ranks if descending else ranks]
+    """Arrays that sort ascending as the numbers should, the weightier one first."""
     keys: list[npt.NDArray[Any]] = []
     if values.null_count:
         missing = values.is_null().to_numpy(zero_copy_only=False)
@@ -93,13 +98,18 @@ def is_number(kind: DataType) -> bool:
 
 
 def comparable(values: Array) -> Array:
-    """The values in a type that Arrow sorts: it knows no order of booleans."""
-    return values.cast(pa.int8()) if pa.types.is_boolean(values.type) else values
+    """The values as numbers or as text in the same order: Arrow orders no booleans and no lists.
+
+    Asked for the first of some lists, it even kills the process.
+    """
+    if pa.types.is_nested(values.type):
+        return int64_array(_list_ranks(values))
+    return values.cast(pa.int8()) if pa.types.is_boolean(values.type) else counted(values)
 
 
 def _list_ranks(values: Array) -> Codes:
     """Lists by their first different element, the shorter first if there is none; null is -1."""
-    there = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
+    there = _true_rows(values.is_valid())
     lengths = pc.list_value_length(values).drop_null().to_numpy(zero_copy_only=False)
     items = ordered_codes(pc.list_flatten(values)) + 1  # 0 is left for the place after the last
     ranks = np.full(len(values), -1, dtype=np.int64)
@@ -152,97 +162,258 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Key(msgspec.Struct, frozen=True):
-    """One sort key: its values for given rows, and its direction."""
+    """One sort key: its values for all rows, its values for some rows, and its direction."""
 
-    values: Callable[[RowNumbers], Array]
+    whole: Callable[[], Array]
+    at: Callable[[RowNumbers], Array]
     descending: bool
+
+    @classmethod
+    def of(cls, values: Array, *, descending: bool) -> Key:
+        return cls(lambda: values, partial(picked, values), descending)
 
 
 def order_rows(keys: Sequence[Key], count: int, window: Window) -> RowNumbers:
-    """The row numbers of the window, in order; the first key weighs most."""
-    rows = np.arange(count, dtype=np.int64)
-    if not keys:
-        return rows[window.of(count)]
-    first = keys[0].values(rows)
-    if window.wanted is not None:
-        best = first_rows(first, descending=keys[0].descending, wanted=window.wanted)
-        if len(best) < count:
-            rows, first = best, picked(first, best)
-    rows, runs = _sorted(rows, np.zeros(len(rows), dtype=np.int64), first, keys[0].descending)
-    for key in keys[1:]:
-        tied = _tied(runs)
-        if not len(tied):
-            break
-        rows[tied], deeper = _sorted(rows[tied], runs[tied], key.values(rows[tied]), key.descending)
-        # New runs stay within the old ones, so their numbers may start from each old number.
-        fresh = np.zeros(len(rows), dtype=np.int64)
-        fresh[tied] = deeper
-        _, runs = np.unique(np.stack([runs, fresh]), axis=1, return_inverse=True)
-        runs = np.asarray(runs, dtype=np.int64).reshape(-1)
+    """The row numbers of the window, in order; the first key weighs most, the row number least."""
+    wanted = window.wanted
+    if wanted is None or count < TOP_ROWS_MIN or wanted * 2 >= count:
+        rows = _sorted_rows(keys, count)
+    else:
+        best = first_rows(keys, count, wanted)
+        chosen = [Key.of(key.at(best), descending=key.descending) for key in keys]
+        rows = best[_sorted_rows(chosen, len(best))]
     return rows[window.of(len(rows))]
 
 
+# --- all rows, sorted ---
+
+
+def _sorted_rows(keys: Sequence[Key], count: int) -> RowNumbers:
+    """All row numbers, sorted by the keys; later keys are asked for only where rows are tied."""
+    rows = np.arange(count, dtype=np.int64)
+    if count < 2 or not keys:
+        return rows
+    rows, starts = _sorted(keys[0].whole(), None, descending=keys[0].descending)
+    for key in keys[1:]:
+        tied = _tied(starts)
+        if not len(tied):
+            return rows
+        some = rows[tied]
+        order, fresh = _sorted(
+            key.at(some), np.cumsum(starts, dtype=np.int64)[tied], descending=key.descending
+        )
+        rows[tied] = some[order]
+        starts[tied] |= fresh  # a run stays at its places, so the old starts remain
+    tied = _tied(starts)
+    if len(tied):  # by row number: a run and a row as one number, which fits for 2^31 rows
+        assert count < 1 << 31, "positions of a frame have 31 bits"
+        rows[tied] = np.sort((np.cumsum(starts)[tied] << 31) | rows[tied]) & ((1 << 31) - 1)
+    return rows
+
+
 def _sorted(
-    rows: RowNumbers,
-    runs: RowNumbers,
-    values: Array,
-    descending: bool,  # noqa: FBT001 - passed on from a key
-) -> tuple[RowNumbers, RowNumbers]:
-    """RowNumbers sorted by value within their runs, and the number of each row's new run."""
-    columns = sortable(values, descending=descending)
-    if len(runs) and runs[0] != runs[-1]:  # runs ascend: otherwise there is only one
-        columns = [runs, *columns]
-    one_key = len(columns) == 1
-    order = np.argsort(columns[0], kind="stable") if one_key else np.lexsort(columns[::-1])
-    changed = np.zeros(len(rows), dtype=np.bool_)
-    for column in columns:
-        here = column[order]
-        changed[1:] |= here[1:] != here[:-1]
-    return rows[order], np.cumsum(changed)
+    values: Array, runs: RowNumbers | None, *, descending: bool
+) -> tuple[RowNumbers, npt.NDArray[np.bool_]]:
+    """The order of the values, within their runs if there are some, and where it changes.
+
+    A run is a number, and runs ascend. Equal values come in any order.
+    """
+    values = comparable(values)
+    starts = np.zeros(len(values), dtype=np.bool_)
+    if is_number(values.type):
+        columns = sortable(values, descending=descending)
+        if runs is not None:
+            columns = [runs, *columns]
+        order = np.lexsort(columns[::-1]) if len(columns) > 1 else _number_order(columns[0])
+        for column in columns:
+            here = column[order]
+            starts[1:] |= here[1:] != here[:-1]
+        return order, starts
+    order = _text_order(values, runs, descending=descending)
+    ordered = picked(values, order)
+    here, before = ordered.slice(1), ordered.slice(0, len(ordered) - 1)
+    differ = pc.fill_null(pc.not_equal(here, before), fill_value=False)
+    if values.null_count:
+        differ = pc.or_(differ, pc.xor(here.is_null(), before.is_null()))
+    starts[1:] = differ.to_numpy(zero_copy_only=False)
+    if runs is not None:
+        starts[1:] |= runs[1:] != runs[:-1]  # sorting leaves each run at its places
+    return order, starts
 
 
-def _tied(runs: RowNumbers) -> RowNumbers:
-    """The places that share their run with a neighbour."""
-    same = np.zeros(len(runs), dtype=np.bool_)
-    if len(runs) > 1:
-        pair = runs[1:] == runs[:-1]
-        same[1:] |= pair
-        same[:-1] |= pair
+def _number_order(numbers: npt.NDArray[Any]) -> RowNumbers:
+    # Arrow counts whole numbers of a small range instead of sorting them; NumPy sorts with wide
+    # registers, but not when it must keep the order of equals.
+    if numbers.dtype.kind in "iu" and _range(numbers) <= COUNTED_RANGE_MAX:
+        return np.asarray(pc.sort_indices(pa.array(numbers)), dtype=np.int64)
+    return np.asarray(np.argsort(numbers), dtype=np.int64)
+
+
+def _range(numbers: npt.NDArray[Any]) -> int:
+    return int(numbers.max()) - int(numbers.min())
+
+
+def _text_order(values: Array, runs: RowNumbers | None, *, descending: bool) -> RowNumbers:
+    direction = "descending" if descending else "ascending"
+    columns, keys = {"value": values}, [("value", direction)]
+    if values.null_count:  # where nulls go is told in one way by old Arrow, in another by new
+        columns["there"] = values.is_valid().cast(pa.int8())
+        keys = [("there", direction), *keys]
+    if runs is not None:
+        columns["run"] = int64_array(runs)
+        keys = [("run", "ascending"), *keys]
+    found = pc.sort_indices(values if len(keys) == 1 else pa.table(columns), sort_keys=keys)
+    return np.asarray(found, dtype=np.int64)
+
+
+def _tied(starts: npt.NDArray[np.bool_]) -> RowNumbers:
+    """The places that are equal to a neighbour; `starts` tells where a value differs from the one
+    before it."""
+    same = np.zeros(len(starts), dtype=np.bool_)
+    same[1:] = ~starts[1:]
+    same[:-1] |= same[1:]
     return np.flatnonzero(same)
 
 
-def first_rows(values: Array, *, descending: bool, wanted: int) -> RowNumbers:
-    """All rows that may be among the first `wanted` by this key, ties included, in row order."""
-    count = len(values)
-    # Arrow has no order of lists: asked for the first of them, it kills the process.
-    if count < TOP_ROWS_MIN or wanted * 2 >= count or pa.types.is_nested(values.type):
-        return np.arange(count, dtype=np.int64)
-    missing = values.is_null().to_numpy(zero_copy_only=False)
-    nulls = np.flatnonzero(missing)
-    if not descending and len(nulls) >= wanted:
-        return nulls
-    left = wanted if descending else wanted - len(nulls)
-    there = np.flatnonzero(~missing)
-    if left >= len(there):
-        return np.arange(count, dtype=np.int64)
-    best = there[_best(values.filter(values.is_valid()), descending=descending, wanted=left)]
-    return best if descending or not len(nulls) else np.sort(np.concatenate([nulls, best]))
+# --- the first rows, selected ---
 
 
-def _best(values: Array, *, descending: bool, wanted: int) -> RowNumbers:
-    if wanted == 0:
-        return np.empty(0, dtype=np.int64)
-    if is_number(values.type):
-        numbers = values.to_numpy(zero_copy_only=False)
-        if not (numbers.dtype.kind == "f" and np.isnan(numbers).any()):
-            place = len(numbers) - wanted if descending else wanted - 1
-            edge = np.partition(numbers, place)[place]
-            return np.flatnonzero(numbers >= edge if descending else numbers <= edge)
-        return np.arange(len(numbers), dtype=np.int64)
+def first_rows(keys: Sequence[Key], count: int, wanted: int) -> RowNumbers:
+    """The first `wanted` rows of the order, by row number: no row is sorted for it.
+
+    A key has an *edge*: the value of the last row wanted. Rows before the edge are in; of the rows
+    at the edge only the missing number is, and the next key chooses among these in the same way.
+    """
+    assert 0 <= wanted <= count, "a selection takes some of the rows"
+    chosen: list[RowNumbers] = []
+    some: RowNumbers | None = None  # the rows at the edge; as long as it is None they are all rows
+    for key in keys:
+        if wanted == 0:
+            break
+        before, edge = _divided(
+            key.whole() if some is None else key.at(some), descending=key.descending, wanted=wanted
+        )
+        if len(edge) == (count if some is None else len(some)):
+            continue  # this key tells nothing
+        chosen.append(before if some is None else some[before])
+        some = edge if some is None else some[edge]
+        wanted -= len(before)
+        if len(some) == wanted:
+            break
+    chosen.append(np.arange(wanted, dtype=np.int64) if some is None else some[:wanted])
+    return np.sort(np.concatenate(chosen))
+
+
+def _divided(values: Array, *, descending: bool, wanted: int) -> tuple[RowNumbers, RowNumbers]:
+    """The rows before the edge, and the rows at it: the value of row `wanted`, counted from 1."""
+    assert 0 < wanted <= len(values), "the edge is one of the values"
     values = comparable(values)
+    if not values.null_count:
+        return _divided_valid(values, descending=descending, wanted=wanted)
+    nulls = _true_rows(values.is_null())
+    valid = len(values) - len(nulls)
+    if descending and wanted > valid:
+        return _true_rows(values.is_valid()), nulls
+    if not descending and wanted <= len(nulls):
+        return NO_ROWS, nulls
+    if descending:
+        return _divided_valid(values, descending=True, wanted=wanted)
+    before, edge = _divided_valid(values, descending=False, wanted=wanted - len(nulls))
+    return np.concatenate([nulls, before]), edge
+
+
+def _divided_valid(
+    values: Array, *, descending: bool, wanted: int
+) -> tuple[RowNumbers, RowNumbers]:
+    """The same among the values that are there."""
+    divide = _divided_numbers if is_number(values.type) else _divided_texts
+    rows = None
+    bound = _bound(values, descending=descending, wanted=wanted)
+    if bound is not None:
+        rows = _up_to(values, bound, descending=descending)
+        if len(rows) < wanted:  # the sample misled: rows are few where it looked
+            rows = None
+    if rows is None and values.null_count:
+        rows = _true_rows(values.is_valid())
+    if rows is None or len(rows) == len(values):
+        return divide(values, descending=descending, wanted=wanted)
+    before, edge = divide(picked(values, rows), descending=descending, wanted=wanted)
+    return rows[before], rows[edge]
+
+
+def _bound(values: Array, *, descending: bool, wanted: int) -> Any:
+    """A value that is probably behind the first `wanted`, and before nearly all others; None if
+    looking for one does not pay. It decides how many rows are looked at, never which are first."""
+    step = len(values) // SAMPLE_ROWS
+    if step < 2:
+        return None
+    sample = picked(values, np.arange(step // 2, len(values), step)).drop_null()
+    expected = wanted / step
+    place = int(expected + 4 * math.sqrt(expected) + 8)
+    if place * 4 > len(sample):
+        return None
+    if is_number(values.type):
+        numbers = np.sort(sample.to_numpy())  # NaN is last
+        return numbers[-1 - place] if descending else numbers[place]
+    return sample[_text_order(sample, None, descending=descending)[place]]
+
+
+def _up_to(values: Array, bound: Any, *, descending: bool) -> RowNumbers:
+    """All rows with a value that is not behind the bound; none of them is null."""
+    if not is_number(values.type):
+        found = []
+        for first in range(0, len(values), TEXT_ROWS):
+            here = values.slice(first, TEXT_ROWS)
+            kept = (pc.greater_equal if descending else pc.less_equal)(here, bound)
+            if kept.true_count:
+                found.append(_true_rows(pc.fill_null(kept, fill_value=False)) + first)
+        return np.concatenate(found) if found else NO_ROWS
+    numbers = _numbers(values)
+    if descending:
+        # NaN is before every number, and no comparison with it is true.
+        rows = np.flatnonzero(np.isnan(numbers) if bound != bound else ~(numbers < bound))
+    else:
+        rows = np.flatnonzero(numbers <= bound)
+    if values.null_count:
+        rows = rows[picked(values, rows).is_valid().to_numpy(zero_copy_only=False)]
+    return rows
+
+
+def _numbers(values: Array) -> npt.NDArray[Any]:
+    """The numbers as they lie in memory, with anything at all where there is a null."""
+    bare = pa.Array.from_buffers(
+        values.type, len(values), [None, values.buffers()[1]], offset=values.offset
+    )
+    return np.asarray(bare.to_numpy())
+
+
+def _divided_numbers(
+    values: Array, *, descending: bool, wanted: int
+) -> tuple[RowNumbers, RowNumbers]:
+    numbers = _numbers(values)
+    if numbers.dtype.kind == "f":
+        nan = np.isnan(numbers)
+        nans = int(np.count_nonzero(nan))
+        if descending and wanted <= nans:
+            return NO_ROWS, np.flatnonzero(nan)
+        if not descending and wanted > len(numbers) - nans:
+            return np.flatnonzero(~nan), np.flatnonzero(nan)
+    # NumPy puts NaN last, so counted from the end they come first: as the order has it.
+    place = len(numbers) - wanted if descending else wanted - 1
+    edge = np.partition(numbers, place)[place]
+    before = ~(numbers <= edge) if descending else numbers < edge
+    return np.flatnonzero(before), np.flatnonzero(numbers == edge)
+
+
+def _divided_texts(
+    values: Array, *, descending: bool, wanted: int
+) -> tuple[RowNumbers, RowNumbers]:
     direction = "descending" if descending else "ascending"
-    table = pa.table({"key": values})
-    chosen = pc.select_k_unstable(table, k=wanted, sort_keys=[("key", direction)])
-    edge = values[chosen[-1].as_py()]
-    keep = pc.greater_equal(values, edge) if descending else pc.less_equal(values, edge)
-    return np.flatnonzero(keep.to_numpy(zero_copy_only=False))
+    first = pc.select_k_unstable(values, k=wanted, sort_keys=[("", direction)])
+    edge = values[first[-1].as_py()]
+    before = (pc.greater if descending else pc.less)(values, edge)
+    return _true_rows(before), _true_rows(pc.equal(values, edge))
+
+
+def _true_rows(flags: Array) -> RowNumbers:
+    return np.flatnonzero(flags.to_numpy(zero_copy_only=False))

@@ -222,16 +222,21 @@ def _ordered(run: Run, plan: ir.ReadPlan, relation: Relation, window: Window) ->
             return _by_id(run, relation, names)
     relation = _ranked_only(run, plan.orderings, relation, window.wanted)
 
-    def values(expr: ir.Expr, rows: Positions) -> Array:
-        return MatchedRows(run, relation.take(rows)).values(expr)
+    rows = MatchedRows(run, relation)
 
-    keys = [Key(partial(values, expr), descending) for expr, descending in sort_keys(plan)]
+    def some(expr: ir.Expr, numbers: Positions) -> Array:
+        return rows.at(numbers).values(expr)
+
+    keys = [
+        Key(partial(rows.values, expr), partial(some, expr), descending)
+        for expr, descending in sort_keys(plan)
+    ]
     return relation.take(order_rows(keys, relation.count, window))
 
 
 def _ordered_groups(keys: Sequence[tuple[Array, bool]], count: int, window: Window) -> Positions:
     """The same for rows whose key columns are all there; the shown row numbers."""
-    return order_rows([Key(partial(picked, values), down) for values, down in keys], count, window)
+    return order_rows([Key.of(values, descending=down) for values, down in keys], count, window)
 
 
 def _with_fusions(run: Run, plan: ir.ReadPlan, relation: Relation) -> Relation:

@@ -11,6 +11,7 @@ that cannot be among the nearest.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -154,10 +155,14 @@ def _ranks(
     numbers = pc.fill_null(scores, np.nan).to_numpy(zero_copy_only=False)
     scored = np.flatnonzero(~np.isnan(numbers))
     ranked = pa.array(numbers[scored])
+
+    def ids(rows: Positions) -> Array:
+        return frame.fetch("id", entities[rows])
+
     order = order_rows(
         [
-            Key(lambda rows: picked(ranked, rows), descending=isinstance(expr, ir.Bm25)),
-            Key(lambda rows: frame.fetch("id", entities[scored[rows]]), descending=False),
+            Key.of(ranked, descending=isinstance(expr, ir.Bm25)),
+            Key(partial(ids, scored), lambda rows: ids(scored[rows]), descending=False),
         ],
         len(scored),
         Window(),
