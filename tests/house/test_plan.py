@@ -9,12 +9,12 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MOST = {
-    "files": 185,
-    "lines": 48_600,
+    "files": 188,
+    "lines": 49_200,
     "lines of the largest file": 600,
     "files in the fullest folder": 25,
-    "modules with one importer": 33,
-    "public classes and functions": 1_205,
+    "modules with one importer": 34,
+    "public classes and functions": 1_220,
     "names at the package's front": 24,
     "import cycles": 0,
     "import cycles, late ones too": 0,

@@ -182,12 +182,13 @@ def _seconds(age: Age) -> float:
 
 def _prune_manifest(core: Core, found: Survey, *, preview: bool) -> CleanupStats:
     stats = CleanupStats(type_key=MANIFEST)
+    datasets = core.store.manifests.datasets
+    bases = datasets.bases()
     for branch_id, versions in found.unwanted.items():
         try:
-            removed, size = core.store.manifests.datasets.drop_versions(
-                branch_id, versions, preview=preview
+            stats = stats.plus(
+                datasets.drop_versions(branch_id, versions, bases=bases, preview=preview)
             )
-            stats = stats.plus(Collected(versions=removed, bytes=size))
         except OmnigraphError as cause:
             stats = replace(stats, error=cause.message)
         if not preview:
@@ -204,10 +205,12 @@ def _collect_tables(core: Core, found: Survey, how: Cleanup) -> tuple[CleanupSta
 
     def one(location: str) -> CleanupStats:
         stats = CleanupStats(type_key=found.table_keys[location])
+        bases: frozenset[str] | None = None
         for branch in lines[location]:
             try:
-                collected = _collect_line(core, found, (location, branch), preview=how.preview)
-                stats = stats.plus(collected)
+                if bases is None:
+                    bases = core.store.tables.bases(location)
+                stats = stats.plus(_collect_line(core, found, (location, branch), bases, how))
             except OmnigraphError as cause:
                 if isinstance(cause, NotFoundError) and branch is not None:
                     continue  # the branch was deleted meanwhile
@@ -222,7 +225,7 @@ def _collect_tables(core: Core, found: Survey, how: Cleanup) -> tuple[CleanupSta
 
 
 def _collect_line(
-    core: Core, found: Survey, line: tuple[str, str | None], *, preview: bool
+    core: Core, found: Survey, line: tuple[str, str | None], bases: frozenset[str], how: Cleanup
 ) -> Collected:
     tables = core.store.tables
     pinned = found.pinned(line)
@@ -230,8 +233,8 @@ def _collect_line(
     # What lies above every pin is a write that is being made, or drift: none of ours.
     ceiling = max(pinned) if pinned else stored[-1]
     unwanted = [version for version in stored if version < ceiling and version not in pinned]
-    collected = tables.collect(*line, unwanted, preview=preview)
-    if not preview:
+    collected = tables.collect(*line, unwanted, bases=bases, preview=how.preview)
+    if not how.preview:
         core.world.steps.reach(Step.CLEANUP_VERSIONS_COLLECTED)
     return collected
 

@@ -8,6 +8,7 @@ kept snapshot or an unfinished write pins is kept with it. The rest may go.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import chain
 
@@ -17,6 +18,7 @@ from msgspec.structs import replace
 from omnigraph.engine.core import Core
 from omnigraph.errors import CorruptGraphError, NotFoundError
 from omnigraph.model.graph import Branch, Pin, Snapshot
+from omnigraph.model.limits import MAINTENANCE_CONCURRENCY
 from omnigraph.storage.commit.sidecar import Sidecar
 from omnigraph.storage.manifest.history import Descent, bases_of_all
 from omnigraph.storage.manifest.legacy import is_adopted
@@ -104,11 +106,12 @@ def survey(core: Core, policy: Policy) -> Survey:
     named = core.store.refs.list()
     lost = [ref.name for ref in core.store.refs.unreadable()]
     nameless = _nameless(core, named) if lost else []
-    for branch in (*named, *nameless):
-        try:
-            looks[branch] = _look(core, branch)
-        except (NotFoundError, CorruptGraphError):
-            if branch in nameless or _is_live(core, branch):  # else it was just deleted
+    every = (*named, *nameless)
+    with ThreadPoolExecutor(MAINTENANCE_CONCURRENCY, thread_name_prefix="survey") as pool:
+        for branch, look in zip(every, pool.map(partial(_tried, core), every), strict=True):
+            if look is not None:
+                looks[branch] = look
+            elif branch in nameless or _is_live(core, branch):  # else it was just deleted
                 damaged.append(branch.name)
     branches = tuple(looks)
     kept = {
@@ -221,10 +224,17 @@ def _is_live(core: Core, branch: Branch) -> bool:
     return living is not None and living.id == branch.id
 
 
+def _tried(core: Core, branch: Branch) -> _Look | None:
+    try:
+        return _look(core, branch)
+    except (NotFoundError, CorruptGraphError):
+        return None
+
+
 def _look(core: Core, branch: Branch) -> _Look:
     manifests = core.store.manifests
-    stored = manifests.datasets.versions(branch.id)
     known = manifests.fresh(branch.id)
+    stored = manifests.datasets.kept(known.opened)
     adopted = is_adopted(branch.id or "")  # it may have commits from before a migration
     made: dict[int, int] = {}
     former: list[_Version] = []
@@ -237,7 +247,7 @@ def _look(core: Core, branch: Branch) -> _Look:
         elif adopted and row.commit.graph_branch == branch.name:
             former.append(_Version(number=number, made_us=made_us, former=row))
     found: list[_Version] = []
-    for number in reversed([one for one in stored if one <= known.version]):
+    for number in reversed(stored):
         # A version without a commit of its own (a migration, a fork's first) is as old as the next.
         next_us = found[-1].made_us if found else branch.created_at
         found.append(_Version(number=number, made_us=made.get(number, next_us)))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Collection
-from datetime import datetime
+from datetime import UTC, datetime
 from glob import escape, glob
 from typing import Any, Final
 from urllib.parse import quote, unquote
@@ -20,10 +20,10 @@ import msgspec
 
 from omnigraph.errors import AlreadyExistsError, CorruptGraphError, NotFoundError, OmnigraphError
 from omnigraph.model.graph import Pin, TableEntry
-from omnigraph.model.limits import TABLE_HANDLES_MAX
+from omnigraph.model.limits import STAGED_SAFE_AGE_MS, TABLE_HANDLES_MAX
 from omnigraph.model.ports import ObjectStore, World
 from omnigraph.model.structs import Recent
-from omnigraph.storage.lance import pylance
+from omnigraph.storage.lance import collect, pylance
 from omnigraph.storage.lance.files import (
     Flusher,
     blamed,
@@ -495,27 +495,75 @@ class Lines:
             moment: datetime = head.get_version()["timestamp"]
         return round(moment.timestamp() * 1_000_000)
 
+    def bases(self, location: str) -> frozenset[str]:
+        """The branches of the dataset that another one was made from or a tag of Lance's names."""
+        parents = {line.parent for line in self.branches(location).values()}
+        for key in self.store.list_keys(f"{location}/_refs/tags"):
+            parents.add(self._tagged(key))
+        return frozenset(name for name in parents if name is not None)
+
+    def _tagged(self, key: str) -> str | None:
+        found = self.store.read(key)
+        if found is None:
+            return None
+        try:
+            name: str | None = json.loads(found.body).get("branch")
+        except (ValueError, AttributeError) as cause:
+            raise CorruptGraphError(f"the tag '{key}' cannot be read", part=key) from cause
+        return name
+
     def collect(
-        self, location: str, branch: str | None, unwanted: Collection[int], *, preview: bool = False
+        self,
+        location: str,
+        branch: str | None,
+        unwanted: Collection[int],
+        *,
+        bases: Collection[str] | None = None,
+        preview: bool = False,
     ) -> Collected:
         """Remove these versions and the files that only they use, or only say what would go. Which
         ones nobody needs is for the caller to know.
 
         The head and versions that a branch starts from stay. Files that no version ever had go when
-        they are a week old; writes that are still being staged have younger ones.
+        they are a week old; writes that are still being staged have younger ones. `bases` is what
+        was found of this dataset, for whoever collects many of its lines; None = look again.
         """
         head = self.head(location, branch)
         old = [version for version in unwanted if version < int(head.version)]
-        with translated(self.uri(location, branch), doing="collect versions of table"):
-            done = pylance.clean_up(head, old, preview=preview)
+        # Danger: a branch that is made from this line meanwhile is not among the bases. It starts
+        # from a published head, which is never unwanted, and from no file that only others name.
+        bases = self.bases(location) if bases is None else bases
+        # Lines of migrated graphs nest, so that the files of one lie among those of another.
+        if branch is not None and "/" not in branch and branch not in bases:
+            done = self._collect_leaf((location, branch), head, old, preview=preview)
+        else:
+            with translated(self.uri(location, branch), doing="collect versions of table"):
+                told = pylance.clean_up(head, old, preview=preview)
+            done = Collected(
+                versions=int(told.old_versions),
+                bytes=int(told.bytes_removed),
+                failed_deletes=0 if preview else int(told.failed_deletes),
+            )
         if not preview:
             gone = {(location, branch, version) for version in old}
             self._open.drop(lambda pin: pin in gone)
-        return Collected(
-            versions=int(done.old_versions),
-            bytes=int(done.bytes_removed),
-            failed_deletes=0 if preview else int(done.failed_deletes),
-        )
+        return done
+
+    def _collect_leaf(
+        self, line: tuple[str, str], head: Any, old: Collection[int], *, preview: bool
+    ) -> Collected:
+        """The same for a line that nothing else stands on: its own files are all there is to it."""
+        with translated(self.uri(*line), doing="collect versions of table"):
+            leaf = collect.look(head)
+        now_us = self.world.clock.now_us()
+        lost_before = datetime.fromtimestamp(now_us / 1e6 - STAGED_SAFE_AGE_MS / 1e3, UTC)
+        found = collect.doomed(leaf, old, lost_before=lost_before)
+        if not preview:
+            # A version goes before its files: it is whole or not there. What a crash leaves of the
+            # files is lost by then and goes a week later.
+            for file in (*found.version_files, *found.others):
+                self.store.delete(f"{branch_folder(*line)}/{file.path}")
+        return Collected(versions=len(found.versions), bytes=found.bytes)
 
 
 def _transaction_files(folder: str, dataset: Any, since: int) -> list[str]:

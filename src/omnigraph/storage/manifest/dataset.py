@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ from omnigraph.model.ports import ObjectStore, World
 from omnigraph.model.steps import Step
 from omnigraph.storage.lance import pylance, sql
 from omnigraph.storage.lance.files import data_paths, is_there, remove_torn
-from omnigraph.storage.lance.line import Line, Lines
+from omnigraph.storage.lance.line import Collected, Line, Lines
 from omnigraph.storage.manifest.rows import HEAD_ID, MIGRATED_KEY, ROW_SCHEMA, SCHEMA_ID, STAMP_KEY
 from omnigraph.storage.objects.root import INIT_CLAIM, MANIFEST, Root, branch_folder
 
@@ -292,16 +292,32 @@ class ManifestDatasets:
         with self._opening(branch_id):
             return self._lines.versions(MANIFEST, branch_id)
 
+    def kept(self, opened: Opened) -> tuple[int, ...]:
+        """Every version up to the opened one that is still kept, oldest first."""
+        uri = self._lines.uri(MANIFEST, opened.branch_id)
+        with pylance.translated(uri, doing="list versions of"):
+            found = sorted(int(one["version"]) for one in opened.dataset.version_refs())
+        upto = tuple(one for one in found if one <= opened.version)
+        return upto or self.versions(opened.branch_id)  # says why there is none
+
+    def bases(self) -> frozenset[str]:
+        """The Lance branches of the manifest that another one was made from."""
+        return self._lines.bases(MANIFEST)
+
     def drop_versions(
-        self, branch_id: str | None, versions: Sequence[int], *, preview: bool = False
-    ) -> tuple[int, int]:
-        """Remove these versions and the files that only they use, or only look; how many versions
-        and bytes that is. The newest is never removed, nor one that a branch was made from."""
+        self,
+        branch_id: str | None,
+        versions: Sequence[int],
+        *,
+        bases: Collection[str] | None = None,
+        preview: bool = False,
+    ) -> Collected:
+        """Remove these versions and the files that only they use, or only look. The newest is never
+        removed, nor one that a branch was made from. `bases` as in `Lines.collect`."""
         if not versions:
-            return 0, 0
+            return Collected()
         with self._opening(branch_id):
-            told = self._lines.collect(MANIFEST, branch_id, versions, preview=preview)
-        return told.versions, told.bytes
+            return self._lines.collect(MANIFEST, branch_id, versions, bases=bases, preview=preview)
 
     def remove_torn(self, branch_id: str | None) -> bool:
         """Free version numbers that a power cut left with half a file; False if there are none.

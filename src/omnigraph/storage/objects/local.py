@@ -115,9 +115,12 @@ class LocalObjects:
         return self._folder.joinpath(*parts)
 
     def _walk(self, folder: Path) -> Iterator[str]:
+        top = str(self._folder)
         for parent, _, names in os.walk(folder):
-            base = Path(parent).relative_to(self._folder)
-            yield from ((base / name).as_posix() for name in names if not name.startswith(_DRAFT))
+            # By hand: a listing of a graph with many branches is mostly this line.
+            base = parent[len(top) :].lstrip(os.sep).replace(os.sep, "/")
+            start = f"{base}/" if base else ""
+            yield from (start + name for name in names if not name.startswith(_DRAFT))
 
     @contextmanager
     def _draft(self, path: Path, body: bytes) -> Iterator[Path]:

@@ -1,0 +1,108 @@
+"""Removing old versions of a line that nothing else stands on.
+
+Lance's own clean-up asks every branch of a dataset whether it needs a file, for each line anew: a
+thousand branches are a million questions. Of a line that no branch was made from and no tag names,
+the line itself knows everything: what only the unwanted versions name can go. Lines that others
+stand on are left to Lance. A test holds the two together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from omnigraph.storage.lance.pylance import steadily
+
+_VERSIONS: Final = "_versions"
+_OWNED: Final = ("data", "_deletions", "_indices", "_transactions")
+
+
+class Stored(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of a line, by its path in the line's folder."""
+
+    path: str
+    bytes: int
+    written_at: datetime
+
+    @property
+    def part(self) -> str:
+        return part_of(self.path)
+
+
+class Leaf(msgspec.Struct, frozen=True, kw_only=True):
+    """A line that nothing else stands on: what each of its versions names, and what is there."""
+
+    named: Mapping[int, frozenset[str]]  # parts by version; the version's own file is one
+    stored: tuple[Stored, ...]
+
+
+class Doomed(msgspec.Struct, frozen=True, kw_only=True):
+    """What may go: versions, their own files, and then all else that only they named."""
+
+    versions: tuple[int, ...]
+    version_files: tuple[Stored, ...]
+    others: tuple[Stored, ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in (*self.version_files, *self.others))
+
+
+def part_of(path: str) -> str:
+    """What goes or stays as a whole: an index, or a data file with the blobs beside it."""
+    folder, _, rest = path.partition("/")
+    name = rest.partition("/")[0]
+    if folder == "data":
+        return f"{folder}/{name.removesuffix('.lance')}"
+    return f"{folder}/{name}" if folder == "_indices" else path
+
+
+def look(dataset: Any) -> Leaf:
+    """Read what the line's versions name, and then what is there."""
+    # In this order: a file that a write adds in between is in the second answer only, and young.
+    tracked = steadily(lambda: dataset.tracked_files().read_all().to_pylist())
+    home = {row["base_uri"] for row in tracked if row["type"] == "manifest"}
+    assert len(home) == 1, "the versions of a line lie in one folder"
+    named: dict[int, set[str]] = {}
+    for row in tracked:
+        if row["base_uri"] in home:  # what lies elsewhere belongs to the line that this one is of
+            named.setdefault(int(row["version"]), set()).add(part_of(row["path"]))
+    found = steadily(lambda: dataset.all_files().read_all().to_pylist())
+    return Leaf(
+        named={version: frozenset(parts) for version, parts in named.items()},
+        stored=tuple(
+            Stored(path=row["path"], bytes=row["size_bytes"], written_at=row["last_modified"])
+            for row in found
+            if row["base_uri"] in home
+        ),
+    )
+
+
+def doomed(leaf: Leaf, unwanted: Collection[int], *, lost_before: datetime) -> Doomed:
+    """What goes with the unwanted versions, and what no version ever named and was written before
+    that moment: nobody is still staging it."""
+    newest = max(leaf.named)
+    going = {version for version in unwanted if version in leaf.named and version != newest}
+    kept = _parts(leaf, leaf.named.keys() - going)
+    assert kept, "the newest version stays"
+    free = _parts(leaf, going) - kept
+    young = {file.part for file in leaf.stored if file.written_at >= lost_before}
+    known = kept | free | young
+    version_files: list[Stored] = []
+    others: list[Stored] = []
+    for file in leaf.stored:
+        folder = file.path.partition("/")[0]
+        if file.part in free:
+            (version_files if folder == _VERSIONS else others).append(file)
+        elif file.part not in known and folder in _OWNED:
+            others.append(file)
+    return Doomed(
+        versions=tuple(sorted(going)), version_files=tuple(version_files), others=tuple(others)
+    )
+
+
+def _parts(leaf: Leaf, versions: Iterable[int]) -> set[str]:
+    return {part for version in versions for part in leaf.named[version]}
