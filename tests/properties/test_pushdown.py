@@ -1,60 +1,25 @@
 """Storage answers as memory does: random conditions, orders, limits and offsets over null, NaN,
 both zeros, infinities, the ends of the integers, empty lists and the first and last days.
 
-A table is asked in every way there is: one scan that storage narrows, candidates that storage
-finds, and columns in memory; before and after `optimize` has built the indexes. The number of
-cases is `OMNIGRAPH_PUSHDOWN_CASES`.
+A table is asked in every way there is (`ways.py`), before and after `optimize` has built the
+indexes. The number of cases is `OMNIGRAPH_PUSHDOWN_CASES`.
 """
 
 from __future__ import annotations
 
 import os
 import random
-from contextlib import contextmanager
 
 import pytest
 from query_cases import SCHEMA, Cases, comparable, lines, records
+from ways import FOR_MANY_ROWS, WAYS, way
 
 from omnigraph import Graph, errors
 from omnigraph.engine.core import OpenMode
-from omnigraph.engine.expr import order
-from omnigraph.engine.read.match import candidates, match
-from omnigraph.engine.read.memory import cache, frame
+from omnigraph.engine.read.memory import frame
 
 CASES = int(os.environ.get("OMNIGRAPH_PUSHDOWN_CASES", "120"))
 SEED = int(os.environ.get("OMNIGRAPH_PUSHDOWN_SEED", "1"))
-EVERYTHING = 1 << 60
-
-# Each way of reading, as the thresholds that lead to it.
-WAYS = {
-    "in memory": {
-        (cache, "SMALL_TABLE_ROWS"): EVERYTHING,
-        (candidates, "SMALL_TABLE_ROWS"): EVERYTHING,
-        (frame, "SMALL_TABLE_ROWS"): EVERYTHING,
-    },
-    "candidates from storage": {
-        (candidates, "SMALL_TABLE_ROWS"): -1,
-        (frame, "SMALL_TABLE_ROWS"): -1,
-        (frame, "HOT_FETCHES"): EVERYTHING,
-        (match, "CROSS_CHUNK_ROWS"): 4,
-        (order, "TOP_ROWS_MIN"): 1,
-        (order, "SAMPLE_ROWS"): 4,
-    },
-    "pushed scans": {
-        (cache, "SMALL_TABLE_ROWS"): -1,
-        (cache, "FRAME_ROWS_MAX"): -1,
-        (cache.Caches, "known_frame"): lambda self, entry: None,
-        (order, "TOP_ROWS_MIN"): 1,
-    },
-}
-
-
-@contextmanager
-def way(name):
-    with pytest.MonkeyPatch.context() as patch:
-        for (place, what), value in WAYS[name].items():
-            patch.setattr(place, what, value)
-        yield
 
 
 def answer(graph, case):
@@ -73,16 +38,16 @@ def made(folder, rng, rows):
     return graph
 
 
-def ask_everyway(uri, rng, cases):
+def ask_everyway(uri, rng, cases, ways=tuple(WAYS)):
     """The same case in every way, each with a handle of its own, which grows warm on the way."""
-    handles = {name: Graph.open(uri, OpenMode.READ_ONLY) for name in [*WAYS, "by itself"]}
+    handles = {name: Graph.open(uri, OpenMode.READ_ONLY) for name in [*ways, "by itself"]}
     for number in range(cases):
         case = Cases(rng).case()
         with way("in memory"):
             expected = answer(handles["in memory"], case)
         if number < 50 or number % 10 == 0:  # it soon has everything in memory
             assert answer(handles["by itself"], case) == expected, case
-        for name in ("candidates from storage", "pushed scans"):
+        for name in ways:
             with way(name):
                 assert answer(handles[name], case) == expected, (name, case)
     for handle in handles.values():
@@ -102,13 +67,13 @@ def test_storage_answers_as_memory_does(tmp_path, rows):
 
 @pytest.mark.timeout(0)
 def test_a_table_too_big_for_memory_at_first_touch_answers_the_same(tmp_path):
-    """20,000 rows, with the thresholds that everybody has: cold, then warm, then with indexes."""
+    """20,000 rows: cold, then warm, then with indexes; also with the thresholds everybody has."""
     rng = random.Random(SEED)
     graph = made(tmp_path, rng, 20_000)
     assert graph.snapshot().entries["node:P"].row_count > frame.SMALL_TABLE_ROWS
-    ask_everyway(graph.uri, rng, CASES // 4)
+    ask_everyway(graph.uri, rng, CASES // 4, FOR_MANY_ROWS)
     graph.optimize()
-    ask_everyway(graph.uri, rng, CASES // 4)
+    ask_everyway(graph.uri, rng, CASES // 4, FOR_MANY_ROWS)
     for _ in range(max(3, CASES // 100)):
         case = Cases(rng).case()
         with Graph.open(graph.uri, OpenMode.READ_ONLY) as cold:

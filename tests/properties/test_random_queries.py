@@ -14,13 +14,12 @@ from collections import Counter
 import pytest
 from graph_cases import SCHEMA, GraphCases, lines, naive_nodes, random_graph
 from naive_reader import Naive, Overflow
-from test_pushdown import EVERYTHING, WAYS, way
+from ways import WAYS, way
 
 from inside import core_of
 from omnigraph import Graph
 from omnigraph.compiler.query import bind_params, compile_query
 from omnigraph.engine.core import OpenMode
-from omnigraph.engine.read.memory import cache
 from omnigraph.errors import InputError, TypeCheckError
 from omnigraph.model.values import EPOCH_MOMENT
 
@@ -28,12 +27,6 @@ QUERIES = int(os.environ.get("OMNIGRAPH_RANDOM_QUERIES", "300"))
 SEED = int(os.environ.get("OMNIGRAPH_RANDOM_SEED", "1"))
 A_GRAPH = 50
 REFUSED: Counter[str] = Counter()
-
-WAYS["lookups"] = {
-    **WAYS["candidates from storage"],
-    (cache, "LOOKUP_EDGES_MIN"): 0,
-    (cache, "LOOKUP_WALKS"): EVERYTHING,
-}
 
 
 def plain(value):

@@ -12,13 +12,12 @@ import re
 
 import pytest
 from naive_reader import Naive
+from ways import WAYS, way
 
 from inside import core_of
 from omnigraph import Graph
 from omnigraph.compiler.query import bind_params, compile_query
 from omnigraph.engine.core import OpenMode
-from omnigraph.engine.read.match import candidates
-from omnigraph.engine.read.memory import cache, frame
 
 SCHEMA = """
 node Person { name: String @key  age: I32?  score: F64?  tags: [String]?  role: enum(a, b)? }
@@ -276,23 +275,16 @@ def check(graph, nodes, edges):
         assert got == expected, name
 
 
-@pytest.fixture(params=["in memory", "pushed down", "by lookups", "by pushed scans"])
-def strategy(request, monkeypatch):
-    if request.param == "pushed down":
-        monkeypatch.setattr(candidates, "SMALL_TABLE_ROWS", -1)
-        monkeypatch.setattr(frame, "SMALL_TABLE_ROWS", -1)
-        monkeypatch.setattr(frame, "HOT_FETCHES", 1 << 30)
-    if request.param == "by pushed scans":
-        monkeypatch.setattr(cache, "SMALL_TABLE_ROWS", -1)
-        monkeypatch.setattr(cache, "FRAME_ROWS_MAX", -1)
-        monkeypatch.setattr(cache.Caches, "known_frame", lambda self, entry: None)
-    if request.param == "by lookups":
-        monkeypatch.setattr(cache, "LOOKUP_EDGES_MIN", 0)
-        monkeypatch.setattr(cache, "LOOKUP_WALKS", 1 << 30)
+@pytest.fixture(params=WAYS)
+def reading(request, monkeypatch, tmp_path):
+    """The settings of one way of reading, and a home of its own for what is kept in files."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    with way(request.param):
+        yield request.param
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_every_query_form_answers_as_the_naive_reader(tmp_path, seed, strategy):
+def test_every_query_form_answers_as_the_naive_reader(tmp_path, seed, reading):
     rng = random.Random(seed)
     nodes, edges = random_graph(rng)
     graph = Graph.init(str(tmp_path / "g.omni"), SCHEMA, durability="process")
@@ -304,18 +296,20 @@ def test_every_query_form_answers_as_the_naive_reader(tmp_path, seed, strategy):
         check(cold, nodes, edges)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_a_reader_that_follows_changes_answers_like_a_fresh_one(tmp_path, seed):
+@pytest.mark.parametrize("seed", range(2))
+def test_a_reader_that_follows_changes_answers_like_a_fresh_one(tmp_path, seed, reading):
     rng = random.Random(100 + seed)
     nodes, edges = random_graph(rng)
     graph = Graph.init(str(tmp_path / "g.omni"), SCHEMA, durability="process")
     graph.load(lines(nodes, edges) or json.dumps(PERSON), mode="overwrite")
     if not lines(nodes, edges):
         nodes["Person"].append(PERSON["data"])
-    for _ in range(5):
-        check(graph, nodes, edges)
-        change(rng, graph, nodes, edges)
     check(graph, nodes, edges)
+    for _ in range(5):
+        change(rng, graph, nodes, edges)
+        if rng.random() < 0.3:
+            graph.optimize()  # rows move, what is kept follows by row id
+        check(graph, nodes, edges)
 
 
 PERSON = {

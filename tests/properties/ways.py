@@ -1,0 +1,79 @@
+"""Every way of reading, as the settings that lead to it: an answer never depends on one.
+
+A setting is a constant by its name, changed wherever it was imported to, or `module:NAME` for that
+module alone. A way that names a constant which is not there any more fails at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+
+import pytest
+
+from omnigraph.engine.read import run
+from omnigraph.engine.read.memory import cache
+
+EVERYTHING = 1 << 60
+FEW = 3  # so little that the smallest graph of a test crosses it several times
+ROOT = "omnigraph.engine"
+assert run.__name__.startswith(ROOT), "the modules below must be imported before they are changed"
+
+SMALL_STEPS = {
+    "CHUNK_ROWS": FEW,
+    "CROSS_CHUNK_ROWS": FEW,
+    "PATCH_ROWS_MAX": 1,
+    "ADDED_IDS_MAX": 1,
+    "NEW_EDGES_MAX": 1,
+    "NEWER_TEXTS_MAX": 1,
+    "PROJECTED_ROWS_MAX": FEW,
+    "MOVED_SHARE_MAX": 1.0,  # whatever changes, caches follow it
+}
+QUICK_KERNELS = {"TOP_ROWS_MIN": 1, "SAMPLE_ROWS": FEW, "NEAR_ROWS_MIN": 1, "ASKED_SHARE": 1}
+PLAIN_KERNELS = {"TOP_ROWS_MIN": EVERYTHING, "NEAR_ROWS_MIN": EVERYTHING, "ASKED_SHARE": EVERYTHING}
+STORED_CANDIDATES = {
+    "read.match.candidates:SMALL_TABLE_ROWS": -1,
+    "read.memory.frame:SMALL_TABLE_ROWS": -1,
+    "HOT_FETCHES": EVERYTHING,
+    "CROSS_CHUNK_ROWS": FEW,
+}
+
+WAYS = {
+    "in memory": {"SMALL_TABLE_ROWS": EVERYTHING},
+    "in memory, small steps": {"SMALL_TABLE_ROWS": EVERYTHING, **SMALL_STEPS, **QUICK_KERNELS},
+    "in memory, plain kernels": {"SMALL_TABLE_ROWS": EVERYTHING, **PLAIN_KERNELS},
+    "in memory, several chunks": {"SMALL_TABLE_ROWS": EVERYTHING, "CHUNK_ROWS": 1000},
+    "nothing is kept": {"READ_CACHE_BYTES_MAX": 0, **SMALL_STEPS},
+    "little is kept": {"READ_CACHE_BYTES_MAX": 4096, "SMALL_TABLE_ROWS": -1, "HOT_FETCHES": 0},
+    "candidates from storage": {**STORED_CANDIDATES, **QUICK_KERNELS},
+    "lookups": {**STORED_CANDIDATES, "LOOKUP_EDGES_MIN": 0, "LOOKUP_WALKS": EVERYTHING},
+    "pushed scans": {
+        "read.memory.cache:SMALL_TABLE_ROWS": -1,
+        "FRAME_ROWS_MAX": -1,
+        "TOP_ROWS_MIN": 1,
+    },
+    "topologies in files": {"TOPOLOGY_FILE_EDGES_MIN": 0, "LOOKUP_EDGES_MIN": 0, "LOOKUP_WALKS": 0},
+}
+
+# What differs between them is seen on few rows; on many, steps of three rows take too long.
+FOR_MANY_ROWS = [name for name, settings in WAYS.items() if settings.get("CHUNK_ROWS") != FEW]
+
+
+@contextmanager
+def way(name):
+    """The settings of this way, until the end of the block."""
+    with pytest.MonkeyPatch.context() as patch:
+        for setting, value in WAYS[name].items():
+            place, _, constant = setting.rpartition(":")
+            places = modules_with(constant, f"{ROOT}.{place}" if place else None)
+            assert places, f"no module has the setting {setting}"
+            for module in places:
+                patch.setattr(module, constant, value)
+        if name == "pushed scans":
+            patch.setattr(cache.Caches, "known_frame", lambda self, entry: None)
+        yield
+
+
+def modules_with(constant, only):
+    loaded = [m for n, m in sys.modules.items() if n.startswith(ROOT) and only in (None, n)]
+    return [module for module in loaded if constant in vars(module)]
