@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -14,11 +15,13 @@ from hypothesis import strategies as st
 from omnigraph.engine.expr import order
 from omnigraph.engine.expr.order import (
     Key,
+    Piece,
     Window,
     equal_codes,
     order_rows,
     ordered_codes,
 )
+from omnigraph.engine.read.memory.arrays import Bounds
 
 # Infinity minus infinity has another NaN than a loaded file.
 OTHER_NAN = struct.unpack("<d", struct.pack("<Q", 0xFFF8_0000_0000_0001))[0]
@@ -74,11 +77,12 @@ def test_codes_follow_the_order(rungs, padded_max, monkeypatch):
 
 
 # Thresholds that lead to each way: everything sorted, selected from all rows, by a bound that a
-# sample tells, and texts compared a few at a time.
+# sample tells, and in parts.
 WAYS = {
     "sorted": {"TOP_ROWS_MIN": 1 << 60},
     "selected": {"TOP_ROWS_MIN": 1, "SAMPLE_ROWS": 1 << 60},
-    "sampled": {"TOP_ROWS_MIN": 1, "SAMPLE_ROWS": 48, "TEXT_ROWS": 7, "COUNTED_RANGE_MAX": 1},
+    "selected in parts": {"TOP_ROWS_MIN": 1, "SAMPLE_ROWS": 1 << 60, "PART_ROWS": 5},
+    "sampled": {"TOP_ROWS_MIN": 1, "SAMPLE_ROWS": 6, "PART_ROWS": 7, "COUNTED_RANGE_MAX": 1},
 }
 
 
@@ -86,12 +90,12 @@ WAYS = {
 def way(request, monkeypatch):
     for name, value in WAYS[request.param].items():
         monkeypatch.setattr(order, name, value)
-    return request.param
 
 
 @pytest.mark.parametrize("descending", [False, True])
-@pytest.mark.parametrize("wanted", [0, 1, 3, 7, 20, 60, None])
-def test_every_way_gives_the_first_rows_by_rung_and_row_number(rungs, descending, wanted, way):
+@pytest.mark.parametrize("wanted", [0, 1, 7, 20, None])
+@pytest.mark.usefixtures("way")
+def test_every_way_gives_the_first_rows_by_rung_and_row_number(rungs, descending, wanted):
     values, places = rungs
     sign = -1 if descending else 1
     expected = sorted(range(len(values)), key=lambda row: (sign * places[row], row))
@@ -102,8 +106,63 @@ def test_every_way_gives_the_first_rows_by_rung_and_row_number(rungs, descending
         assert found.tolist() == rows[:wanted]
 
 
+def in_pieces(values, descending, asked):
+    """A key whose rows are known in pieces of five; notes the pieces that are looked at."""
+    cuts = [values.slice(first, 5) for first in range(0, len(values), 5)]
+
+    def look(number):
+        asked.append(number)
+        return cuts[number]
+
+    pieces = [
+        Piece(len(cut), partial(look, number), partial(Bounds.of, cut))
+        for number, cut in enumerate(cuts)
+    ]
+    whole = Key.of(values, descending=descending)
+    return Key(whole.whole, whole.at, descending, pieces)
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("wanted", [1, 7])
+@pytest.mark.parametrize("arranged", ["shuffled", "ascending"])
+@pytest.mark.usefixtures("way")
+def test_pieces_are_passed_by_and_the_answer_stays(rungs, descending, wanted, arranged):
+    values, places = rungs
+    if arranged == "ascending":
+        rows = np.argsort(places, kind="stable")
+        values, places = values.take(pa.array(rows)), places[rows]
+    sign = -1 if descending else 1
+    expected = sorted(range(len(values)), key=lambda row: (sign * places[row], row))
+    key = in_pieces(values, descending, [])
+    found = order_rows([key], len(values), Window(limit=wanted))
+    assert found.tolist() == expected[:wanted]
+
+
+@pytest.mark.parametrize(
+    ("values", "descending", "wanted", "looked_at"),
+    [
+        (range(100), False, 3, [0]),
+        (range(100), True, 3, [19]),
+        (range(100), True, 7, [18, 19]),
+        ([0] * 5 + [1] * 95, False, 3, [0]),
+        ([0] * 5 + [None] * 5 + [1] * 90, False, 3, [1]),
+        ([0.0] * 5 + [math.nan] * 5 + [1.0] * 90, True, 3, [1]),
+        ([7] * 100, True, 3, list(range(20))),
+    ],
+)  # fmt: skip
+def test_pieces_that_hold_none_of_the_first_are_not_looked_at(
+    values, descending, wanted, looked_at, monkeypatch
+):
+    monkeypatch.setattr(order, "TOP_ROWS_MIN", 1)
+    asked = []
+    key = in_pieces(pa.array(values), descending, asked)
+    order_rows([key], 100, Window(limit=wanted))
+    assert asked == looked_at
+
+
 @pytest.mark.parametrize("seed", range(12))
-def test_all_keys_decide_in_every_way(way, seed):
+@pytest.mark.usefixtures("way")
+def test_all_keys_decide_in_every_way(seed):
     rng = np.random.default_rng(seed)
     count = int(rng.integers(1, 400))
     names = rng.permutation(list(LADDERS))[: int(rng.integers(1, 4))]

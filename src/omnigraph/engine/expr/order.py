@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 import numpy as np
@@ -26,7 +26,7 @@ RowNumbers = npt.NDArray[np.int64]
 _PADDED_MAX: Final = 1 << 24  # elements; lists of very different lengths are compared one by one
 TOP_ROWS_MIN: Final = 4096  # below this, sorting everything is as fast as finding the first
 SAMPLE_ROWS: Final = 4096  # so many rows tell about where the first rows end
-TEXT_ROWS: Final = 1 << 16  # texts that are compared at once: what holds none is passed by
+PART_ROWS: Final = 1 << 17  # rows that a selection looks at together
 COUNTED_RANGE_MAX: Final = 1 << 16  # Arrow counts whole numbers of so small a range, as of 26.0
 
 NO_ROWS: Final[RowNumbers] = np.empty(0, dtype=np.int64)
@@ -109,7 +109,7 @@ def comparable(values: Array) -> Array:
 
 def _list_ranks(values: Array) -> Codes:
     """Lists by their first different element, the shorter first if there is none; null is -1."""
-    there = _true_rows(values.is_valid())
+    there = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
     lengths = pc.list_value_length(values).drop_null().to_numpy(zero_copy_only=False)
     items = ordered_codes(pc.list_flatten(values)) + 1  # 0 is left for the place after the last
     ranks = np.full(len(values), -1, dtype=np.int64)
@@ -161,12 +161,37 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
         return slice(min(self.offset, count), count if self.wanted is None else self.wanted)
 
 
+class Ends(Protocol):
+    """Between which values some rows are; `least` and `most` are None without such values."""
+
+    @property
+    def least(self) -> Any: ...
+    @property
+    def most(self) -> Any: ...
+    @property
+    def nulls(self) -> int: ...
+    @property
+    def has_nan(self) -> bool: ...
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """Rows that follow one another: how many, their values, and the ends of these if known."""
+
+    count: int
+    values: Callable[[], Array]
+    ends: Callable[[], Ends | None]
+
+
 class Key(msgspec.Struct, frozen=True):
-    """One sort key: its values for all rows, its values for some rows, and its direction."""
+    """One sort key: its values for all rows, its values for some rows, and its direction.
+
+    Where all rows are known in pieces, a selection looks only at those that can hold its rows.
+    """
 
     whole: Callable[[], Array]
     at: Callable[[RowNumbers], Array]
     descending: bool
+    pieces: Sequence[Piece] = ()
 
     @classmethod
     def of(cls, values: Array, *, descending: bool) -> Key:
@@ -290,9 +315,8 @@ def first_rows(keys: Sequence[Key], count: int, wanted: int) -> RowNumbers:
     for key in keys:
         if wanted == 0:
             break
-        before, edge = _divided(
-            key.whole() if some is None else key.at(some), descending=key.descending, wanted=wanted
-        )
+        parts = _parts(key, wanted) if some is None else _cut(key.at(some))
+        before, edge = _divided(parts, descending=key.descending, wanted=wanted)
         if len(edge) == (count if some is None else len(some)):
             continue  # this key tells nothing
         chosen.append(before if some is None else some[before])
@@ -304,79 +328,162 @@ def first_rows(keys: Sequence[Key], count: int, wanted: int) -> RowNumbers:
     return np.sort(np.concatenate(chosen))
 
 
-def _divided(values: Array, *, descending: bool, wanted: int) -> tuple[RowNumbers, RowNumbers]:
-    """The rows before the edge, and the rows at it: the value of row `wanted`, counted from 1."""
-    assert 0 < wanted <= len(values), "the edge is one of the values"
+class _Part(msgspec.Struct, frozen=True):
+    """Values that are numbers or text, and the row number of their first."""
+
+    first: int
+    values: Array
+
+    def rows(self, flags: Array) -> RowNumbers:
+        """Where the flags are true; null is not."""
+        if flags.null_count:
+            flags = pc.fill_null(flags, fill_value=False)
+        return np.flatnonzero(flags.to_numpy(zero_copy_only=False)) + self.first
+
+    def there(self, places: RowNumbers) -> RowNumbers:
+        """The rows at these places that are not null."""
+        if self.values.null_count:
+            valid = picked(self.values, places).is_valid()
+            places = places[valid.to_numpy(zero_copy_only=False)]
+        return places + self.first
+
+
+def _cut(values: Array) -> list[_Part]:
     values = comparable(values)
-    if not values.null_count:
-        return _divided_valid(values, descending=descending, wanted=wanted)
-    nulls = _true_rows(values.is_null())
-    valid = len(values) - len(nulls)
-    if descending and wanted > valid:
-        return _true_rows(values.is_valid()), nulls
-    if not descending and wanted <= len(nulls):
-        return NO_ROWS, nulls
-    if descending:
-        return _divided_valid(values, descending=True, wanted=wanted)
-    before, edge = _divided_valid(values, descending=False, wanted=wanted - len(nulls))
-    return np.concatenate([nulls, before]), edge
+    return [
+        _Part(first, values.slice(first, PART_ROWS)) for first in range(0, len(values), PART_ROWS)
+    ]
+
+
+def _parts(key: Key, wanted: int) -> list[_Part]:
+    """The values of all rows; without those pieces that hold none of the first `wanted` rows and no
+    row that is equal to the last of these."""
+    ends = [piece.ends() for piece in key.pieces]
+    known = [each for each in ends if each is not None]
+    if not ends or len(known) < len(ends):
+        return _cut(key.whole())
+    best, worst = [*map(_lowest, known)], [*map(_highest, known)]
+    if key.descending:
+        best, worst = worst, best
+    # Of the pieces that end first, so many that they have enough rows: the edge is not behind them.
+    enough, rows = worst[0], 0
+    for number in sorted(range(len(known)), key=worst.__getitem__, reverse=key.descending):
+        enough, rows = worst[number], rows + key.pieces[number].count
+        if rows >= wanted:
+            break
+    parts, first = [], 0
+    for piece, begin in zip(key.pieces, best, strict=True):
+        if begin >= enough if key.descending else begin <= enough:
+            parts.append(_Part(first, comparable(piece.values())))
+        first += piece.count
+    return parts
+
+
+def _lowest(ends: Ends) -> tuple[Any, ...]:
+    return (0,) if ends.nulls else (2,) if ends.least is None else (1, ends.least)
+
+
+def _highest(ends: Ends) -> tuple[Any, ...]:
+    return (2,) if ends.has_nan else (0,) if ends.most is None else (1, ends.most)
+
+
+def _divided(
+    parts: Sequence[_Part], *, descending: bool, wanted: int
+) -> tuple[RowNumbers, RowNumbers]:
+    """The rows before the edge, and the rows at it: the value of row `wanted`, counted from 1."""
+    count = sum(len(part.values) for part in parts)
+    nulls = sum(part.values.null_count for part in parts)
+    assert 0 < wanted <= count, "the edge is one of the values"
+    missing = NO_ROWS
+    if nulls and not (descending and wanted <= count - nulls):
+        missing = _joined([part.rows(part.values.is_null()) for part in parts])
+    if descending and wanted > count - nulls:
+        return _joined([part.rows(part.values.is_valid()) for part in parts]), missing
+    if not descending and wanted <= nulls:
+        return NO_ROWS, missing
+    before, edge = _divided_valid(parts, descending=descending, wanted=wanted - len(missing))
+    return _joined([missing, before]), edge
 
 
 def _divided_valid(
-    values: Array, *, descending: bool, wanted: int
+    parts: Sequence[_Part], *, descending: bool, wanted: int
 ) -> tuple[RowNumbers, RowNumbers]:
-    """The same among the values that are there."""
-    divide = _divided_numbers if is_number(values.type) else _divided_texts
-    rows = None
-    bound = _bound(values, descending=descending, wanted=wanted)
+    """The same among the rows that are not null."""
+    bound = _bound(parts, descending=descending, wanted=wanted)
+    some = None
     if bound is not None:
-        rows = _up_to(values, bound, descending=descending)
-        if len(rows) < wanted:  # the sample misled: rows are few where it looked
-            rows = None
-    if rows is None and values.null_count:
-        rows = _true_rows(values.is_valid())
-    if rows is None or len(rows) == len(values):
-        return divide(values, descending=descending, wanted=wanted)
-    before, edge = divide(picked(values, rows), descending=descending, wanted=wanted)
-    return rows[before], rows[edge]
+        before = [_before(part, bound, descending=descending) for part in parts]
+        if sum(map(len, before)) >= wanted:
+            some = before
+        else:  # many rows are equal to the bound, or the sample misled
+            equal = [_equal(part, bound) for part in parts]
+            if sum(map(len, [*before, *equal])) >= wanted:
+                return _joined(before), _joined(equal)
+    if some is None:
+        some = [part.rows(part.values.is_valid()) for part in parts]
+    values = _concatenated(
+        [
+            picked(part.values, rows - part.first)
+            for part, rows in zip(parts, some, strict=True)
+            if len(rows)
+        ]
+    )
+    divide = _divided_numbers if is_number(values.type) else _divided_texts
+    first, edge = divide(values, descending=descending, wanted=wanted)
+    rows = _joined(some)
+    return rows[first], rows[edge]
 
 
-def _bound(values: Array, *, descending: bool, wanted: int) -> Any:
+def _joined(rows: Sequence[RowNumbers]) -> RowNumbers:
+    return np.concatenate(rows) if rows else NO_ROWS
+
+
+def _concatenated(arrays: Sequence[Array]) -> Array:
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+
+def _bound(parts: Sequence[_Part], *, descending: bool, wanted: int) -> Any:
     """A value that is probably behind the first `wanted`, and before nearly all others; None if
     looking for one does not pay. It decides how many rows are looked at, never which are first."""
-    step = len(values) // SAMPLE_ROWS
+    step = sum(len(part.values) for part in parts) // SAMPLE_ROWS
     if step < 2:
         return None
-    sample = picked(values, np.arange(step // 2, len(values), step)).drop_null()
+    sample = _concatenated(
+        [
+            picked(part.values, np.arange(step // 2, len(part.values), step)).drop_null()
+            for part in parts
+        ]
+    )
     expected = wanted / step
     place = int(expected + 4 * math.sqrt(expected) + 8)
     if place * 4 > len(sample):
         return None
-    if is_number(values.type):
+    if is_number(sample.type):
         numbers = np.sort(sample.to_numpy())  # NaN is last
         return numbers[-1 - place] if descending else numbers[place]
     return sample[_text_order(sample, None, descending=descending)[place]]
 
 
-def _up_to(values: Array, bound: Any, *, descending: bool) -> RowNumbers:
-    """All rows with a value that is not behind the bound; none of them is null."""
-    if not is_number(values.type):
-        found = []
-        for first in range(0, len(values), TEXT_ROWS):
-            here = values.slice(first, TEXT_ROWS)
-            kept = (pc.greater_equal if descending else pc.less_equal)(here, bound)
-            if kept.true_count:
-                found.append(_true_rows(pc.fill_null(kept, fill_value=False)) + first)
-        return np.concatenate(found) if found else NO_ROWS
-    numbers = _numbers(values)
+def _before(part: _Part, bound: Any, *, descending: bool) -> RowNumbers:
+    """All rows with a value before the bound; none of them is null."""
+    if not is_number(part.values.type):
+        found = (pc.greater if descending else pc.less)(part.values, bound)
+        return part.rows(found) if found.true_count else NO_ROWS
+    numbers = _numbers(part.values)
+    # NaN is above every number, and no comparison with it is true.
     if descending:
-        # NaN is before every number, and no comparison with it is true.
-        rows = np.flatnonzero(np.isnan(numbers) if bound != bound else ~(numbers < bound))
+        flags = np.zeros(len(numbers), np.bool_) if bound != bound else ~(numbers <= bound)
     else:
-        rows = np.flatnonzero(numbers <= bound)
-    if values.null_count:
-        rows = rows[picked(values, rows).is_valid().to_numpy(zero_copy_only=False)]
-    return rows
+        flags = ~np.isnan(numbers) if bound != bound else numbers < bound
+    return part.there(np.flatnonzero(flags))
+
+
+def _equal(part: _Part, bound: Any) -> RowNumbers:
+    """All rows with this value."""
+    if not is_number(part.values.type):
+        return part.rows(pc.equal(part.values, bound))
+    numbers = _numbers(part.values)
+    return part.there(np.flatnonzero(np.isnan(numbers) if bound != bound else numbers == bound))
 
 
 def _numbers(values: Array) -> npt.NDArray[Any]:
@@ -412,8 +519,5 @@ def _divided_texts(
     first = pc.select_k_unstable(values, k=wanted, sort_keys=[("", direction)])
     edge = values[first[-1].as_py()]
     before = (pc.greater if descending else pc.less)(values, edge)
-    return _true_rows(before), _true_rows(pc.equal(values, edge))
-
-
-def _true_rows(flags: Array) -> RowNumbers:
-    return np.flatnonzero(flags.to_numpy(zero_copy_only=False))
+    whole = _Part(0, values)
+    return whole.rows(before), whole.rows(pc.equal(values, edge))
