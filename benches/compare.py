@@ -23,10 +23,12 @@ NOBODY = -1.0  # `read.py` writes this where no peer answers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One case of one result; `of_others` is None where there is nothing to compare with."""
+    """One case of one result; `of_others` is None where there is nothing to compare with. What was
+    seen only once is shown and not judged."""
 
     ours: float
-    of_others: float | None
+    of_others: float | None = None
+    once: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +41,7 @@ class Change:
 
     def grew_beyond(self, tolerance: float) -> bool:
         """Whether ours now takes more than before, compared with others where there are any."""
-        if self.before is None or self.after is None:
+        if self.before is None or self.after is None or self.after.once:
             return False
         if self.before.of_others is not None and self.after.of_others is not None:
             return self.after.of_others > self.before.of_others * tolerance
@@ -66,15 +68,16 @@ def read_figures(graph: dict[str, Any]) -> Iterator[tuple[str, Figure]]:
         best = graph["ratios"][name]["best"]
         of_others = None if best == NOBODY else best
         yield f"{graph['graph']}: {name}", Figure(ours=row["warm"], of_others=of_others)
-        yield f"{graph['graph']}: {name}, first", Figure(ours=row["first"], of_others=None)
+        yield f"{graph['graph']}: {name}, first", Figure(ours=row["first"], once=True)
     alone = {"cold": engine["cold"], "resident MB": engine["resident_mb"]}
     alone |= {name: ms for name, ms in graph["ours"].items() if name.startswith("cold")}
     for name, ms in graph["ours"].get("after a commit", {}).items():
         alone[f"{name}, after a commit"] = ms["after"]
     for name, ms in graph["ours"].get("lookup and optimize", {}).items():
-        alone[f"point lookup, {name}" if name != "optimize" else name] = ms
+        if name != "optimize":
+            alone[f"point lookup, {name} optimize"] = ms
     for name, ms in alone.items():
-        yield f"{graph['graph']}: {name}", Figure(ours=ms, of_others=None)
+        yield f"{graph['graph']}: {name}", Figure(ours=ms)
 
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> list[Change]:
@@ -93,7 +96,7 @@ def line(change: Change, tolerance: float, width: int) -> str:
     of_others = " -> ".join(
         "-" if each.of_others is None else f"{each.of_others:.2f}" for each in (before, after)
     )
-    verdict = "worse" if change.grew_beyond(tolerance) else "ok"
+    verdict = "worse" if change.grew_beyond(tolerance) else "" if after.once else "ok"
     return (
         f"{change.case:{width}}{before.ours:11,.3f} -> {after.ours:11,.3f}{times:>9}"
         f"{of_others:>18}  {verdict}"

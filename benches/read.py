@@ -1,15 +1,17 @@
 """Reading side by side with other engines: each in its own process, on the same data.
 
     python benches/read.py [--sizes 100k/1M 1M/4M 5M/20M] [--variants regular shuffled]
-                           [--parts walks tables searches ours budget] [--keep FOLDER] [--out FILE]
+                           [--parts walks tables searches ours budget] [--keep FOLDER]
+                           [--before SRC] [--out FILE]
 
-Every engine gets two threads and the same random parameters; answers are checked against each
-other. Figures are milliseconds through the whole path from query text to Python rows: `first`, the
-first time that the process is asked; warm, the median after three rounds. `best` is ours divided by
-the best peer, `duckdb` ours divided by DuckDB, and `growth` what a row takes compared with the size
-before. `cold` is a new process to its first two-hop answer, with the operating system's file cache
-warm. Engines that are not installed are left out; `--peer-python` names an interpreter that has
-them (the group `bench`). With `--keep` the graphs are left behind for the next run.
+Every engine gets two threads and the same random parameters, and they take turns; answers are
+checked against each other. Figures are milliseconds through the whole path from query text to
+Python rows: `first`, the first time that the process is asked; warm, the median after three rounds.
+`best` is ours divided by the best peer, `duckdb` ours divided by DuckDB, and `growth` what a row
+takes compared with the size before. `cold` is a new process to its first two-hop answer, with the
+operating system's file cache warm. Engines that are not installed are left out; `--peer-python`
+names an interpreter that has them (the group `bench`). With `--keep` the graphs are left behind for
+the next run; `--before` names the `src` folder of another checkout, which is measured beside ours.
 """
 
 from __future__ import annotations
@@ -27,78 +29,98 @@ from pathlib import Path
 from typing import Any
 
 from read_data import VARIANTS, Graph, short
-from read_questions import GROUPS
+from read_questions import GROUPS, QUESTIONS, SEARCHES, TABLES, WALKS
 from run import about
 
 OURS = "omnigraph"
+BEFORE = "before"
+BUDGETED = "omnigraph, 1 GB"
 ENGINES = (OURS, "duckdb", "kuzu", "ladybug", "lancedb")
 PARTS = (*GROUPS, "ours", "budget")
 SIZES = ("100k/1M", "1M/4M", "5M/20M")
 HERE = Path(__file__).parent
 THREADS = "2"
 COLD_RUNS = 3
+WARMING = 3
+ROUNDS_MIN = 3
+TURN_MAX, TURN_MS = 5, 50
+SECONDS_MAX = 4.0  # of one engine's warm rounds for one question
+NOT_INSTALLED = 3
 BUDGET_BYTES = 1 << 30
 NO_PEER = -1.0
 
 
 class Bench:
-    """One graph in one folder: what every engine says about it."""
+    """One graph in one folder, and how an engine is called about it."""
 
-    def __init__(self, graph: Graph, *, peer_python: str, rounds: int) -> None:
-        self.graph, self.peer_python, self.rounds = graph, peer_python, rounds
-        self.home = graph.folder / "home"  # what we keep for the next process goes there
+    def __init__(self, graph: Graph, *, rounds: int, peer_python: str, before: Path | None) -> None:
+        self.graph, self.rounds, self.peer_python = graph, rounds, peer_python
+        self.before = before
+
+    def line(self, engine: str, verb: str, folder: Path | None = None) -> list[str]:
+        python = sys.executable if engine.startswith((OURS, BEFORE)) else self.peer_python
+        named = OURS if engine.startswith((OURS, BEFORE)) else engine
+        place = str(folder or self.graph.folder)
+        return [python, str(HERE / "read_engines.py"), named, verb, place, str(self.rounds)]
+
+    def environment(self, engine: str, **changed: str) -> dict[str, str]:
+        """The same number of threads for all, and a home of its own for what an engine keeps."""
+        names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "LANCE_CPU_THREADS", "LANCE_IO_THREADS")
+        home = self.graph.folder / f"home-{engine.replace(' ', '-')}"
+        home.mkdir(exist_ok=True)
+        found = {**os.environ, **dict.fromkeys(names, THREADS), "HOME": str(home)}
+        if engine == BEFORE:
+            found["PYTHONPATH"] = str(self.before)
+        if engine == BUDGETED:
+            found["OMNIGRAPH_CACHE_BYTES"] = str(BUDGET_BYTES)
+        return found | changed
 
     def call(
-        self, engine: str, verb: str, *words: str, folder: Path | None = None, **changed: str
+        self, engine: str, verb: str, *, folder: Path | None = None, **changed: str
     ) -> dict[str, Any] | None:
         """One engine in a fresh process; None if it is not installed there."""
-        python = sys.executable if engine == OURS else self.peer_python
-        place = folder or self.graph.folder
-        line = [python, str(HERE / "read_engines.py"), engine, verb, str(place), str(self.rounds)]
-        environment = {**os.environ, **limited(), "HOME": str(self.home), **changed}
-        done = subprocess.run([*line, *words], stdout=subprocess.PIPE, text=True, env=environment)
-        if done.returncode == 3:
+        done = subprocess.run(
+            self.line(engine, verb, folder),
+            stdout=subprocess.PIPE,
+            text=True,
+            env=self.environment(engine, **changed),
+            check=False,
+        )
+        if done.returncode == NOT_INSTALLED:
             return None
         if done.returncode != 0:
             raise SystemExit(f"{engine} {verb} failed on {self.graph.name}")
         body: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return body
 
-    def engine(self, name: str, groups: list[str]) -> dict[str, Any] | None:
-        """The load, the first answer of a new process, and the questions, searches by themselves:
-        what they keep in memory is not what the others keep."""
-        loaded = self.graph.folder / f"{name}.json"
-        if not loaded.exists():
-            done = self.call(name, "load")
+    def loaded(self, engine: str) -> dict[str, Any] | None:
+        """Facts of the load, which is done once a folder; None if the engine is not installed."""
+        if engine in (BEFORE, BUDGETED):
+            return {"version": engine, "seconds": None}  # ours has loaded the graph
+        facts = self.graph.folder / f"{engine}.json"
+        if not facts.exists():
+            done = self.call(engine, "load")
             if done is None:
                 return None
-            loaded.write_text(json.dumps(done))
-        load = json.loads(loaded.read_text())
-        found: dict[str, Any] = {"version": load["version"], "load_seconds": load["seconds"]}
-        found |= {"rows": {}, "answers": {}, "resident_mb": 0, "cold": self.cold(name)}
-        for part in (["walks", "tables"], ["searches"]):
-            asked = [group for group in part if group in groups]
-            warm = self.call(name, "warm", *asked) if asked else None
-            if warm is not None:
-                found["rows"] |= warm["rows"]
-                found["answers"] |= warm["answers"]
-                found["resident_mb"] = max(found["resident_mb"], warm["resident_mb"])
+            facts.write_text(json.dumps(done))
+        found: dict[str, Any] = json.loads(facts.read_text())
         return found
 
-    def cold(self, name: str, **changed: str) -> int | None:
-        runs = [self.call(name, "cold", **changed) for _ in range(COLD_RUNS)]
-        return round(statistics.median(run["ms"] for run in runs if run is not None))
+    def cold(self, engine: str, *, home: str | None = None) -> int:
+        """The first two-hop answer of a new process; with `home`, in one that has kept nothing."""
+        runs = []
+        for number in range(COLD_RUNS):
+            changed = {} if home is None else {"HOME": f"{home}/{number}"}
+            run = self.call(engine, "cold", **changed)
+            assert run is not None, "it has loaded the graph"
+            runs.append(run["ms"])
+        return round(statistics.median(runs))
 
     def ours(self) -> dict[str, Any]:
         """What only ours is asked; writes go to a copy."""
         found: dict[str, Any] = {"cold with a cache file": self.cold(OURS)}
         with tempfile.TemporaryDirectory(prefix="omnigraph-home-") as empty:
-            runs = []
-            for number in range(COLD_RUNS):
-                bare = Path(empty) / str(number)
-                bare.mkdir()
-                runs.append((self.call(OURS, "cold", HOME=str(bare)) or {})["ms"])
-            found["cold without"] = round(statistics.median(runs))
+            found["cold without"] = self.cold(OURS, home=empty)
         found |= self.call(OURS, "readers") or {}
         for verb in ("commit", "lookup"):
             copy = self.graph.folder / "copy"
@@ -108,20 +130,70 @@ class Bench:
             shutil.copytree(self.graph.folder / "graph.omni", copy / "graph.omni")
             found |= self.call(OURS, verb, folder=copy) or {}
             shutil.rmtree(copy)
-        found.pop("version", None)
-        return found
-
-    def budget(self) -> dict[str, Any]:
-        """The same questions within one gigabyte."""
-        found = self.call(OURS, "warm", "walks", "tables", OMNIGRAPH_CACHE_BYTES=str(BUDGET_BYTES))
-        assert found is not None, "ours is installed"
+        del found["version"]
         return found
 
 
-def limited() -> dict[str, str]:
-    """The same number of threads for every engine and every library below it."""
-    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "LANCE_CPU_THREADS", "LANCE_IO_THREADS")
-    return dict.fromkeys(names, THREADS)
+class Engine:
+    """One engine that waits for questions, in a process of its own."""
+
+    def __init__(self, bench: Bench, name: str) -> None:
+        self.name = name
+        self.process = subprocess.Popen(
+            bench.line(name, "serve"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=bench.environment(name),
+        )
+        self.has = self._heard()["has"]
+        self.rows: dict[str, dict[str, float]] = {}
+        self.answers: dict[str, Any] = {}
+        self.resident_mb = 0
+
+    def ask(self, question: str, number: int, count: int) -> list[float]:
+        """How long the answers of so many rounds took."""
+        assert self.process.stdin is not None, "a pipe"
+        self.process.stdin.write(f"{question} {number} {count}\n")
+        self.process.stdin.flush()
+        body = self._heard()
+        self.resident_mb = body["resident_mb"]
+        if number == 0:
+            self.answers[question] = body["rows"]
+        took: list[float] = body["ms"]
+        return took
+
+    def _heard(self) -> dict[str, Any]:
+        assert self.process.stdout is not None, "a pipe"
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit(f"{self.name} died")
+        body: dict[str, Any] = json.loads(line)
+        return body
+
+    def close(self) -> None:
+        assert self.process.stdin is not None, "a pipe"
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def ask_all(engines: list[Engine], question: str, rounds: int) -> None:
+    """The first answer of each engine, and the median of its warm ones: after three, which fill
+    what it keeps. All take turns, so that a noisy second meets all alike; a turn is some answers
+    where they are quick, for a process that was just woken up is slow. A slow engine leaves early.
+    """
+    took: dict[str, list[float]] = {engine.name: [] for engine in engines}
+    for turn in range(WARMING + rounds):
+        for engine in engines:
+            all_of_it = took[engine.name]
+            warm = all_of_it[WARMING:]
+            if len(warm) < ROUNDS_MIN or (len(warm) < rounds and sum(warm) < SECONDS_MAX * 1000):
+                quick = turn >= WARMING and all_of_it[-1] * TURN_MAX < TURN_MS
+                all_of_it += engine.ask(question, len(all_of_it), TURN_MAX if quick else 1)
+    for engine in engines:
+        first, warm = took[engine.name][0], took[engine.name][WARMING:]
+        row = {"first": round(first, 3), "warm": round(statistics.median(warm), 3)}
+        engine.rows[question] = row
 
 
 # --- one graph ---------------------------------------------------------------------------------
@@ -129,24 +201,40 @@ def limited() -> dict[str, str]:
 
 def measure(bench: Bench, engines: list[str], parts: list[str]) -> dict[str, Any]:
     """Everything about one graph, as one value."""
-    bench.graph.write()
-    bench.home.mkdir(exist_ok=True)
-    results = {}
-    groups = [part for part in parts if part in GROUPS]
+    graph = bench.graph
+    graph.write()
+    results: dict[str, dict[str, Any]] = {}
     for name in engines:
-        print(f"--- {bench.graph.name}: {name}", file=sys.stderr)
-        result = bench.engine(name, groups)
-        if result is not None:
-            results[name] = result
-    if "budget" in parts and OURS in results:
-        results[f"{OURS}, 1 GB"] = bench.budget()
+        load = bench.loaded(name)
+        if load is not None:
+            facts = {"version": load["version"], "load_seconds": load["seconds"]}
+            results[name] = {**facts, "cold": bench.cold(name), "rows": {}, "answers": {}}
+    # Searches by themselves: what they keep in memory is not what the others keep.
+    for part in ((WALKS, TABLES), (SEARCHES,)):
+        names = [each.name for each in QUESTIONS if each.group in part and each.group in parts]
+        if names:
+            asked(bench, results, names, "resident_mb" if WALKS in part else "searching_mb")
     wrong = disagreements(results)
     for result in results.values():
         del result["answers"]
     extra = bench.ours() if "ours" in parts and OURS in results else {}
-    graph = bench.graph
     size = {"nodes": graph.nodes, "edges": graph.edges, "variant": graph.variant}
     return {"graph": graph.name, **size, "engines": results, "ours": extra, "disagreements": wrong}
+
+
+def asked(bench: Bench, results: dict[str, Any], names: list[str], memory: str) -> None:
+    """Put these questions to all engines, and what they said into the results."""
+    engines = [Engine(bench, name) for name in results]
+    for name in names:
+        able = [engine for engine in engines if name in engine.has]
+        ask_all(able, name, bench.rounds)
+        shown = "  ".join(f"{engine.name} {engine.rows[name]['warm']}" for engine in able)
+        print(f"{bench.graph.name}: {name}: {shown}", file=sys.stderr)
+    for engine in engines:
+        engine.close()
+        results[engine.name]["rows"] |= engine.rows
+        results[engine.name]["answers"] |= engine.answers
+        results[engine.name][memory] = engine.resident_mb
 
 
 def disagreements(results: dict[str, dict[str, Any]]) -> list[str]:
@@ -184,7 +272,7 @@ def ratio(ours: float | None, theirs: list[float]) -> float:
 def ratios(result: dict[str, Any]) -> dict[str, dict[str, float]]:
     """For each question: ours over the best peer, and over DuckDB."""
     engines = {name: each["rows"] for name, each in result["engines"].items()}
-    peers = [rows for name, rows in engines.items() if not name.startswith(OURS)]
+    peers = [rows for name, rows in engines.items() if not name.startswith((OURS, BEFORE))]
     found = {}
     for name, row in engines.get(OURS, {}).items():
         best = [rows[name]["warm"] for rows in peers if name in rows]
@@ -212,7 +300,7 @@ def as_table(result: dict[str, Any]) -> str:
         compared = result["ratios"].get(name, {})
         cells += [compared.get("best"), compared.get("duckdb"), result["growth"].get(name)]
         lines.append(f"{name:30}" + "".join(f"{shown(cell):>13}" for cell in cells))
-    for name in ("cold", "resident_mb", "load_seconds"):
+    for name in ("cold", "resident_mb", "searching_mb", "load_seconds"):
         cells = [None, *(each.get(name) for each in engines.values())]
         lines.append(f"{name:30}" + "".join(f"{shown(cell):>13}" for cell in cells))
     for name, figures in result["ours"].items():
@@ -242,8 +330,11 @@ def main(words: list[str]) -> int:
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--peer-python", default=sys.executable)
     parser.add_argument("--keep", type=Path, help="folder for graphs that the next run takes over")
+    parser.add_argument("--before", type=Path, help="the `src` folder of another checkout of ours")
     parser.add_argument("--out", type=Path)
     chosen = parser.parse_args(words)
+    engines = [*chosen.engines, *([BEFORE] if chosen.before else [])]
+    engines += [BUDGETED] if "budget" in chosen.parts else []
     with tempfile.TemporaryDirectory(prefix="omnigraph-read-") as made:
         results = []
         for variant in chosen.variants:
@@ -253,8 +344,13 @@ def main(words: list[str]) -> int:
                 folder = chosen.keep or Path(made)
                 folder = folder.resolve() / f"{short(nodes)}-{short(edges)}-{variant}"
                 graph = Graph(folder, nodes=nodes, edges=edges, variant=variant)
-                bench = Bench(graph, peer_python=chosen.peer_python, rounds=chosen.rounds)
-                result = measure(bench, chosen.engines, chosen.parts)
+                bench = Bench(
+                    graph,
+                    rounds=chosen.rounds,
+                    peer_python=chosen.peer_python,
+                    before=chosen.before and chosen.before.resolve(),
+                )
+                result = measure(bench, engines, chosen.parts)
                 result |= {"ratios": ratios(result), "growth": growth(result, smaller)}
                 print(as_table(result), file=sys.stderr)
                 results.append(result)

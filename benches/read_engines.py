@@ -1,10 +1,10 @@
 """One engine of `read.py`, in a process of its own, on the graph of a folder.
 
-    python benches/read_engines.py ENGINE VERB FOLDER ROUNDS [WORD …]
+    python benches/read_engines.py ENGINE VERB FOLDER ROUNDS
 
-`load` loads it; `cold` answers one two-hop; `warm GROUP …` answers all questions of those groups.
-The verbs `commit`, `lookup` and `readers` are for ours only (`read_ours.py`). Prints one line of
-JSON. Exit code 3: the engine is not installed.
+`load` loads it; `cold` answers one two-hop; `serve` answers the questions on standard input. The
+verbs `commit`, `lookup` and `readers` are for ours only (`read_ours.py`). Prints lines of JSON.
+Exit code 3: the engine is not installed.
 """
 
 from __future__ import annotations
@@ -13,20 +13,16 @@ import importlib
 import json
 import os
 import resource
-import statistics
 import sys
 import time
 import warnings
 from collections.abc import Callable
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from read_questions import BY_NAME, DIMENSION, QUESTIONS, TYPES, Question
 
-SECONDS_MAX = 4.0  # of measured rounds for one question; slow ones get fewer, but three
-ROUNDS_MIN = 3
 Rows = list[tuple[Any, ...]]
 
 
@@ -220,41 +216,31 @@ def since_start_ms() -> int:
     return round(seconds * 1000)
 
 
-def resident_mb() -> tuple[int, int]:
-    """What this process holds now, and the most it held."""
+def resident_mb() -> int:
     pages = int(Path("/proc/self/statm").read_text().split()[1])
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return pages * resource.getpagesize() >> 20, most >> 10
+    return pages * resource.getpagesize() >> 20
 
 
-def measured(engine: Any, question: Question, values: list[Any]) -> tuple[float, float]:
-    """The first answer and the median of the warm ones: after three, which fill what is kept."""
-    ask = partial(engine.ask, question)
-    first, *_ = [milliseconds(partial(ask, value)) for value in values[:3]]
-    took: list[float] = []
-    for value in values:
-        took.append(milliseconds(partial(ask, value)))
-        if len(took) >= ROUNDS_MIN and sum(took) > SECONDS_MAX * 1000:
-            break
-    return round(first, 3), round(statistics.median(took), 3)
+def serve(engine: Any, values: dict[str, list[Any]]) -> None:
+    """Answer the lines of standard input, `NAME ROUND COUNT`: how long the answers of so many
+    rounds took, and the answer itself if it is that of round 0 alone."""
+    for line in sys.stdin:
+        name, number, count = line.strip().rsplit(" ", 2)
+        question, rounds = BY_NAME[name], values[BY_NAME[name].about]
+        took, found = [], []
+        for turn in range(int(number), int(number) + int(count)):
+            began = time.perf_counter()
+            found = engine.ask(question, rounds[turn % len(rounds)])
+            took.append((time.perf_counter() - began) * 1000)
+        shown = (number, count) == ("0", "1") and not question.rows_only
+        say({"ms": took, "rows": found if shown else [], "resident_mb": resident_mb()})
 
 
-def warm(engine: Any, values: dict[str, list[Any]], groups: list[str]) -> dict[str, Any]:
-    rows: dict[str, dict[str, float]] = {}
-    answers: dict[str, Rows] = {}
-    for question in QUESTIONS:
-        if question.group not in groups or not engine.has(question):
-            continue
-        asked = values[question.about]
-        first, median = measured(engine, question, asked)
-        rows[question.name] = {"first": first, "warm": median}
-        answers[question.name] = [] if question.rows_only else engine.ask(question, asked[0])
-        print(f"{question.name}: {first} {median} {resident_mb()}", file=sys.stderr)
-    now, most = resident_mb()
-    return {"rows": rows, "answers": answers, "resident_mb": now, "resident_mb_max": most}
+def say(body: dict[str, Any]) -> None:
+    print(json.dumps(body, default=float), flush=True)  # a Decimal is a number too
 
 
-def main(engine_name: str, verb: str, folder: Path, rounds: int, *words: str) -> int:
+def main(engine_name: str, verb: str, folder: Path, rounds: int) -> int:
     try:
         engine = engine_named(engine_name, folder)
     except ImportError:
@@ -265,7 +251,7 @@ def main(engine_name: str, verb: str, folder: Path, rounds: int, *words: str) ->
         question = BY_NAME["2 hops" if engine_name != "lancedb" else "point lookup"]
         engine.ask(question, "person-000000001")
         result["ms"] = since_start_ms()
-        print(json.dumps(result))
+        say(result)
         return 0
     from read_data import Graph, parameters  # after `cold`: numpy and Arrow are no engine's cost
 
@@ -275,15 +261,16 @@ def main(engine_name: str, verb: str, folder: Path, rounds: int, *words: str) ->
     else:
         engine.open()
         values = parameters(graph, rounds)
-        if verb == "warm":
-            result |= warm(engine, values, list(words))
-        else:
-            ours = importlib.import_module("read_ours")
-            result |= ours.VERBS[verb](engine, values)
-    print(json.dumps(result, default=float))  # a Decimal is a number too
+        if verb == "serve":
+            say(result | {"has": [each.name for each in QUESTIONS if engine.has(each)]})
+            serve(engine, values)
+            return 0
+        ours = importlib.import_module("read_ours")
+        result |= ours.VERBS[verb](engine, values)
+    say(result)
     return 0
 
 
 if __name__ == "__main__":
-    engine_name, verb, folder, rounds, *words = sys.argv[1:]
-    raise SystemExit(main(engine_name, verb, Path(folder), int(rounds), *words))
+    engine_name, verb, folder, rounds = sys.argv[1:]
+    raise SystemExit(main(engine_name, verb, Path(folder), int(rounds)))
