@@ -24,6 +24,7 @@ SMALL_STEPS = {
     "CROSS_CHUNK_ROWS": FEW,
     "PATCH_ROWS_MAX": 1,
     "ADDED_IDS_MAX": 1,
+    "ONE_BY_ONE_MAX": 0,
     "NEW_EDGES_MAX": 1,
     "NEWER_TEXTS_MAX": 1,
     "PROJECTED_ROWS_MAX": FEW,
@@ -36,6 +37,7 @@ QUICK_KERNELS = {
     "COUNTED_RANGE_MAX": EVERYTHING,
     "NEAR_ROWS_MIN": 1,
     "ASKED_SHARE": 1,
+    "SEARCHES_MAX": 0,
 }
 PLAIN_KERNELS = {
     "TOP_ROWS_MIN": EVERYTHING,
@@ -47,6 +49,8 @@ STORED_CANDIDATES = {
     "read.match.candidates:SMALL_TABLE_ROWS": -1,
     "read.memory.frame:SMALL_TABLE_ROWS": -1,
     "HOT_FETCHES": EVERYTHING,
+    "SEARCHED_IDS_MAX": 1,
+    "FEW_IDS": 0,
     "CROSS_CHUNK_ROWS": FEW,
 }
 

@@ -19,6 +19,7 @@ from omnigraph.engine.arrow import Array, counted, pa, pc, picked
 Positions = npt.NDArray[np.int64]
 SmallPositions = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
+RowIds = npt.NDArray[np.uint64]
 
 NO_POSITIONS: Final[Positions] = np.empty(0, dtype=np.int64)
 _SORTED_BY_HAND_MAX: Final = 1 << 14
@@ -151,6 +152,14 @@ class Column:
         )
         return picked(both, place)
 
+    def value(self, position: int) -> Any:
+        """One value."""
+        if len(self.patch_at):
+            slot = int(np.searchsorted(self.patch_at, position))
+            if slot < len(self.patch_at) and self.patch_at[slot] == position:
+                return self.patch[slot].as_py()
+        return self.base[position].as_py()
+
     @property
     def chunk_count(self) -> int:
         return -(-self.length // CHUNK_ROWS)
@@ -247,3 +256,72 @@ class Growable:
 class _Shared(msgspec.Struct):
     data: npt.NDArray[Any]
     used: int
+
+
+class RowIdList:
+    """Row ids in ascending order, growing at the end. Without gaps they are only a first one and a
+    length: eight bytes a row less."""
+
+    __slots__ = ("_first", "_listed", "length")
+
+    def __init__(self, first: int, length: int, listed: Growable | None) -> None:
+        self._first = first
+        self._listed = listed
+        self.length = length
+
+    @classmethod
+    def of(cls, row_ids: RowIds) -> RowIdList:
+        assert len(row_ids) < 2 or row_ids[0] < row_ids[-1], "row ids ascend"
+        first, length = int(row_ids[0]) if len(row_ids) else 0, len(row_ids)
+        # They all differ: if the last is only as far away as the others are many, none is missing.
+        dense = not length or int(row_ids[-1]) - first == length - 1
+        return cls(first, length, None if dense else Growable(row_ids))
+
+    def buffers(self) -> dict[int, int]:
+        """The size of each buffer that is held, by its address."""
+        if self._listed is None:
+            return {}
+        return {self._listed.view.ctypes.data: self._listed.view.nbytes}
+
+    def all(self) -> RowIds:
+        """Every row id."""
+        if self._listed is None:
+            return np.arange(self._first, self._first + self.length, dtype=np.uint64)
+        return self._listed.view
+
+    def take(self, places: Positions) -> RowIds:
+        """The row ids at these places."""
+        if self._listed is None:
+            return (places + self._first).astype(np.uint64)
+        return np.asarray(self._listed.view[places])
+
+    def places(self, row_ids: RowIds) -> Positions:
+        """The places of these row ids, -1 for those that are not here."""
+        if self._listed is not None:
+            return places_among(self._listed.view, row_ids)
+        places = row_ids.astype(np.int64) - self._first
+        return np.where((places >= 0) & (places < self.length), places, -1)
+
+    def equal(self, row_ids: RowIds) -> bool:
+        """Whether these ascending row ids are the same."""
+        if self.length != len(row_ids):
+            return False
+        if self._listed is not None:
+            return np.array_equal(self._listed.view, row_ids)
+        ends = (self._first, self._first + self.length - 1)
+        return not len(row_ids) or (int(row_ids[0]), int(row_ids[-1])) == ends
+
+    def extended(self, row_ids: RowIds) -> RowIdList | None:
+        """With these ascending ones behind; None if they do not all come after the last."""
+        if not len(row_ids):
+            return self
+        if not self.length:
+            return RowIdList.of(row_ids)
+        last = int(self.take(np.asarray([self.length - 1]))[0])
+        if int(row_ids[0]) <= last:
+            return None
+        length = self.length + len(row_ids)
+        if self._listed is None and int(row_ids[-1]) - self._first == length - 1:
+            return RowIdList(self._first, length, None)
+        listed = self._listed or Growable(self.all())
+        return RowIdList(self._first, length, listed.extended(row_ids))

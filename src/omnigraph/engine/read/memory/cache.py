@@ -26,14 +26,13 @@ import numpy as np
 from msgspec.structs import asdict
 
 from omnigraph.engine.arrow import Array
-from omnigraph.engine.read.memory.arrays import SmallPositions
+from omnigraph.engine.read.memory.arrays import RowIds, SmallPositions
 from omnigraph.engine.read.memory.frame import (
     SMALL_TABLE_ROWS,
     Change,
     CountedTable,
     Frame,
     ReadCost,
-    RowIds,
 )
 from omnigraph.engine.read.memory.topology import Csr, Lookups, Topology
 from omnigraph.model.graph import TableEntry

@@ -12,37 +12,42 @@ import itertools
 import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from omnigraph.engine.arrow import Array, ArrowTable, RecordBatch, flat, pa, pc, picked
 from omnigraph.engine.read.memory.arrays import (
+    CHUNK_ROWS,
+    NO_POSITIONS,
     PATCH_ROWS_MAX,
     Column,
-    Growable,
     Mask,
     Positions,
+    RowIdList,
+    RowIds,
     distinct_sorted,
     places_among,
 )
 from omnigraph.engine.read.memory.codes import Coded
+from omnigraph.engine.read.memory.ids import ONE_BY_ONE_MAX, IdTable
 from omnigraph.model.graph import Pin
 from omnigraph.model.schema import ROW_ID
-from omnigraph.storage.table.read import Order, TableDelta, texts
+from omnigraph.storage.table.read import Order, TableDelta
 from omnigraph.storage.table.table import Table
-
-RowIds = npt.NDArray[np.uint64]
 
 SMALL_TABLE_ROWS: Final = 16_384  # below this a whole column is read at the first touch
 HOT_FETCHES: Final = 2  # a column asked for this often by position is read whole
 WHOLE_SHARE: Final = 8  # from this part of the rows on, the whole column is read
 MOVED_SHARE_MAX: Final = 0.25  # a bigger difference than this share of the table is a rebuild
-ADDED_IDS_MAX: Final = 4096
 COLUMN_BYTES_MAX: Final = 512 * 1024 * 1024  # a bigger column is never kept whole
-SEARCHED_IDS_MAX: Final = 4  # so few ids are looked for one by one before there is a map
+GONE_SHARE_MAX: Final = 0.5  # more holes than this share of the positions are a rebuild
+SEARCHED_IDS_MAX: Final = 1024  # more ids are looked up in a table of all ids, which is made then
+SEARCHES_MAX: Final = 16  # from this search of a walk on, a table is better
+FEW_IDS: Final = 4  # so few ids are looked for one by one
+
+T = TypeVar("T")
 
 _lineages = itertools.count(1)
 
@@ -114,6 +119,13 @@ class CountedTable:
         self._cost.add(self.entry.table_key, columns, found.num_rows)
         return found
 
+    def lookup(self, ids: Array) -> ArrowTable:
+        """The ids and `_rowid` of the rows that have one of these ids."""
+        wanted = ids.unique().drop_null().to_pylist()
+        found: ArrowTable = self.stored.lookup("id", wanted, ["id", ROW_ID])
+        self._cost.add(self.entry.table_key, ["id"], found.num_rows)
+        return found
+
     def changes_since(self, older: CountedTable, columns: Sequence[str]) -> TableDelta:
         """What happened between the two versions, with the named columns of the rows."""
         delta = self.stored.changes_since(older.stored, columns=columns)
@@ -138,12 +150,12 @@ class Frame:
     def __init__(
         self,
         table: CountedTable,
-        row_ids: Growable,
+        row_ids: RowIdList,
         columns: dict[str, Column],
         *,
         lineage: int,
-        alive: Mask | None = None,
-        ids: IdMap | None = None,
+        gone: Positions = NO_POSITIONS,
+        ids: IdTable | None = None,
         change: Change | None = None,
         part: bool = False,
     ) -> None:
@@ -151,19 +163,22 @@ class Frame:
         self.lineage = lineage
         self.change = change
         self.part = part
-        self.alive = alive
+        self.gone = gone  # the positions that are not alive, ascending
         self.length = row_ids.length
         self._row_ids = row_ids
         self._columns = columns
         self._ids = ids
         self._fetches: dict[str, int] = {}
+        self._alive: Mask | None = None
         self._living: Positions | None = None
         self._id_searches = 0
-        self._derived: dict[Hashable, Positions] = {}
+        self._derived: dict[str, Positions] = {}
         self._coded: dict[str, Coded] = {}
         # Codes of earlier versions, and the positions that changed since: moved when asked for.
         self._coded_before: dict[str, tuple[Coded, Positions]] = {}
-        self._lock = threading.RLock()
+        # Held for moments only: whoever makes something holds the lock of that thing.
+        self._lock = threading.Lock()
+        self._making: dict[Hashable, threading.RLock] = {}
 
     @classmethod
     def of(cls, table: CountedTable, rows: ArrowTable, *, part: bool = False) -> Frame:
@@ -171,26 +186,35 @@ class Frame:
         rows = _by_row_id(rows)
         names = [name for name in rows.column_names if name != ROW_ID]
         loaded = {name: Column.of(flat(rows[name])) for name in names}
-        row_ids = Growable(_row_ids(rows))
+        row_ids = RowIdList.of(_row_ids(rows))
         return cls(table, row_ids, loaded, lineage=next(_lineages), part=part)
 
     @classmethod
     def bare(cls, table: CountedTable, row_ids: RowIds) -> Frame:
         """A frame whose row ids are known already and whose columns are all still to be read."""
-        return cls(table, Growable(row_ids), {}, lineage=next(_lineages))
+        return cls(table, RowIdList.of(row_ids), {}, lineage=next(_lineages))
 
     def release(self, names: Sequence[str]) -> list[Array]:
         """Hand whole columns over and keep them no longer; read them if they are not here."""
         with self._lock:
-            if not all(name in self._columns for name in names):
-                return self.load(names)
-            return [self._columns.pop(name).whole() for name in names]
+            if all(name in self._columns for name in names):
+                return [self._columns.pop(name).whole() for name in names]
+        return self.load(names)
 
     # --- positions ---
 
     @property
     def row_ids(self) -> RowIds:
-        return self._row_ids.view
+        return self._row_ids.all()
+
+    @property
+    def alive(self) -> Mask | None:
+        """Which positions are alive; None if all are."""
+        if self._alive is None and len(self.gone):
+            alive = np.ones(self.length, dtype=np.bool_)
+            alive[self.gone] = False
+            self._alive = alive
+        return self._alive
 
     def positions(self) -> Positions:
         """Every living position, ascending."""
@@ -201,53 +225,80 @@ class Frame:
 
     def at_row_ids(self, row_ids: RowIds) -> Positions:
         """The positions of these rows, -1 for rows that are not here."""
-        return places_among(self.row_ids, row_ids)
+        return self._row_ids.places(row_ids)
 
     def lookup(self, ids: Sequence[str]) -> Positions:
         """The living positions of these ids, -1 for unknown ones."""
-        if self._ids is None and len(ids) <= SEARCHED_IDS_MAX:
-            self._id_searches += 1
-            if self._id_searches < HOT_FETCHES:  # a map of all ids pays from the second lookup on
-                column = self.column("id").whole()
-                found = [pc.index(column, entity_id).as_py() for entity_id in ids]
-                return self._only_living(np.asarray(found, dtype=np.int64))
-        with self._lock:
-            if self._ids is None:
-                self._ids = IdMap.of(self.column("id").whole())
-        return self._only_living(np.asarray([*map(self._ids.get, ids)], dtype=np.int64))
+        self._id_searches += 1
+        # Whoever asks a second time will ask again.
+        known = self._ids if self._id_searches < HOT_FETCHES else self._id_table()
+        if known is not None and len(ids) <= ONE_BY_ONE_MAX:
+            found = np.fromiter(map(known.get, ids), dtype=np.int64, count=len(ids))
+        else:
+            found = self._find(_id_array(ids))
+        return self._only_living(found)
 
     def lookup_all(self, ids: Array) -> Positions:
-        """The same for a long column of ids."""
-        ids = flat(ids)
-        if len(ids) <= ADDED_IDS_MAX and self._ids is not None:
-            return self.lookup(ids.to_pylist())
-        found = pc.index_in(ids, value_set=self.column("id").whole())
-        return self._only_living(
-            pc.fill_null(found, -1).to_numpy(zero_copy_only=False).astype(np.int64)
-        )
+        """The same for a column of ids, which may have nulls. Other threads go on meanwhile."""
+        return self._only_living(self._find(flat(ids)))
+
+    def _find(self, ids: Array) -> Positions:
+        """The positions of these ids, also of rows that are gone, -1 for unknown ones."""
+        if self._ids is None and len(ids) <= SEARCHED_IDS_MAX < self.length:
+            self._id_searches += 1
+            if self._id_searches <= SEARCHES_MAX:
+                return self._searched(ids)
+        return self._id_table().find(ids)
+
+    def _searched(self, ids: Array) -> Positions:
+        """The same for few ids without a table: by storage, or by a look at every id in memory."""
+        column = self._columns.get("id")
+        if column is not None:
+            at = _places_of(column, ids.unique().drop_null())
+            known = column.take(at)
+        else:
+            assert not len(self.gone), "storage knows nothing of the ids of rows that are gone"
+            rows = self.table.lookup(ids)
+            known, at = flat(rows["id"]), self.at_row_ids(_row_ids(rows))
+        places = pc.index_in(ids, value_set=known, skip_nulls=True).fill_null(len(at))
+        found: Positions = np.append(at, -1)[places.to_numpy(zero_copy_only=False)]
+        return found
+
+    def _id_table(self) -> IdTable:
+        if self._ids is None:
+            with self._lock_of("id table"):
+                if self._ids is None:
+                    self._ids = IdTable.of(self.column("id"))
+        return self._ids
 
     def _only_living(self, positions: Positions) -> Positions:
-        if self.alive is None or not len(positions):
+        if not len(self.gone):
             return positions
+        if len(positions) <= SEARCHED_IDS_MAX:  # without a mask of everything
+            return np.where(places_among(self.gone, positions) < 0, positions, -1)
+        assert self.alive is not None, "there are positions that are not alive"
         return np.where((positions >= 0) & self.alive[positions], positions, -1)
 
     # --- values ---
 
     @property
     def nbytes(self) -> int:
-        ids = 0 if self._ids is None else self._ids.nbytes
-        return sum(self.buffers().values()) + ids
+        return sum(self.buffers().values())
 
     def buffers(self) -> dict[int, int]:
-        """The size of each buffer of the columns by its address: versions share most of them."""
+        """The size of each buffer that is held, by its address: versions share most of them."""
         with self._lock:
-            coded = [*self._coded.values(), *(codes for codes, _ in self._coded_before.values())]
-            arrays = [self.row_ids, *self._derived.values()]
-            held = {array.ctypes.data: array.nbytes for array in arrays}
-            for column in self._columns.values():
-                held |= column.buffers()
-            for codes in coded:
-                held |= codes.buffers()
+            columns, coded = [*self._columns.values()], [*self._coded.values()]
+            coded += [codes for codes, _ in self._coded_before.values()]
+            arrays = [self.gone, self._alive, *self._derived.values()]
+        held = self._row_ids.buffers() | ({} if self._ids is None else self._ids.buffers())
+        for array in arrays:
+            if array is not None:
+                held[array.ctypes.data] = array.nbytes
+        for column in columns:
+            held |= column.buffers()
+        for codes in coded:
+            held |= codes.buffers()
         return held
 
     def is_hot(self, name: str) -> bool:
@@ -262,16 +313,13 @@ class Frame:
 
     def column(self, name: str) -> Column:
         """The whole column, read now if it is not in memory."""
-        with self._lock:
-            if name not in self._columns:
-                self._columns[name] = Column.of(self.load([name])[0])
-            return self._columns[name]
+        return self._kept(self._columns, name, lambda: Column.of(self.load([name])[0]))
 
     def load(self, names: Sequence[str]) -> list[Array]:
         """Whole columns by position, read from storage and not kept."""
         rows = _by_row_id(self.table.read(names))
         arrays, row_ids = [flat(rows[name]) for name in names], _row_ids(rows)
-        if np.array_equal(row_ids, self.row_ids):
+        if self._row_ids.equal(row_ids):
             return arrays
         places = places_among(row_ids, self.row_ids)  # the frame has holes, or is a part
         return [Column.of(array).take(places) for array in arrays]
@@ -285,37 +333,52 @@ class Frame:
         if known is None and self._worth_keeping(name, len(positions)):
             known = self.column(name)
         if known is not None:
-            everything = positions is self._living and self.alive is None
+            everything = positions is self._living and not len(self.gone)
             return known.whole() if everything else known.take(positions)
         wanted, back = np.unique(positions, return_inverse=True)
         holes = int(len(wanted) > 0 and wanted[0] < 0)
-        values = flat(self.table.take(self.row_ids[wanted[holes:]], [name])[name])
+        values = flat(self.table.take(self._row_ids.take(wanted[holes:]), [name])[name])
         return Column.of(values).take(back - holes)
 
     def coded(self, name: str) -> Coded:
         """The column as numbers, equal where its values are equal in groups."""
-        with self._lock:
-            if name not in self._coded:
-                before, column = self._coded_before.pop(name, None), self.column(name)
-                moved = before and before[0].moved(column, before[1], self.alive)
-                self._coded[name] = moved or Coded.of(column, self.alive)
-            return self._coded[name]
+
+        def make() -> Coded:
+            column = self.column(name)
+            with self._lock:
+                before = self._coded_before.pop(name, None)
+            moved = before and before[0].moved(column, before[1], self.alive)
+            return moved or Coded.of(column, self.alive)
+
+        return self._kept(self._coded, name, make)
 
     def id_order(self) -> Positions:
         """Every position, by the ids."""
         return self._kept(
-            "id order", lambda: np.asarray(pc.sort_indices(self.column("id").whole()), np.int64)
+            self._derived,
+            "id order",
+            lambda: np.asarray(pc.sort_indices(self.column("id").whole()), np.int64),
         )
 
     def id_ranks(self) -> Positions:
         """By position: the place of the id among all ids of the table."""
-        return self._kept("id ranks", lambda: np.argsort(self.id_order()))
+        return self._kept(self._derived, "id ranks", lambda: np.argsort(self.id_order()))
 
-    def _kept(self, key: Hashable, make: Callable[[], Positions]) -> Positions:
+    def _kept(self, kept: dict[str, T], name: str, make: Callable[[], T]) -> T:
+        """What is kept under the name, or made now, by one thread while others wait for it."""
+        found = kept.get(name)
+        if found is None:
+            with self._lock_of((id(kept), name)):
+                found = kept.get(name)
+                if found is None:
+                    found = make()
+                    with self._lock:
+                        kept[name] = found
+        return found
+
+    def _lock_of(self, what: Hashable) -> threading.RLock:
         with self._lock:
-            if key not in self._derived:
-                self._derived[key] = make()
-            return self._derived[key]
+            return self._making.setdefault(what, threading.RLock())
 
     def _worth_keeping(self, name: str, wanted: int) -> bool:
         if self.part:
@@ -351,30 +414,30 @@ class Frame:
         if changed > max(64, self.length * MOVED_SHARE_MAX):
             return None
         added = _by_row_id(delta.inserted)
-        new_ids = _row_ids(added)
         # Positions follow row ids: a new row before the last known one would shift the others.
-        if len(new_ids) and self.length and new_ids[0] <= self.row_ids[-1]:
-            return None
+        row_ids = self._row_ids.extended(_row_ids(added))
         deleted_at = self.at_row_ids(np.asarray(delta.deleted_row_ids, dtype=np.uint64))
         updated_at = self.at_row_ids(_row_ids(delta.updated))
         # A row that this frame never had: it was not made from the version that we compare with.
-        if (deleted_at < 0).any() or (updated_at < 0).any():
+        if row_ids is None or (deleted_at < 0).any() or (updated_at < 0).any():
             return None
-        ids = None
+        gone = np.union1d(self.gone, deleted_at) if len(deleted_at) else self.gone
+        if len(gone) > max(64, row_ids.length * GONE_SHARE_MAX):
+            return None
         if kind == "node":
             # An id that comes back has a new row. Edges of other tables still mean the old
             # position, so the lineage ends here.
-            if self._returns(added):
+            if added.num_rows and (self._find(flat(added["id"])) >= 0).any():
                 return None
-            ids = self._ids and self._ids.extended(texts(added["id"]), self.length)
-        row_ids = self._row_ids.extended(new_ids)
+            # Storage forgets the ids of rows that are gone, and the next look is for them too.
+            if len(gone):
+                loaded["id"] = self.column("id")
         frame = Frame(
             table,
             row_ids,
             loaded,
             lineage=self.lineage,
-            alive=self._moved_alive(row_ids.length, deleted_at),
-            ids=ids,
+            gone=gone,
             change=Change(
                 origin=self.table.entry.pin,
                 added=added,
@@ -387,6 +450,8 @@ class Frame:
             changes = frame.changed_values(name)
             if changes is not None and len(changes[0]):
                 loaded[name] = column.patched(*changes, row_ids.length)
+        if kind == "node" and self._ids is not None:
+            frame._ids = self._ids.extended(frame.column("id"))
         frame._coded_before = self._coded_since(frame)
         frame._fetches = dict(self._fetches)
         frame._id_searches = self._id_searches
@@ -407,15 +472,6 @@ class Frame:
             if len(at) <= PATCH_ROWS_MAX
         }
 
-    def _returns(self, added: ArrowTable) -> bool:
-        """Whether a new row has an id that an older row of this lineage had."""
-        if not added.num_rows:
-            return False
-        if self._ids is not None:
-            known = self._ids
-            return any(known.get(entity_id) >= 0 for entity_id in texts(added["id"]))
-        return bool(pc.any(pc.is_in(added["id"], value_set=self.column("id").whole())).as_py())
-
     def changed_values(self, name: str) -> tuple[Positions, Array] | None:
         """The positions that differ from the version before, updated ones first, and their values;
         None if there is no such version or the column was not compared."""
@@ -425,14 +481,6 @@ class Frame:
         added_at = np.arange(self.length - change.added.num_rows, self.length, dtype=np.int64)
         values = pa.concat_arrays([flat(change.updated[name]), flat(change.added[name])])
         return np.concatenate([change.updated_at, added_at]), values
-
-    def _moved_alive(self, length: int, deleted_at: Positions) -> Mask | None:
-        if self.alive is None and not len(deleted_at):
-            return None
-        alive = np.ones(length, dtype=np.bool_)
-        alive[: self.length] = True if self.alive is None else self.alive
-        alive[deleted_at] = False
-        return alive
 
 
 def _row_ids(rows: ArrowTable) -> RowIds:
@@ -448,28 +496,27 @@ def _by_row_id(rows: ArrowTable) -> ArrowTable:
     return ordered
 
 
-class IdMap(msgspec.Struct, frozen=True):
-    """Id to position. Versions share the big part and copy only the few that were added since."""
+def _id_array(ids: Sequence[str]) -> Array:
+    """The ids as a column; null for what no column can hold."""
+    try:
+        return pa.array(ids, pa.string())
+    except UnicodeEncodeError:
+        return pa.array([one if _is_text(one) else None for one in ids], pa.string())
 
-    base: dict[str, int]
-    added: dict[str, int]
 
-    @classmethod
-    def of(cls, ids: Array) -> IdMap:
-        names = ids.to_pylist()
-        return cls(dict(zip(names, range(len(names)), strict=True)), {})
+def _is_text(said: str) -> bool:
+    return not any("\ud800" <= letter <= "\udfff" for letter in said)
 
-    @property
-    def nbytes(self) -> int:
-        return 120 * (len(self.base) + len(self.added))  # an entry with its text, roughly
 
-    def get(self, entity_id: str) -> int:
-        found = self.base.get(entity_id)
-        return found if found is not None else self.added.get(entity_id, -1)
-
-    def extended(self, ids: Sequence[str], first: int) -> IdMap:
-        """With new ids at `first`, `first` + 1, …"""
-        added = {**self.added, **{entity_id: first + at for at, entity_id in enumerate(ids)}}
-        if len(added) > ADDED_IDS_MAX:
-            return IdMap({**self.base, **added}, {})
-        return IdMap(self.base, added)
+def _places_of(column: Column, ids: Array) -> Positions:
+    """Where the column of different ids has one of these, by a look at all of them."""
+    found = []
+    for number in range(column.chunk_count):
+        chunk = column.chunk(number)
+        if len(ids) <= FEW_IDS:
+            at = [pc.index(chunk, one).as_py() for one in ids]
+            here = np.asarray([place for place in at if place >= 0], dtype=np.int64)
+        else:
+            here = np.flatnonzero(pc.is_in(chunk, value_set=ids).to_numpy(zero_copy_only=False))
+        found.append(here + number * CHUNK_ROWS)
+    return np.concatenate([NO_POSITIONS, *found])
