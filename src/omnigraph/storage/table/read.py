@@ -51,6 +51,7 @@ _EXTERNAL: Final = 3  # Lance's kind of a blob that lies at a URI
 _VALUE_LIST_MAX: Final = 10_000  # values of one SQL condition
 _ROWS_PER_VALUE: Final = 100  # fewer rows than this for each value are read and compared here
 _STAMP: Final = "_row_last_updated_at_version"
+FEW_ROWS_MAX: Final = 4096  # of new fragments that are read whole to find what changed in them
 _SPARSE_MAX: Final = 10_000  # rows of a fragment that are worth naming one by one
 
 
@@ -184,16 +185,31 @@ class TableReader:
         Costs what the difference costs: shared fragments are not read, and compaction is no change.
         """
         with self._reading():
-            new, old = _sides(self._pinned, older._pinned)
-            at_new, at_old = _common(new, old)
-            touched = at_new[new.stamps[at_new] != old.stamps[at_old]]
+            mine, theirs = _apart(self._pinned, older._pinned)
             names = list(self.schema.names) if columns is None else list(columns)
             names = [*(name for name in names if name != ROW_ID), ROW_ID]
+            rows = self._few_rows(mine, [*names, _STAMP, ROW_ADDRESS])
+            new = _side(self._pinned, mine) if rows is None else _side_of([rows])
+            old = _side(older._pinned, theirs)
+            at_new, at_old = _common(new, old)
+            touched = new.addresses[at_new[new.stamps[at_new] != old.stamps[at_old]]]
+            added = np.delete(new.addresses, at_new)
+            if rows is None:
+                rows = self._rows_at(np.concatenate([added, touched]), [*names, ROW_ADDRESS])
             return TableDelta(
-                inserted=self._rows_at(np.delete(new.addresses, at_new), names),
-                updated=self._rows_at(new.addresses[touched], names),
+                inserted=_at(rows, added).select(names),
+                updated=_at(rows, touched).select(names),
                 deleted_row_ids=pa.array(np.delete(old.ids, at_old), pa.uint64()),
             )
+
+    def _few_rows(self, places: _Places, columns: Sequence[str]) -> pa.Table | None:
+        """All rows of these fragments, if they are so few that a second scan for those that are
+        wanted would cost more than reading the others."""
+        if places.addresses or not places.fragments:
+            return None
+        if self._row_count(places.fragments) > FEW_ROWS_MAX:
+            return None
+        return self._rows(Scan(columns=columns, fragments=places.fragments))
 
     def differing_rows(
         self,
@@ -211,7 +227,8 @@ class TableReader:
         rows, and every row that is not at the same place on both sides is named.
         """
         with self._reading():
-            new, old = _sides(self._pinned, older._pinned)
+            places = _apart(self._pinned, older._pinned)
+            new, old = _side(self._pinned, places[0]), _side(older._pinned, places[1])
             mine, theirs = new.addresses, old.addresses
             if one_line:
                 at_new, at_old = _common(new, old)
@@ -374,9 +391,9 @@ class TableReader:
             listed = ", ".join(str(address) for address in addresses.tolist())
             return self._rows(Scan(columns=columns, where=f"{ROW_ADDRESS} IN ({listed})"))
         fragments = np.unique(addresses >> np.uint64(OFFSET_BITS)).tolist()
-        found = self._rows(Scan(columns=[*columns, ROW_ADDRESS], fragments=fragments))
-        found = found.filter(pc.is_in(found[ROW_ADDRESS], value_set=pa.array(addresses)))
-        return found.select(list(columns))
+        names = [*columns, *([ROW_ADDRESS] if ROW_ADDRESS not in columns else [])]
+        found = self._rows(Scan(columns=names, fragments=fragments))
+        return _at(found, addresses).select(list(columns))
 
 
 def texts(column: pa.ChunkedArray[Any]) -> list[str]:
@@ -396,8 +413,15 @@ class _Side(msgspec.Struct, frozen=True, kw_only=True):
     addresses: U64
 
 
-def _sides(newer: Pinned, older: Pinned) -> tuple[_Side, _Side]:
-    """The rows of each version that the other one does not have at the same place."""
+class _Places(msgspec.Struct, frozen=True, kw_only=True):
+    """Where rows of one version are: in these whole fragments, and at these addresses."""
+
+    fragments: list[int]
+    addresses: list[int]
+
+
+def _apart(newer: Pinned, older: Pinned) -> tuple[_Places, _Places]:
+    """Where each version has rows that the other one may not have at the same place."""
     new_keys, old_keys = fragment_keys(newer.dataset), fragment_keys(older.dataset)
     whole_new = [one for one, key in new_keys.items() if old_keys.get(one) != key]
     whole_old = [one for one, key in old_keys.items() if new_keys.get(one) != key]
@@ -416,7 +440,10 @@ def _sides(newer: Pinned, older: Pinned) -> tuple[_Side, _Side]:
         went += [number << OFFSET_BITS | offset for offset in gone]
         whole_new.remove(number)
         whole_old.remove(number)
-    return _side(newer, whole_new, came), _side(older, whole_old, went)
+    return (
+        _Places(fragments=whole_new, addresses=came),
+        _Places(fragments=whole_old, addresses=went),
+    )
 
 
 def _common(new: _Side, old: _Side) -> tuple[Any, Any]:
@@ -426,14 +453,18 @@ def _common(new: _Side, old: _Side) -> tuple[Any, Any]:
     return found[1], found[2]
 
 
-def _side(pinned: Pinned, fragments: list[int], addresses: list[int]) -> _Side:
+def _side(pinned: Pinned, places: _Places) -> _Side:
     parts: list[pa.Table] = []
-    if fragments:
-        chosen = [pinned.dataset.get_fragment(number) for number in fragments]
+    if places.fragments:
+        chosen = [pinned.dataset.get_fragment(number) for number in places.fragments]
         parts.append(_hidden_columns(pinned, fragments=chosen))
-    if addresses:
-        listed = ", ".join(str(address) for address in addresses)
+    if places.addresses:
+        listed = ", ".join(str(address) for address in places.addresses)
         parts.append(_hidden_columns(pinned, filter=f"_rowaddr IN ({listed})"))
+    return _side_of(parts)
+
+
+def _side_of(parts: list[pa.Table]) -> _Side:
     ids = _column(parts, ROW_ID)
     order = np.argsort(ids, kind="stable")
     return _Side(
@@ -441,6 +472,13 @@ def _side(pinned: Pinned, fragments: list[int], addresses: list[int]) -> _Side:
         stamps=_column(parts, _STAMP)[order],
         addresses=_column(parts, ROW_ADDRESS)[order],
     )
+
+
+def _at(rows: pa.Table, addresses: U64) -> pa.Table:
+    """Those of the rows that are at these places."""
+    if not len(addresses):
+        return rows.slice(0, 0)
+    return rows.filter(pc.is_in(rows[ROW_ADDRESS], value_set=pa.array(addresses)))
 
 
 def _column(parts: list[pa.Table], name: str) -> U64:
