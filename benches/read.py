@@ -6,7 +6,8 @@
 
 Every engine gets two threads and the same random parameters, and they take turns; answers are
 checked against each other. Figures are milliseconds through the whole path from query text to
-Python rows: `first`, the first time that the process is asked; warm, the median after three rounds.
+Python rows: `first`, the first time that the process is asked; warm, the median after three rounds;
+the result also has `cpu`, the time of the processors, which a busy machine distorts less.
 `best` is ours divided by the best peer, `duckdb` ours divided by DuckDB, and `growth` what a row
 takes compared with the size before. `cold` is a new process to its first two-hop answer, with the
 operating system's file cache warm. Engines that are not installed are left out; `--peer-python`
@@ -151,8 +152,8 @@ class Engine:
         self.answers: dict[str, Any] = {}
         self.resident_mb = 0
 
-    def ask(self, question: str, number: int, count: int) -> list[float]:
-        """How long the answers of so many rounds took."""
+    def ask(self, question: str, number: int, count: int) -> dict[str, Any]:
+        """How long the answers of so many rounds took, by the clock and of the processors."""
         assert self.process.stdin is not None, "a pipe"
         self.process.stdin.write(f"{question} {number} {count}\n")
         self.process.stdin.flush()
@@ -160,8 +161,7 @@ class Engine:
         self.resident_mb = body["resident_mb"]
         if number == 0:
             self.answers[question] = body["rows"]
-        took: list[float] = body["ms"]
-        return took
+        return body
 
     def _heard(self) -> dict[str, Any]:
         assert self.process.stdout is not None, "a pipe"
@@ -183,17 +183,23 @@ def ask_all(engines: list[Engine], question: str, rounds: int) -> None:
     where they are quick, for a process that was just woken up is slow. A slow engine leaves early.
     """
     took: dict[str, list[float]] = {engine.name: [] for engine in engines}
+    worked: dict[str, list[float]] = {engine.name: [] for engine in engines}
     for turn in range(WARMING + rounds):
         for engine in engines:
             all_of_it = took[engine.name]
             warm = all_of_it[WARMING:]
             if len(warm) < ROUNDS_MIN or (len(warm) < rounds and sum(warm) < SECONDS_MAX * 1000):
                 quick = turn >= WARMING and all_of_it[-1] * TURN_MAX < TURN_MS
-                all_of_it += engine.ask(question, len(all_of_it), TURN_MAX if quick else 1)
+                body = engine.ask(question, len(all_of_it), TURN_MAX if quick else 1)
+                all_of_it += body["ms"]
+                worked[engine.name] += body["cpu"]
     for engine in engines:
-        first, warm = took[engine.name][0], took[engine.name][WARMING:]
-        row = {"first": round(first, 3), "warm": round(statistics.median(warm), 3)}
-        engine.rows[question] = row
+        all_of_it, cpu = took[engine.name], worked[engine.name]
+        engine.rows[question] = {
+            "first": round(all_of_it[0], 3),
+            "warm": round(statistics.median(all_of_it[WARMING:]), 3),
+            "cpu": round(statistics.median(cpu[WARMING:]), 3),
+        }
 
 
 # --- one graph ---------------------------------------------------------------------------------
@@ -228,7 +234,9 @@ def asked(bench: Bench, results: dict[str, Any], names: list[str], memory: str) 
     for name in names:
         able = [engine for engine in engines if name in engine.has]
         ask_all(able, name, bench.rounds)
-        shown = "  ".join(f"{engine.name} {engine.rows[name]['warm']}" for engine in able)
+        shown = "  ".join(
+            f"{e.name} {e.rows[name]['warm']} (cpu {e.rows[name]['cpu']})" for e in able
+        )
         print(f"{bench.graph.name}: {name}: {shown}", file=sys.stderr)
     for engine in engines:
         engine.close()

@@ -223,17 +223,20 @@ def resident_mb() -> int:
 
 def serve(engine: Any, values: dict[str, list[Any]]) -> None:
     """Answer the lines of standard input, `NAME ROUND COUNT`: how long the answers of so many
-    rounds took, and the answer itself if it is that of round 0 alone."""
+    rounds took, by the clock and of the processors, and the answer itself if it is that of round 0
+    alone."""
     for line in sys.stdin:
         name, number, count = line.strip().rsplit(" ", 2)
         question, rounds = BY_NAME[name], values[BY_NAME[name].about]
-        took, found = [], []
+        took, worked, found = [], [], []
         for turn in range(int(number), int(number) + int(count)):
-            began = time.perf_counter()
+            began, before = time.perf_counter(), time.process_time()
             found = engine.ask(question, rounds[turn % len(rounds)])
+            worked.append((time.process_time() - before) * 1000)
             took.append((time.perf_counter() - began) * 1000)
         shown = (number, count) == ("0", "1") and not question.rows_only
-        say({"ms": took, "rows": found if shown else [], "resident_mb": resident_mb()})
+        rows = found if shown else []
+        say({"ms": took, "cpu": worked, "rows": rows, "resident_mb": resident_mb()})
 
 
 def say(body: dict[str, Any]) -> None:
