@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-import operator
 import struct
+from fractions import Fraction
 from typing import Any
 
 from omnigraph.compiler.query import ir
@@ -313,10 +313,17 @@ def _fitting(number):
 
 
 def _total(values):
-    """Floats are added from the smallest on, so that the sum does not depend on rows."""
-    if isinstance(values[0], float):
-        return functools.reduce(operator.add, sorted(values, key=_weight), 0.0)
-    return sum(values)
+    """The exact sum; of floats rounded once, so that it does not depend on rows."""
+    if not isinstance(values[0], float):
+        return sum(values)
+    odd = [value for value in values if not math.isfinite(value)]
+    if odd:
+        return sum(odd)
+    total = sum(map(Fraction, values))
+    try:
+        return float(total)
+    except OverflowError:
+        return math.inf if total > 0 else -math.inf
 
 
 def _weight(value):

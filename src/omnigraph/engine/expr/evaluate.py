@@ -20,7 +20,7 @@ import numpy.typing as npt
 from omnigraph.compiler.query import ir
 from omnigraph.compiler.query.functions import FUNCTIONS
 from omnigraph.compiler.query.ir import CompareOp
-from omnigraph.engine.arrow import Array, DataType, Mask, Values, pa, pc
+from omnigraph.engine.arrow import Array, DataType, Mask, Values, as_mask, pa, pc
 from omnigraph.errors import InputError
 from omnigraph.model.schema import INTEGERS, PropertyType, Scalar
 from omnigraph.model.values import INTEGER_BOUNDS, calendar_number
@@ -106,31 +106,37 @@ def can_fail(expr: ir.Expr) -> bool:
 
 
 def holding(conditions: Sequence[ir.Expr], rows: Rows) -> Mask:
-    """The rows for which all conditions are true.
+    """The rows for which all conditions are true, as numpy's booleans."""
+    return as_mask(true_rows(conditions, rows))
+
+
+def true_rows(conditions: Sequence[ir.Expr], rows: Rows) -> Array:
+    """The rows for which all conditions are true, as Arrow's booleans without null.
 
     Conditions that can fail only see the rows that the others keep. So a row that storage has
     left out, or might have, cannot raise an error.
     """
-    keep = np.ones(rows.count, dtype=np.bool_)
+    kept: Array | None = None
     for part in sorted(conjuncts(conditions), key=can_fail):
-        if not can_fail(part):
-            keep &= truths(evaluate(part, rows), rows.count)
-            continue
-        kept = np.flatnonzero(keep)
-        if not len(kept):
-            break
-        some = rows if len(kept) == rows.count else rows.at(kept)
-        keep[kept] = truths(evaluate(part, some), len(kept))
-    return keep
+        some, at = rows, None
+        if kept is not None and can_fail(part) and kept.true_count < rows.count:
+            at = np.flatnonzero(as_mask(kept))
+            some = rows.at(at)
+        answer = _true(evaluate(part, some), some.count) if some.count else None
+        if at is None or kept is None:
+            kept = answer if kept is None or answer is None else pc.and_(kept, answer)
+        elif answer is not None:
+            mask = np.zeros(rows.count, dtype=np.bool_)
+            mask[at] = as_mask(answer)
+            kept = pa.array(mask)
+    return pa.array(np.ones(rows.count, dtype=np.bool_)) if kept is None else kept
 
 
-def truths(values: Values, count: int) -> Mask:
+def _true(values: Values, count: int) -> Array:
     """Where a three-valued answer is true: null counts as not true."""
     if isinstance(values, pa.Scalar):
-        return np.full(count, values.as_py() is True)
-    if values.null_count:
-        values = pc.fill_null(values, False)  # noqa: FBT003 - the fill value, not a flag
-    return np.array(values.to_numpy(zero_copy_only=False), dtype=np.bool_)
+        return pa.array(np.full(count, values.as_py() is True))
+    return values if not values.null_count else pc.fill_null(values, fill_value=False)
 
 
 def scalar_of(value: Any, kind: PropertyType) -> Values:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from time import monotonic, perf_counter
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import msgspec
 
@@ -193,6 +193,12 @@ class Run(msgspec.Struct, kw_only=True):
             if node.key == (prop,) and node.by_name[prop].type.scalar is Scalar.STRING:
                 return "id"
         return prop
+
+    def names_entity(self, expr: ir.Expr) -> TypeGuard[ir.IdRef | ir.PropertyRef]:
+        """Whether different entities differ in the expression: the id, or a single String key."""
+        if isinstance(expr, ir.IdRef):
+            return True
+        return isinstance(expr, ir.PropertyRef) and self.stored(expr.var, expr.prop) == "id"
 
     def topology(self, edge_type: str) -> Topology:
         found = self._topologies.get(edge_type)

@@ -1,43 +1,97 @@
 """Groups: rows with equal keys, and what each group counts, sums or picks.
 
-Group numbers are made from entities first: a key like `$p.role` is looked up once per different
-entity, not once per row. Whole-number sums are exact; float sums do not depend on row order.
+A group is a number. For a key that is a property it is made from the codes of the column, for an
+entity's id it is the entity's position; so no key is looked at before a group is shown. Rows are
+taken a piece at a time, and what the pieces give is put together at the end. All sums are exact and
+rounded once; -0.0 is shown as 0.0 by sums, `min` and `max`, so that the order of rows never shows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from omnigraph.compiler.query import ir
-from omnigraph.engine.arrow import Array, int64_array, pa, picked
+from omnigraph.engine.arrow import Array, as_mask, flat, int64_array, pa, picked
 from omnigraph.engine.expr.evaluate import Constants, Rows
-from omnigraph.engine.expr.order import equal_codes, ordered_codes, row_keys
+from omnigraph.engine.expr.order import equal_codes, is_number, row_keys
+from omnigraph.engine.expr.sums import (
+    Totals,
+    float_part,
+    float_sums,
+    integer_part,
+    integer_sums,
+)
 from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.match.relation import MatchedRows, Relation
-from omnigraph.engine.read.memory.arrays import Positions, distinct_positions
+from omnigraph.engine.read.match.scan import in_parallel, pieces
+from omnigraph.engine.read.memory.arrays import (
+    NO_POSITIONS,
+    Column,
+    Mask,
+    Positions,
+    distinct_positions,
+)
+from omnigraph.engine.read.memory.codes import Coded
 from omnigraph.errors import InputError
 from omnigraph.model.schema import Scalar
 from omnigraph.model.values import FLOAT_EXACT_MAX, in_bounds
 from omnigraph.storage.lance.columns import value_type
+
+T = TypeVar("T")
+R = TypeVar("R")
+Codes = npt.NDArray[Any]  # whole numbers, one a row
+
+DENSE_ROOM: Final = 1024  # with few rows, an array may have so many places that nobody uses
+PIECED_SLOTS_MAX: Final = 1 << 14  # of more groups, a partial result a piece costs too much
+ENTITIES_SHARE: Final = 8  # from this part of all entities on, a key is evaluated once for each
+
+KeyValues = Callable[[Positions | None], Array]  # of these groups, or of all
 
 
 class Groups(Rows):
     """Groups as the rows that an expression looks at: it sees keys and aggregates only."""
 
     def __init__(
-        self, constants: Constants, count: int, keys: list[Array], aggregates: list[Array]
+        self,
+        constants: Constants,
+        keys: Sequence[KeyValues],
+        aggregates: Sequence[Array],
+        *,
+        count: int,
+        numbers: Positions | None = None,
     ) -> None:
         self.constants = constants
         self.count = count
         self._keys = keys
         self._aggregates = aggregates
+        self._numbers = numbers  # None: all groups, in their order
+        self._known: dict[int, Array] = {}
 
     def computed(self, expr: ir.KeyRef | ir.AggregateRef) -> Array:
-        return (self._keys if isinstance(expr, ir.KeyRef) else self._aggregates)[expr.index]
+        if isinstance(expr, ir.AggregateRef):
+            values = self._aggregates[expr.index]
+            return values if self._numbers is None else picked(values, self._numbers)
+        return self.key(expr.index)
+
+    def key(self, place: int) -> Array:
+        """The values of one key, by group."""
+        if place not in self._known:
+            self._known[place] = self._keys[place](self._numbers)
+        return self._known[place]
+
+    def at(self, numbers: Positions) -> Groups:
+        some = numbers if self._numbers is None else self._numbers[numbers]
+        return Groups(
+            self.constants, self._keys, self._aggregates, count=len(numbers), numbers=some
+        )
 
 
 def grouped(
@@ -47,113 +101,434 @@ def grouped(
 
     With weights every row counts that often; all aggregates are then plain counts.
     """
-    rows = MatchedRows(run, relation)
-    if grouping.keys:
-        codes, first = group_numbers([_key_codes(run, key, rows) for key in grouping.keys])
-        keys = [MatchedRows(run, relation.take(first)).values(key) for key in grouping.keys]
-        groups = len(first)
-    else:
-        codes, keys, groups = np.zeros(relation.count, dtype=np.int64), [], 1
-    if weights is None:
-        aggregates = [_aggregate(call, rows, codes, groups) for call in grouping.aggregates]
-    else:  # exact, for weights are whole and few enough
-        counts = int64_array(np.bincount(codes, weights=weights, minlength=groups))
+    args = [call.arg for call in grouping.aggregates if call.arg is not None]
+    rows = pieces(run, relation, [*grouping.keys, *args])
+    numbered = _numbered(run, grouping.keys, relation, rows)
+    if weights is not None:
+        counts = int64_array(numbered.picked(numbered.weighed(weights)))
         aggregates = [counts] * len(grouping.aggregates)
-    return Groups(run.constants, groups, keys, aggregates)
+    else:
+        if numbered.slots > PIECED_SLOTS_MAX and len(rows) > 1:
+            numbered, rows = numbered.in_one(), [MatchedRows(run, relation)]
+        made = _Aggregation(run, relation, rows, numbered)
+        aggregates = [made.of(call) for call in grouping.aggregates]
+    return Groups(run.constants, numbered.keys, aggregates, count=numbered.count)
 
 
-def group_numbers(columns: Sequence[Positions]) -> tuple[Positions, Positions]:
-    """The group of every row, numbered from 0, and the first row of every group."""
-    keys = row_keys([column + 1 for column in columns])
-    top = int(keys.max(initial=0)) + 1
-    if top > 4 * len(keys) + 1024:
-        _, first, codes = np.unique(keys, return_index=True, return_inverse=True)
-        return np.asarray(codes, dtype=np.int64), first
-    # The keys are dense enough to be places of an array: no sorting. Written backwards, so that the
-    # first row of each group stays.
-    first = np.full(top, -1, dtype=np.int64)
-    first[keys[::-1]] = np.arange(len(keys) - 1, -1, -1, dtype=np.int64)
-    used = np.flatnonzero(first >= 0)
-    numbers = np.empty(top, dtype=np.int64)
-    numbers[used] = np.arange(len(used), dtype=np.int64)
-    return numbers[keys], first[used]
+# --- the number of each row's group ------------------------------------------------------------
 
 
-def _key_codes(run: Run, key: ir.Expr, rows: MatchedRows) -> Positions:
+class _Key(msgspec.Struct, frozen=True):
+    """Codes of the rows of each piece, below `count` and equal where the key is; -1 is one too.
+
+    `shows` are the keys of the query that a code tells, each with its values by code.
+    """
+
+    codes: Sequence[Codes]
+    count: int
+    shows: Mapping[ir.Expr, Callable[[Positions], Array]]
+
+
+class _Numbered(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of each row's group, by piece. Numbers below `slots` that no row has are no
+    groups: those that are one are `used` (None: all)."""
+
+    codes: Sequence[Codes | None]  # None: all rows are of group 0
+    slots: int
+    sizes: Positions  # rows, by number
+    used: Positions | None = None
+    keys: Sequence[KeyValues] = ()
+
+    @property
+    def count(self) -> int:
+        return self.slots if self.used is None else len(self.used)
+
+    def picked(self, by_slot: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """By group, what is given by number."""
+        return by_slot if self.used is None else by_slot[self.used]
+
+    def in_one(self) -> _Numbered:
+        """The same, with all rows as one piece."""
+        return replace(self, codes=[_joined(self.codes)])
+
+    def weighed(self, weights: Positions) -> Positions:
+        """The sum of the weights of each number's rows; exact, for they are whole and few."""
+        codes = _joined(self.codes)
+        if codes is None:
+            return np.asarray([weights.sum()], dtype=np.int64)
+        return np.bincount(codes, weights=weights, minlength=self.slots).astype(np.int64)
+
+
+def _joined(codes: Sequence[Codes | None]) -> Codes | None:
+    known = [part for part in codes if part is not None]
+    if len(known) < len(codes):
+        return None
+    return known[0] if len(known) == 1 else np.concatenate([np.empty(0, np.int8), *known])
+
+
+def _numbered(
+    run: Run, keys: Sequence[ir.Expr], relation: Relation, rows: Sequence[MatchedRows]
+) -> _Numbered:
+    if not keys:
+        sizes = np.asarray([relation.count], dtype=np.int64)
+        return _Numbered(codes=[None] * len(rows), slots=1, sizes=sizes)
+    found: list[_Key] = []
+    left = list(dict.fromkeys(keys))
+    for lead in keys:
+        if run.names_entity(lead):
+            # What an entity's id does not tell apart, its properties do not either.
+            told = [key for key in left if ir.variables_of(key) == {lead.var}]
+            if len(told) == len(left) and relation.selected(lead.var) is not None:
+                return _row_by_row(run, keys, relation, rows)
+            if told:
+                found.append(_entities(run, lead.var, told, rows))
+                left = [key for key in left if key not in told]
+    found += [_key(run, key, relation, rows) for key in left]
+    numbered, codes_of = _combined(run, found, rows)
+    places = {key: at for at, part in enumerate(found) for key in part.shows}
+
+    def values(key: ir.Expr, groups: Positions | None) -> Array:
+        place = places[key]
+        some = np.arange(numbered.count, dtype=np.int64) if groups is None else groups
+        return found[place].shows[key](codes_of(place, some))
+
+    return replace(numbered, keys=[partial(values, key) for key in keys])
+
+
+def _row_by_row(
+    run: Run, keys: Sequence[ir.Expr], relation: Relation, rows: Sequence[MatchedRows]
+) -> _Numbered:
+    """Every row is a group of its own, for its entity is in no other row."""
+
+    def values(key: ir.Expr, groups: Positions | None) -> Array:
+        some = relation if groups is None else relation.take(groups)
+        return MatchedRows(run, some).values(key)
+
+    return _Numbered(
+        codes=_cut(np.arange(relation.count, dtype=np.int64), rows),
+        slots=relation.count,
+        sizes=np.ones(relation.count, dtype=np.int64),
+        keys=[partial(values, key) for key in keys],
+    )
+
+
+def _entities(run: Run, var: str, keys: Sequence[ir.Expr], rows: Sequence[MatchedRows]) -> _Key:
+    """A key by its entity, whose position is the code."""
+
+    def values(key: ir.Expr, positions: Positions) -> Array:
+        return MatchedRows(run, Relation.of(var, positions)).values(key)
+
+    codes = [piece.relation[var] for piece in rows]
+    return _Key(codes, run.frame_of(var).length, {key: partial(values, key) for key in keys})
+
+
+def _key(run: Run, key: ir.Expr, relation: Relation, rows: Sequence[MatchedRows]) -> _Key:
     variables = ir.variables_of(key)
-    if len(variables) != 1 or not rows.count:
-        return equal_codes(rows.values(key))
-    (var,) = variables
-    positions = rows.relation[var]
-    frame = run.frame_of(var)
-    whole = len(positions) * 2 > frame.length and int(positions.min()) >= 0
-    if whole and isinstance(key, ir.PropertyRef):
-        codes = frame.coded(run.stored(var, key.prop)).codes.take(positions)
-        return np.asarray(codes, dtype=np.int64)
-    entities, back = distinct_positions(positions, frame.length)
-    return equal_codes(MatchedRows(run, Relation.of(var, entities)).values(key))[back]
+    if len(variables) == 1:
+        (var,) = variables
+        frame = run.frame_of(var)
+        if isinstance(key, ir.PropertyRef) and relation.count * 2 > frame.length:
+            name = run.stored(var, key.prop)
+            if frame.held(name, relation.count) is not None:
+                return _coded(run, frame.coded(name), key, rows)
+        if relation.selected(var) is None and relation.count * ENTITIES_SHARE > frame.length:
+            entities, back = distinct_positions(relation[var], frame.length)
+            values = MatchedRows(run, Relation.of(var, entities)).values(key)
+            codes = equal_codes(values)
+            return _by_value(key, values, codes, codes[back], rows)
+    parts = in_parallel(run, lambda piece: piece.values(key), rows, relation.count)
+    values = pa.concat_arrays(parts) if parts else MatchedRows(run, relation).values(key)
+    codes = equal_codes(values)
+    return _by_value(key, values, codes, codes, rows)
 
 
-def _aggregate(call: ir.AggregateCall, rows: MatchedRows, codes: Positions, groups: int) -> Array:
-    target = value_type(call.type)
-    if call.fn is ir.AggregateFn.COUNT and not call.distinct:
-        counted = codes
-        if isinstance(call.arg, ir.IdRef):
-            counted = codes[rows.relation[call.arg.var] >= 0]
-        elif call.arg is not None:
-            counted = codes[rows.values(call.arg).is_valid().to_numpy(zero_copy_only=False)]
-        return int64_array(np.bincount(counted, minlength=groups)).cast(target)
-    assert call.arg is not None, "only count has no argument"
-    values = rows.values(call.arg)
-    if values.null_count:
-        there = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
-        values, codes = picked(values, there), codes[there]
-    if call.distinct:
-        _, first = np.unique(row_keys([codes, equal_codes(values)]), return_index=True)
-        values, codes = picked(values, first), codes[first]
-    counts = np.bincount(codes, minlength=groups)
-    match call.fn:
-        case ir.AggregateFn.COUNT:
-            return int64_array(counts).cast(target)
-        case ir.AggregateFn.MIN | ir.AggregateFn.MAX:
-            return _extreme(call.fn, values, codes, counts).cast(target)
-        case ir.AggregateFn.SUM:
-            sums = _sums(values, codes, groups)
-            if sums.dtype == np.object_:
-                if not all(in_bounds(total, Scalar.I64) for total in sums):
-                    hint = "sum a float property or fewer rows"
-                    raise InputError("a sum does not fit into 64 bits", hint=hint)
-                sums = sums.astype(np.int64)
-            return pa.array(sums, target, mask=counts == 0)
-        case ir.AggregateFn.AVG:
-            sums, some = _sums(values, codes, groups), np.maximum(counts, 1)
-            if sums.dtype == np.object_:  # Python rounds only once when it divides integers
-                some = some.astype(np.object_)
-            return pa.array((sums / some).astype(np.float64), target, mask=counts == 0)
+def _coded(run: Run, coded: Coded, key: ir.PropertyRef, rows: Sequence[MatchedRows]) -> _Key:
+    """A property by the codes of its column."""
+
+    def codes_of(piece: MatchedRows) -> Codes:
+        chosen = piece.relation.selected(key.var)
+        if chosen is not None:
+            return np.asarray(chosen.values(coded.codes))
+        codes = coded.codes.take(piece.relation[key.var])
+        return np.asarray(codes.fill_null(-1) if codes.null_count else codes)
+
+    def values(codes: Positions) -> Array:
+        first = np.append(coded.first, -1)[codes]
+        return MatchedRows(run, Relation.of(key.var, first)).values(key)
+
+    parts = in_parallel(run, codes_of, rows, sum(piece.count for piece in rows))
+    return _Key(parts, coded.count, {key: values})
 
 
-def _extreme(fn: ir.AggregateFn, values: Array, codes: Positions, counts: Positions) -> Array:
-    """The value at the first or last place of each group, sorted by value."""
-    order = np.lexsort((ordered_codes(values), codes))
-    ends = np.cumsum(counts)
-    at = ends - counts if fn is ir.AggregateFn.MIN else ends - 1
-    empty = counts == 0
-    rows = np.zeros(len(counts), dtype=np.int64)
-    rows[~empty] = order[at[~empty]]
-    return values.take(pa.array(rows, mask=empty))
+def _by_value(
+    key: ir.Expr, values: Array, codes: Codes, by_row: Codes, rows: Sequence[MatchedRows]
+) -> _Key:
+    """A key by its values: `codes` are theirs, `by_row` those of the rows."""
+    count = int(codes.max(initial=-1)) + 1
+    first = np.full(count + 1, -1, dtype=np.int64)  # the last cell stands for -1
+    # Written backwards, so that the first of equal values stays.
+    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1, dtype=np.int64)
+    first[-1] = -1
+    ends = np.cumsum([piece.count for piece in rows], dtype=np.int64)
+    parts = [by_row[end - piece.count : end] for end, piece in zip(ends, rows, strict=True)]
+    return _Key(parts, count, {key: lambda some: Column.of(values).take(first[some])})
 
 
-def _sums(values: Array, codes: Positions, groups: int) -> npt.NDArray[Any]:
-    """The sum of each group; of big whole numbers as Python integers, which never overflow."""
-    numbers = values.to_numpy(zero_copy_only=False)
-    if numbers.dtype.kind == "f":
-        wide = numbers.astype(np.float64)
-        order = np.lexsort((wide, codes))
-        return np.bincount(codes[order], weights=wide[order], minlength=groups)
-    biggest = max(abs(int(numbers.max(initial=0))), abs(int(numbers.min(initial=0))))
-    if biggest * max(1, len(numbers)) < FLOAT_EXACT_MAX:
-        return np.bincount(codes, weights=numbers, minlength=groups).astype(np.int64)
-    totals = [0] * groups
-    for code, number in zip(codes.tolist(), numbers.tolist(), strict=True):
-        totals[code] += number
-    return np.asarray(totals, dtype=np.object_)
+def _combined(
+    run: Run, keys: Sequence[_Key], rows: Sequence[MatchedRows]
+) -> tuple[_Numbered, Callable[[int, Positions], Positions]]:
+    """One number for the codes of all keys, and the codes of one of the keys for given groups."""
+    count = sum(piece.count for piece in rows)
+    slots = math.prod(key.count + 1 for key in keys)  # the last code of each stands for -1
+    if slots > 4 * count + DENSE_ROOM:
+        return _sparse(keys, rows)
+
+    def numbers(codes: tuple[Codes, ...]) -> Codes:
+        number: Codes | None = None
+        for part, key in zip(codes, keys, strict=True):
+            if len(part) and int(part.min()) < 0:
+                part = np.where(part < 0, key.count, part.astype(np.int64))
+            number = part if number is None else number.astype(np.int64) * (key.count + 1) + part
+        assert number is not None, "there are keys"
+        return number
+
+    by_piece = [*zip(*(key.codes for key in keys), strict=True)]
+    made = in_parallel(run, numbers, by_piece, count)
+    sizes = np.zeros(slots, dtype=np.int64)
+    for part in made if slots <= PIECED_SLOTS_MAX else [np.concatenate([NO_POSITIONS, *made])]:
+        sizes += np.bincount(part, minlength=slots)
+    used = np.flatnonzero(sizes)
+
+    def codes_of(place: int, groups: Positions) -> Positions:
+        width = keys[place].count + 1
+        codes = used[groups] // math.prod(key.count + 1 for key in keys[place + 1 :]) % width
+        return np.where(codes == width - 1, -1, codes)
+
+    return _Numbered(codes=made, slots=slots, sizes=sizes, used=used), codes_of
+
+
+def _sparse(
+    keys: Sequence[_Key], rows: Sequence[MatchedRows]
+) -> tuple[_Numbered, Callable[[int, Positions], Positions]]:
+    """The same where most combinations of codes do not occur."""
+    whole = [np.asarray(_joined(key.codes), dtype=np.int64) for key in keys]
+    together = row_keys([codes + 1 for codes in whole])
+    _, first, numbers = np.unique(together, return_index=True, return_inverse=True)
+    numbered = _Numbered(
+        codes=_cut(numbers, rows),
+        slots=len(first),
+        sizes=np.bincount(numbers, minlength=len(first)),
+    )
+    return numbered, lambda place, groups: whole[place][first[groups]]
+
+
+def _cut(codes: Codes, rows: Sequence[MatchedRows]) -> list[Codes]:
+    """Codes of all rows as those of each piece."""
+    ends = np.cumsum([piece.count for piece in rows], dtype=np.int64).tolist()
+    return [codes[end - piece.count : end] for end, piece in zip(ends, rows, strict=True)]
+
+
+# --- aggregates --------------------------------------------------------------------------------
+
+
+class _Given(msgspec.Struct, frozen=True):
+    """The argument of an aggregate in one piece, without null, and the group of each value."""
+
+    codes: Codes | None  # None: all are of group 0
+    values: Array
+
+
+class _Aggregation:
+    """Aggregates of numbered rows; what an argument is, is found once for all that use it."""
+
+    def __init__(
+        self, run: Run, relation: Relation, rows: Sequence[MatchedRows], numbered: _Numbered
+    ) -> None:
+        self._run = run
+        self._relation = relation
+        self._rows = rows
+        self._numbered = numbered
+        self._given: dict[tuple[ir.Expr, bool], Sequence[_Given]] = {}
+        self._sizes: dict[tuple[ir.Expr, bool], Positions] = {}
+
+    def of(self, call: ir.AggregateCall) -> Array:
+        """The aggregate of each group."""
+        target = value_type(call.type)
+        if call.arg is None:
+            return int64_array(self._numbered.picked(self._numbered.sizes)).cast(target)
+        sizes = self._counts(call.arg, distinct=call.distinct)
+        if call.fn is ir.AggregateFn.COUNT:
+            return int64_array(sizes).cast(target)
+        given = self._argument(call.arg, distinct=call.distinct)
+        empty = sizes == 0
+        match call.fn:
+            case ir.AggregateFn.MIN | ir.AggregateFn.MAX:
+                return self._extremes(call.fn, given, empty).cast(target)
+            case ir.AggregateFn.SUM:
+                sums = self._sums(given)
+                if sums.dtype == np.object_:
+                    if not all(in_bounds(total, Scalar.I64) for total in sums):
+                        hint = "sum a float property or fewer rows"
+                        raise InputError("a sum does not fit into 64 bits", hint=hint)
+                    sums = sums.astype(np.int64)
+                return pa.array(sums, target, mask=empty)
+            case ir.AggregateFn.AVG:
+                sums, some = self._sums(given), np.maximum(sizes, 1)
+                if sums.dtype != np.float64 and abs(sums).max(initial=0) > FLOAT_EXACT_MAX:
+                    # Python rounds only once when it divides integers.
+                    sums, some = sums.astype(np.object_), some.astype(np.object_)
+                return pa.array((sums / some).astype(np.float64), target, mask=empty)
+
+    # --- what there is ---
+
+    def _argument(self, arg: ir.Expr, *, distinct: bool) -> Sequence[_Given]:
+        known = self._given.get((arg, distinct))
+        if known is None:
+            known = self._different(arg) if distinct else self._values(arg)
+            self._given[arg, distinct] = known
+        return known
+
+    def _values(self, arg: ir.Expr) -> list[_Given]:
+        def given(numbered: tuple[MatchedRows, Codes | None]) -> _Given:
+            piece, codes = numbered
+            values = piece.values(arg)
+            if not values.null_count:
+                return _Given(codes, values)
+            there = as_mask(values.is_valid())
+            return _Given(None if codes is None else codes[there], values.drop_null())
+
+        return self._over([*zip(self._rows, self._numbered.codes, strict=True)], given)
+
+    def _different(self, arg: ir.Expr) -> list[_Given]:
+        """Every value once in each group."""
+        key, pairs = self._pairs(arg)
+        one = bool(self._numbered.codes) and self._numbered.codes[0] is None
+        codes = None if one else pairs // max(1, key.count)
+        return [_Given(codes, key.shows[arg](pairs % max(1, key.count)))]
+
+    def _pairs(self, arg: ir.Expr) -> tuple[_Key, Positions]:
+        """The values as codes, and every different group * codes + code."""
+        if self._run.names_entity(arg):
+            key = _entities(self._run, arg.var, [arg], self._rows)
+        else:
+            key = _key(self._run, arg, self._relation, self._rows)
+
+        def pairs(numbered: tuple[Codes, Codes | None]) -> Positions:
+            codes, groups = numbered
+            together = codes.astype(np.int64)
+            if groups is not None:
+                together += groups.astype(np.int64) * key.count
+            return together[codes >= 0]
+
+        found = self._over([*zip(key.codes, self._numbered.codes, strict=True)], pairs)
+        room = self._numbered.slots * key.count
+        if room > 4 * self._relation.count + DENSE_ROOM:
+            return key, np.unique(np.concatenate([NO_POSITIONS, *found]))
+        met = np.zeros(room, dtype=np.bool_)
+        for part in found:
+            met[part] = True
+        return key, np.flatnonzero(met)
+
+    def _counts(self, arg: ir.Expr, *, distinct: bool) -> Positions:
+        """How many values each group has."""
+        known = self._sizes.get((arg, distinct))
+        if known is None:
+            known = self._sizes[arg, distinct] = self._numbered.picked(
+                self._counted(arg, distinct=distinct)
+            )
+        return known
+
+    def _counted(self, arg: ir.Expr, *, distinct: bool) -> Positions:
+        slots, sizes = self._numbered.slots, self._numbered.sizes
+        if distinct:
+            key, pairs = self._pairs(arg)
+            return np.bincount(pairs // max(1, key.count), minlength=slots)
+        if isinstance(arg, ir.IdRef):
+            if self._relation.selected(arg.var) is not None:
+                return sizes
+            there = [piece.relation[arg.var] >= 0 for piece in self._rows]
+            if all(some.all() for some in there):
+                return sizes
+            parts = [
+                (None if codes is None else codes[some], int(np.count_nonzero(some)))
+                for codes, some in zip(self._numbered.codes, there, strict=True)
+            ]
+        else:
+            given = self._argument(arg, distinct=False)
+            if sum(len(part.values) for part in given) == self._relation.count:
+                return sizes
+            parts = [(part.codes, len(part.values)) for part in given]
+        total = np.zeros(slots, dtype=np.int64)
+        for codes, count in parts:
+            total += count if codes is None else np.bincount(codes, minlength=slots)
+        return total
+
+    def _over(self, items: Sequence[T], work: Callable[[T], R]) -> list[R]:
+        return in_parallel(self._run, work, items, self._relation.count)
+
+    # --- what it comes to ---
+
+    def _sums(self, given: Sequence[_Given]) -> Totals:
+        """The exact sum of each group; of big whole numbers as Python integers."""
+        slots = self._numbered.slots
+        if given and pa.types.is_floating(given[0].values.type):
+            parts = self._over(
+                given,
+                lambda part: float_part(part.codes, np.asarray(part.values, np.float64), slots),
+            )
+            return self._numbered.picked(float_sums(parts, slots))
+        totals = self._over(
+            given, lambda part: integer_part(part.codes, np.asarray(part.values), slots)
+        )
+        return self._numbered.picked(integer_sums(totals, slots))
+
+    def _extremes(self, fn: ir.AggregateFn, given: Sequence[_Given], empty: Mask) -> Array:
+        """The smallest or the greatest value of each group. NaN is above every number."""
+        kind = given[0].values.type if given else pa.null()
+        if not given:
+            return pa.nulls(len(empty))
+        if not is_number(kind):
+            return self._text_extremes(fn, given)
+        least = fn is ir.AggregateFn.MIN
+        slots = self._numbered.slots
+        # `fmin` passes NaN by while there is a number, `maximum` keeps it.
+        choose: np.ufunc = np.fmin if least else np.maximum
+
+        def chosen(part: _Given) -> npt.NDArray[Any]:
+            values = np.asarray(part.values)
+            found = np.full(slots, _worst(values.dtype, least=least), dtype=values.dtype)
+            if part.codes is None:
+                found[0] = choose.reduce(values, initial=found[0])
+            else:
+                choose.at(found, part.codes, values)
+            return found
+
+        found = choose.reduce(np.stack(self._over(given, chosen)), axis=0)
+        # Of both zeros this shows the one, whichever came first.
+        return pa.array(self._numbered.picked(found) + found.dtype.type(0), kind, mask=empty)
+
+    def _text_extremes(self, fn: ir.AggregateFn, given: Sequence[_Given]) -> Array:
+        table = pa.table(
+            {
+                "group": pa.chunked_array(
+                    [
+                        np.zeros(len(part.values), np.int64)
+                        if part.codes is None
+                        else np.asarray(part.codes, np.int64)
+                        for part in given
+                    ]
+                ),
+                "value": pa.chunked_array([part.values for part in given]),
+            }
+        )
+        found = table.group_by("group").aggregate([("value", fn.value)])
+        at = np.full(self._numbered.slots, -1, dtype=np.int64)
+        at[found["group"].to_numpy()] = np.arange(found.num_rows, dtype=np.int64)
+        return Column.of(flat(found[f"value_{fn.value}"])).take(self._numbered.picked(at))
+
+
+def _worst(kind: np.dtype[Any], *, least: bool) -> Any:
+    """What every value comes before."""
+    if kind.kind == "f":
+        return math.nan if least else -math.inf
+    return np.iinfo(kind).max if least else np.iinfo(kind).min

@@ -19,7 +19,6 @@ from omnigraph.engine.expr.evaluate import Constants, Search
 from omnigraph.engine.expr.order import (
     Key,
     Window,
-    equal_codes,
     order_rows,
 )
 from omnigraph.engine.read.context import (
@@ -30,7 +29,7 @@ from omnigraph.engine.read.context import (
     Trace,
     sort_keys,
 )
-from omnigraph.engine.read.group import group_numbers, grouped
+from omnigraph.engine.read.group import grouped
 from omnigraph.engine.read.match.candidates import with_pushed_scan
 from omnigraph.engine.read.match.match import match
 from omnigraph.engine.read.match.relation import WHOLE_MATCH, MatchedRows, Relation
@@ -166,15 +165,17 @@ class _Answer:
         return self._made([picked(groups.values(expr), rows) for expr in self._shown])
 
     def _distinct(self, relation: Relation) -> QueryResult:
-        columns = self._projected(relation)
-        kept = np.sort(group_numbers([equal_codes(column) for column in columns])[1])
-        columns = [picked(column, kept) for column in columns]
+        with self._run.trace.step("distinct") as step:
+            grouping = ir.Grouping(keys=tuple(self._shown), aggregates=())
+            groups = grouped(self._run, grouping, relation)
+            step.rows = groups.count
+        columns = [groups.key(place) for place in range(len(self._shown))]
         keys = []
         for ordering in self._plan.orderings:
             assert ordering.column is not None, "under distinct every ordering is a column"
             keys.append((columns[ordering.column], ordering.descending))
         keys += [(column, False) for column in columns]
-        rows = _ordered_groups(keys, len(kept), self._window)
+        rows = _ordered_groups(keys, groups.count, self._window)
         return self._made([picked(column, rows) for column in columns])
 
     def _made(self, columns: Sequence[Array]) -> QueryResult:

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from omnigraph import Graph
-from omnigraph.engine.read.memory import arrays, codes, frame, ids
+from omnigraph.engine.read.match import relation
+from omnigraph.engine.read.memory import arrays, codes, frame, ids, selection
 from omnigraph.engine.read.memory.arrays import RowIdList
 from omnigraph.errors import ConstraintViolationError
 
@@ -45,7 +46,7 @@ def _settings(request, monkeypatch):
         monkeypatch.setattr(frame, name, value)
         if hasattr(arrays, name):
             monkeypatch.setattr(arrays, name, value)
-    for module in (arrays, codes, frame, ids):
+    for module in (arrays, codes, frame, ids, relation, selection):
         monkeypatch.setattr(module, "CHUNK_ROWS", 4)
     monkeypatch.setattr(ids, "ADDED_IDS_MAX", 3)
     monkeypatch.setattr(ids, "ONE_BY_ONE_MAX", 1)

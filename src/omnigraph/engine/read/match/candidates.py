@@ -9,7 +9,6 @@ that matter come back. A table that is asked again and again is read into a fram
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -22,8 +21,10 @@ from omnigraph.engine.expr.order import Window
 from omnigraph.engine.expr.sql import push_down, sortable_by_storage
 from omnigraph.engine.read.context import Run, sort_keys
 from omnigraph.engine.read.match.relation import MatchedRows, Relation
+from omnigraph.engine.read.match.scan import properties, selected
 from omnigraph.engine.read.memory.arrays import Mask, Positions, distinct_sorted
 from omnigraph.engine.read.memory.frame import SMALL_TABLE_ROWS, Frame
+from omnigraph.engine.read.memory.selection import Selection
 from omnigraph.model.schema import ROW_ID
 from omnigraph.storage.table.read import Order
 
@@ -39,7 +40,7 @@ class Candidates:
     def __init__(self, run: Run, binding: ir.NodeBinding) -> None:
         self._run = run
         self.binding = binding
-        self._positions: Positions | None = None
+        self._found: Positions | Selection | None = None
         self._mask: Mask | None = None
         self._ids, self._rest = _wanted_ids(run, binding)
 
@@ -49,8 +50,8 @@ class Candidates:
 
     def estimate(self) -> int:
         """How many there will be, without reading anything that is not in memory."""
-        if self._positions is not None:
-            return len(self._positions)
+        if self._found is not None:
+            return self._found.count if isinstance(self._found, Selection) else len(self._found)
         if self._ids is not None:
             return len(self._ids)
         scanned = self._run.scanned.get(self.binding.var)
@@ -58,7 +59,7 @@ class Candidates:
         if not self.binding.conditions:
             return rows
         if self._in_memory():
-            return len(self.positions())
+            return Relation.of(self.binding.var, self.found()).count
         share = 1.0
         for condition in self.binding.conditions:
             equality = isinstance(condition, ir.Compare) and condition.op is ir.CompareOp.EQ
@@ -73,11 +74,11 @@ class Candidates:
             return "all"
         return "in memory" if self._in_memory() else "pushed down"
 
-    def positions(self) -> Positions:
+    def found(self) -> Positions | Selection:
         """Every entity that satisfies the conditions, ascending."""
-        if self._positions is None:
-            self._positions = self._find()
-        return self._positions
+        if self._found is None:
+            self._found = self._find()
+        return self._found
 
     def among(self, positions: Positions) -> Mask:
         """Which of these entities satisfy the conditions."""
@@ -85,12 +86,12 @@ class Candidates:
             return np.ones(len(positions), dtype=np.bool_)
         frame = self.frame
         few = len(positions) * ASKED_SHARE < frame.length
-        if self._positions is None and self._ids is None and few:
+        if self._found is None and self._ids is None and few:
             some, back = np.unique(positions, return_inverse=True)
             return self._satisfied(some, self.binding.conditions)[back]
         if self._mask is None:
             self._mask = np.zeros(frame.length, dtype=np.bool_)
-            self._mask[self.positions()] = True
+            self._mask[Relation.of(self.binding.var, self.found())[self.binding.var]] = True
         return self._mask[positions]
 
     def _in_memory(self) -> bool:
@@ -104,27 +105,27 @@ class Candidates:
             frame.is_hot(name) for name in _columns(self._run, self.binding.conditions)
         )
 
-    def _find(self) -> Positions:
+    def _find(self) -> Positions | Selection:
         frame, rest = self.frame, self.binding.conditions
         if self._ids is not None:
             found = frame.lookup(self._ids)
             found, rest = distinct_sorted(found[found >= 0]), self._rest
-        elif rest and not self._in_memory():
-            found, rest = self._pushed(frame)
+        elif self.binding.conditions and not self._in_memory():
+            pushed = push_down(rest, self._run.constants)
+            if pushed.where is None:
+                return selected(self._run, self.binding.var, rest)
+            found, rest = self._pushed(frame, pushed.where), pushed.rest
         else:
-            found = frame.positions()
+            return selected(self._run, self.binding.var, rest)
         return found[self._satisfied(found, rest)] if rest else found
 
-    def _pushed(self, frame: Frame) -> tuple[Positions, tuple[ir.Expr, ...]]:
-        """What is left by the conditions that storage can evaluate, and the other conditions."""
-        pushed = push_down(self.binding.conditions, self._run.constants)
-        if pushed.where is None:
-            return frame.positions(), pushed.rest
+    def _pushed(self, frame: Frame, where: str) -> Positions:
+        """What is left by the conditions that storage can evaluate."""
         for name in _columns(self._run, self.binding.conditions):
             frame.note_use(name)
-        table = frame.table.read([], where=pushed.where)
+        table = frame.table.read([], where=where)
         row_ids = flat(table[ROW_ID]).to_numpy(zero_copy_only=False)
-        return np.sort(frame.at_row_ids(row_ids)), pushed.rest
+        return np.sort(frame.at_row_ids(row_ids))
 
     def _satisfied(self, positions: Positions, conditions: Sequence[ir.Expr]) -> Mask:
         rows = MatchedRows(self._run, Relation.of(self.binding.var, positions))
@@ -147,21 +148,15 @@ def _ids_of(run: Run, condition: ir.Expr) -> list[str] | None:
     match condition:
         case ir.Compare(op=ir.CompareOp.EQ, left=left, right=right):
             for side, other in ((left, right), (right, left)):
-                if _names_entity(run, side) and is_constant(other):
+                if run.names_entity(side) and is_constant(other):
                     value = run.constants.value(other)
                     return [] if value is None else [value]
-        case ir.InList(needle=needle, options=options) if _names_entity(run, needle):
+        case ir.InList(needle=needle, options=options) if run.names_entity(needle):
             listed: Any = run.constants.value(options) or ()
             return [value for value in listed if value is not None]
         case _:
             pass
     return None
-
-
-def _names_entity(run: Run, expr: ir.Expr) -> bool:
-    if isinstance(expr, ir.IdRef):
-        return True
-    return isinstance(expr, ir.PropertyRef) and run.stored(expr.var, expr.prop) == "id"
 
 
 # --- pushed scans ------------------------------------------------------------------------------
@@ -221,14 +216,8 @@ def _expressions(plan: ir.ReadPlan) -> list[ir.Expr]:
 
 
 def _columns(run: Run, exprs: Sequence[ir.Expr]) -> list[str]:
-    """The columns that the expressions look at."""
-    names: dict[str, None] = {}
-    for part in chain.from_iterable(map(ir.walk, exprs)):
-        if isinstance(part, ir.PropertyRef):
-            names[run.stored(part.var, part.prop)] = None
-        elif isinstance(part, ir.IdRef):
-            names["id"] = None
-    return list(names)
+    """The columns that the expressions, all of one variable, look at."""
+    return [*dict.fromkeys(name for _, name in properties(run, exprs))]
 
 
 def _order(run: Run, plan: ir.ReadPlan) -> tuple[Order, ...] | None:

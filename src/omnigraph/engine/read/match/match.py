@@ -75,10 +75,10 @@ class _Block:
         found = self._candidates[var]
         detail = f"${var}: {found.binding.type_name} ({found.way})"
         with self._run.trace.step("scan", detail, estimate) as step:
-            positions = found.positions()
-            step.rows = len(positions)
-        self._run.budget.reserve(len(positions))
-        return self._filtered(Relation.of(var, positions))
+            relation = Relation.of(var, found.found())
+            step.rows = relation.count
+        self._run.budget.reserve(relation.count)
+        return self._filtered(relation)
 
     def _grow(self, relation: Relation) -> Relation:
         """Walk every traversal that can be reached, the cheapest first."""
@@ -217,9 +217,7 @@ class _Block:
             self._run.budget.reserve(held, width)
             parts.append(part)
         self._filters = [clause for clause in self._filters if clause not in waiting]
-        columns = {
-            var: np.concatenate([part.columns[var] for part in parts]) for var in parts[0].columns
-        }
+        columns = {var: np.concatenate([part[var] for part in parts]) for var in parts[0].columns}
         return Relation(held, columns)
 
     # --- inner blocks ---
@@ -266,8 +264,8 @@ class _Block:
             )
             alone = np.flatnonzero(~has)
             grown = {
-                var: np.concatenate([column[rows], column[alone]])
-                for var, column in relation.columns.items()
+                var: np.concatenate([relation[var][rows], relation[var][alone]])
+                for var in relation.columns
             }
             missing = np.full(len(alone), -1, dtype=np.int64)
             for var in optional.introduces:

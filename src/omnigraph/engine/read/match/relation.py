@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -14,7 +14,16 @@ from omnigraph.engine.arrow import Array, picked
 from omnigraph.engine.expr.evaluate import Rows, Search, evaluate
 from omnigraph.engine.expr.order import row_keys
 from omnigraph.engine.read.context import Run
-from omnigraph.engine.read.memory.arrays import Mask, Positions, equal_runs, spread
+from omnigraph.engine.read.memory.arrays import (
+    CHUNK_ROWS,
+    NO_POSITIONS,
+    Mask,
+    Positions,
+    SmallPositions,
+    equal_runs,
+    spread,
+)
+from omnigraph.engine.read.memory.selection import Selection
 from omnigraph.engine.read.search import search
 
 # A column of a relation that is no variable: for every row, the number of the row of an earlier
@@ -24,46 +33,133 @@ RowNumber: TypeAlias = int
 WHOLE_MATCH: Final[RowNumber] = -1  # the rows of the whole match, before any was left out
 
 
+class Later:
+    """A column of positions that is made when somebody looks at it, once.
+
+    It may be known to be a `selection` of a frame, or the end that each of the edges in the
+    selection beside it has: `ends`, by edge position.
+    """
+
+    __slots__ = ("_made", "_make", "ends", "selection")
+
+    def __init__(
+        self,
+        make: Callable[[], Positions],
+        *,
+        selection: Selection | None = None,
+        ends: SmallPositions | None = None,
+    ) -> None:
+        self._make: Callable[[], Positions] | None = make
+        self._made: Positions = NO_POSITIONS
+        self.selection = selection
+        self.ends = ends
+
+    @classmethod
+    def of(cls, selection: Selection) -> Later:
+        return cls(selection.positions, selection=selection)
+
+    def positions(self) -> Positions:
+        make = self._make
+        if make is not None:  # two threads may make it at once, with the same result
+            self._made = make()
+            self._make = None
+        return self._made
+
+
 class Relation(msgspec.Struct, frozen=True):
     """`count` rows of a match: an array of that length per variable, with the position of each
     row's entity or -1 where there is none. Without variables it is just a number of rows."""
 
     count: int
-    columns: Mapping[str | RowNumber, Positions]
+    columns: Mapping[str | RowNumber, Positions | Later]
 
     @classmethod
-    def of(cls, var: str, positions: Positions) -> Relation:
+    def of(cls, var: str, positions: Positions | Selection) -> Relation:
+        if isinstance(positions, Selection):
+            return cls(positions.count, {var: Later.of(positions)})
         return cls(len(positions), {var: positions})
 
+    @classmethod
+    def of_edges(
+        cls, var: str, selection: Selection, ends: Mapping[str, SmallPositions]
+    ) -> Relation:
+        """The selected edges, with the variables at their ends."""
+        edges = Later.of(selection)
+        columns: dict[str | RowNumber, Positions | Later] = {var: edges}
+        for name, by_edge in ends.items():
+            columns[name] = _end(edges, by_edge)
+        return cls(selection.count, columns)
+
     def __getitem__(self, var: str | RowNumber) -> Positions:
-        return self.columns[var]
+        column = self.columns[var]
+        return column.positions() if isinstance(column, Later) else column
 
     def __contains__(self, var: str | RowNumber) -> bool:
         return var in self.columns
 
+    def selected(self, var: str) -> Selection | None:
+        """The selection whose positions the rows are, one after the other, if it is one."""
+        column = self.columns[var]
+        return column.selection if isinstance(column, Later) else None
+
     def take(self, rows: Positions) -> Relation:
         """These rows, in this order, perhaps more than once."""
-        return Relation(len(rows), {var: column[rows] for var, column in self.columns.items()})
+        return self._mapped(len(rows), lambda column: column[rows])
 
     def slice(self, first: int, last: int) -> Relation:
         """A run of rows."""
-        return Relation(last - first, {var: rows[first:last] for var, rows in self.columns.items()})
+        return self._mapped(last - first, lambda column: column[first:last])
 
     def where(self, keep: Mask) -> Relation:
         if keep.all():
             return self
-        count = int(np.count_nonzero(keep))
-        return Relation(count, {var: column[keep] for var, column in self.columns.items()})
+        return self._mapped(int(np.count_nonzero(keep)), lambda column: column[keep])
+
+    def _mapped(self, count: int, rows: Callable[[Positions], Positions]) -> Relation:
+        """Other rows of the same variables; a variable that nobody looks at again costs nothing."""
+        return Relation(count, {var: Later(partial(self._rows, rows, var)) for var in self.columns})
+
+    def _rows(self, rows: Callable[[Positions], Positions], var: str | RowNumber) -> Positions:
+        return rows(self[var])
+
+    def pieces(self) -> list[Relation]:
+        """The rows in pieces of about one chunk, in order; a selection along its chunks."""
+        whole = next(
+            (c.selection for c in self.columns.values() if isinstance(c, Later) and c.selection),
+            None,
+        )
+        if whole is None:
+            return [
+                self.slice(first, min(first + CHUNK_ROWS, self.count))
+                for first in range(0, self.count, CHUNK_ROWS)
+            ]
+        return [self._piece(Selection(whole.length, (part,), part.count)) for part in whole.parts]
+
+    def _piece(self, part: Selection) -> Relation:
+        chosen = Later.of(part)
+        columns: dict[str | RowNumber, Positions | Later] = {}
+        for var, column in self.columns.items():
+            assert isinstance(column, Later), "what stands beside a selection follows from it"
+            columns[var] = chosen if column.ends is None else _end(chosen, column.ends)
+        return Relation(part.count, columns)
 
     def with_column(self, var: str | RowNumber, positions: Positions) -> Relation:
-        return Relation(self.count, {**self.columns, var: positions})
+        plain = {name: self._plain(name) for name in self.columns}
+        return Relation(self.count, {**plain, var: positions})
+
+    def _plain(self, var: str | RowNumber) -> Positions | Later:
+        """The column, which no longer stands for the whole relation."""
+        column = self.columns[var]
+        if isinstance(column, Later) and (column.selection or column.ends is not None):
+            return Later(column.positions)
+        return column
 
     def numbered(self, number: RowNumber) -> Relation:
         """With the number of each row, which stays with it through later steps."""
         return self.with_column(number, np.arange(self.count, dtype=np.int64))
 
     def only(self, variables: Iterable[str]) -> Relation:
-        return Relation(self.count, {var: self[var] for var in variables if var in self})
+        return Relation(self.count, {var: self._plain(var) for var in variables if var in self})
 
     def crossed(self, other: Relation) -> Relation:
         """Every row of this with every row of the other."""
@@ -74,15 +170,20 @@ class Relation(msgspec.Struct, frozen=True):
     def beside(self, other: Relation) -> Relation:
         """Row by row, the variables of both."""
         assert self.count == other.count, "rows that stand side by side are equally many"
-        return Relation(self.count, {**self.columns, **other.columns})
+        mine = {var: self._plain(var) for var in self.columns}
+        return Relation(self.count, {**mine, **{var: other._plain(var) for var in other.columns}})
 
     def distinct(self) -> tuple[Relation, Positions]:
         """Every different row once, and for each row of this the number of its twin there."""
         if not self.columns:
             return Relation(min(self.count, 1), {}), np.zeros(self.count, dtype=np.int64)
-        keys = row_keys([*self.columns.values()])
+        keys = row_keys([self[var] for var in self.columns])
         _, first, back = np.unique(keys, return_index=True, return_inverse=True)
         return self.take(first), np.asarray(back, dtype=np.int64)
+
+
+def _end(edges: Later, by_edge: SmallPositions) -> Later:
+    return Later(lambda: by_edge[edges.positions()].astype(np.int64), ends=by_edge)
 
 
 def joined_rows(left: Positions, right: Positions) -> tuple[Positions, Positions]:
@@ -109,7 +210,9 @@ class MatchedRows(Rows):
         found = self._fetched.get(key)
         if found is None:
             frame = self.run.frame_of(var)
-            found = frame.fetch(self.run.stored(var, name), self.relation[var])
+            chosen = self.relation.selected(var)
+            rows = self.relation[var] if chosen is None else chosen
+            found = frame.fetch(self.run.stored(var, name), rows)
             self._fetched[key] = found
         return found
 

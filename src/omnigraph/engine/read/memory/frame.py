@@ -12,7 +12,7 @@ import itertools
 import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 import numpy as np
@@ -32,6 +32,7 @@ from omnigraph.engine.read.memory.arrays import (
 )
 from omnigraph.engine.read.memory.codes import Coded
 from omnigraph.engine.read.memory.ids import ONE_BY_ONE_MAX, IdTable
+from omnigraph.engine.read.memory.selection import Selection
 from omnigraph.model.graph import Pin
 from omnigraph.model.schema import ROW_ID
 from omnigraph.storage.table.read import Order, TableDelta
@@ -170,7 +171,7 @@ class Frame:
         self._ids = ids
         self._fetches: dict[str, int] = {}
         self._alive: Mask | None = None
-        self._living: Positions | None = None
+        self._living: Selection | None = None
         self._id_searches = 0
         self._derived: dict[str, Positions] = {}
         self._coded: dict[str, Coded] = {}
@@ -216,11 +217,10 @@ class Frame:
             self._alive = alive
         return self._alive
 
-    def positions(self) -> Positions:
-        """Every living position, ascending."""
+    def living(self) -> Selection:
+        """Every living position."""
         if self._living is None:
-            everything = np.arange(self.length, dtype=np.int64)
-            self._living = everything if self.alive is None else everything[self.alive]
+            self._living = Selection.without(self.length, self.gone)
         return self._living
 
     def at_row_ids(self, row_ids: RowIds) -> Positions:
@@ -324,18 +324,26 @@ class Frame:
         places = places_among(row_ids, self.row_ids)  # the frame has holes, or is a part
         return [Column.of(array).take(places) for array in arrays]
 
-    def fetch(self, name: str, positions: Positions) -> Array:
+    def held(self, name: str, rows: int) -> Column | None:
+        """The whole column if it is in memory, or is worth reading now for so many rows."""
+        known = self._columns.get(name)
+        if known is None and self._worth_keeping(name, rows):
+            known = self.column(name)
+        return known
+
+    def fetch(self, name: str, rows: Positions | Selection) -> Array:
         """The values at the positions (null at -1): from memory, or only these rows' from storage.
 
         A column that is asked for again and again is read whole and kept.
         """
-        known = self._columns.get(name)
-        if known is None and self._worth_keeping(name, len(positions)):
-            known = self.column(name)
+        known = self.held(name, rows.count if isinstance(rows, Selection) else len(rows))
+        if isinstance(rows, Selection):
+            if known is not None:
+                return rows.values(known)
+            rows = rows.positions()
         if known is not None:
-            everything = positions is self._living and not len(self.gone)
-            return known.whole() if everything else known.take(positions)
-        wanted, back = np.unique(positions, return_inverse=True)
+            return known.take(rows)
+        wanted, back = np.unique(rows, return_inverse=True)
         holes = int(len(wanted) > 0 and wanted[0] < 0)
         values = flat(self.table.take(self._row_ids.take(wanted[holes:]), [name])[name])
         return Column.of(values).take(back - holes)
@@ -394,8 +402,7 @@ class Frame:
         if name in self._columns:
             return True
         kind = self.table.stored.schema.field(name).type
-        width = 4 * kind.list_size if pa.types.is_fixed_size_list(kind) else 32  # about
-        return self.length * width <= COLUMN_BYTES_MAX
+        return self.length * _width(kind) <= COLUMN_BYTES_MAX
 
     # --- moving on ---
 
@@ -481,6 +488,13 @@ class Frame:
         added_at = np.arange(self.length - change.added.num_rows, self.length, dtype=np.int64)
         values = pa.concat_arrays([flat(change.updated[name]), flat(change.added[name])])
         return np.concatenate([change.updated_at, added_at]), values
+
+
+def _width(kind: Any) -> int:
+    """How many bytes a value has, about."""
+    if pa.types.is_fixed_size_list(kind):
+        return int(4 * kind.list_size)
+    return max(1, kind.bit_width // 8) if pa.types.is_primitive(kind) else 32
 
 
 def _row_ids(rows: ArrowTable) -> RowIds:

@@ -124,7 +124,7 @@ def text_index(caches: Caches, frame: Frame, column: str) -> TextIndex:
     """The words of one column of a frame, kept and moved with it."""
 
     def build() -> TextIndex:
-        return TextIndex.build(frame.column(column).whole(), frame.positions())
+        return TextIndex.build(frame.column(column).whole(), frame.living().positions())
 
     def move(older: TextIndex, change: Change) -> TextIndex | None:
         changed = frame.changed_values(column)

@@ -1,0 +1,157 @@
+"""Sums by group that are exact: what is rounded is the sum of all values, once.
+
+So neither the order of rows nor how they were cut into pieces can show in an answer. A float is
+taken apart into multiples of powers of two that are few enough bits wide for a plain sum of them to
+be exact; of usual numbers the first such part is all there is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from omnigraph.model.values import FLOAT_EXACT_MAX
+
+Codes = npt.NDArray[Any]  # the group of each row
+Floats = npt.NDArray[np.float64]
+Totals = npt.NDArray[Any]  # int64, or Python integers where those could overflow
+
+_MANTISSA_BITS: Final = 53
+_LEAST_EXPONENT: Final = -1074  # of the smallest float
+_TOP_STEP: Final = 8  # the first part begins at such a bit, so that parts of pieces have one unit
+_ADDED_MAX: Final = 1 << 9  # sums of 53 bits that an int64 surely holds
+
+
+class FloatPart(msgspec.Struct, frozen=True):
+    """The exact sums of one piece of rows: whole numbers of units, by the exponent of the unit."""
+
+    units: list[tuple[int, npt.NDArray[np.int64]]]
+    special: Floats | None  # the sum of infinities and NaN; None: there are none
+
+
+def float_part(codes: Codes | None, values: Floats, groups: int) -> FloatPart:
+    """The sums of these values; without codes there is one group."""
+    special = None
+    most = max(-float(values.min(initial=0)), float(values.max(initial=0)))
+    if not math.isfinite(most):
+        there = np.isfinite(values)
+        odd = None if codes is None else codes[~there]
+        special = _added(odd, values[~there], groups)
+        values, codes = values[there], None if codes is None else codes[there]
+        most = max(-float(values.min(initial=0)), float(values.max(initial=0)))
+    units: list[tuple[int, npt.NDArray[np.int64]]] = []
+    # So many numbers of so many bits can be added without rounding.
+    bits = _MANTISSA_BITS - max(1, len(values)).bit_length()
+    top = -(-math.frexp(most)[1] // _TOP_STEP) * _TOP_STEP
+    while most:
+        exponent = max(top - bits, _LEAST_EXPONENT)
+        leading, scale = _leading(values, exponent)
+        sums = _added(codes, leading, groups)
+        units.append((exponent, np.ldexp(sums, scale - exponent).astype(np.int64)))
+        values = values - (leading if not scale else np.ldexp(leading, scale))
+        left = np.count_nonzero(values)
+        if not left:
+            break
+        assert exponent > _LEAST_EXPONENT, "nothing is smaller than the smallest float"
+        if left * 4 < len(values):
+            at = np.flatnonzero(values)
+            values, codes = values[at], None if codes is None else codes[at]
+        most = max(-float(values.min()), float(values.max()))
+        skipped = max(0, exponent - math.frexp(most)[1]) // bits
+        top = exponent - skipped * bits
+    return FloatPart(units, special)
+
+
+def _leading(values: Floats, exponent: int) -> tuple[Floats, int]:
+    """The part of the values in multiples of 2^exponent, to be scaled by 2^(the second)."""
+    if exponent + _MANTISSA_BITS < 1023:
+        # At this size floats are 2^exponent apart, so adding it rounds.
+        big = math.ldexp(1.5, exponent + _MANTISSA_BITS - 1)
+        leading = values + big
+        leading -= big
+        return leading, 0
+    # Cut off, not rounded: the next multiple may be beyond every float.
+    return np.trunc(np.ldexp(values, -exponent)), exponent
+
+
+def _added(codes: Codes | None, values: Floats, groups: int) -> Floats:
+    with np.errstate(invalid="ignore"):  # infinities of both signs give NaN
+        if codes is None:
+            return np.asarray([values.sum()])
+        return np.bincount(codes, weights=values, minlength=groups).astype(np.float64, copy=False)
+
+
+def float_sums(parts: Iterable[FloatPart], groups: int) -> Floats:
+    """The correctly rounded sums of all pieces; beyond every float, infinite."""
+    totals: dict[int, Totals] = {}
+    special = np.zeros(groups)
+    for number, part in enumerate(parts):
+        for exponent, units in part.units:
+            known = totals.get(exponent)
+            if known is not None and number >= _ADDED_MAX:
+                known = known.astype(np.object_)
+            totals[exponent] = units if known is None else known + units
+        if part.special is not None:
+            with np.errstate(invalid="ignore"):
+                special = special + part.special
+    sums = _rounded(totals, groups)
+    return np.where(special == 0, sums, special)
+
+
+def _rounded(totals: dict[int, Totals], groups: int) -> Floats:
+    sums, used = np.zeros(groups), np.zeros(groups, dtype=np.int64)
+    wide = np.zeros(groups, dtype=np.bool_)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for exponent, units in totals.items():
+            sums += np.ldexp(units.astype(np.float64), exponent)
+            used += units != 0
+            wide |= abs(units) > FLOAT_EXACT_MAX
+    # One unit is rounded once, when it becomes a float. Two that are exact are rounded once, when
+    # they are added. Of all others Python adds and rounds.
+    hard = (used > 2) | ((used == 2) & wide) | ~np.isfinite(sums)
+    for group in np.flatnonzero(hard).tolist():
+        least = min(totals)
+        total = sum(int(units[group]) << (exponent - least) for exponent, units in totals.items())
+        sums[group] = _float(total, least)
+    return sums
+
+
+def _float(total: int, exponent: int) -> float:
+    """total * 2^exponent, rounded once."""
+    try:
+        return total / (1 << -exponent) if exponent < 0 else float(total << exponent)
+    except OverflowError:
+        return math.inf if total > 0 else -math.inf
+
+
+# --- whole numbers -----------------------------------------------------------------------------
+
+
+def integer_part(codes: Codes | None, values: npt.NDArray[Any], groups: int) -> Totals:
+    """The exact sums of whole numbers; as Python integers where 64 bits could be too few."""
+    most = max(abs(int(values.max(initial=0))), abs(int(values.min(initial=0))))
+    if most * len(values) < FLOAT_EXACT_MAX:
+        if codes is None:
+            return np.asarray([values.sum(dtype=np.int64)])
+        return np.bincount(codes, weights=values, minlength=groups).astype(np.int64)
+    at: Any = np.zeros(len(values), dtype=np.int64) if codes is None else codes
+    halves = np.zeros((2, groups), dtype=np.int64)
+    np.add.at(halves[0], at, (values >> 32).astype(np.int64))
+    np.add.at(halves[1], at, (values & 0xFFFFFFFF).astype(np.int64))
+    total: Totals = halves[0].astype(np.object_) * (1 << 32) + halves[1].astype(np.object_)
+    return total
+
+
+def integer_sums(parts: Iterable[Totals], groups: int) -> Totals:
+    """The sums of all pieces; Python integers if one of them is."""
+    total: Totals = np.zeros(groups, dtype=np.int64)
+    for number, part in enumerate(parts):
+        if number >= _ADDED_MAX:
+            total = total.astype(np.object_)
+        total = total + part
+    return total

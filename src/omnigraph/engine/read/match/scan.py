@@ -1,0 +1,204 @@
+"""Whole-table questions, a chunk at a time, in as many threads as there are cores.
+
+Each chunk gives its part of the answer, and the parts are put together in the order of the chunks.
+A condition that the bounds of a chunk already settle is not asked of its rows.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
+from typing import Final, TypeVar
+
+import numpy as np
+
+from omnigraph.compiler.query import ir
+from omnigraph.engine.arrow import Array, as_mask, pa
+from omnigraph.engine.expr.evaluate import (
+    SWAPPED,
+    Constants,
+    Search,
+    can_fail,
+    conjuncts,
+    is_constant,
+    true_rows,
+)
+from omnigraph.engine.read.context import Run
+from omnigraph.engine.read.match.relation import MatchedRows, Relation
+from omnigraph.engine.read.memory.arrays import Bounds
+from omnigraph.engine.read.memory.frame import Frame
+from omnigraph.engine.read.memory.selection import Part, Selection
+from omnigraph.model.schema import INTEGERS, Scalar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+THREADS_MAX: Final = 16
+PARALLEL_ROWS_MIN: Final = 1 << 17  # fewer rows are done before another thread wakes up
+
+
+class _Pool:
+    """Threads for the chunks of all queries of this process; work given to it never waits for other
+    work of it. A forked child starts its own."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._threads: ThreadPoolExecutor | None = None
+        os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        self._lock = threading.Lock()
+        self._threads = None
+
+    def threads(self) -> ThreadPoolExecutor:
+        with self._lock:
+            if self._threads is None:
+                count = min(THREADS_MAX, pa.cpu_count())
+                self._threads = ThreadPoolExecutor(count, thread_name_prefix="omnigraph-scan")
+            return self._threads
+
+
+_pool: Final = _Pool()
+
+
+def in_parallel(run: Run, work: Callable[[T], R], items: Sequence[T], rows: int) -> list[R]:
+    """What the work gives for each item, in their order; together they have so many rows."""
+
+    def timed(item: T) -> R:
+        run.budget.check_time()
+        return work(item)
+
+    if len(items) < 2 or rows < PARALLEL_ROWS_MIN or pa.cpu_count() < 2:
+        return [timed(item) for item in items]
+    return [*_pool.threads().map(timed, items)]
+
+
+def properties(run: Run, exprs: Iterable[ir.Expr]) -> list[tuple[str, str]]:
+    """The columns that the expressions look at, each with its variable."""
+    found: dict[tuple[str, str], None] = {}
+    for part in chain.from_iterable(map(ir.walk, exprs)):
+        if isinstance(part, ir.PropertyRef):
+            found[part.var, run.stored(part.var, part.prop)] = None
+        elif isinstance(part, ir.IdRef):
+            found[part.var, "id"] = None
+    return list(found)
+
+
+def pieces(run: Run, relation: Relation, exprs: Sequence[ir.Expr]) -> list[MatchedRows]:
+    """The rows a piece at a time, for these expressions; their columns are read whole before."""
+    rows = [MatchedRows(run, piece) for piece in _cut(relation, exprs)]
+    if len(rows) > 1:
+        for var, name in properties(run, exprs):
+            run.frame_of(var).held(name, relation.count)
+    return rows
+
+
+def _cut(relation: Relation, exprs: Sequence[ir.Expr]) -> list[Relation]:
+    # A rank is measured among all rows.
+    searches = any(isinstance(part, Search) for expr in exprs for part in ir.walk(expr))
+    return [relation] if searches else relation.pieces()
+
+
+# --- conditions on one table -------------------------------------------------------------------
+
+
+def selected(run: Run, var: str, conditions: Sequence[ir.Expr]) -> Selection:
+    """The entities of the variable's table for which all conditions are true."""
+    frame = run.frame_of(var)
+    living = frame.living()
+    if not conditions:
+        return living
+    rows = pieces(run, Relation.of(var, living), conditions)
+    if len(rows) != len(living.parts):  # looked at as a whole
+        kept = np.zeros(frame.length, dtype=np.bool_)
+        kept[living.positions()] = as_mask(true_rows(conditions, rows[0])) if rows else True
+        return Selection.where(kept)
+
+    def kept_of(numbered: tuple[Part, MatchedRows]) -> Part | None:
+        part, chunk = numbered
+        answer = settled(conditions, frame, part.number, run.constants)
+        if answer is not None:
+            return part if answer else None
+        mask = true_rows(conditions, chunk)
+        count = mask.true_count
+        if count == chunk.count:
+            return part
+        return Part(part.number, part.length, _among(part, mask)) if count else None
+
+    found = in_parallel(run, kept_of, [*zip(living.parts, rows, strict=True)], living.count)
+    return Selection.of(frame.length, [part for part in found if part is not None])
+
+
+def _among(part: Part, mask: Array) -> Array:
+    """A mask of the rows of a part as one of its whole chunk."""
+    if part.mask is None:
+        return mask
+    whole = np.zeros(part.length, dtype=np.bool_)
+    whole[as_mask(part.mask)] = as_mask(mask)
+    return pa.array(whole)
+
+
+# --- what bounds tell --------------------------------------------------------------------------
+
+_PLAIN: Final = {*INTEGERS, Scalar.F64}
+# For the least and the greatest number: whether the comparison is true for all of them, for none.
+_SETTLED: Final[Mapping[ir.CompareOp, Callable[[float, float, float], tuple[bool, bool]]]] = {
+    ir.CompareOp.EQ: lambda least, most, x: (least == most == x, x < least or x > most),
+    ir.CompareOp.NE: lambda least, most, x: (x < least or x > most, least == most == x),
+    ir.CompareOp.LT: lambda least, most, x: (most < x, least >= x),
+    ir.CompareOp.LE: lambda least, most, x: (most <= x, least > x),
+    ir.CompareOp.GT: lambda least, most, x: (least > x, most <= x),
+    ir.CompareOp.GE: lambda least, most, x: (least >= x, most < x),
+}
+
+
+def settled(
+    conditions: Sequence[ir.Expr], frame: Frame, chunk: int, constants: Constants
+) -> bool | None:
+    """Whether the conditions are true for all rows of the chunk, or for none; None: look at them.
+
+    A condition that can fail is only asked where the others are true, so it settles nothing.
+    """
+    everywhere = True
+    for condition in conjuncts(conditions):
+        answer = None if can_fail(condition) else _compared(condition, frame, chunk, constants)
+        if answer is False:
+            return False
+        everywhere = everywhere and answer is True
+    return True if everywhere else None
+
+
+def _compared(condition: ir.Expr, frame: Frame, chunk: int, constants: Constants) -> bool | None:
+    """The same for one comparison of a property with a constant, whose meaning is Python's."""
+    if not isinstance(condition, ir.Compare):
+        return None
+    op, left, right = condition.op, condition.left, condition.right
+    if is_constant(left):
+        op, left, right = SWAPPED.get(op, op), right, left
+    # An F32 is compared with the nearest F32, so its bounds are left alone.
+    if not isinstance(left, ir.PropertyRef) or not is_constant(right):
+        return None
+    if left.type.scalar not in _PLAIN or left.type.is_list:
+        return None
+    value = constants.value(right)
+    if not isinstance(value, int | float) or isinstance(value, bool) or math.isnan(value):
+        return None
+    column = frame.held(left.prop, frame.length)
+    bounds = None if column is None else column.bounds(chunk)
+    return None if bounds is None else _by_bounds(op, bounds, value)
+
+
+def _by_bounds(op: ir.CompareOp, bounds: Bounds, value: float) -> bool | None:
+    least, most = bounds.least, bounds.most
+    if least is None:
+        return None
+    every, none = _SETTLED[op](least, most, value)
+    # Null is true for nothing, and NaN only different from everything.
+    differs = op is ir.CompareOp.NE
+    every = every and not bounds.nulls and (differs or not bounds.has_nan)
+    none = none and not (differs and bounds.has_nan)
+    return True if every else False if none else None

@@ -1,0 +1,96 @@
+"""Positions of a frame that are not written down: a mask a chunk.
+
+Whole-table questions are answered a chunk at a time; most of them need the values that a mask
+leaves, or only how many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from omnigraph.engine.arrow import Array, pa
+from omnigraph.engine.read.memory.arrays import (
+    CHUNK_ROWS,
+    NO_POSITIONS,
+    Column,
+    Mask,
+    Positions,
+)
+
+
+class Part(msgspec.Struct, frozen=True):
+    """The positions of one chunk that a mask keeps: Arrow's booleans without null. Without a mask,
+    all of them."""
+
+    number: int
+    length: int
+    mask: Array | None = None
+
+    @property
+    def count(self) -> int:
+        return self.length if self.mask is None else int(self.mask.true_count)
+
+    def positions(self) -> Positions:
+        first = self.number * CHUNK_ROWS
+        if self.mask is None:
+            return np.arange(first, first + self.length, dtype=np.int64)
+        return np.flatnonzero(self.mask.to_numpy(zero_copy_only=False)) + first
+
+    def of(self, column: Column) -> Array:
+        """The values of the column at these positions."""
+        values = column.chunk(self.number)
+        return values if self.mask is None else values.filter(self.mask)
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """Ascending positions of a frame of `length` positions, chunk by chunk."""
+
+    length: int
+    parts: Sequence[Part]  # by number; chunks of which nothing is kept are left out
+    count: int
+
+    @classmethod
+    def of(cls, length: int, parts: Sequence[Part]) -> Selection:
+        return cls(length, parts, sum(part.count for part in parts))
+
+    @classmethod
+    def without(cls, length: int, gone: Positions) -> Selection:
+        """Every position but these, which ascend."""
+        parts = []
+        for number, first in enumerate(range(0, length, CHUNK_ROWS)):
+            here = min(CHUNK_ROWS, length - first)
+            start, end = np.searchsorted(gone, [first, first + here]).tolist()
+            mask = None
+            if start < end:
+                kept = np.ones(here, dtype=np.bool_)
+                kept[gone[start:end] - first] = False
+                mask = pa.array(kept)
+            if end - start < here:
+                parts.append(Part(number, here, mask))
+        return cls(length, parts, length - len(gone))
+
+    @classmethod
+    def where(cls, kept: Mask) -> Selection:
+        """Every position that a mask keeps."""
+        return cls.without(len(kept), np.flatnonzero(~kept))
+
+    @property
+    def everything(self) -> bool:
+        return self.count == self.length
+
+    def positions(self) -> Positions:
+        if self.everything:
+            return np.arange(self.length, dtype=np.int64)
+        return np.concatenate([NO_POSITIONS, *(part.positions() for part in self.parts)])
+
+    def values(self, column: Column) -> Array:
+        """The values of the column at these positions."""
+        if self.everything:
+            return column.whole()
+        kept = [part.of(column) for part in self.parts]
+        if len(kept) == 1:
+            return kept[0]
+        return pa.concat_arrays(kept) if kept else column.base.slice(0, 0)
