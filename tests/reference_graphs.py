@@ -137,7 +137,7 @@ def told(commit):
         "parent_commit_id": commit.parent_commit_id,
         "merged_parent_commit_id": commit.merged_parent_commit_id,
         "actor_id": commit.actor_id,
-        "created_at": commit.created_at,
+        "created_at": commit.created_us,
     }
 
 

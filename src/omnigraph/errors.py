@@ -5,13 +5,14 @@
     │   ├── ParseError  TypeCheckError  SchemaError  SchemaUnsupportedError  InvalidNameError
     │   ├── MissingParameterError  ParameterError  MixedMutationError
     │   ├── ConstraintViolationError  RecordError  LimitExceededError
-    │   ├── EmbeddingModelMismatchError  PackageMissingError
+    │   ├── EmbeddingModelMismatchError  PackageMissingError  AmbiguousRefError
     ├── NotFoundError         the named thing is not there
     │   ├── ChangeFeedGapError
     ├── ConflictError         somebody else was faster, or it exists already; nothing landed
     │   ├── AlreadyExistsError  KeyConflictError  PreconditionFailedError
     │   ├── ExpectedVersionMismatchError  RowLevelCasContentionError  MergeConflictsError
     │   ├── ParentlessCommitError  SchemaBoundaryError  IdempotencyKeyReusedError
+    │   ├── UnmergedBranchError
     ├── OutcomeUnknownError   it may have landed; look before trying again
     ├── UnavailableError      the world is not ready; try again later
     │   ├── StorageUnavailableError  LeaseUnavailableError  RecoveryRequiredError  TimeLimitError
@@ -224,6 +225,23 @@ class PackageMissingError(InputError):
         super().__init__(message, hint=hint, package=package, extra=extra)
 
 
+class AmbiguousRefError(InputError):
+    """The beginning of an id, or a name, that stands for several things. `candidates` lists the
+    first of them, `total` says how many there are."""
+
+    code = "ambiguous-ref"
+
+    def __init__(self, *, name: str, candidates: Sequence[str], total: int) -> None:
+        more = f" and {total - len(candidates)} more" if total > len(candidates) else ""
+        super().__init__(
+            f"'{name}' may be {', '.join(candidates)}{more}",
+            hint="write more of it",
+            name=name,
+            candidates=tuple(candidates),
+            total=total,
+        )
+
+
 # --- it is not there -------------------------------------------------------------------------
 
 
@@ -359,6 +377,22 @@ class MergeConflictsError(ConflictError):
         more = f"; and {len(conflicts) - 3} more" if len(conflicts) > 3 else ""
         message = f"cannot merge '{source}' into '{target}': {shown}{more}"
         super().__init__(message, source=source, target=target, conflicts=tuple(conflicts))
+
+
+class UnmergedBranchError(ConflictError):
+    """The branch holds commits that no other branch contains; deleting it would lose them."""
+
+    code = "unmerged-branch"
+    hint = "merge it first, or delete it with force (`--force`)"
+
+    def __init__(self, *, branch: str, head_commit_id: str, commits: int) -> None:
+        many = f"{commits} commits" if commits > 1 else "a commit"
+        super().__init__(
+            f"branch '{branch}' has {many} that no other branch contains",
+            branch=branch,
+            head_commit_id=head_commit_id,
+            commits=commits,
+        )
 
 
 class ParentlessCommitError(ConflictError):

@@ -17,7 +17,7 @@ class Commit:
     graph_commit_id: str
     parent_commit_id: str | None = None
     merged_parent_commit_id: str | None = None
-    created_at: int = 0
+    created_us: int = 0
 
 
 def history(text):

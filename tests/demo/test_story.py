@@ -22,7 +22,7 @@ def commit(commit_id, parent, *, branch="main", merged=None, at=0):
         graph_branch=branch,
         graph_manifest_version=1,
         actor_id=NASTY,
-        created_at=at,
+        created_us=at,
     )
 
 

@@ -65,7 +65,7 @@ WRONG = {
     "type of a type": ("export: types", lambda g: g.export(types=[1])),
     "limit": ("commits: limit", lambda g: g.commits(limit=True)),
     "kinds": ("diff: kinds", lambda g: g.diff("main", "main", kinds={"node": 1})),
-    "moment": ("diff: from_ref", lambda g: g.diff(dt.datetime(2020, 1, 1, tzinfo=dt.UTC), "main")),
+    "moment": ("diff: from_ref", lambda g: g.diff(dt.date(2020, 1, 1), "main")),
     "schema": ("plan_schema: source", lambda g: g.plan_schema(b"node A { a: I32 }")),
     "strategy": ("strategy", lambda g: g.merge("main", strategy="mine")),
     "mode": ("open: mode", lambda g: Graph.open(g.uri, "read-only")),

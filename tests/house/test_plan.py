@@ -9,12 +9,12 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MOST = {
-    "files": 188,
+    "files": 190,
     "lines": 50_000,
     "lines of the largest file": 600,
     "files in the fullest folder": 25,
-    "modules with one importer": 34,
-    "public classes and functions": 1_220,
+    "modules with one importer": 36,
+    "public classes and functions": 1_245,
     "names at the package's front": 24,
     "import cycles": 0,
     "import cycles, late ones too": 0,

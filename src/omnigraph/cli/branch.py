@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from omnigraph.cli.call import Call, CommandGroup, exclusive, once_option, verb
+from omnigraph.cli.call import Call, CommandGroup, exclusive, message_option, once_option, verb
 from omnigraph.cli.history import change_counts
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ def delete(call: Call, name: str, *, force: bool) -> None:
 )
 @click.option("--preview", is_flag=True, help="show what the merge would do, and do nothing")
 @click.option("--delete-branch", is_flag=True, help="delete SOURCE after a merge that succeeded")
+@message_option
 @once_option
 def merge(
     call: Call,
@@ -88,12 +89,14 @@ def merge(
     strategy: Strategy,
     preview: bool,
     delete_branch: bool,
+    message: str | None,
     idempotency_key: str | None,
 ) -> None:
     """Merge branch SOURCE into another; conflicts leave everything as it was."""
     if preview:
         exclusive({"--preview": True, "--delete-branch": delete_branch or None})
         exclusive({"--preview": True, "--idempotency-key": idempotency_key})
+        exclusive({"--preview": True, "--message": message})
         with call.graph() as graph:
             plan = graph.merge_preview(source, target, strategy=strategy).to_json()
         lines = [f"would merge {source} into {target}: {plan['outcome']}"]
@@ -108,6 +111,7 @@ def merge(
             actor=call.actor,
             strategy=strategy,
             delete_branch=delete_branch,
+            message=message,
             idempotency_key=idempotency_key,
         )
     again = " (already applied)" if result.already_applied else ""

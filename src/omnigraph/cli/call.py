@@ -283,8 +283,13 @@ def together(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 state_options = together(
-    click.option("--branch", metavar="NAME", help="the branch to read  [default: main]"),
-    click.option("--snapshot", "--at", metavar="COMMIT|TIME", help="an earlier state to read"),
+    click.option("--branch", metavar="REF", help="the branch to read  [default: main]"),
+    click.option(
+        "--snapshot",
+        "--at",
+        metavar="REF",
+        help="an earlier state: a commit, a tag, main~2, a time",
+    ),
 )
 branch_option = click.option(
     "--branch", default="main", show_default=True, metavar="NAME", help="the branch meant"
@@ -292,6 +297,8 @@ branch_option = click.option(
 once_option = click.option(
     "--idempotency-key", metavar="KEY", help="do it once, however often it is submitted"
 )
+
+message_option = click.option("-m", "--message", metavar="TEXT", help="what the commit is about")
 
 
 ENGINES = ("auto", "local", "spark")

@@ -13,6 +13,7 @@ from omnigraph.cli.call import (
     CommandGroup,
     branch_option,
     exclusive,
+    message_option,
     together,
     verb,
     write_lines,
@@ -71,7 +72,7 @@ def _label(one: Commit, heads: Mapping[str, list[str]]) -> str:
     names = heads.get(one.graph_commit_id, ())
     shown = click.style(f" ({', '.join(names)})", fg="green") if names else ""
     commit_id = click.style(one.graph_commit_id, fg="yellow")
-    return f"{commit_id}{shown}  {moment(one.created_at)}  {one.actor_id or '-'}"
+    return f"{commit_id}{shown}  {moment(one.created_us)}  {one.actor_id or '-'}{_why(one)}"
 
 
 def _actor_filter(filters: tuple[str, ...]) -> str | None:
@@ -88,9 +89,30 @@ def _actor_filter(filters: tuple[str, ...]) -> str | None:
 
 
 def _commit_line(one: Commit) -> str:
+    """When, where, who, what kind of write, how much, and why."""
     merged = f"  merges {one.merged_parent_commit_id}" if one.merged_parent_commit_id else ""
-    who = one.actor_id or "-"
-    return f"{one.graph_commit_id}  {moment(one.created_at)}  {one.graph_branch}  {who}{merged}"
+    facts = (one.graph_commit_id, moment(one.created_us), one.graph_branch, one.actor_id or "-")
+    return "  ".join(facts) + _what(one) + merged + _why(one)
+
+
+def _what(one: Commit) -> str:
+    kind = one.writer_kind or ("Genesis" if one.parent_commit_id is None else "-")
+    counts = "".join(
+        f"  {name} +{some.inserted} ~{some.updated} -{some.deleted}"
+        for name, some in one.counts.items()
+    )
+    return f"  {kind}{counts}"
+
+
+def _why(one: Commit) -> str:
+    """The first line of the message."""
+    return f"  {first_line(one.message)}" if one.message else ""
+
+
+def first_line(text: str) -> str:
+    """What a list shows of a message."""
+    line, _, rest = text.strip().partition("\n")
+    return line + (" …" if rest else "")
 
 
 def moment(microseconds: int) -> str:
@@ -99,13 +121,13 @@ def moment(microseconds: int) -> str:
 
 
 @verb("commit show")
-@click.argument("commit_id", metavar="ID")
+@click.argument("commit_id", metavar="REF")
 def show_commit(call: Call, commit_id: str) -> None:
     """Show one commit."""
     with call.graph() as graph:
         one = graph.commit(commit_id)
     body = one.to_json()
-    shown = {**body, "created_at": moment(one.created_at)}
+    shown = {**body, "created_at": moment(one.created_us)}
     call.emit(body, human=[f"{name:24} {cell(value) or '-'}" for name, value in shown.items()])
 
 
@@ -137,7 +159,7 @@ def given_filters(filters: dict[str, tuple[str, ...]]) -> dict[str, Any]:
 
 
 @verb("commit changes")
-@click.argument("commit_id", metavar="ID")
+@click.argument("commit_id", metavar="REF")
 @change_filters
 @click.option(
     "--limit",
@@ -190,13 +212,14 @@ def _shown(value: Any) -> str:
 
 
 @verb("commit revert", writes=True)
-@click.argument("commit_id", metavar="ID")
+@click.argument("commit_id", metavar="REF")
 @branch_option
-def revert(call: Call, commit_id: str, branch: str) -> None:
+@message_option
+def revert(call: Call, commit_id: str, *, branch: str, message: str | None) -> None:
     """Undo one commit by a new one, if no later commit stands against it."""
     call.announce()
     with call.graph(write=True) as graph:
-        result = graph.revert(commit_id, branch=branch, actor=call.actor)
+        result = graph.revert(commit_id, branch=branch, actor=call.actor, message=message)
     landed = "nothing left to undo" if result.commit is None else result.commit.graph_commit_id
     counts = {key: value.to_json() for key, value in result.changes.items()}
     human = [f"reverted {commit_id} on branch {branch}: {landed}", *change_counts(counts)]
@@ -236,7 +259,7 @@ def in_order(commits: Iterable[Commit]) -> list[Commit]:
 
 
 def _rank(one: Commit) -> tuple[int, str]:
-    return -one.created_at, one.graph_commit_id
+    return -one.created_us, one.graph_commit_id
 
 
 def _parents(one: Commit, known: Mapping[str, Commit]) -> list[str]:
@@ -292,7 +315,7 @@ def _joining(count: int, *, into: int, extra: int) -> str:
 @click.argument("to_ref", metavar="TO")
 @change_filters
 def diff(call: Call, from_ref: str, to_ref: str, **filters: tuple[str, ...]) -> None:
-    """Show what is different at TO, seen from FROM; each a branch, a commit or a moment."""
+    """Show what is different at TO, seen from FROM: branches, tags, commits, main~2 or moments."""
     with call.graph() as graph:
         found = graph.diff(from_ref, to_ref, **given_filters(filters))
     lines = [line for change in found.changes for line in change_lines(change)]
@@ -330,7 +353,7 @@ def poll(
     lines: list[str] = []
     for block in page.blocks:
         cause = block.cause
-        lines.append(f"commit {cause.graph_commit_id}  {moment(cause.created_at)}")
+        lines.append(f"commit {cause.graph_commit_id}  {moment(cause.created_us)}")
         lines += [f"  {line}" for change in block.changes for line in change_lines(change)]
     if page.cursor is not None:
         lines.append(f"cursor {page.cursor}{'' if page.caught_up else '  (there is more)'}")
@@ -379,7 +402,7 @@ def history(call: Call, *, kind: str, type_name: str, entity_id: str, branch: st
         "versions": [one.to_json() for one in versions],
     }
     lines = [
-        f"{one.commit.graph_commit_id}  {moment(one.commit.created_at)}  "
+        f"{one.commit.graph_commit_id}  {moment(one.commit.created_us)}  "
         f"{one.commit.actor_id or '-'}  {one.op}"
         + (f"  {json_line(one.image.to_json()['properties'])}" if one.image else "")
         for one in versions

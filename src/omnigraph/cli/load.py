@@ -15,6 +15,7 @@ from omnigraph.cli.call import (
     engine_options,
     exclusive,
     landed_words,
+    message_option,
     once_option,
     read_text,
     spark_session,
@@ -51,6 +52,7 @@ TABULAR_SUFFIXES = frozenset({".parquet", ".csv", ".orc"})
 @click.option("--branch", metavar="NAME", help="the branch to load into  [default: main]")
 @click.option("--from", "from_branch", metavar="BRANCH", help="make the branch from this one first")
 @click.option("--quarantine", metavar="DIR", help="put bad records here instead of failing")
+@message_option
 @once_option
 @click.option(
     "--embed",
@@ -115,6 +117,7 @@ def _load_here(call: Call, sources: Any, options: Mapping[str, str | None]) -> N
             branch=options["branch"] or "main",
             from_branch=options["from_branch"],
             actor=call.actor,
+            message=options["message"],
             idempotency_key=options["idempotency_key"],
             on_error="fail" if quarantine is None else "quarantine",
             quarantine=quarantine,

@@ -12,6 +12,7 @@ from omnigraph.cli.call import (
     branch_option,
     exclusive,
     landed_words,
+    message_option,
     once_option,
     read_params,
     read_text,
@@ -99,6 +100,7 @@ def print_rows(
 @_source_options
 @branch_option
 @click.option("--if-commit", metavar="COMMIT", help="only if this commit is still the head")
+@message_option
 @once_option
 def mutate(
     call: Call,
@@ -110,6 +112,7 @@ def mutate(
     params_file: str | None,
     branch: str,
     if_commit: str | None,
+    message: str | None,
     idempotency_key: str | None,
 ) -> None:
     """Run the mutation query NAME of a file, or one given with -e, as one commit."""
@@ -124,6 +127,7 @@ def mutate(
             branch=branch,
             actor=call.actor,
             if_commit=if_commit,
+            message=message,
             idempotency_key=idempotency_key,
         )
     landed = landed_words(result, nothing="nothing to commit")

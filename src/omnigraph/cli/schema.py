@@ -12,6 +12,7 @@ from omnigraph.cli.call import (
     CommandGroup,
     branch_option,
     exclusive,
+    message_option,
     once_option,
     read_text,
     verb,
@@ -69,8 +70,16 @@ def plan(call: Call, new_path: str, old_path: str | None, *, allow_data_loss: bo
 @verb("schema apply", positional="uri", writes=True)
 @click.option("--schema", "new_path", metavar="FILE", required=True, help="the new schema")
 @_LOSS
+@message_option
 @once_option
-def apply(call: Call, new_path: str, *, allow_data_loss: bool, idempotency_key: str | None) -> None:
+def apply(
+    call: Call,
+    new_path: str,
+    *,
+    allow_data_loss: bool,
+    message: str | None,
+    idempotency_key: str | None,
+) -> None:
     """Bring the graph to another schema in one commit."""
     source = read_text(new_path, what="schema")
     if allow_data_loss:
@@ -81,6 +90,7 @@ def apply(call: Call, new_path: str, *, allow_data_loss: bool, idempotency_key: 
             source,
             allow_data_loss=allow_data_loss,
             actor=call.actor,
+            message=message,
             idempotency_key=idempotency_key,
         )
     payload = {"uri": call.target.uri, **result.to_json()}

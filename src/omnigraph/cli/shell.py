@@ -221,7 +221,7 @@ class Session:
 
     def _log(self, _: str) -> None:
         for one in self.graph.commits(self.branch, limit=LOG_COMMITS_SHOWN):
-            click.echo(f"{one.graph_commit_id}  {moment(one.created_at)}  {one.actor_id or '-'}")
+            click.echo(f"{one.graph_commit_id}  {moment(one.created_us)}  {one.actor_id or '-'}")
 
     def _set_params(self, text: str) -> None:
         self.params = read_params(text, None) if text else None

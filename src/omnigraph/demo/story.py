@@ -303,7 +303,7 @@ def _history(stage: Stage, graph: Graph, labels: Mapping[str, str]) -> None:
         commits = {
             one.graph_commit_id: one for branch in graph.branches() for one in graph.commits(branch)
         }
-        ordered = sorted(commits.values(), key=lambda one: -one.created_at)
+        ordered = sorted(commits.values(), key=lambda one: -one.created_us)
         named = {one.graph_commit_id: one.actor_id or "genesis" for one in ordered} | dict(labels)
         journal.show(
             ("commit", "branch", "actor", "what"),
@@ -340,7 +340,7 @@ def summary_json(facts: Mapping[str, Any], journal: Journal, report: Path) -> st
 def draw_history(commits: Sequence[Commit], labels: Mapping[str, str] | None = None) -> str:
     """Commits from left to right, a row a branch, lines to both parents; labels by commit id."""
     known = {commit.graph_commit_id: commit for commit in commits}
-    ordered = sorted(known.values(), key=lambda one: (one.created_at, one.graph_commit_id))
+    ordered = sorted(known.values(), key=lambda one: (one.created_us, one.graph_commit_id))
     rows = {name: row for row, name in enumerate(dict.fromkeys(c.graph_branch for c in ordered))}
     step = 96
     place = {

@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from omnigraph.errors import InputError
+from omnigraph.errors import InputError, LimitExceededError
+from omnigraph.model.limits import COMMIT_MESSAGE_BYTES_MAX
 
 _OURS: Final = ("omnigraph.engine.", "omnigraph.pipeline.")
 
@@ -66,9 +67,8 @@ AGE_OR_NONE: Final = or_none(
         lambda v: isinstance(v, timedelta | int | float) and not isinstance(v, bool),
     )
 )
-AT_OR_NONE: Final = or_none(
-    Kind("str or int or datetime", lambda v: _is_text(v) or _is_int(v) or isinstance(v, datetime))
-)
+REF: Final = Kind("str or datetime", lambda v: _is_text(v) or isinstance(v, datetime))
+AT_OR_NONE: Final = or_none(Kind("str or int or datetime", lambda v: REF.holds(v) or _is_int(v)))
 
 
 def require(kind: Kind, /, **given: Any) -> None:
@@ -83,6 +83,19 @@ def require(kind: Kind, /, **given: Any) -> None:
             problem = f"must be {kind.words}, got {type(value).__name__}"
         call = _public_call()
         raise InputError(f"{call}: {name} {problem}", call=call, argument=name)
+
+
+def require_message(message: Any) -> None:
+    """Raise `InputError` for what no commit or tag can say."""
+    require(TEXT_OR_NONE, message=message)
+    if message is None:
+        return
+    if not message.strip():
+        raise InputError("a message must not be empty", hint="leave it out", argument="message")
+    if (size := len(message.encode())) > COMMIT_MESSAGE_BYTES_MAX:
+        raise LimitExceededError(
+            resource="bytes of a message", limit=COMMIT_MESSAGE_BYTES_MAX, actual=size
+        )
 
 
 def _public_call() -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from datetime import datetime
 from enum import Enum
 from functools import lru_cache
 from itertools import takewhile
@@ -19,24 +17,26 @@ from omnigraph.compiler.schema import OldSchemas, catalog_from_ir, compile_schem
 from omnigraph.engine.arguments import (
     AT_OR_NONE,
     FLAG,
+    REF,
     TEXT,
     TEXT_OR_NONE,
     Kind,
     instance,
     require,
+    require_message,
 )
+from omnigraph.engine.refs import At, Ref, branch_named, commit_at, snapshot_at
 from omnigraph.errors import AlreadyExistsError, CorruptGraphError, InputError, NotFoundError
-from omnigraph.model.graph import MAIN, Branch, Lineage, SchemaRecord, Snapshot, TableEntry
+from omnigraph.model.graph import MAIN, Branch, Commit, Lineage, SchemaRecord, Snapshot, TableEntry
 from omnigraph.model.limits import LEASE_WAIT_MS_MAX
 from omnigraph.model.ports import ObjectStore, World
 from omnigraph.model.schema import Catalog
 from omnigraph.model.steps import Step
-from omnigraph.model.values import microseconds, parse_iso
 from omnigraph.storage.commit.audit import RecoveryRecord
 from omnigraph.storage.commit.prepared import Intent
 from omnigraph.storage.commit.recovery import Recovery, Resolution, Stuck
 from omnigraph.storage.commit.sidecar import Sidecars
-from omnigraph.storage.commit.writer import WRITER_KIND_PROPERTY, Prepare, Writer
+from omnigraph.storage.commit.writer import Prepare, Writer
 from omnigraph.storage.lance.columns import arrow_schema
 from omnigraph.storage.manifest.migrations import is_due, migrate
 from omnigraph.storage.objects.lease import Lease, stop_if_asked
@@ -55,7 +55,6 @@ from omnigraph.storage.table.table import Table
 
 _HOW: Final = Kind("'auto', 'roll-back' or 'discard'", lambda v: v in get_args(Resolution))
 _Told = TypeVar("_Told")
-_MANIFEST_TARGET = re.compile(r"manifest:(?P<branch>.+):v(?P<version>\d+)(?::.*)?")
 
 
 class OpenMode(Enum):
@@ -85,40 +84,31 @@ class Core(msgspec.Struct, frozen=True, kw_only=True):
 
     def branch(self, name: str) -> Branch:
         require(TEXT, branch=name)
-        return self.store.refs.get(name)
+        return branch_named(self.store, name)
 
     def head(self, branch: str = MAIN) -> Snapshot:
         found = self.branch(branch)
         with self.store.meanwhile(found):
             return self.store.manifests.head(found)
 
-    def snapshot(self, branch: str = MAIN, at: str | int | datetime | None = None) -> Snapshot:
-        """The branch head, or the graph as it was `at` a commit id, a manifest version of the
-        branch (a number, or `manifest:<branch>:v<n>`) or a moment (RFC 3339 text or datetime)."""
+    def snapshot(self, branch: str = MAIN, at: At | None = None) -> Snapshot:
+        """The branch head, or the graph as it was `at` a ref; a ref may stand for the branch too
+        (`refs.py` says what a ref is)."""
         require(TEXT, branch=branch)
         require(AT_OR_NONE, snapshot=at)
-        if at is None:
-            return self.head(branch)
-        if isinstance(at, int):
-            return self.store.manifests.at_version(self.branch(branch), at)
-        if isinstance(at, datetime):
-            return self._at_moment(branch, at)
-        if target := _MANIFEST_TARGET.fullmatch(at):
-            owner = self.branch(target["branch"])
-            return self.store.manifests.at_version(owner, int(target["version"]))
-        moment = parse_iso(at)
-        return self._at_moment(branch, moment) if moment else self.store.manifests.at_commit(at)
+        if at is not None:
+            return snapshot_at(self.store, at, branch)
+        try:
+            return snapshot_at(self.store, branch, MAIN)
+        except NotFoundError as cause:
+            if (cause.facts["kind"], cause.facts["name"]) == ("ref", branch):
+                self.branch(branch)  # says the same of a branch
+            raise
 
-    def _at_moment(self, branch: str, moment: datetime) -> Snapshot:
-        cut = microseconds(moment)
-        for commit in self.store.history.commits(self.branch(branch)):
-            if commit.created_at <= cut:
-                return self.store.manifests.at_commit(commit.graph_commit_id)
-        raise NotFoundError(
-            f"branch '{branch}' has no commit at or before {moment.isoformat()}",
-            kind="commit",
-            name=moment.isoformat(),
-        )
+    def commit(self, at: Ref, *, branch: str = MAIN) -> Commit:
+        """The commit that a ref names."""
+        require(REF, commit_id=at)
+        return commit_at(self.store, at, branch)
 
     def catalog(self, snapshot: Snapshot) -> Catalog:
         """The schema that the snapshot was written under."""
@@ -137,6 +127,7 @@ class Core(msgspec.Struct, frozen=True, kw_only=True):
         """Commit what `prepare` makes of the branch head; `then` is told what came of it."""
         self.require_writable()
         require(TEXT_OR_NONE, actor=intent.actor_id, if_commit=intent.if_commit)
+        require_message(intent.message)
         return self.writer.write(intent, prepare, then=then)
 
     def require_writable(self) -> None:
@@ -193,11 +184,10 @@ class Core(msgspec.Struct, frozen=True, kw_only=True):
         self, name: str, from_branch: str | None, *, actor_id: str | None
     ) -> tuple[Branch, bool]:
         """The branch to load into, and whether it had to be made for this load."""
-        try:
-            return self.branch(name), False
-        except NotFoundError:
-            if from_branch is None:
-                raise
+        require(TEXT, branch=name)
+        found = self.store.refs.find(name)
+        if found is not None or from_branch is None:
+            return found or self.branch(name), False
         try:
             return self.create_branch(name, from_branch, actor_id=actor_id), True
         except AlreadyExistsError:
@@ -216,7 +206,7 @@ class Core(msgspec.Struct, frozen=True, kw_only=True):
                 self.store.history.commits(made),
             )
             # Taking back half a write leaves a commit too, but that one is nobody's work.
-            if not any(WRITER_KIND_PROPERTY in commit.properties for commit in own):
+            if not any(commit.writer_kind for commit in own):
                 self.store.refs.delete(made.name)
 
         self.store.leases.holding(made.id, abandon, wait_ms=LEASE_WAIT_MS_MAX)

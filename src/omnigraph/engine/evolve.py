@@ -122,6 +122,7 @@ def apply_schema(
     *,
     allow_data_loss: bool = False,
     actor_id: str | None = None,
+    message: str | None = None,
     idempotency_key: str | None = None,
 ) -> SchemaApplyResult:
     """Bring main to the schema in `source` as one commit, or raise and leave all as it was.
@@ -140,6 +141,7 @@ def apply_schema(
         branch=core.branch(MAIN),
         kind=WriterKind.SCHEMA_APPLY,
         actor_id=actor_id,
+        message=message,
         request=request,
     )
     try:

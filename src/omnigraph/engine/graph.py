@@ -31,7 +31,8 @@ from omnigraph.engine.maintain.optimize import (
 from omnigraph.engine.read.context import Explanation, ReadLimits
 from omnigraph.engine.read.result import QueryResult
 from omnigraph.engine.read.run import Reader
-from omnigraph.engine.timeline import At, Timeline
+from omnigraph.engine.refs import At
+from omnigraph.engine.timeline import Timeline
 from omnigraph.model.graph import MAIN
 from omnigraph.model.limits import MAINTENANCE_CONCURRENCY
 from omnigraph.model.machine import Later
@@ -185,13 +186,13 @@ class Graph(Timeline):
         return result.explanation
 
     def schema_source(self, branch: str = MAIN) -> str:
-        return self._opened().head(branch).schema.source
+        return self._opened().snapshot(branch).schema.source
 
     def lint(self, source: str, branch: str = MAIN) -> LintReport:
         """Check a query file against the schema; bad source becomes findings, never an error."""
         core = self._opened()
         require(TEXT, source=source)
-        return lint_source(source, core.catalog(core.head(branch)))
+        return lint_source(source, core.catalog(core.snapshot(branch)))
 
     def export(
         self, *, branch: str = MAIN, snapshot: At | None = None, types: Sequence[str] | None = None
@@ -229,6 +230,7 @@ class Graph(Timeline):
         branch: str = MAIN,
         actor: str | None = None,
         if_commit: str | None = None,
+        message: str | None = None,
         idempotency_key: str | None = None,
     ) -> mutating.MutationResult:
         """Run one mutation query as one commit, or not at all.
@@ -241,6 +243,7 @@ class Graph(Timeline):
             params=params,
             branch=branch,
             actor_id=actor,
+            message=message,
             if_commit=if_commit,
             idempotency_key=idempotency_key,
         )
@@ -255,6 +258,7 @@ class Graph(Timeline):
         from_branch: str | None = None,
         actor: str | None = None,
         strict: bool = True,
+        message: str | None = None,
         idempotency_key: str | None = None,
         on_error: orders.OnError = "fail",
         quarantine: str | os.PathLike[str] | None = None,
@@ -272,6 +276,7 @@ class Graph(Timeline):
             branch=branch,
             from_branch=from_branch,
             actor=actor,
+            message=message,
             on_error=on_error,
             quarantine=quarantine,
         )
@@ -290,6 +295,7 @@ class Graph(Timeline):
         allow_data_loss: bool = False,  # noqa: FBT001, FBT002 - likewise
         actor: str | None = None,
         *,
+        message: str | None = None,
         idempotency_key: str | None = None,
     ) -> evolving.SchemaApplyResult:
         """Bring the graph to this schema in one commit; refused while other branches exist.
@@ -302,6 +308,7 @@ class Graph(Timeline):
             source,
             allow_data_loss=allow_data_loss,
             actor_id=actor,
+            message=message,
             idempotency_key=idempotency_key,
         )
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING
 
-from omnigraph.engine.arguments import AT_OR_NONE, INT_OR_NONE, TEXT, TEXT_OR_NONE, require
+from omnigraph.engine.arguments import AT_OR_NONE, INT_OR_NONE, REF, TEXT, TEXT_OR_NONE, require
 from omnigraph.engine.core import Core, OpenMode
+from omnigraph.engine.refs import At, Ref
 from omnigraph.errors import InputError
 from omnigraph.model.graph import MAIN, Branch, Commit, Snapshot
 from omnigraph.model.machine import Later
@@ -24,8 +24,6 @@ else:
     feed = Later("omnigraph.engine.history.feed")
     conflicts = Later("omnigraph.engine.merge.conflicts")
     merging = Later("omnigraph.engine.merge.run")
-
-At = str | int | datetime
 
 
 class Timeline:
@@ -80,6 +78,7 @@ class Timeline:
         *,
         strategy: conflicts.Strategy = "fail",
         delete_branch: bool = False,
+        message: str | None = None,
         idempotency_key: str | None = None,
     ) -> conflicts.MergeResult:
         """Merge a branch into another as one commit; `MergeConflictsError` and nothing otherwise.
@@ -95,6 +94,7 @@ class Timeline:
             actor_id=actor,
             strategy=strategy,
             delete_branch=delete_branch,
+            message=message,
             idempotency_key=idempotency_key,
         )
 
@@ -109,15 +109,18 @@ class Timeline:
     ) -> list[Commit]:
         """The history of a branch, newest first; the last one is the genesis commit."""
         core = self._opened()
+        require(TEXT, branch=branch)
         require(TEXT_OR_NONE, actor=actor)
         require(INT_OR_NONE, limit=limit)
         if limit is not None and limit < 0:
             raise InputError(f"limit must be 0 or more, got {limit}")
-        return core.store.history.commits(core.branch(branch), actor=actor, limit=limit)
+        start = core.store.refs.find(branch) or core.commit(branch)
+        return core.store.history.commits(start, actor=actor, limit=limit)
 
-    def commit(self, commit_id: str) -> Commit:
-        require(TEXT, commit_id=commit_id)
-        return self._opened().store.history.commit(commit_id)
+    def commit(self, commit_id: Ref) -> Commit:
+        """The commit that an id, the beginning of one, or any other ref names."""
+        require(REF, commit_id=commit_id)
+        return self._opened().commit(commit_id)
 
     def snapshot(self, branch: str = MAIN, at: At | None = None) -> Snapshot:
         """Which version of which dataset makes up the graph, now or `at` a commit or moment."""
@@ -128,20 +131,21 @@ class Timeline:
 
     def diff(
         self,
-        from_ref: str,
-        to_ref: str,
+        from_ref: Ref,
+        to_ref: Ref,
         *,
         kinds: Sequence[str] | None = None,
         types: Sequence[str] | None = None,
         ops: Sequence[str] | None = None,
     ) -> changing.ChangeSet:
-        """What is different at `to_ref`, seen from `from_ref`; branches, commits or moments."""
+        """What is different at `to_ref`, seen from `from_ref`: branches, tags, commits or
+        moments on main."""
         wanted = changing.ChangeFilter.of(kinds, types, ops)
         return changing.diff(self._opened(), from_ref, to_ref, wanted)
 
     def commit_changes(
         self,
-        commit_id: str,
+        commit_id: Ref,
         *,
         kinds: Sequence[str] | None = None,
         types: Sequence[str] | None = None,
@@ -203,8 +207,13 @@ class Timeline:
         return changing.entity_history(self._opened(), kind, type_name, id, branch=branch)
 
     def revert(
-        self, commit_id: str, *, branch: str = MAIN, actor: str | None = None
+        self,
+        commit_id: Ref,
+        *,
+        branch: str = MAIN,
+        actor: str | None = None,
+        message: str | None = None,
     ) -> conflicts.RevertResult:
         """Undo one commit by a new one; `MergeConflictsError` if later commits stand against it."""
-        require(TEXT, commit_id=commit_id)
-        return merging.revert(self._opened(), commit_id, branch, actor_id=actor)
+        require(REF, commit_id=commit_id)
+        return merging.revert(self._opened(), commit_id, branch, actor_id=actor, message=message)

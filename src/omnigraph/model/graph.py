@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
 import msgspec
 from msgspec.structs import asdict
 
-from omnigraph.model.structs import html_block, html_table
+from omnigraph.model.structs import JsonStruct, html_block, html_table
 
 MAIN = "main"
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 LOAD_MODES: Final = ("append", "merge", "overwrite")
 # Location, branch of the table, version: together they name one version of one table.
 Pin = tuple[str, str | None, int]
@@ -74,8 +76,40 @@ class SchemaRecord(msgspec.Struct, frozen=True, kw_only=True):
     hash: str
 
 
+class TypeCounts(JsonStruct, frozen=True, kw_only=True):
+    """How many entities a change brings, replaces and removes."""
+
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+
+    def plus(self, more: TypeCounts) -> TypeCounts:
+        return TypeCounts(
+            inserted=self.inserted + more.inserted,
+            updated=self.updated + more.updated,
+            deleted=self.deleted + more.deleted,
+        )
+
+
+UNCHANGED: Final = TypeCounts()
+# What the writer of a commit says in its properties.
+WRITER_KIND_PROPERTY: Final = "writer_kind"
+MESSAGE_PROPERTY: Final = "message"
+COUNTS_PROPERTY: Final = "counts"
+
+
+def counts_property(by_key: Iterable[tuple[str, TypeCounts]]) -> dict[str, str]:
+    """The property from which `Commit.counts` reads: the changes of all tables, by kind."""
+    totals: dict[str, TypeCounts] = {}
+    for table_key, counts in by_key:
+        kind = "nodes" if table_key.startswith("node:") else "edges"
+        totals[kind] = totals.get(kind, UNCHANGED).plus(counts)
+    told = {kind: one.to_json() for kind, one in sorted(totals.items()) if one != UNCHANGED}
+    return {COUNTS_PROPERTY: msgspec.json.encode(told).decode()} if told else {}
+
+
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of the history. `created_at` counts microseconds since the epoch, UTC."""
+    """One entry of the history. `created_us` counts microseconds since the epoch."""
 
     graph_commit_id: str
     parent_commit_id: str | None
@@ -83,13 +117,41 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     graph_branch: str
     graph_manifest_version: int
     actor_id: str | None
-    created_at: int
+    created_us: int
     # Load id, stream batch, message…
     properties: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+    @property
+    def created_at(self) -> datetime:
+        """When it was made, in UTC."""
+        return EPOCH + timedelta(microseconds=self.created_us)
+
+    @property
+    def message(self) -> str | None:
+        """What its writer had to say about it."""
+        return self.properties.get(MESSAGE_PROPERTY)
+
+    @property
+    def writer_kind(self) -> str | None:
+        """What made it, as `WriterKind` says it; None for commits of older formats, and for those
+        that take half a write back."""
+        return self.properties.get(WRITER_KIND_PROPERTY)
+
+    @property
+    def counts(self) -> Mapping[str, TypeCounts]:
+        """How many "nodes" and "edges" it changed; empty if none, or if it does not say."""
+        told = self.properties.get(COUNTS_PROPERTY, "{}")
+        try:
+            return msgspec.json.decode(told, type=dict[str, TypeCounts])
+        except msgspec.MsgspecError:  # of another release: it says nothing that we understand
+            return {}
 
     def to_json(self) -> dict[str, Any]:
         body: dict[str, Any] = asdict(self)
         properties = body.pop("properties")
+        body["created_at"] = body.pop("created_us")
+        if self.message is not None:
+            body["message"] = self.message
         return {**body, "properties": dict(properties)} if properties else body
 
 
@@ -121,6 +183,31 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
         if self.id is None or table_branch is None:
             return self.id is None and table_branch is None
         return table_branch == self.id or table_branch.startswith(f"{self.id}__")
+
+
+class Tag(msgspec.Struct, frozen=True, kw_only=True):
+    """A name for one commit, for good: it never moves, and cleanup keeps what it names."""
+
+    name: str
+    graph_commit_id: str = msgspec.field(name="commit_id")  # as its file says it
+    branch_id: str | None  # of the branch that made the commit; None = main
+    message: str | None
+    created_by: str | None
+    created_us: int = msgspec.field(name="created_at")
+
+    @property
+    def created_at(self) -> datetime:
+        """When the tag was made, in UTC."""
+        return EPOCH + timedelta(microseconds=self.created_us)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "graph_commit_id": self.graph_commit_id,
+            "message": self.message,
+            "actor_id": self.created_by,
+            "created_at": self.created_us,
+        }
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 import yaml
 from pyspark.sql import SparkSession
 
-from omnigraph.engine.arguments import PATH, TEXT_OR_NONE, Kind, require
+from omnigraph.engine.arguments import PATH, Kind, require
 from omnigraph.engine.core import world_of
 from omnigraph.engine.embed import EmbedConfig, environment_config
 from omnigraph.engine.load.inputs.sources import Source
@@ -68,7 +68,6 @@ def load(  # noqa: PLR0913  (the names are fixed by the API)
     `idempotency_key` are kept until it lands, so that submitting it again asks for the rest only.
     """
     require(PATH, uri=uri)
-    require(TEXT_OR_NONE, message=message)
     require(_EMBED, embed=embed)
     order = checked_order(
         uri=os.fspath(uri),

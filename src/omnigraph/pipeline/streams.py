@@ -206,7 +206,7 @@ def landed_earlier(plan: StreamPlan, batch: Batch) -> bool:
     with closing(open_core(plan.order.uri, mode=OpenMode.READ_WRITE)) as core:
         known = core.store.manifests.fresh(core.branch(plan.order.branch).id)
         younger = takewhile(
-            lambda commit: commit.created_at >= oldest, core.store.manifests.line(known)
+            lambda commit: commit.created_us >= oldest, core.store.manifests.line(known)
         )
         return any(_is_of(commit, plan, batch) for commit in younger)
 
@@ -224,7 +224,7 @@ def _is_of(commit: Commit, plan: StreamPlan, batch: Batch) -> bool:
     return (
         commit.properties.get(STREAM_PROPERTY) == (plan.name or plan.checkpoint)
         and commit.properties.get(BATCH_PROPERTY) == str(batch.number)
-        and commit.created_at >= batch.planned_at
+        and commit.created_us >= batch.planned_at
     )
 
 

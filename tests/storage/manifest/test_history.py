@@ -68,7 +68,7 @@ def test_what_a_commit_carries_comes_back(graph, local_root):
     commit = Authority.over(local_root).history.commit(lineage.commit_id)
     assert commit.properties == {"load": "7", "π": "√2"}
     assert commit.merged_parent_commit_id == "OTHER"
-    assert commit.created_at == lineage.created_at
+    assert commit.created_us == lineage.created_at
 
 
 def test_every_commit_gives_its_own_snapshot(graph, local_root):

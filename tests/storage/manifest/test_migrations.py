@@ -96,7 +96,7 @@ def told(commit):
         commit.graph_branch,
         commit.graph_manifest_version,
         commit.actor_id,
-        commit.created_at,
+        commit.created_us,
     )
 
 

@@ -274,7 +274,7 @@ def commit_row(number):
             graph_branch="main",
             graph_manifest_version=number + 1,
             actor_id=None,
-            created_at=number,
+            created_us=number,
         ),
         branch_id=None,
     )
@@ -299,7 +299,7 @@ def test_sealing_keeps_every_commit_in_few_fragments_at_a_low_price(commits):
         assert len(tail.commits) >= MANIFEST_TAIL_COMMITS_MIN
         assert tail.sealed_through == fragments[-1][-1].id
     line = [row for each in fragments for row in each] + list(tail.commits)
-    assert [row.commit.created_at for row in line] == [*range(commits)]
+    assert [row.commit.created_us for row in line] == [*range(commits)]
     assert len(tail.commits) <= MANIFEST_TAIL_COMMITS_MAX
     levels = math.log2(max(2, commits / (MANIFEST_TAIL_COMMITS_MAX - MANIFEST_TAIL_COMMITS_MIN)))
     assert len(fragments) <= levels + 2

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import asdict
 
-from omnigraph.engine.arguments import TEXT, TEXTS_OR_NONE, require
+from omnigraph.engine.arguments import REF, TEXT, TEXTS_OR_NONE, require
 from omnigraph.engine.arrow import picked
 from omnigraph.engine.check.rules import Entity
 from omnigraph.engine.core import Core
@@ -28,6 +28,7 @@ from omnigraph.engine.history.difference import (
     same,
     stored_side,
 )
+from omnigraph.engine.refs import Ref
 from omnigraph.errors import (
     ChangeFeedGapError,
     InputError,
@@ -149,7 +150,7 @@ class ChangePage(msgspec.Struct, frozen=True, kw_only=True):
                 "merged_parent_commit_id": self.cause.merged_parent_commit_id,
                 "authored_branch": self.cause.graph_branch,
                 "actor_id": self.cause.actor_id,
-                "authored_at": self.cause.created_at,
+                "authored_at": self.cause.created_us,
             },
             "changes": [change.to_json() for change in self.changes],
             "next_page_token": self.next_page_token,
@@ -203,30 +204,15 @@ class ChangeFilter(msgspec.Struct, frozen=True, kw_only=True):
 # --- diff ------------------------------------------------------------------------------------
 
 
-def diff(core: Core, from_ref: str, to_ref: str, wanted: ChangeFilter) -> ChangeSet:
-    """What is different at `to_ref`, seen from `from_ref`; each a branch, a commit or a moment."""
-    require(TEXT, from_ref=from_ref, to_ref=to_ref)
-    before, after = resolve(core, from_ref), resolve(core, to_ref)
+def diff(core: Core, from_ref: Ref, to_ref: Ref, wanted: ChangeFilter) -> ChangeSet:
+    """What is different at `to_ref`, seen from `from_ref`."""
+    require(REF, from_ref=from_ref, to_ref=to_ref)
+    before, after = core.snapshot(at=from_ref), core.snapshot(at=to_ref)
     return ChangeSet(
         from_commit_id=before.graph_commit_id,
         to_commit_id=after.graph_commit_id,
         changes=tuple(changes_between(core, before, after, wanted)),
     )
-
-
-def resolve(core: Core, ref: str) -> Snapshot:
-    """A branch by its name, or any other read target."""
-    # An unreadable reference is an error, not absent.
-    if core.store.manifests.refs.find(ref) is not None:
-        return core.head(ref)
-    try:
-        return core.snapshot(at=ref)
-    except NotFoundError as cause:
-        if "manifest_version" in cause.facts:
-            raise  # the commit is known, only its data is gone
-        raise NotFoundError(
-            f"'{ref}' is neither a branch nor a commit", kind="ref", name=ref
-        ) from cause
 
 
 def changes_between(
@@ -318,7 +304,7 @@ class EntityVersion(msgspec.Struct, frozen=True, kw_only=True):
         return {
             "graph_commit_id": self.commit.graph_commit_id,
             "actor_id": self.commit.actor_id,
-            "created_at": self.commit.created_at,
+            "created_at": self.commit.created_us,
             "op": self.op,
             "image": self.image.to_json() if self.image else None,
         }

@@ -17,11 +17,12 @@ from typing import Any, Final
 import msgspec
 import orjson
 
-from omnigraph.engine.arguments import INT_OR_NONE, TEXT, TEXT_OR_NONE, require
+from omnigraph.engine.arguments import INT_OR_NONE, REF, TEXT_OR_NONE, require
 from omnigraph.engine.core import Core
 from omnigraph.engine.history.changes import ChangeFilter, ChangePage, commit_images
 from omnigraph.engine.read.export import table_lines
-from omnigraph.errors import ChangeFeedGapError, InputError, SchemaBoundaryError
+from omnigraph.engine.refs import Ref
+from omnigraph.errors import ChangeFeedGapError, InputError, NotFoundError, SchemaBoundaryError
 from omnigraph.model.graph import Branch, Commit, Snapshot
 from omnigraph.model.limits import (
     CHANGES_PER_PAGE_DEFAULT,
@@ -85,7 +86,7 @@ def poll(
         told = _told(bond, _unsealed("feed-page", page_token))
         after, skip = told["after"], int(told["skip"])
     else:
-        after = _start(line, "now" if start is None else start)
+        after = _start(core, target, line, "now" if start is None else start)
     return _filled(core, wanted, bond, (after, skip), _ahead(line, after), _page_size(limit))
 
 
@@ -98,16 +99,23 @@ def _bond(branch: Branch, wanted: ChangeFilter, genesis: Commit) -> dict[str, st
     }
 
 
-def _start(line: Sequence[Commit], start: str) -> str:
+def _start(core: Core, branch: Branch, line: Sequence[Commit], start: str) -> str:
     """The commit after which a poll starts that nothing was read before."""
     if start == "now":
         return line[0].graph_commit_id
     if start == "beginning":
         return line[-1].graph_commit_id
-    word, _, commit_id = start.partition(":")
-    if word != "after" or not commit_id:
+    word, _, ref = start.partition(":")
+    if word != "after" or not ref:
         raise InputError(f"unknown start '{start}'", hint="use now, beginning or after:<commit>")
-    return commit_id
+    if any(ref == commit.graph_commit_id for commit in line):
+        return ref
+    try:
+        return core.commit(ref, branch=branch.name).graph_commit_id
+    except NotFoundError as cause:
+        if cause.facts["kind"] == "ref":
+            raise
+        raise ChangeFeedGapError(commit_id=ref) from cause  # it was one, once
 
 
 def _told(bond: dict[str, str], facts: dict[str, Any]) -> dict[str, Any]:
@@ -167,17 +175,18 @@ def _filled(
 
 def commit_changes(
     core: Core,
-    commit_id: str,
+    ref: Ref,
     wanted: ChangeFilter,
     *,
     limit: int | None = None,
     page_token: str | None = None,
 ) -> ChangePage:
     """A page of what one commit did."""
-    require(TEXT, commit_id=commit_id)
+    require(REF, commit_id=ref)
     require(TEXT_OR_NONE, page_token=page_token)
     size = _page_size(limit)
-    commit = core.store.history.commit(commit_id)
+    commit = core.commit(ref)
+    commit_id = commit.graph_commit_id
     start = 0
     if page_token is not None:
         told = _unsealed("commit-page", page_token)

@@ -12,7 +12,15 @@ import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
-from omnigraph.engine.arguments import DATA, FLAG, PATH, TEXT, TEXT_OR_NONE, require
+from omnigraph.engine.arguments import (
+    DATA,
+    FLAG,
+    PATH,
+    TEXT,
+    TEXT_OR_NONE,
+    require,
+    require_message,
+)
 from omnigraph.engine.embed import EmbedConfig
 from omnigraph.engine.load.inputs.lines import GraphLines, HeldRecords, held_lines
 from omnigraph.engine.load.inputs.sources import (
@@ -80,6 +88,7 @@ def checked_order(
     """The order that the caller's words mean, or `InputError`."""
     require_mode(facts["mode"])
     require(TEXT_OR_NONE, from_branch=facts.get("from_branch"), actor=facts.get("actor"))
+    require_message(facts.get("message"))
     if idempotency_key is not None and "request" not in facts:
         facts["request"] = KeyedRequest.of(
             idempotency_key, "bulk load", mode=facts["mode"], sources=declared(facts["sources"])

@@ -146,6 +146,7 @@ class _LoadRun:
             branch=self._target,
             kind=WriterKind.LOAD,
             actor_id=order.actor,
+            message=order.message,
             request=order.request,
         )
         try:
@@ -204,6 +205,7 @@ class _LoadRun:
             staged=staged,
             relied_on=relied_on(plan),
             strict=self._order.mode == "overwrite",
+            note=self._note(),
             properties=self._properties(),
         )
         self._watch.start("commit")
@@ -377,13 +379,11 @@ class _LoadRun:
         facts = dict(self._order.properties or {})
         if self._order.request is not None:
             facts |= result_property(self._told())
-        message = self._order.message
-        if self._quarantine is not None and self._quarantine.total:
-            note = f"{self._quarantine.total} records quarantined"
-            message = f"{message}; {note}" if message else note
-        if message:
-            facts["message"] = message
         return facts
+
+    def _note(self) -> str | None:
+        refused = self._quarantine.total if self._quarantine is not None else 0
+        return f"{refused} records quarantined" if refused else None
 
     def _told(self) -> dict[str, Any]:
         """What the commit says of the load's result, for when the load is submitted again."""

@@ -239,7 +239,7 @@ def _look(core: Core, branch: Branch) -> _Look:
     made: dict[int, int] = {}
     former: list[_Version] = []
     for row in chain.from_iterable(manifests.commit_chunks(known)):
-        number, made_us = row.commit.graph_manifest_version, row.commit.created_at
+        number, made_us = row.commit.graph_manifest_version, row.commit.created_us
         if number < stored[0] and not adopted:
             break
         if row.branch_id == branch.id:

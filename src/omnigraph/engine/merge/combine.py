@@ -39,12 +39,11 @@ from omnigraph.engine.merge.conflicts import (
     ConflictKind,
     MergeConflict,
     Strategy,
-    TypeCounts,
     row_conflict,
 )
 from omnigraph.engine.rows.columns import batch_schema
 from omnigraph.errors import NotFoundError
-from omnigraph.model.graph import Snapshot, TableEntry
+from omnigraph.model.graph import Snapshot, TableEntry, TypeCounts
 from omnigraph.model.limits import MERGE_BASE_ROUNDS_MAX
 from omnigraph.model.schema import ROW_ID
 from omnigraph.storage.manifest.history import Parents, best_common

@@ -9,7 +9,7 @@ import msgspec
 
 from omnigraph.engine.check.findings import Violation
 from omnigraph.engine.check.rules import Entity
-from omnigraph.model.graph import Commit
+from omnigraph.model.graph import Commit, TypeCounts
 from omnigraph.model.requests import result_of
 from omnigraph.model.schema import EntityKind
 from omnigraph.model.structs import HidingStruct, JsonStruct, html_block, html_table
@@ -76,14 +76,6 @@ def rule_conflict(violation: Violation) -> MergeConflict:
         kind=_BY_RULE.get(violation.kind, "value_constraint_violation"),
         message=violation.message,
     )
-
-
-class TypeCounts(JsonStruct, frozen=True, kw_only=True):
-    """How many entities of one type a merge brings."""
-
-    inserted: int = 0
-    updated: int = 0
-    deleted: int = 0
 
 
 class MergePreview(JsonStruct, frozen=True, kw_only=True):

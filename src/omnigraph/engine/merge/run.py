@@ -30,9 +30,9 @@ from omnigraph.engine.merge.conflicts import (
     Outcome,
     RevertResult,
     Strategy,
-    TypeCounts,
     rule_conflict,
 )
+from omnigraph.engine.refs import Ref
 from omnigraph.engine.rows.parts import Stored
 from omnigraph.errors import (
     ConflictError,
@@ -43,7 +43,15 @@ from omnigraph.errors import (
     OmnigraphError,
     ParentlessCommitError,
 )
-from omnigraph.model.graph import Branch, Snapshot, TableEntry, TableUpdate, WriterKind
+from omnigraph.model.graph import (
+    UNCHANGED,
+    Branch,
+    Snapshot,
+    TableEntry,
+    TableUpdate,
+    TypeCounts,
+    WriterKind,
+)
 from omnigraph.model.limits import MERGE_CONFLICTS_LISTED_MAX
 from omnigraph.model.requests import KeyedRequest
 from omnigraph.model.schema import Catalog
@@ -67,7 +75,7 @@ class Merge(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def counts(self) -> dict[str, TypeCounts]:
-        return {key: one.counts for key, one in self.combined.items() if one.counts != TypeCounts()}
+        return {key: one.counts for key, one in self.combined.items() if one.counts != UNCHANGED}
 
 
 def merge(
@@ -78,6 +86,7 @@ def merge(
     actor_id: str | None,
     strategy: Strategy = "fail",
     delete_branch: bool = False,
+    message: str | None = None,
     idempotency_key: str | None = None,
 ) -> MergeResult:
     """Bring everything the source has and the target lacks into the target, as one commit."""
@@ -90,6 +99,7 @@ def merge(
         branch=core.branch(target),
         kind=WriterKind.BRANCH_MERGE,
         actor_id=actor_id,
+        message=message,
         request=request,
     )
 
@@ -104,6 +114,7 @@ def merge(
             prepared = replace(
                 prepared_changes(worked, context),
                 merged_parent_commit_id=worked.source.graph_commit_id,
+                counts=worked.counts,
                 properties={"merged_branch": worked.source.graph_branch},
             )
         return remembering(prepared, request, told), worked
@@ -292,10 +303,13 @@ def prepared_changes(merge: Merge, context: WriteContext) -> Prepared:
 # --- undoing a commit: a merge whose base is the commit and whose source its parent ------------
 
 
-def revert(core: Core, commit_id: str, branch: str, *, actor_id: str | None) -> RevertResult:
+def revert(
+    core: Core, ref: Ref, branch: str, *, actor_id: str | None, message: str | None = None
+) -> RevertResult:
     """Undo what the commit did to its first parent; `MergeConflictsError` if later commits of the
     branch touched the same entities."""
     target = core.branch(branch)
+    commit_id = core.commit(ref, branch=branch).graph_commit_id
     commit = core.store.manifests.find_commit(target, commit_id)
     if commit is None:
         raise NotFoundError(
@@ -323,7 +337,7 @@ def revert(core: Core, commit_id: str, branch: str, *, actor_id: str | None) -> 
         prepared = prepared_changes(replace(worked, repoints=()), context)
         return replace(prepared, properties={"reverts": commit_id}), worked
 
-    intent = Intent(branch=target, kind=WriterKind.BRANCH_MERGE, actor_id=actor_id)
+    intent = Intent(branch=target, kind=WriterKind.BRANCH_MERGE, actor_id=actor_id, message=message)
     after, worked = core.write(intent, prepare)
     return RevertResult(
         reverted_commit_id=commit_id,

@@ -52,6 +52,7 @@ class MutationOrder(msgspec.Struct, frozen=True, kw_only=True):
     params: Mapping[str, Any] | None
     branch: str
     actor_id: str | None
+    message: str | None
     if_commit: str | None
     idempotency_key: str | None
 
@@ -114,6 +115,7 @@ def mutate(
         branch=core.branch(order.branch),
         kind=WriterKind.MUTATION,
         actor_id=order.actor_id,
+        message=order.message,
         if_commit=order.if_commit,
         request=request,
     )

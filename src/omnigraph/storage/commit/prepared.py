@@ -22,7 +22,9 @@ from omnigraph.model.graph import (
     SchemaRecord,
     TableUpdate,
     Tombstone,
+    TypeCounts,
     WriterKind,
+    counts_property,
 )
 from omnigraph.model.limits import IDEMPOTENCY_COMMITS_MAX
 from omnigraph.model.requests import KeyedRequest, key_of, result_property
@@ -51,7 +53,18 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     rely_on_head: bool = False
     last_look: Callable[[], None] | None = None
     merged_parent_commit_id: str | None = None
+    # By table; for a write that brings rows by re-pointing, which what is staged does not count.
+    counts: Mapping[str, TypeCounts] | None = None
+    note: str | None = None  # what the write itself has to say, after its caller's message
     properties: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+    @property
+    def told_properties(self) -> dict[str, str]:
+        """What its commit says of it, beside who made it and why."""
+        counts = self.counts
+        if counts is None:
+            counts = {staged.table_key: staged.counts for staged in self.staged}
+        return {**counts_property(counts.items()), **self.properties}
 
     @property
     def is_empty(self) -> bool:
@@ -85,6 +98,7 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     branch: Branch
     kind: WriterKind
     actor_id: str | None = None
+    message: str | None = None
     if_commit: str | None = None
     request: KeyedRequest | None = None
 

@@ -34,7 +34,17 @@ from omnigraph.errors import (
     RecoveryRequiredError,
     RowLevelCasContentionError,
 )
-from omnigraph.model.graph import Branch, HeadIs, Pin, Snapshot, TableEntry, TableUpdate, WriterKind
+from omnigraph.model.graph import (
+    MESSAGE_PROPERTY,
+    WRITER_KIND_PROPERTY,
+    Branch,
+    HeadIs,
+    Pin,
+    Snapshot,
+    TableEntry,
+    TableUpdate,
+    WriterKind,
+)
 from omnigraph.model.limits import (
     FORK_LIVES_MAX,
     LEASE_WAIT_MS_MAX,
@@ -55,7 +65,6 @@ from omnigraph.storage.table.table import Table
 
 logger = logging.getLogger(__name__)
 
-WRITER_KIND_PROPERTY = "writer_kind"
 _CLOSING_LOOK_MS: Final = 5
 
 _Item = TypeVar("_Item")
@@ -364,7 +373,7 @@ class Writer:
         for _ in range(REPREPARES_MAX):
             if commit.graph_commit_id == base.head.graph_commit_id:
                 return True
-            if commit.properties.get(WRITER_KIND_PROPERTY) not in kinds:
+            if commit.writer_kind not in kinds:
                 return False
             parent = commit.parent_commit_id
             found = self.store.manifests.find_commit(fresh.branch, parent) if parent else None
@@ -439,6 +448,7 @@ class Writer:
         world = self.store.world
         # The id of the commit is chosen before it exists: who loses the answer can look it up.
         commit_id = world.ids.ulid()
+        said = [one for one in (intent.message, prepared.note) if one is not None]
         return Sidecar(
             operation_id=world.ids.ulid(),
             writer_kind=intent.kind,
@@ -456,7 +466,8 @@ class Writer:
             schema=prepared.schema,
             merged_parent_commit_id=prepared.merged_parent_commit_id,
             properties={
-                **prepared.properties,
+                **prepared.told_properties,
+                **({MESSAGE_PROPERTY: "; ".join(said)} if said else {}),
                 **(intent.request.properties if intent.request else {}),
                 WRITER_KIND_PROPERTY: intent.kind.value,
             },

@@ -195,16 +195,28 @@ class History:
         self._manifests = manifests
 
     def commits(
-        self, branch: Branch, *, actor: str | None = None, limit: int | None = None
+        self, start: Branch | Commit, *, actor: str | None = None, limit: int | None = None
     ) -> list[Commit]:
-        """The branch's line, newest first; the last one is the genesis commit.
+        """The line of a branch or from a commit, newest first; the last is the genesis commit.
 
         A merge's other parent is named by its commit but not walked into. `actor` keeps only that
         actor's commits, `limit` stops after so many of them (None = all).
         """
-        line = self._manifests.line(self._manifests.fresh(branch.id))
+        line = self.line(start)
         wanted = (one for one in line if actor in (None, one.actor_id))
         return list(islice(wanted, limit if limit is None else min(limit, sys.maxsize)))
+
+    def line(self, start: Branch | Commit) -> Iterator[Commit]:
+        """The head of the branch, or the commit, and those before it along first parents."""
+        if isinstance(start, Branch):
+            yield from self._manifests.line(self._manifests.fresh(start.id))
+            return
+        descent = self.descent()
+        row = descent.row(start.graph_commit_id)
+        while row is not None:
+            yield row.commit
+            parent = row.commit.parent_commit_id
+            row = None if parent is None else descent.row(parent)
 
     def commit(self, commit_id: str) -> Commit:
         """The commit of any live branch; `NotFoundError` if none knows it."""

@@ -144,7 +144,7 @@ class LegacyGraph:
             found = _inline_commits(opened.branch_id, kinds)
         else:
             found = self._commit_table(opened.branch_id, opened.stamp)
-        return sorted(found, key=lambda row: (_version(row), row.commit.created_at, row.id))
+        return sorted(found, key=lambda row: (_version(row), row.commit.created_us, row.id))
 
     def _commit_table(self, branch_id: str | None, stamp: int) -> list[CommitRow]:
         rows = self._rows(COMMITS, branch_id)
@@ -410,7 +410,7 @@ def _commit(row: Mapping[str, Any], actors: Mapping[str, str]) -> CommitRow:
             graph_branch=branch_id or MAIN,
             graph_manifest_version=int(row["manifest_version"]),
             actor_id=actors.get(row["graph_commit_id"]),
-            created_at=int(moment.value),
+            created_us=int(moment.value),
         ),
         branch_id=branch_id if branch_id != MAIN else None,
     )

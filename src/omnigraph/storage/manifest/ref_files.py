@@ -32,16 +32,17 @@ MAIN_BRANCH: Final = Branch(
 _FILE_NAME_BYTES_MAX: Final = 200  # file systems stop at 255, and drafts need room too
 
 
-def ref_key(name: str) -> str:
-    """The key of a branch's reference: its name, url-encoded, or a hash where that is too long."""
+def ref_key(name: str, *, folder: str = REFS) -> str:
+    """The key of a branch's or tag's reference: its name, url-encoded, or a hash where that is too
+    long."""
     encoded = quote(name, safe="").replace(".", "%2E")
     if len(encoded) > _FILE_NAME_BYTES_MAX:
         # "%s" begins no url escape, so no name can be spelled like this.
         encoded = f"%sha256-{hashlib.sha256(name.encode()).hexdigest()}"
-    return f"{REFS}/{encoded}.json"
+    return f"{folder}/{encoded}.json"
 
 
-def _encodable(name: str) -> bool:
+def encodable(name: str) -> bool:
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -136,7 +137,7 @@ class RefFiles:
         """The branch of that name, or None."""
         if name == MAIN:
             return MAIN_BRANCH
-        if not name or not _encodable(name):
+        if not name or not encodable(name):
             return None
         key = ref_key(name)
         found = self._store.read(key)
@@ -146,6 +147,12 @@ class RefFiles:
         if inherited is not None:
             return inherited.get(name)
         return decode_ref(key, found.body) if found is not None else None
+
+    def names(self) -> list[str]:
+        """What the branches are called, readable or not, as far as their files tell it."""
+        keys = [key for key in self._store.list_keys(REFS) if key.endswith(".json")]
+        inherited = self._of_old_graph(keys)
+        return [MAIN, *(inherited if inherited is not None else map(name_of, keys))]
 
     def is_alive(self, branch: Branch) -> bool:
         """Whether the branch is there, and not another that has its name by now."""
@@ -171,7 +178,7 @@ class RefFiles:
 
     def remove_unreadable(self, name: str) -> bool:
         """Delete the reference of that name if it cannot be read; False if it can, or is gone."""
-        if not name or name == MAIN or not _encodable(name):
+        if not name or name == MAIN or not encodable(name):
             return False
         key = ref_key(name)
         found = self._store.read(key)

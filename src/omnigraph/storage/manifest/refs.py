@@ -60,6 +60,12 @@ class Refs:
         """The references that make no sense; their branches are in no list."""
         return self._files.unreadable()
 
+    def find(self, name: str) -> Branch | None:
+        """The branch of that name, or None."""
+        if name in RESERVED_NAMES:
+            validate_name(name)
+        return self._files.find(name)
+
     def get(self, name: str) -> Branch:
         """The branch of that name; `NotFoundError` if there is none."""
         if name in RESERVED_NAMES:

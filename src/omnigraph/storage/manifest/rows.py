@@ -112,7 +112,7 @@ def new_commit(
             graph_branch=branch.name,
             graph_manifest_version=version,
             actor_id=lineage.actor_id,
-            created_at=lineage.created_at,
+            created_us=lineage.created_at,
             properties=dict(lineage.properties),
         ),
         branch_id=branch.id,
@@ -165,7 +165,7 @@ def _commit_row(row: CommitRow) -> Row:
             actor_id=commit.actor_id,
             publish_id=row.publish_id,
             properties=dict(commit.properties) or None,
-            created_at=commit.created_at,
+            created_at=commit.created_us,
         ),
     )
 
@@ -262,7 +262,7 @@ def read_commit(row: Row, *, branch: str | None = None) -> CommitRow:
                 graph_branch=facts["graph_branch"],
                 graph_manifest_version=_need(row, "table_version"),
                 actor_id=facts.get("actor_id"),
-                created_at=int(facts["created_at"]),
+                created_us=int(facts["created_at"]),
                 properties=dict(facts.get("properties") or {}),
             ),
             branch_id=_line(row),

@@ -37,6 +37,7 @@ from omnigraph.storage.manifest.rows import (
     read_tail,
     tail_table,
 )
+from omnigraph.storage.manifest.tags import TagFiles
 from omnigraph.storage.objects.root import MANIFEST, Root, branch_folder
 
 logger = logging.getLogger(__name__)
@@ -104,6 +105,7 @@ class ManifestStore:
         self.legacy = LegacyGraph(root, store, self.datasets, old_schemas)
         self.refs = RefFiles(store, self._inherited)
         self.retired = RetiredFiles(store)
+        self.tags = TagFiles(store)
         self._lock = threading.Lock()
         self._heads: dict[str | None, Known] = {}
         self._past: Recent[tuple[str | None, int], Known] = Recent(MANIFEST_SNAPSHOTS_CACHED_MAX)
@@ -173,6 +175,14 @@ class ManifestStore:
                 name=commit_id,
             )
         return self._at(row, row.commit.graph_manifest_version).snapshot(owner)
+
+    def is_kept(self, row: CommitRow) -> bool:
+        """Whether the disk still has the graph as it was at the commit; no cache is asked."""
+        try:
+            self.datasets.open_version(row.branch_id, row.commit.graph_manifest_version)
+        except NotFoundError:
+            return False
+        return True
 
     # --- commits -----------------------------------------------------------------------------
 

@@ -158,6 +158,7 @@ def store_at(uri: str, storage_options: Mapping[str, str]) -> ObjectStore:
 MANIFEST: Final = "__manifest"
 RECOVERY: Final = "__recovery"
 REFS: Final = "_refs/branches"
+TAGS: Final = "_refs/tags"
 RETIRED: Final = "_refs/retired"  # branches that are deleted but still needed as bases
 DESCENT: Final = "_refs/descent.json"  # parents of commits whose branch is gone
 INIT_CLAIM: Final = "__init_claim.json"

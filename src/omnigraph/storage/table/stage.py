@@ -28,7 +28,7 @@ from lance.file import LanceFileReader
 from lance.fragment import FragmentMetadata, RowIdSequence
 from lance.fragment import write_fragments as lance_write_fragments
 
-from omnigraph.model.graph import TableEntry
+from omnigraph.model.graph import UNCHANGED, TableEntry, TypeCounts
 from omnigraph.model.ports import World
 from omnigraph.model.structs import HidingStruct
 from omnigraph.storage.lance import pylance
@@ -78,6 +78,7 @@ class StagedWrite(HidingStruct, frozen=True, kw_only=True):
     version_after: int
     operation: str
     row_count_after: int
+    counts: TypeCounts = UNCHANGED
     commit_id: str | None = None
     transaction: Any  # opaque: only `Tables.apply` looks inside
 
@@ -159,13 +160,14 @@ def change(
 
 
 def staged(
-    pinned: Pinned, operation: str, lance_operation: Any, *, inserted: int = 0, deleted: int = 0
+    pinned: Pinned, operation: str, lance_operation: Any, counts: TypeCounts = UNCHANGED
 ) -> StagedWrite:
-    """The operation as a write that waits for `Tables.apply`."""
-    rows = int(pinned.dataset.count_rows()) + inserted - deleted
+    """The operation as a write that waits for `Tables.apply`, and what it does to rows."""
+    rows = int(pinned.dataset.count_rows()) + counts.inserted - counts.deleted
     version = pinned.entry.version
     transaction = Transaction(version, lance_operation, str(uuid.uuid4()), {})
-    return staged_on(pinned.entry, operation, transaction, rows=rows)
+    write = staged_on(pinned.entry, operation, transaction, rows=rows)
+    return msgspec.structs.replace(write, counts=counts)
 
 
 def staged_on(

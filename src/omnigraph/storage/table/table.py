@@ -33,7 +33,7 @@ from omnigraph.errors import (
     OmnigraphError,
     OutcomeUnknownError,
 )
-from omnigraph.model.graph import TableEntry, TableUpdate, type_words
+from omnigraph.model.graph import TableEntry, TableUpdate, TypeCounts, type_words
 from omnigraph.model.ports import World
 from omnigraph.model.schema import ROW_ADDRESS, ROW_ID
 from omnigraph.storage.lance import pylance
@@ -67,7 +67,7 @@ class Table(TableReader):
         if added == 0:
             return None
         operation = stage.change(self._pinned, added=fragments)
-        return stage.staged(self._pinned, "append", operation, inserted=added)
+        return stage.staged(self._pinned, "append", operation, TypeCounts(inserted=added))
 
     def stage_overwrite(self, data: Rows | Receipts) -> StagedWrite:
         """Replace all rows, also by what executors wrote; zero rows empty the table."""
@@ -77,8 +77,10 @@ class Table(TableReader):
             self._pinned,
             "overwrite",
             stage.replacement(self._pinned, kept),
-            inserted=sum(fragment.physical_rows for fragment in kept),
-            deleted=int(self._pinned.dataset.count_rows()),
+            TypeCounts(
+                inserted=sum(fragment.physical_rows for fragment in kept),
+                deleted=int(self._pinned.dataset.count_rows()),
+            ),
         )
 
     def stage_change(
@@ -114,9 +116,8 @@ class Table(TableReader):
         leaving = np.concatenate([replaced, u64(gone[ROW_ADDRESS])])
         updated, removed = stage.without_rows(self._pinned, leaving)
         operation = stage.change(self._pinned, updated=updated, removed=removed, added=fragments)
-        return stage.staged(
-            self._pinned, "upsert", operation, inserted=len(new), deleted=gone.num_rows
-        )
+        counts = TypeCounts(inserted=len(new), updated=len(old), deleted=gone.num_rows)
+        return stage.staged(self._pinned, "upsert", operation, counts)
 
     def stage_delete_ids(self, ids: Sequence[str]) -> StagedWrite | None:
         """Remove the rows with these ids; None if none of them is there."""
@@ -140,14 +141,15 @@ class Table(TableReader):
             added=new,
         )
         inserted = sum(fragment.physical_rows for fragment in new) - rows_updated
-        return stage.staged(self._pinned, "upsert", operation, inserted=inserted)
+        counts = TypeCounts(inserted=inserted, updated=rows_updated)
+        return stage.staged(self._pinned, "upsert", operation, counts)
 
     def _deleted(self, addresses: pa.ChunkedArray[Any]) -> StagedWrite | None:
         if not len(addresses):
             return None
         updated, removed = stage.without_rows(self._pinned, u64(addresses))
         operation = stage.change(self._pinned, updated=updated, removed=removed)
-        return stage.staged(self._pinned, "delete", operation, deleted=len(addresses))
+        return stage.staged(self._pinned, "delete", operation, TypeCounts(deleted=len(addresses)))
 
     # --- columns and upkeep ------------------------------------------------------------------
 
