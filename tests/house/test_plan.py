@@ -9,8 +9,8 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MOST = {
-    "files": 190,
-    "lines": 50_900,
+    "files": 192,
+    "lines": 51_226,
     "lines of the largest file": 600,
     "files in the fullest folder": 25,
     "modules with one importer": 36,

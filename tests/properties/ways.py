@@ -26,6 +26,9 @@ SMALL_STEPS = {
     "ADDED_IDS_MAX": 1,
     "ONE_BY_ONE_MAX": 0,
     "NEW_EDGES_MAX": 1,
+    "SLICE_EDGES": FEW,
+    "SLICE_ROWS": FEW,
+    "BLOCK_EDGES": 1,
     "NEWER_TEXTS_MAX": 1,
     "PROJECTED_ROWS_MAX": FEW,
     "PARALLEL_ROWS_MIN": 0,
@@ -59,13 +62,20 @@ STORED_CANDIDATES = {
     "CROSS_CHUNK_ROWS": FEW,
 }
 
+NOTHING_KEPT = {"READ_CACHE_SHARE": 0, "READ_CACHE_BYTES_MIN": 0}
+
 WAYS = {
     "in memory": {"SMALL_TABLE_ROWS": EVERYTHING},
     "in memory, small steps": {"SMALL_TABLE_ROWS": EVERYTHING, **SMALL_STEPS, **QUICK_KERNELS},
     "in memory, plain kernels": {"SMALL_TABLE_ROWS": EVERYTHING, **PLAIN_KERNELS},
     "in memory, several chunks": {"SMALL_TABLE_ROWS": EVERYTHING, "CHUNK_ROWS": 1000},
-    "nothing is kept": {"READ_CACHE_BYTES_MAX": 0, **SMALL_STEPS},
-    "little is kept": {"READ_CACHE_BYTES_MAX": 4096, "SMALL_TABLE_ROWS": -1, "HOT_FETCHES": 0},
+    "nothing is kept": {**NOTHING_KEPT, **SMALL_STEPS},
+    "little is kept": {
+        **NOTHING_KEPT,
+        "READ_CACHE_BYTES_MIN": 4096,
+        "SMALL_TABLE_ROWS": -1,
+        "HOT_FETCHES": 0,
+    },
     "candidates from storage": {**STORED_CANDIDATES, **QUICK_KERNELS},
     "lookups": {**STORED_CANDIDATES, "LOOKUP_EDGES_MIN": 0, "LOOKUP_WALKS": EVERYTHING},
     "pushed scans": {
@@ -74,6 +84,12 @@ WAYS = {
         "TOP_ROWS_MIN": 1,
     },
     "topologies in files": {"TOPOLOGY_FILE_EDGES_MIN": 0, "LOOKUP_EDGES_MIN": 0, "LOOKUP_WALKS": 0},
+    "topologies built beside": {
+        "LOOKUP_EDGES_MIN": 0,
+        "LOOKUP_WALKS": 0,
+        "BACKGROUND_EDGES_MIN": 0,
+        "SLICE_ROWS": FEW,
+    },
 }
 
 # What differs between them is seen on few rows; on many, steps of three rows take too long.

@@ -17,6 +17,7 @@ from omnigraph.compiler.schema import OldSchemas, catalog_from_ir, compile_schem
 from omnigraph.engine.arguments import (
     AT_OR_NONE,
     FLAG,
+    INT_OR_NONE,
     REF,
     TEXT,
     TEXT_OR_NONE,
@@ -261,16 +262,22 @@ def open_core(uri: str, *, mode: OpenMode, world: World | None = None) -> Core:
 
 
 def world_of(options: dict[str, Any]) -> World:
-    """The world that keyword options ask for: `durability`, or a whole `world` for tests."""
+    """The world that keyword options ask for: `durability`, `cache_bytes`, or a whole `world` for
+    tests."""
     world = options.pop("world", None) or World()
     durability = options.pop("durability", world.durability)
+    cache_bytes = options.pop("cache_bytes", world.cache_bytes)
     if options:
         raise InputError(
-            f"unknown option '{next(iter(options))}'", hint="there are durability and maintenance"
+            f"unknown option '{next(iter(options))}'",
+            hint="there are cache_bytes, durability and maintenance",
         )
     if durability not in ("power", "process"):
         raise InputError(f"unknown durability '{durability}'", hint='use "power" or "process"')
-    return replace(world, durability=durability)
+    require(INT_OR_NONE, cache_bytes=cache_bytes)
+    if cache_bytes is not None and cache_bytes < 0:
+        raise InputError(f"cache_bytes must not be negative, got {cache_bytes}")
+    return replace(world, durability=durability, cache_bytes=cache_bytes)
 
 
 def init_core(uri: str, schema_text: str, *, actor_id: str | None, world: World) -> Core:

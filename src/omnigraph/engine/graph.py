@@ -75,7 +75,7 @@ class Graph(Timeline):
         """Use `Graph.init` or `Graph.open`."""
         super().__init__(core)
         self._auto = AutoMaintenance(core, maintenance)
-        self._reader = Reader(core.store.tables)
+        self._reader = Reader(core.store.tables, cache_bytes=core.world.cache_bytes)
 
     # --- opening and closing -----------------------------------------------------------------
 
@@ -96,7 +96,8 @@ class Graph(Timeline):
         """Open the graph there; `NotFoundError` if there is none.
 
         Writes of this handle look after their tables by themselves; `maintenance=None` turns that
-        off. `durability="process"` is for graphs that a power cut may take.
+        off. `durability="process"` is for graphs that a power cut may take. `cache_bytes` bounds
+        what reading keeps in memory (default: a quarter of the machine's, at least 1 GiB).
         """
         require(PATH, uri=uri)
         policy = _maintenance(options)

@@ -115,7 +115,8 @@ STREAM_CLOCK_SKEW_MS_MAX: Final = 3_600_000  # between the clocks of those who w
 OFFENDERS_SHOWN_MAX: Final = 20  # bad records that an error or report describes
 
 # Reading.
-READ_CACHE_BYTES_MAX: Final = 1024 * 1024 * 1024  # frames, adjacency and words kept per open graph
+READ_CACHE_SHARE: Final = 0.25  # of the machine's memory, for what an open graph keeps
+READ_CACHE_BYTES_MIN: Final = 1024 * 1024 * 1024  # the same where memory is small
 QUERY_MEMORY_BYTES_MAX: Final = 2 * 1024 * 1024 * 1024  # match rows of one query
 QUERY_TIME_MS_MAX: Final = 300_000
 TOPOLOGY_FILE_EDGES_MIN: Final = 100_000  # the shape of a smaller edge type is not kept on disk

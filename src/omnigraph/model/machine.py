@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -24,6 +26,12 @@ FOREIGN_PACKINGS: Final = frozenset({".7z", ".lzo", ".rar", ".snappy", ".tgz", "
 PACKED_SUFFIXES: Final = frozenset(PACKINGS) | FOREIGN_PACKINGS
 
 
+_MEMORY_LIMITS: Final = (
+    "/sys/fs/cgroup/memory.max",
+    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+)
+
+
 def local_path(address: str) -> str | None:
     """The path that an address on this machine names; None if it names something elsewhere.
 
@@ -38,6 +46,19 @@ def local_path(address: str) -> str | None:
             f"'{address}' names another machine", hint="write file:///path", uri=address
         )
     return unquote(parts.path)
+
+
+def memory_bytes() -> int:
+    """How much memory this process may use: the machine's, or less where a container says so."""
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for file in _MEMORY_LIMITS:
+        try:
+            told = Path(file).read_text("ascii").strip()
+        except OSError:
+            continue
+        if told.isdigit():
+            total = min(total, int(told))
+    return total
 
 
 # --- optional packages -------------------------------------------------------------------------

@@ -156,6 +156,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     steps: Steps = msgspec.field(default_factory=NoSteps)
     disk: Disk = msgspec.field(default_factory=RealDisk)
     durability: Durability = "power"
+    cache_bytes: int | None = None  # that reading may keep; None: a share of the machine's
     lease: LeaseTerms = LeaseTerms()
 
 

@@ -203,7 +203,9 @@ class Run(msgspec.Struct, kw_only=True):
     def topology(self, edge_type: str) -> Topology:
         found = self._topologies.get(edge_type)
         if found is None:
-            found = self._topologies[edge_type] = self.caches.topology(*self._edges(edge_type))
+            found = self._topologies[edge_type] = self.caches.topology(
+                *self._edges(edge_type), self.budget.check_time
+            )
         return found
 
     def lookups(self, edge_type: str) -> Lookups | None:

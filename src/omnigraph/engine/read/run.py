@@ -52,12 +52,12 @@ PROJECTED_ROWS_MAX: Final = 4096  # of more rows, columns are made batch by batc
 class Reader:
     """Runs read plans. One per open graph; safe to use from many threads."""
 
-    def __init__(self, tables: Tables) -> None:
-        self._caches = Caches(tables)
+    def __init__(self, tables: Tables, *, cache_bytes: int | None = None) -> None:
+        self._caches = Caches(tables, budget_bytes=cache_bytes)
 
     def close(self) -> None:
-        """Drop everything kept in memory."""
-        self._caches.clear()
+        """Stop what is being built and drop everything kept in memory."""
+        self._caches.close()
 
     def run(
         self,
@@ -84,14 +84,14 @@ class Reader:
             budget=Budget(limits or ReadLimits()),
             trace=trace,
         )
-        result = _Answer(run, plan).result()
+        with self._caches.query():
+            result = _Answer(run, plan).result()
         if explain:
             trace.root.rows = result.row_count
             cost = self._caches.cost.since(before)
             result.explanation = Explanation(
                 root=trace.root, reads=cost.reads, rows_read=cost.rows, columns_read=cost.by_table()
             )
-        self._caches.trim_if_grown()
         return result
 
 

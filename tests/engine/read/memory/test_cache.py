@@ -1,17 +1,24 @@
-"""Topologies on disk: a new process takes them over, and never believes a wrong one."""
+"""What is kept: under a budget, made once, and on disk for the next process."""
 
 from __future__ import annotations
 
 import itertools
 import shutil
+import subprocess
+import sys
+import threading
 
+import numpy as np
 import pytest
 
 from omnigraph import Graph
-from omnigraph.engine.read.memory import cache
+from omnigraph.engine.read.memory import cache, files
+from omnigraph.engine.read.memory.cache import Kept
+from omnigraph.errors import InputError
 
 SCHEMA = "node N { name: String @key }\nedge E: N -> N { w: I32? }"
 WALK = 'query q() { match { $a: N { name: "n0" }  $a e{1,9} $b } return { $b.name } }'
+HOP = 'query q() { match { $a: N { name: "n0" }  $a e $b } return { $b.name } }'
 EDGES = 'query q() { match { $a: N { name: "n1" }  $a $w:e $b } return { $w.w, $b.name } }'
 
 
@@ -25,7 +32,7 @@ def lines(order):
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(cache, "TOPOLOGY_FILE_EDGES_MIN", 1)
+    monkeypatch.setattr(files, "TOPOLOGY_FILE_EDGES_MIN", 1)
     return tmp_path
 
 
@@ -40,13 +47,13 @@ def answers(graph):
     return graph.query(WALK).to_pylist(), graph.query(EDGES).to_pylist()
 
 
-def files():
-    return sorted(cache.user_topology_folder().glob("*"))
+def stored():
+    return sorted(files.user_topology_folder().glob("*"))
 
 
 def test_a_second_process_does_not_read_the_ends_of_the_edges(home):
     uri, expected = made(home, [0, 1, 2, 3, 4])
-    assert len(files()) == 1
+    assert len(stored()) == 1
     with Graph.open(uri) as graph:
         told = graph.explain(WALK)
         assert "edge:E" not in told.columns_read
@@ -61,16 +68,32 @@ def test_after_a_commit_the_taken_over_topology_moves_on(home):
         assert {row["b.name"] for row in graph.query(WALK).to_pylist()} == {"n1", "n2", "n3", "n7"}
 
 
-@pytest.mark.parametrize("damage", ["cut", "flip", "empty"])
+@pytest.mark.parametrize("damage", ["half", "byte", "head", "empty", "long", "other format"])
 def test_a_damaged_file_costs_a_rebuild_and_no_answer(home, damage):
     uri, expected = made(home, [0, 1, 2, 3, 4])
-    (file,) = files()
-    body = bytearray(file.read_bytes())
-    if damage == "flip":
-        body[len(body) // 2] ^= 0xFF
-    file.write_bytes({"cut": body[: len(body) // 2], "flip": body, "empty": b""}[damage])
+    (file,) = stored()
+    body = file.read_bytes()
+    damaged = {
+        "half": body[: len(body) // 2],
+        "byte": body[:-1],
+        "head": body[:30],
+        "empty": b"",
+        "long": body + b"x",
+        "other format": body.replace(b"topology 2", b"topology 1"),
+    }
+    file.write_bytes(damaged[damage])
     with Graph.open(uri) as graph:
         assert answers(graph) == expected
+
+
+def test_whatever_byte_is_flipped_the_answers_stay(home):
+    uri, expected = made(home, [0, 1, 2, 3, 0, 1])
+    (file,) = stored()
+    body = file.read_bytes()
+    for at in range(0, len(body), 16):
+        file.write_bytes(body[:at] + bytes([body[at] ^ 0xFF]) + body[at + 1 :])
+        with Graph.open(uri) as graph:
+            assert answers(graph) == expected
 
 
 def test_another_graph_at_the_same_place_does_not_take_it_over(home):
@@ -89,10 +112,212 @@ def test_a_folder_that_cannot_be_written_stops_nothing(home):
 
 
 def test_the_folder_keeps_to_its_size(home, monkeypatch):
-    monkeypatch.setattr(cache, "TOPOLOGY_FILES_BYTES_MAX", 1)
+    monkeypatch.setattr(files, "TOPOLOGY_FILES_BYTES_MAX", 1)
     uri, _ = made(home, [0, 1, 2])
     with Graph.open(uri, durability="process") as graph:
         graph.load('{"edge": "E", "from": "n2", "to": "n3"}', mode="append")
     with Graph.open(uri) as graph:
         answers(graph)
-    assert len(files()) == 1
+    assert len(stored()) == 1
+
+
+# --- the budget --------------------------------------------------------------------------------
+
+
+class Held:
+    """A value that holds some buffers."""
+
+    def __init__(self, **buffers):
+        self._buffers = {ord(name): size for name, size in buffers.items()}
+
+    @property
+    def nbytes(self):
+        return sum(self._buffers.values())
+
+    def buffers(self):
+        return self._buffers
+
+
+def kept_after(kept, *keys):
+    return [key[0] + key[1] for key in keys if kept.get(key) is not None]
+
+
+def put(kept, key, **buffers):
+    with kept.query():
+        return kept.get_or_make(key, lambda: Held(**buffers))
+
+
+def test_what_was_used_longest_ago_goes_first():
+    kept = Kept(100)
+    for name in "abc":
+        put(kept, ("frame", name), **{name: 40})
+    assert kept_after(kept, ("frame", "a"), ("frame", "b"), ("frame", "c")) == ["frameb", "framec"]
+
+
+def test_what_is_dear_to_make_stays_longer():
+    kept = Kept(100)
+    put(kept, ("text", "a"), a=40)
+    put(kept, ("frame", "b"), b=40)
+    put(kept, ("frame", "c"), c=40)
+    assert kept_after(kept, ("text", "a"), ("frame", "b"), ("frame", "c")) == ["texta", "framec"]
+
+
+def test_bytes_that_two_versions_share_count_once():
+    kept = Kept(100)
+    put(kept, ("frame", "1"), a=80, b=5)
+    put(kept, ("frame", "2"), a=80, c=5)
+    assert kept.held_bytes() == 90
+    assert kept_after(kept, ("frame", "1"), ("frame", "2")) == ["frame1", "frame2"]
+
+
+def test_what_a_running_query_uses_stays():
+    kept = Kept(100)
+    with kept.query():
+        kept.get_or_make(("frame", "a"), lambda: Held(a=90))
+        for name in "bcd":
+            put(kept, ("frame", name), **{name: 90})
+        assert kept.get(("frame", "a")) is not None
+    kept.trim()
+    assert kept.held_bytes() <= 100
+
+
+def test_who_makes_one_value_does_not_hold_up_another():
+    kept, begun, go_on, made = Kept(1000), threading.Event(), threading.Event(), []
+
+    def slow():
+        made.append("slow")
+        begun.set()
+        assert go_on.wait(30)
+        return Held(a=1)
+
+    makers = [
+        threading.Thread(target=kept.get_or_make, args=(("frame", "slow"), slow)) for _ in range(2)
+    ]
+    for maker in makers:
+        maker.start()
+    assert begun.wait(30)
+    assert kept.get_or_make(("frame", "quick"), lambda: Held(b=1)).nbytes == 1
+    go_on.set()
+    for maker in makers:
+        maker.join(30)
+    assert made == ["slow"]
+
+
+def test_a_value_that_could_not_be_made_is_made_by_the_next():
+    kept = Kept(1000)
+
+    def fails():
+        raise OSError
+
+    with pytest.raises(OSError):  # noqa: PT011 - any will do
+        kept.get_or_make(("frame", "a"), fails)
+    assert kept.get_or_make(("frame", "a"), lambda: Held(a=1)).nbytes == 1
+
+
+@pytest.mark.parametrize("given", ["1", 1.5, True, -1])
+def test_a_budget_is_a_number_of_bytes(home, given):
+    uri, _ = made(home, [0, 1])
+    with pytest.raises(InputError, match="cache_bytes"):
+        Graph.open(uri, cache_bytes=given)
+
+
+@pytest.mark.parametrize("cache_bytes", [0, 100, 10_000])
+def test_answers_do_not_depend_on_the_budget(home, cache_bytes):
+    uri, expected = made(home, [0, 1, 2, 3, 4])
+    with Graph.open(uri, cache_bytes=cache_bytes) as graph:
+        assert [answers(graph) for _ in range(4)] == [expected] * 4
+
+
+# --- built beside ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def beside(monkeypatch):
+    monkeypatch.setattr(files, "TOPOLOGY_FILE_EDGES_MIN", 1 << 60)
+    monkeypatch.setattr(cache, "LOOKUP_EDGES_MIN", 0)
+    monkeypatch.setattr(cache, "BACKGROUND_EDGES_MIN", 0)
+    monkeypatch.setattr(cache, "SLICE_ROWS", 1)
+
+
+def test_while_a_topology_is_built_few_nodes_are_looked_up(home, beside, monkeypatch):
+    uri, expected = made(home, [0, 1, 2, 3, 4])
+    go_on, building = threading.Event(), threading.Event()
+    read = cache._Ends.both
+
+    def slow(self):
+        building.set()
+        assert go_on.wait(30)
+        return read(self)
+
+    monkeypatch.setattr(cache._Ends, "both", slow)
+    with Graph.open(uri) as graph:
+        walks = [graph.query(HOP).to_pylist() for _ in range(cache.LOOKUP_WALKS + 2)]
+        assert walks == [[{"b.name": "n1"}]] * len(walks)
+        assert building.wait(30)
+        assert "src" in graph.explain(HOP).columns_read["edge:E"]  # looked up
+        go_on.set()
+        assert graph.query(EDGES).to_pylist() == expected[1]  # waits for the whole
+        assert "edge:E" not in graph.explain(HOP).columns_read
+
+
+def test_closing_stops_a_build_between_two_slices(home, beside, monkeypatch):
+    uri, _ = made(home, [0, 1, 2, 3, 4])
+    building, closing, slices = threading.Event(), threading.Event(), []
+    put_slice = cache._Ends._places
+
+    def counted(self, row_ids):
+        slices.append(row_ids)
+        building.set()
+        closing.wait(30)
+        return put_slice(self, row_ids)
+
+    monkeypatch.setattr(cache._Ends, "_places", counted)
+    graph = Graph.open(uri)
+    for _ in range(cache.LOOKUP_WALKS + 1):
+        graph.query(HOP)
+    assert building.wait(30)
+    threading.Timer(0.2, closing.set).start()
+    graph.close()
+    assert len(slices) == 1
+    assert not [one for one in threading.enumerate() if one.name == "topology"]
+
+
+ENDS_EARLY = """
+import sys, time
+from omnigraph import Graph
+from omnigraph.engine.read.memory import cache, files
+files.TOPOLOGY_FILE_EDGES_MIN = 1 << 60
+cache.LOOKUP_EDGES_MIN = cache.BACKGROUND_EDGES_MIN = 0
+cache.SLICE_ROWS = 1
+places = cache._Ends._places
+cache._Ends._places = lambda *args: (time.sleep(0.2), places(*args))[1]
+graph = Graph.open(sys.argv[1])
+for _ in range(cache.LOOKUP_WALKS + 1):
+    graph.query(sys.argv[2])
+print("end")
+"""
+
+
+def test_a_program_that_ends_while_building_ends_well(home):
+    uri, _ = made(home, [*range(8)] * 20)
+    done = subprocess.run(
+        [sys.executable, "-c", ENDS_EARLY, uri, HOP],
+        capture_output=True,
+        text=True,
+        timeout=25,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
+
+
+def test_rows_that_are_not_one_range_are_stored_with_their_ids(home):
+    uri, _ = made(home, [0, 1, 2, 3, 4])
+    with Graph.open(uri, durability="process") as graph:
+        graph.mutate("query q() { delete E where w = 1 }")
+    with Graph.open(uri) as graph:
+        expected = answers(graph)
+        row_ids = graph._reader._caches._kept.newest(lambda key: key[0] == "frame").row_ids
+    with Graph.open(uri) as graph:
+        assert answers(graph) == expected
+        assert "src" not in graph.explain(WALK).columns_read.get("edge:E", [])
+    assert np.all(row_ids[1:] > row_ids[:-1])

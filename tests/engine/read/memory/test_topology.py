@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from omnigraph.engine.read.memory.topology import Topology
+from omnigraph.engine.read.memory.topology import Bulk, Topology
 
 
 def model_of(edges, alive):
@@ -45,7 +45,7 @@ def ends(edges):
 
 def built(edges, nodes):
     sources, targets = ends(edges)
-    return Topology.build(sources, targets, nodes_from=nodes, nodes_to=nodes)
+    return Topology.of(Bulk.of(sources, targets, (nodes, nodes)))
 
 
 def check_topology(topology, edges, nodes):

@@ -219,11 +219,10 @@ class MatchedRows(Rows):
     def endpoint(self, var: str, side: str) -> Array:
         edge = self.run.catalog.edges[self.run.variables[var].type_name]
         topology = self.run.topology(edge.name)
-        ends = (topology.src if side == "src" else topology.dst).view
         positions = self.relation[var]
         there = positions >= 0
         at = np.full(len(positions), -1, dtype=np.int64)
-        at[there] = ends[positions[there]]
+        at[there] = topology.ends_at("src" if side == "src" else "dst", positions[there])
         nodes = self.run.frame("node", edge.from_type if side == "src" else edge.to_type)
         return nodes.fetch("id", at)
 

@@ -32,12 +32,12 @@ from omnigraph.engine.read.memory.arrays import (
     equal_runs,
     spread,
 )
+from omnigraph.engine.read.memory.compressed import NO_HITS, Hits
 from omnigraph.engine.read.memory.topology import (
     LOOKUP_HOPS_MAX,
     LOOKUP_NODES_MAX,
     Adjacency,
     Direction,
-    Hits,
     TooMany,
     Topology,
 )
@@ -57,7 +57,7 @@ def expand(run: Run, relation: Relation, step: ir.Traversal) -> Relation:
         if end in relation:
             relation = relation.where(relation[end] >= 0)
     if step.min_hops > step.max_hops:
-        return _attached(relation, step, Hits(NO_POSITIONS, NO_POSITIONS, NO_POSITIONS))
+        return _attached(relation, step, NO_HITS)
     few = step.max_hops <= LOOKUP_HOPS_MAX and relation.count <= LOOKUP_NODES_MAX
     lookups = run.lookups(step.edge_type) if few and step.edge_var is None else None
     if lookups is not None:
@@ -93,7 +93,10 @@ def _attached(relation: Relation, step: ir.Traversal, hits: Hits) -> Relation:
     if far in relation:
         hits = hits.where(relation[far][hits.rows] == hits.targets)
     found = relation.take(hits.rows).with_column(far, hits.targets)
-    return found if step.edge_var is None else found.with_column(step.edge_var, hits.edges)
+    if step.edge_var is None:
+        return found
+    assert hits.edges is not None, "a walk that names its edges asks for them"
+    return found.with_column(step.edge_var, hits.edges)
 
 
 def _several_hops(

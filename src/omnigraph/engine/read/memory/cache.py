@@ -1,32 +1,27 @@
-"""What reading keeps: frames and everything derived from them in memory, under one byte budget, and
-topologies in files, so that a new process does not build them again.
+"""What reading keeps in memory: frames and everything derived from them, under one byte budget.
 
 Everything is keyed by table version. A newer version is made from the newest older one by the
-difference between them, where that is cheaper than reading the table again.
-
-A file is named after the exact table versions it was made from, down to the transaction that made
-each of them; it is written under another name first and its parts carry checksums. A missing, stale
-or damaged file costs the time of a rebuild and nothing else.
+difference between them, where that is cheaper than reading the table again. Whoever makes a value
+holds up only those who want the same one.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
-import os
 import threading
-import zipfile
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable
-from pathlib import Path
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from time import perf_counter
 from typing import Any, Final, Protocol, TypeVar, cast
 
 import numpy as np
-from msgspec.structs import asdict
 
-from omnigraph.engine.arrow import Array
-from omnigraph.engine.read.memory.arrays import RowIds, SmallPositions
+from omnigraph.engine.arrow import Array, flat, pa
+from omnigraph.engine.read.memory.arrays import Positions, SmallPositions
+from omnigraph.engine.read.memory.compressed import Checkpoint, no_checkpoint
+from omnigraph.engine.read.memory.files import StoredEdges, TopologyFiles, user_topology_folder
 from omnigraph.engine.read.memory.frame import (
     SMALL_TABLE_ROWS,
     Change,
@@ -34,25 +29,27 @@ from omnigraph.engine.read.memory.frame import (
     Frame,
     ReadCost,
 )
-from omnigraph.engine.read.memory.topology import Csr, Lookups, Topology
+from omnigraph.engine.read.memory.topology import ENDS, Bulk, End, Lookups, Topology
+from omnigraph.errors import OmnigraphError
 from omnigraph.model.graph import TableEntry
-from omnigraph.model.limits import (
-    READ_CACHE_BYTES_MAX,
-    TOPOLOGY_FILE_EDGES_MIN,
-    TOPOLOGY_FILES_BYTES_MAX,
-)
+from omnigraph.model.limits import READ_CACHE_BYTES_MIN, READ_CACHE_SHARE
+from omnigraph.model.machine import memory_bytes
+from omnigraph.model.schema import ROW_ID
 from omnigraph.storage.table.table import Tables
 
 logger = logging.getLogger(__name__)
 
 LOOKUP_EDGES_MIN: Final = 50_000  # smaller edge tables are read whole at once
 LOOKUP_WALKS: Final = 2  # walks of a big edge table before its topology is worth building
+BACKGROUND_EDGES_MIN: Final = 1_000_000  # so many edges are built while lookups answer
+SLICE_ROWS: Final = 1 << 19  # of an edge table, turned into positions at once
 PUSHED_SCANS: Final = 2  # queries over one big table before it is worth keeping in memory
 FRAME_ROWS_MAX: Final = 20_000_000  # a bigger table is never read whole for a query over it alone
+LONG_MS: Final = 5  # a query that took less has made nothing that counts
+RETURNED_BYTES: Final = 64 << 20  # when so much is let go of, the allocator gives it back at once
 
-FORMAT: Final = 1  # of topology files
-_SIDES: Final = ("out", "in")
-_UNREADABLE: Final = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
+# What a byte of each kind costs to make again, beside a byte of a column (about 2 ns).
+REBUILD_COST: Final[Mapping[str, int]] = {"frame": 1, "vectors": 1, "topology": 4, "text": 16}
 
 
 class Sized(Protocol):
@@ -61,66 +58,174 @@ class Sized(Protocol):
 
 
 S = TypeVar("S", bound=Sized)
+Key = tuple[Any, ...]  # its first part is the kind
 
 
-class Caches:
-    """One per open graph; shared by its queries and threads.
+class Kept:
+    """Values under a byte budget, each made by one thread while others wait for that one only.
 
-    The least recently used values go when all together are bigger than the budget; one always
-    stays.
+    When all together are bigger than the budget, the value goes first whose bytes, times the
+    queries since it was last used, divided by the cost of a byte of its kind, are the most. What a
+    running query has used stays until that is done. Bytes that versions share count once.
     """
 
-    def __init__(self, tables: Tables) -> None:
-        self.cost = ReadCost()
-        self._tables = tables
-        self._files = TopologyFiles(tables, user_topology_folder())
-        self._values: OrderedDict[tuple[Any, ...], Sized] = OrderedDict()
-        self._lock = threading.RLock()  # guards the values
-        self._building = threading.RLock()  # held by the thread that makes a value
-        self._reads_at_trim = 0
-        self._asked: Counter[Hashable] = Counter()
+    def __init__(self, budget_bytes: int) -> None:
+        self.budget_bytes = budget_bytes
+        self._values: OrderedDict[Key, Sized] = OrderedDict()  # the last used are last
+        self._used: dict[Key, int] = {}  # the query that used it last
+        self._query = 0
+        self._running: Counter[int] = Counter()
+        self._making: dict[Key, threading.RLock] = {}
+        self._lock = threading.Lock()
 
-    def table(self, entry: TableEntry) -> CountedTable:
-        return CountedTable(self._tables.open(entry), self.cost)
-
-    def clear(self) -> None:
+    @contextmanager
+    def query(self) -> Iterator[None]:
+        """While this runs, what it has used is not let go of."""
         with self._lock:
-            self._values.clear()
+            self._query += 1
+            number = self._query
+            self._running[number] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._running[number]
 
-    def trim_if_grown(self) -> None:
-        """Keep the budget; kept values grow while they are used, but only by what was read."""
-        if self.cost.reads != self._reads_at_trim:
-            self._reads_at_trim = self.cost.reads
-            self._trim()
-
-    def _trim(self) -> None:
-        with self._lock:
-            sizes = {key: value.nbytes for key, value in self._values.items()}
-            total = sum(sizes.values())
-            while total > READ_CACHE_BYTES_MAX and len(self._values) > 1:
-                key, _ = self._values.popitem(last=False)
-                total -= sizes[key]
-
-    def _get(self, key: tuple[Any, ...]) -> Any:
+    def get(self, key: Key) -> Any:
         with self._lock:
             found = self._values.get(key)
             if found is not None:
                 self._values.move_to_end(key)
+                self._used[key] = self._query
             return found
 
-    def _get_or_make(self, key: tuple[Any, ...], make: Callable[[], S]) -> S:
+    def get_or_make(self, key: Key, make: Callable[[], S]) -> S:
         """The kept value, or a new one: made by one thread while the others wait for it."""
-        found: S | None = self._get(key)
+        found: S | None = self.get(key)
         if found is not None:
             return found
-        with self._building:
-            found = self._get(key)
+        with self._lock:
+            making = self._making.setdefault(key, threading.RLock())
+        with making:
+            found = self.get(key)
             if found is None:
-                found = make()
-                with self._lock:
-                    self._values[key] = found
-                    self._trim()
+                try:
+                    found = make()
+                    with self._lock:
+                        self._values[key] = found
+                        self._used[key] = self._query
+                finally:
+                    with self._lock:
+                        self._making.pop(key, None)
+                self.trim()
             return found
+
+    def newest(self, wanted: Callable[[Key], bool]) -> Any:
+        """The value used last of those whose key is wanted."""
+        with self._lock:
+            return next((self._values[key] for key in reversed(self._values) if wanted(key)), None)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._values.clear()
+            self._used.clear()
+
+    def held_bytes(self, *, but: str | None = None) -> int:
+        """What all values hold, or those of all kinds but one."""
+        with self._lock:
+            values = {key: value for key, value in self._values.items() if key[0] != but}
+        return sum(_sizes(_buffers(values)).values())
+
+    def trim(self) -> None:
+        """Let go of values until the rest fits the budget."""
+        with self._lock:
+            values = dict(self._values)
+        buffers = _buffers(values)
+        holders = Counter(at for held in buffers.values() for at in held)
+        sizes = _sizes(buffers)
+        total = sum(sizes.values())
+        if total <= self.budget_bytes:
+            return
+        gone = 0
+        with self._lock:
+            oldest = min(self._running, default=self._query + 1)
+            idle = [key for key in buffers if self._used.get(key, 0) < oldest]
+
+            def worth_going(key: Key) -> float:
+                own = sum(size / holders[at] for at, size in buffers[key].items())
+                age = 1 + self._query - self._used.get(key, 0)
+                return own * age / REBUILD_COST.get(key[0], 1)
+
+            for key in sorted(idle, key=worth_going, reverse=True):
+                if total - gone <= self.budget_bytes:
+                    break
+                self._values.pop(key, None)
+                self._used.pop(key, None)
+                for at in buffers[key]:
+                    holders[at] -= 1
+                    gone += 0 if holders[at] else sizes[at]
+        logger.debug("let go", extra={"bytes": gone, "held": total - gone})
+        if gone >= RETURNED_BYTES:
+            pa.default_memory_pool().release_unused()
+
+
+def _buffers(values: Mapping[Key, Sized]) -> dict[Key, dict[int, int]]:
+    """The buffers of each value by address; a value that does not tell has one of its own."""
+    return {
+        key: value.buffers() if hasattr(value, "buffers") else {id(value): value.nbytes}
+        for key, value in values.items()
+    }
+
+
+def _sizes(buffers: Mapping[Key, Mapping[int, int]]) -> dict[int, int]:
+    return {at: size for held in buffers.values() for at, size in held.items()}
+
+
+class _Stopped(Exception):  # noqa: N818 - not an error: nobody wants the build any more
+    """The graph was closed, or the program is ending."""
+
+
+class Caches:
+    """One per open graph; shared by its queries and threads."""
+
+    def __init__(self, tables: Tables, *, budget_bytes: int | None = None) -> None:
+        self.cost = ReadCost()
+        self._tables = tables
+        self._files = TopologyFiles(tables, user_topology_folder())
+        if budget_bytes is None:
+            budget_bytes = max(READ_CACHE_BYTES_MIN, int(memory_bytes() * READ_CACHE_SHARE))
+        self._kept = Kept(budget_bytes)
+        self._lock = threading.Lock()  # guards what follows
+        self._asked: Counter[Hashable] = Counter()
+        self._builds: dict[Hashable, threading.Thread] = {}
+        self._closed = False
+
+    def table(self, entry: TableEntry) -> CountedTable:
+        return CountedTable(self._tables.open(entry), self.cost)
+
+    def close(self) -> None:
+        """Stop what is being built, between two slices, and drop everything."""
+        with self._lock:
+            self._closed = True
+            builds = list(self._builds.values())
+        for build in builds:
+            build.join()
+        self._kept.clear()
+
+    @contextmanager
+    def query(self) -> Iterator[None]:
+        """Around one query: what it uses stays until it is done, then the budget is kept."""
+        reads, began = self.cost.reads, perf_counter()
+        with self._kept.query():
+            yield
+        # Values also grow while they are used: by what is read, or by what takes time to compute.
+        if self.cost.reads != reads or (perf_counter() - began) * 1000 > LONG_MS:
+            self._kept.trim()
+
+    def can_keep(self, column_bytes: int) -> bool:
+        """Whether columns of this size fit beside what is dearer to make; other columns go for
+        them."""
+        return self._kept.held_bytes(but="frame") + column_bytes <= self._kept.budget_bytes
 
     def derived(
         self,
@@ -137,16 +242,16 @@ class Caches:
         def make() -> S:
             change = frame.change
             if change is not None:
-                older: S | None = self._get((kind, *change.origin, frame.lineage, about))
+                older: S | None = self._kept.get((kind, *change.origin, frame.lineage, about))
                 moved = None if older is None else move(older, change)
                 if moved is not None:
                     return moved
             return build()
 
-        return self._get_or_make((kind, *frame.table.entry.pin, frame.lineage, about), make)
+        return self._kept.get_or_make((kind, *frame.table.entry.pin, frame.lineage, about), make)
 
     def _asked_times(self, what: str, entry: TableEntry) -> int:
-        with self._building:
+        with self._lock:
             self._asked[what, entry.location, entry.branch] += 1
             return self._asked[what, entry.location, entry.branch]
 
@@ -158,26 +263,26 @@ class Caches:
         def make() -> Frame:
             older, table = self._older_frame(entry), self.table(entry)
             moved = older and older.moved(table)
-            # Whoever asks for an edge frame first also wants the ends: one scan gives both.
+            # Whoever asks for an edge frame first also wants the ends: one scan gives both. Those
+            # of a big table are not worth keeping: they are turned into positions, in slices.
             columns = ["id"] if entry.entity_kind == "node" else ["src", "dst"]
+            if entry.entity_kind == "edge" and entry.row_count >= LOOKUP_EDGES_MIN:
+                columns = []
             return moved or Frame.of(table, table.read(columns))
 
-        return self._get_or_make(_frame_key(entry), make)
+        return self._kept.get_or_make(_frame_key(entry), make)
 
     def known_frame(self, entry: TableEntry) -> Frame | None:
         """The frame if it is in memory, also when it first has to be moved forward."""
-        if self._get(_frame_key(entry)) is None and self._older_frame(entry) is None:
+        if self._kept.get(_frame_key(entry)) is None and self._older_frame(entry) is None:
             return None
         return self.frame(entry)
 
     def _older_frame(self, entry: TableEntry) -> Frame | None:
         """The most recently used frame of an earlier version."""
         *line, version = _frame_key(entry)
-        with self._lock:
-            for key in reversed(self._values):
-                if [*key[:3]] == line and key[3] < version:
-                    return cast("Frame", self._values[key])
-        return None
+        found = self._kept.newest(lambda key: [*key[:3]] == line and key[3] < version)
+        return cast("Frame | None", found)
 
     def wants_pushed_scan(self, entry: TableEntry) -> bool:
         """Whether a query over this table alone should read just its part: big and rarely asked."""
@@ -189,38 +294,85 @@ class Caches:
     # --- topologies ---
 
     def lookups(self, edges: TableEntry, sources: Frame, targets: Frame) -> Lookups | None:
-        """Lookups instead of a topology: for big edge tables, the first time they are walked."""
-        if edges.row_count < LOOKUP_EDGES_MIN or self.known_frame(edges) is not None:
+        """Lookups instead of a topology: for big edge tables, until they have been walked often.
+
+        A very big one is then built in a thread of its own, and lookups go on until it is there.
+        """
+        if edges.row_count < LOOKUP_EDGES_MIN or self._is_at_hand(edges, sources, targets):
             return None
         if self._files.has(edges, sources, targets):
             return None
-        if self._asked_times("walk", edges) > LOOKUP_WALKS:
+        often = self._asked_times("walk", edges) > LOOKUP_WALKS
+        if often and not self._builds_beside(edges, sources, targets):
             return None
         return Lookups(self.table(edges), sources, targets)
 
-    def topology(self, edges: TableEntry, sources: Frame, targets: Frame) -> Topology:
-        """The topology of an edge table version between two node frames."""
-        frame, stored = self._edge_frame(edges, sources, targets)
+    def _is_at_hand(self, edges: TableEntry, sources: Frame, targets: Frame) -> bool:
+        """Whether the topology is in memory, perhaps of an earlier version that can be moved."""
+        frame = self._kept.get(_frame_key(edges)) or self._older_frame(edges)
+        if frame is None:
+            return False
+        about = (sources.lineage, targets.lineage)
+        pins = [frame.table.entry.pin, *([frame.change.origin] if frame.change else [])]
+        return any(self._kept.get(("topology", *pin, frame.lineage, about)) for pin in pins)
 
-        def at(src: Array, dst: Array) -> tuple[SmallPositions, SmallPositions]:
-            found = sources.lookup_all(src), targets.lookup_all(dst)
-            return found[0].astype(np.int32), found[1].astype(np.int32)
+    def _builds_beside(self, edges: TableEntry, sources: Frame, targets: Frame) -> bool:
+        """Whether a thread is building the topology; one is started if that is worth it."""
+        if edges.row_count < BACKGROUND_EDGES_MIN:
+            return False
+
+        def checkpoint() -> None:
+            # A program that ends waits for its threads, so this one must notice.
+            if self._closed or not threading.main_thread().is_alive():
+                raise _Stopped
+
+        def build() -> None:
+            try:
+                self.topology(edges, sources, targets, checkpoint)
+            except (_Stopped, OmnigraphError, RuntimeError) as cause:
+                # Whoever needs the topology builds it, and meets the error if it is one.
+                logger.info("topology not built beside", extra={"why": str(cause)})
+
+        with self._lock:
+            known = self._builds.get(edges.pin)
+            if known is not None:
+                return known.is_alive()
+            if self._closed:
+                return False
+            self._builds[edges.pin] = threading.Thread(target=build, name="topology")
+            self._builds[edges.pin].start()
+            return True
+
+    def topology(
+        self,
+        edges: TableEntry,
+        sources: Frame,
+        targets: Frame,
+        checkpoint: Checkpoint = no_checkpoint,
+    ) -> Topology:
+        """The topology of an edge table version between two node frames. `checkpoint` is called
+        between the slices of a build and may raise to give it up."""
+        frame, stored = self._edge_frame(edges, sources, targets)
+        ends = _Ends(frame, sources, targets, checkpoint)
 
         def build() -> Topology:
             if stored is not None:
-                return stored
-            ends = at(*frame.release(["src", "dst"]))
-            built = Topology.build(*ends, nodes_from=sources.length, nodes_to=targets.length)
-            self._files.save(frame, built, sources, targets)
-            return built
+                return Topology.of(stored.bulk(ends.one))
+            bulk = Bulk.of(*ends.both(), (sources.length, targets.length))
+            kept = self._files.save(frame, bulk, sources, targets, checkpoint)
+            if bulk.count >= BACKGROUND_EDGES_MIN:
+                pa.default_memory_pool().release_unused()
+            # From here on the pages of the file are as good as memory, and need not be held.
+            return Topology.of(bulk if kept is None else kept.bulk(ends.one))
 
         def move(older: Topology, change: Change) -> Topology | None:
             rows = change.updated_at
             if len(rows):
-                src, dst = at(change.updated["src"], change.updated["dst"])
-                if not ((older.src.view[rows] == src) & (older.dst.view[rows] == dst)).all():
+                src, dst = ends.at(change.updated["src"], change.updated["dst"])
+                same = (older.ends_at("src", rows) == src) & (older.ends_at("dst", rows) == dst)
+                if not same.all():
                     return None  # edges were given other ends
-            added = at(change.added["src"], change.added["dst"])
+            added = ends.at(change.added["src"], change.added["dst"])
             return older.moved(*added, change.deleted_at)
 
         lineages = (sources.lineage, targets.lineage)
@@ -228,131 +380,71 @@ class Caches:
 
     def _edge_frame(
         self, edges: TableEntry, sources: Frame, targets: Frame
-    ) -> tuple[Frame, Topology | None]:
+    ) -> tuple[Frame, StoredEdges | None]:
         """The frame of the edges, and their topology if another process has left it in a file."""
         known = self.known_frame(edges)
         stored = None if known else self._files.load(edges, sources, targets)
         if stored is None:
             return self.frame(edges), None
-        row_ids, topology = stored
-        frame = Frame.bare(self.table(edges), row_ids)
-        kept = self._get_or_make(_frame_key(edges), lambda: frame)
+        frame = Frame.bare(self.table(edges), stored.row_ids())
+        kept = self._kept.get_or_make(_frame_key(edges), lambda: frame)
         # Another thread may have moved a frame here meanwhile, whose positions are not the file's.
-        return kept, topology if kept is frame else None
+        return kept, stored if kept is frame else None
+
+
+class _Ends:
+    """The ends of edges as positions of nodes, by the positions of an edge frame."""
+
+    def __init__(
+        self, frame: Frame, sources: Frame, targets: Frame, checkpoint: Checkpoint
+    ) -> None:
+        self._frame = frame
+        self._nodes: dict[End, Frame] = {"src": sources, "dst": targets}
+        self._checkpoint = checkpoint
+
+    def at(self, src: Array, dst: Array) -> tuple[SmallPositions, SmallPositions]:
+        return self._found("src", src), self._found("dst", dst)
+
+    def one(self, end: End) -> SmallPositions:
+        return self._read([end])[0]
+
+    def both(self) -> tuple[SmallPositions, SmallPositions]:
+        here = self._frame.release(ENDS)
+        if here is not None:
+            return self.at(*here)
+        src, dst = self._read(ENDS)
+        return src, dst
+
+    def _found(self, end: End, ids: Array) -> SmallPositions:
+        return self._nodes[end].lookup_all(ids).astype(np.int32)
+
+    def _read(self, ends: Sequence[End]) -> list[SmallPositions]:
+        """The columns of the whole table, a slice at a time: what is read is turned into positions
+        by as many threads as there are cores, and never more than one slice waits."""
+        found = [np.full(self._frame.length, -1, dtype=np.int32) for _ in ends]
+        threads = int(pa.cpu_count())
+        with ThreadPoolExecutor(threads, thread_name_prefix="ends") as pool:
+            pending: deque[Future[None]] = deque()
+            for batch in self._frame.table.batches(ends, batch_rows=SLICE_ROWS):
+                self._checkpoint()
+                places = self._places(batch[ROW_ID])
+                for end, into in zip(ends, found, strict=True):
+                    pending.append(pool.submit(self._put, end, batch[end], places, into))
+                while len(pending) > threads + len(ends):
+                    pending.popleft().result()
+            while pending:
+                pending.popleft().result()
+        return found
+
+    def _put(self, end: End, ids: Array, places: Positions, into: SmallPositions) -> None:
+        into[places] = self._found(end, ids)
+
+    def _places(self, row_ids: Array) -> Positions:
+        """The positions of rows, in whatever order they come."""
+        places = self._frame.at_row_ids(flat(row_ids).to_numpy(zero_copy_only=False))
+        assert not len(places) or int(places.min()) >= 0, "a frame has every row of its version"
+        return places
 
 
 def _frame_key(entry: TableEntry) -> tuple[str, str, str | None, int]:
     return ("frame", *entry.pin)
-
-
-# --- in files ----------------------------------------------------------------------------------
-
-
-def user_topology_folder() -> Path:
-    """The folder for the topologies of all graphs of this user."""
-    return Path.home() / ".cache" / "omnigraph" / "topology"
-
-
-class TopologyFiles:
-    """The files of one folder, the oldest of which go when there are too many bytes."""
-
-    def __init__(self, tables: Tables, folder: Path) -> None:
-        self._tables = tables
-        self._folder = folder
-        self._names: dict[Any, Path | None] = {}
-
-    def has(self, edges: TableEntry, sources: Frame, targets: Frame) -> bool:
-        name = self._file(edges, sources, targets)
-        return name is not None and name.exists()
-
-    def load(
-        self, edges: TableEntry, sources: Frame, targets: Frame
-    ) -> tuple[RowIds, Topology] | None:
-        """The row ids of the edges and their topology, if they were stored for exactly these
-        versions and are whole."""
-        name = self._file(edges, sources, targets)
-        if name is None or not name.exists():
-            return None
-        try:
-            # numpy leaks a file that it opened itself when that is no archive.
-            with name.open("rb") as file, np.load(file, allow_pickle=False) as parts:
-                found = _decode(dict(parts), nodes=(sources.length, targets.length))
-        except _UNREADABLE as cause:
-            logger.warning("topology unreadable", extra={"file": str(name), "why": str(cause)})
-            return None
-        return found if len(found[0]) == edges.row_count else None
-
-    def save(self, frame: Frame, topology: Topology, sources: Frame, targets: Frame) -> None:
-        """Store a topology that was built from scratch; a failure only costs the next process."""
-        name = self._file(frame.table.entry, sources, targets)
-        if name is None or frame.change is not None:
-            return
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            # A reader sees the whole file or none; two writers at once leave equal files.
-            draft = name.with_suffix(f".{os.getpid()}.tmp")
-            with draft.open("wb") as file:
-                np.savez(file, **_encode(frame, topology))
-            draft.replace(name)
-            self._trim()
-        except OSError as cause:
-            logger.info("topology not stored", extra={"file": str(name), "why": str(cause)})
-
-    def _file(self, edges: TableEntry, sources: Frame, targets: Frame) -> Path | None:
-        """The file for these versions; None where positions are not those of a fresh build."""
-        if edges.row_count < TOPOLOGY_FILE_EDGES_MIN or sources.change or targets.change:
-            return None
-        entries = (edges, sources.table.entry, targets.table.entry)
-        key = tuple(entry.pin for entry in entries)
-        if key not in self._names:
-            self._names[key] = self._named(entries)
-        return self._names[key]
-
-    def _named(self, entries: tuple[TableEntry, ...]) -> Path | None:
-        facts: list[Any] = [FORMAT]
-        for entry in entries:
-            made = self._tables.transactions(
-                entry.location, entry.branch, after=entry.version - 1, upto=entry.version
-            )
-            if not made or made[-1].uuid is None:
-                return None
-            facts.append([*entry.pin, made[-1].uuid])
-        digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
-        return self._folder / f"{digest[:40]}.npz"
-
-    def _trim(self) -> None:
-        """Delete the oldest files until the rest fits."""
-        files = sorted(self._folder.glob("*.npz"), key=lambda file: file.stat().st_mtime)
-        total = sum(file.stat().st_size for file in files)
-        for file in files[:-1]:
-            if total <= TOPOLOGY_FILES_BYTES_MAX:
-                break
-            total -= file.stat().st_size
-            file.unlink(missing_ok=True)
-
-
-def _encode(frame: Frame, topology: Topology) -> dict[str, Any]:
-    parts: dict[str, Any] = {
-        "row_ids": frame.row_ids,
-        "src": topology.src.view,
-        "dst": topology.dst.view,
-    }
-    for side in _SIDES:
-        rows = asdict(topology.compressed(side))
-        parts |= {f"{side}_{name}": np.asarray(part) for name, part in rows.items()}
-    return parts
-
-
-def _decode(parts: dict[str, Any], *, nodes: tuple[int, int]) -> tuple[RowIds, Topology]:
-    topology = Topology.build(parts["src"], parts["dst"], nodes_from=nodes[0], nodes_to=nodes[1])
-    for side, count in zip(_SIDES, nodes, strict=True):
-        starts, targets, edges, parallel = (
-            parts[f"{side}_{name}"] for name in Csr.__struct_fields__
-        )
-        rows = Csr(starts, targets, edges, bool(parallel))
-        if len(rows.starts) != count + 1 or rows.starts[-1] != len(rows.targets):
-            raise ValueError("the rows do not fit the nodes")
-        topology.adopt(side, rows)
-    if not len(parts["row_ids"]) == len(parts["src"]) == len(parts["dst"]):
-        raise ValueError("the ends do not fit the edges")
-    return parts["row_ids"], topology

@@ -195,12 +195,12 @@ class Frame:
         """A frame whose row ids are known already and whose columns are all still to be read."""
         return cls(table, RowIdList.of(row_ids), {}, lineage=next(_lineages))
 
-    def release(self, names: Sequence[str]) -> list[Array]:
-        """Hand whole columns over and keep them no longer; read them if they are not here."""
+    def release(self, names: Sequence[str]) -> list[Array] | None:
+        """Hand whole columns over and keep them no longer; None if they are not all here."""
         with self._lock:
-            if all(name in self._columns for name in names):
-                return [self._columns.pop(name).whole() for name in names]
-        return self.load(names)
+            if not all(name in self._columns for name in names):
+                return None
+            return [self._columns.pop(name).whole() for name in names]
 
     # --- positions ---
 

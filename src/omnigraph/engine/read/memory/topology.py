@@ -2,24 +2,24 @@
 
 A *topology* keeps both directions of an edge type in memory and is moved to the next version by the
 difference. Its ends are positions in the frames of the two node types; within a lineage of those
-positions never change their meaning, so new node versions do not disturb it. *Lookups* ask the edge
-table itself: for a few nodes, before a topology is worth building. Both give the same answers.
-
-Entries are sorted by (source, target), so parallel edges stand beside each other and folding them
-is one comparison with the entry before.
+positions never change their meaning, so new node versions do not disturb it. What it was built from
+is its *bulk*, which versions share; what came and went since are a few edges beside it. *Lookups*
+ask the edge table itself: for a few nodes, before a topology is worth building. Both give the same
+answers.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 import numpy as np
 
 from omnigraph.engine.read.memory.arrays import (
+    NO_POSITIONS,
     Growable,
     Mask,
     Positions,
@@ -28,67 +28,36 @@ from omnigraph.engine.read.memory.arrays import (
     equal_runs,
     spread,
 )
+from omnigraph.engine.read.memory.compressed import (
+    Checkpoint,
+    Csr,
+    Hits,
+    build_csr,
+    by_row,
+    folded,
+    joined,
+    no_checkpoint,
+)
 from omnigraph.engine.read.memory.frame import CountedTable, Frame
 from omnigraph.storage.lance import sql
 
 Direction = Literal["out", "in", "both"]
-_SIDES: Final[Mapping[Direction, tuple[Literal["out", "in"], ...]]] = {
+Side = Literal["out", "in"]
+End = Literal["src", "dst"]
+SIDES: Final[tuple[Side, ...]] = ("out", "in")
+ENDS: Final[tuple[End, ...]] = ("src", "dst")
+_SIDES: Final[Mapping[Direction, tuple[Side, ...]]] = {
     "out": ("out",),
     "in": ("in",),
-    "both": ("out", "in"),
+    "both": SIDES,
 }
+# The end that a walk in this direction starts from, and the one it leads to.
+_ENDS: Final[Mapping[Side, tuple[End, End]]] = {"out": ("src", "dst"), "in": ("dst", "src")}
 
 NEW_EDGES_MAX: Final = 16_384  # more than this and the compressed rows are built anew
 LOOKUP_NODES_MAX: Final = 1024  # nodes asked about at once; more are cheaper with a topology
 LOOKUP_HOPS_MAX: Final = 6
-
-
-class Hits(msgspec.Struct, frozen=True):
-    """What a gather found: for every hit the row of the asker, the target and the edge."""
-
-    rows: Positions
-    targets: Positions
-    edges: Positions
-
-    def where(self, keep: Mask | Positions) -> Hits:
-        """The hits that a mask keeps, or those at some places, in their order."""
-        return Hits(self.rows[keep], self.targets[keep], self.edges[keep])
-
-
-class Csr(msgspec.Struct, frozen=True):
-    """Compressed rows: the entries of node n are `starts[n]` to `starts[n + 1]`."""
-
-    starts: Positions
-    targets: SmallPositions
-    edges: SmallPositions
-    parallel: bool  # some pair of nodes has more than one edge
-
-    @property
-    def nbytes(self) -> int:
-        return self.starts.nbytes + self.targets.nbytes + self.edges.nbytes
-
-    def degrees(self, nodes: Positions) -> Positions:
-        last = len(self.starts) - 1
-        after = nodes + 1
-        if len(nodes) and int(nodes.max()) >= last:  # nodes that came after this was built
-            after, nodes = np.minimum(after, last), np.minimum(nodes, last)
-        return self.starts[after] - self.starts[nodes]
-
-    def gather(self, nodes: Positions) -> Hits:
-        """Every entry of every node, in the order of the nodes."""
-        if len(nodes) == 1 and 0 <= int(nodes[0]) < len(self.starts) - 1:
-            begin, end = int(self.starts[nodes[0]]), int(self.starts[nodes[0] + 1])
-            return Hits(
-                np.zeros(end - begin, dtype=np.int64),
-                self.targets[begin:end].astype(np.int64),
-                self.edges[begin:end].astype(np.int64),
-            )
-        counts = self.degrees(nodes)
-        first = self.starts[np.minimum(nodes, len(self.starts) - 1)]
-        rows, places = spread(first, counts)
-        return Hits(
-            rows, self.targets[places].astype(np.int64), self.edges[places].astype(np.int64)
-        )
+_GONE_BY_HAND_MAX: Final = 4096  # of more edges, a mask says which are gone
 
 
 class Sparse(msgspec.Struct, frozen=True):
@@ -107,120 +76,167 @@ class Sparse(msgspec.Struct, frozen=True):
         return equal_runs(self.sources, nodes)[1]
 
 
-def build_csr(
-    sources: SmallPositions, targets: SmallPositions, edges: SmallPositions, nodes: int
-) -> Csr:
-    """Compressed rows over `nodes` nodes from one entry per edge, in any order."""
-    width = int(targets.max()) + 1 if len(targets) else 1
-    keys = sources.astype(np.int64) * width + targets
-    order = np.argsort(keys, kind="stable")
-    keys = keys[order]
-    starts = np.zeros(nodes + 1, dtype=np.int64)
-    np.cumsum(np.bincount(sources, minlength=nodes), out=starts[1:])
-    parallel = bool(len(keys) > 1 and (keys[1:] == keys[:-1]).any())
-    return Csr(starts, targets[order], edges[order], parallel)
+class Bulk:
+    """The edges that a topology was built from, shared by all its versions and threads.
+
+    `ends` gives their endpoint positions by edge position (-1 for a node that is unknown), `rows`
+    the compressed rows of a direction if they are stored; others are built when first asked for.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        nodes: tuple[int, int],
+        *,
+        ends: Callable[[End], SmallPositions],
+        rows: Callable[[Side], Csr | None] = lambda _: None,
+    ) -> None:
+        self.count = count
+        self.nodes = nodes  # how many there were: source nodes, target nodes
+        self._stored_ends = ends
+        self._stored_rows = rows
+        self._ends: dict[End, SmallPositions] = {}
+        self._rows: dict[Side, Csr] = {}
+        self._built: list[Any] = []
+        # One for each direction: who walks the one does not wait for the other to be built.
+        self._building: Mapping[Side, threading.Lock] = {side: threading.Lock() for side in SIDES}
+
+    @classmethod
+    def of(cls, src: SmallPositions, dst: SmallPositions, nodes: tuple[int, int]) -> Bulk:
+        bulk = cls(len(src), nodes, ends=lambda end: src if end == "src" else dst)
+        for end in ENDS:
+            bulk.ends(end)
+        return bulk
+
+    def ends(self, end: End) -> SmallPositions:
+        """The node at this end of every edge."""
+        known = self._ends.get(end)
+        if known is None:
+            known = self._ends[end] = self._stored_ends(end)
+        return known
+
+    def rows(self, side: Side, checkpoint: Checkpoint = no_checkpoint) -> Csr:
+        """The compressed rows of one direction, built now if need be."""
+        known = self._rows.get(side)
+        if known is not None:
+            return known
+        with self._building[side]:
+            known = self._rows.get(side) or self._stored_rows(side)
+            if known is None:
+                known = self.sorted_anew(side, checkpoint)
+                self._built += [known.starts, known.targets, known.edges]
+            self._rows[side] = known
+            return known
+
+    def sorted_anew(self, side: Side, checkpoint: Checkpoint = no_checkpoint) -> Csr:
+        """The compressed rows, made from the ends and not kept."""
+        near, far = map(self.ends, _ENDS[side])
+        return build_csr(near, far, self.nodes[SIDES.index(side)], checkpoint)
+
+    @property
+    def some_rows(self) -> Csr:
+        """The rows of a direction that is there already, if one is."""
+        return next(iter(self._rows.values()), None) or self.rows("out")
+
+    def buffers(self) -> dict[int, int]:
+        """What is held in memory; the pages of a mapped file are the operating system's."""
+        held = [*self._built, *(array for array in self._ends.values() if not _is_mapped(array))]
+        return {array.ctypes.data: array.nbytes for array in held}
 
 
-def folded(hits: Hits) -> Hits:
-    """One hit per (row, target); the hits must be sorted by them."""
-    if len(hits.rows) < 2:
-        return hits
-    first = np.ones(len(hits.rows), dtype=np.bool_)
-    first[1:] = (hits.rows[1:] != hits.rows[:-1]) | (hits.targets[1:] != hits.targets[:-1])
-    return hits if first.all() else hits.where(first)
-
-
-def joined(*parts: Hits) -> Hits:
-    """All of them, one after the other."""
-    some = [part for part in parts if len(part.rows)]
-    if len(some) < 2:
-        return some[0] if some else parts[0]
-    return Hits(
-        np.concatenate([part.rows for part in some]),
-        np.concatenate([part.targets for part in some]),
-        np.concatenate([part.edges for part in some]),
-    )
-
-
-def by_row(hits: Hits) -> Hits:
-    """Sorted by (row, target, edge)."""
-    return hits.where(np.lexsort((hits.edges, hits.targets, hits.rows)))
+def _is_mapped(array: Any) -> bool:
+    """Whether the memory is that of a file."""
+    base = array
+    while isinstance(base, np.ndarray):
+        if base.base is None:
+            return False
+        base = base.base
+    return True
 
 
 class Topology(msgspec.Struct):
     """Adjacency of one edge table version.
 
-    `src` and `dst` are endpoint positions by edge position, -1 for edges whose node is unknown.
-    Edges from `bulk` on are newer than the compressed rows.
+    Edges from the count of the bulk on came after it; `gone` are those deleted since, ascending.
     """
 
-    src: Growable
-    dst: Growable
-    nodes_from: int
-    nodes_to: int
-    bulk: int
-    gone: Mask | None = None  # by edge position: deleted since the rows were built; None: no edge
-    _rows: dict[str, Csr] = msgspec.field(default_factory=dict)
-    _new: dict[str, Sparse] = msgspec.field(default_factory=dict)
+    bulk: Bulk
+    new_src: Growable
+    new_dst: Growable
+    gone: Positions
+    _gone_mask: Mask | None = None
+    _new: dict[Side, Sparse] = msgspec.field(default_factory=dict)
     _looped: Positions | None = None
-    _bound: int | None = None
-    _folds: dict[str, Positions] = msgspec.field(default_factory=dict)
-    _lock: threading.Lock = msgspec.field(default_factory=threading.Lock)
+    _folds: dict[Side, Positions] = msgspec.field(default_factory=dict)
+    _whole: dict[End, SmallPositions] = msgspec.field(default_factory=dict)
+    _lock: threading.RLock = msgspec.field(default_factory=threading.RLock)
 
     @classmethod
-    def build(
-        cls, src: SmallPositions, dst: SmallPositions, *, nodes_from: int, nodes_to: int
-    ) -> Topology:
-        """From the endpoints of every edge; compressed rows follow when a direction is walked."""
-        return cls(Growable(src), Growable(dst), nodes_from, nodes_to, bulk=len(src))
+    def of(cls, bulk: Bulk) -> Topology:
+        empty = np.empty(0, dtype=np.int32)
+        return cls(bulk, Growable(empty), Growable(empty), NO_POSITIONS)
 
     def moved(
         self, src: SmallPositions, dst: SmallPositions, deleted: Positions
     ) -> Topology | None:
         """The next version: edges added at the end, some deleted. None when a rebuild is due."""
-        before = self.src.length
-        gone = self.gone
-        if gone is not None or len(deleted):
-            gone = np.zeros(before + len(src), dtype=np.bool_)
-            gone[:before] = False if self.gone is None else self.gone
-            gone[deleted] = True
-            if np.count_nonzero(gone) > NEW_EDGES_MAX:
-                return None
-        if before - self.bulk + len(src) > NEW_EDGES_MAX:
+        gone = distinct_sorted(np.concatenate([self.gone, deleted]))
+        if max(len(gone), self.new_src.length + len(src)) > NEW_EDGES_MAX:
             return None
-        return Topology(
-            self.src.extended(src),
-            self.dst.extended(dst),
-            self.nodes_from,
-            self.nodes_to,
-            self.bulk,
-            gone=gone,
-            _rows=dict(self._rows),
-        )
+        new = self.new_src.extended(src), self.new_dst.extended(dst)
+        return Topology(self.bulk, *new, gone)
+
+    @property
+    def length(self) -> int:
+        """How many edge positions there are, deleted ones too."""
+        return self.bulk.count + self.new_src.length
 
     @property
     def nbytes(self) -> int:
-        total = self.src.view.nbytes + self.dst.view.nbytes
-        total += sum(rows.nbytes for rows in self._rows.values())
-        return total + (0 if self.gone is None else self.gone.nbytes)
+        return sum(self.buffers().values())
 
-    def adopt(self, side: str, rows: Csr) -> None:
-        """Take compressed rows that were built elsewhere for these very edges."""
-        with self._lock:
-            self._rows[side] = rows
+    def buffers(self) -> dict[int, int]:
+        """What is held in memory, by address: versions share most of it."""
+        own: list[Any] = [*self._folds.values(), *self._whole.values()]
+        own += [] if self._gone_mask is None else [self._gone_mask]
+        return {**self.bulk.buffers(), **{array.ctypes.data: array.nbytes for array in own}}
 
     @property
     def node_bound(self) -> int:
         """A number above every node position that an edge can lead to."""
-        if self._bound is None:
-            tops = (int(ends.view.max(initial=0)) + 1 for ends in (self.src, self.dst))
-            self._bound = max(self.nodes_from, self.nodes_to, *tops)
-        return self._bound
+        tops = (int(new.view.max(initial=-1)) + 1 for new in (self.new_src, self.new_dst))
+        return max(*self.bulk.nodes, *tops)
+
+    @property
+    def has_unknown_ends(self) -> bool:
+        """Whether there may be an edge that leads to or from a node that is not there."""
+        if len(self.bulk.some_rows.targets) < self.bulk.count:
+            return True
+        return any((new.view < 0).any() for new in (self.new_src, self.new_dst))
+
+    def ends(self, end: End) -> SmallPositions:
+        """The positions of the nodes at one end of all edges, by edge position; -1 if unknown."""
+        if not self.new_src.length:
+            return self.bulk.ends(end)
+        with self._lock:
+            if end not in self._whole:
+                self._whole[end] = np.concatenate([self.bulk.ends(end), self._new_ends(end)])
+            return self._whole[end]
+
+    def ends_at(self, end: End, edges: Positions) -> Positions:
+        """The same for some edges."""
+        new = edges >= self.bulk.count
+        if not new.any():
+            return self.bulk.ends(end)[edges].astype(np.int64)
+        found = np.empty(len(edges), dtype=np.int64)
+        found[~new] = self.bulk.ends(end)[edges[~new]]
+        found[new] = self._new_ends(end)[edges[new] - self.bulk.count]
+        return found
 
     # --- asking ---
 
     def neighbours(self, nodes: Positions, direction: Direction) -> Hits:
-        """Each neighbour once per asking row; the edge of a hit is one of the parallel ones."""
+        """Each neighbour once per asking row; which edge leads there is not told."""
         found = [self._hits(nodes, side, fold=True) for side in _SIDES[direction]]
         return found[0] if len(found) == 1 else folded(by_row(joined(*found)))
 
@@ -238,103 +254,123 @@ class Topology(msgspec.Struct):
 
     def has_any(self, nodes: Positions, direction: Direction) -> Mask:
         """Which nodes have a neighbour at all."""
-        if self.gone is None:
+        if not len(self.gone):
             return self._degrees(nodes, direction) > 0
         return self.counts(nodes, direction, per_edge=True) > 0
 
     def counts(self, nodes: Positions, direction: Direction, *, per_edge: bool) -> Positions:
         """How many neighbours each node has, or how many edges."""
-        plain = self.gone is None and self.src.length == self.bulk
-        if direction != "both" and plain:
-            rows = self.compressed(direction)
-            if per_edge or not rows.parallel:
-                return rows.degrees(nodes)
-            return self._neighbour_counts(direction)[np.minimum(nodes, len(rows.starts) - 1)]
-        hits = self.edges(nodes, direction) if per_edge else self.neighbours(nodes, direction)
-        return np.bincount(hits.rows, minlength=len(nodes))
+        if direction == "both":
+            hits = self.edges(nodes, direction) if per_edge else self.neighbours(nodes, direction)
+            return np.bincount(hits.rows, minlength=len(nodes))
+        rows = self.bulk.rows(direction)
+        if per_edge or not rows.parallel:
+            found = rows.degrees(nodes)
+        else:
+            found = self._neighbour_counts(direction)[np.minimum(nodes, rows.nodes)]
+        return self._recounted(found, nodes, direction, per_edge=per_edge)
 
     def has_loop(self, nodes: Positions) -> Mask:
         """Which nodes have a self loop. Only asked where both ends are of one type."""
         with self._lock:
             if self._looped is None:
-                src = self.src.view
-                at = np.flatnonzero((src == self.dst.view) & (src >= 0))
-                self._looped = src[at[self._living(at)]].astype(np.int64)
+                self._looped = self._loops()
         return np.isin(nodes, self._looped)
 
     # --- inside ---
 
+    def _new_ends(self, end: End) -> SmallPositions:
+        new: SmallPositions = (self.new_src if end == "src" else self.new_dst).view
+        return new
+
+    def _loops(self) -> Positions:
+        new = self.new_src.view
+        new = new[(new == self.new_dst.view) & (new >= 0)]
+        found: Positions = np.concatenate([self.bulk.some_rows.looped, new]).astype(np.int64)
+        if not len(self.gone):
+            return found
+        hits = self._hits(found, "out", fold=False)
+        living: Positions = found[hits.rows[hits.targets == found[hits.rows]]]
+        return living
+
     def _degrees(self, nodes: Positions, direction: Direction) -> Positions:
         """Edges by node; a deleted one may still count."""
-        parts = [self.compressed(side).degrees(nodes) for side in _SIDES[direction]]
-        if self.src.length > self.bulk:
+        parts = [self.bulk.rows(side).degrees(nodes) for side in _SIDES[direction]]
+        if self.new_src.length:
             parts += [self._recent(side).degrees(nodes) for side in _SIDES[direction]]
         return reduce(np.add, parts)
 
-    def _neighbour_counts(self, side: str) -> Positions:
+    def _recounted(
+        self, found: Positions, nodes: Positions, side: Side, *, per_edge: bool
+    ) -> Positions:
+        """The counts of the bulk made right for the nodes whose edges came or went since."""
+        near = _ENDS[side][0]
+        touched = np.concatenate([self.ends_at(near, self.gone), self._new_ends(near)])
+        if not len(touched):
+            return found
+        at = np.flatnonzero(np.isin(nodes, touched))
+        hits = self._hits(nodes[at], side, fold=not per_edge)
+        found[at] = np.bincount(hits.rows, minlength=len(at))
+        return found
+
+    def _neighbour_counts(self, side: Side) -> Positions:
         """By node, parallel edges folded; one more cell, 0, for nodes that came later."""
-        rows = self.compressed(side)
+        rows = self.bulk.rows(side)
         with self._lock:
             known = self._folds.get(side)
             if known is None:
-                nodes = len(rows.starts) - 1
-                hits = folded(rows.gather(np.arange(nodes, dtype=np.int64)))
-                known = self._folds[side] = np.bincount(hits.rows, minlength=nodes + 1)
+                hits = folded(rows.gather(np.arange(rows.nodes, dtype=np.int64), with_edges=False))
+                known = self._folds[side] = np.bincount(hits.rows, minlength=rows.nodes + 1)
             return known
 
     def _living(self, edges: Positions) -> Mask:
-        return np.ones(len(edges), dtype=np.bool_) if self.gone is None else ~self.gone[edges]
+        if not len(self.gone):
+            return np.ones(len(edges), dtype=np.bool_)
+        if len(edges) <= _GONE_BY_HAND_MAX:
+            return np.isin(edges, self.gone, invert=True)
+        with self._lock:
+            if self._gone_mask is None:
+                self._gone_mask = np.zeros(self.length, dtype=np.bool_)
+                self._gone_mask[self.gone] = True
+        return ~self._gone_mask[edges]
 
-    def _alive(self, hits: Hits) -> Hits:
-        living = self._living(hits.edges)
-        return hits if living.all() else hits.where(living)
-
-    def _hits(self, nodes: Positions, side: str, *, fold: bool) -> Hits:
+    def _hits(self, nodes: Positions, side: Side, *, fold: bool) -> Hits:
         """Every edge of every node in one direction, or with `fold` every neighbour."""
-        rows = self.compressed(side)
-        hits = self._alive(rows.gather(nodes))
+        rows = self.bulk.rows(side)
+        hits = rows.gather(nodes, with_edges=not fold or len(self.gone) > 0)
+        if len(self.gone):
+            hits = self._alive(hits)
         if fold and rows.parallel:
             hits = folded(hits)
-        if self.src.length == self.bulk:
+        if not self.new_src.length:
             return hits
         extra, fresh = self._recent(side).gather(nodes)
         return joined(hits, folded(extra.where(fresh)) if fold else extra)
 
-    def _ends(self, side: str) -> tuple[SmallPositions, SmallPositions, int]:
-        if side == "out":
-            return self.src.view, self.dst.view, self.nodes_from
-        return self.dst.view, self.src.view, self.nodes_to
+    def _alive(self, hits: Hits) -> Hits:
+        assert hits.edges is not None, "they were gathered"
+        living = self._living(hits.edges)
+        return hits if living.all() else hits.where(living)
 
-    def compressed(self, side: str) -> Csr:
-        """The compressed rows of one direction, built now if need be."""
-        with self._lock:
-            known = self._rows.get(side)
-            if known is None:
-                near, far, nodes = self._ends(side)
-                near, far = near[: self.bulk], far[: self.bulk]
-                edges = np.flatnonzero((near >= 0) & (far >= 0)).astype(np.int32)
-                known = build_csr(near[edges], far[edges], edges, nodes)
-                self._rows[side] = known
-            return known
-
-    def _recent(self, side: str) -> Sparse:
-        rows = self.compressed(side)
+    def _recent(self, side: Side) -> Sparse:
+        rows = self.bulk.rows(side)
         with self._lock:
             known = self._new.get(side)
             if known is None:
                 known = self._new[side] = self._sparse(rows, side)
             return known
 
-    def _sparse(self, rows: Csr, side: str) -> Sparse:
-        near, far, _ = self._ends(side)
-        edges = np.arange(self.bulk, self.src.length, dtype=np.int64)
-        sources = near[self.bulk :].astype(np.int64)
-        targets = far[self.bulk :].astype(np.int64)
+    def _sparse(self, rows: Csr, side: Side) -> Sparse:
+        near, far = map(self._new_ends, _ENDS[side])
+        edges = np.arange(self.bulk.count, self.length, dtype=np.int64)
+        sources, targets = near.astype(np.int64), far.astype(np.int64)
         order = np.lexsort((edges, targets, sources))
         order = order[((sources >= 0) & (targets >= 0) & self._living(edges))[order]]
         sources, targets, edges = sources[order], targets[order], edges[order]
         asked = distinct_sorted(sources)
-        old = self._alive(rows.gather(asked))
+        old = rows.gather(asked, with_edges=len(self.gone) > 0)
+        if len(self.gone):
+            old = self._alive(old)
         width = 1 + max(int(targets.max(initial=0)), int(old.targets.max(initial=0)))
         known = asked[old.rows] * width + old.targets
         return Sparse(sources, targets, edges, ~np.isin(sources * width + targets, known))
@@ -389,7 +425,7 @@ class Lookups:
         # One asking row may stand for several rows of the table, and the other way round.
         order = np.argsort(here, kind="stable")
         rows, places = spread(*equal_runs(here[order], nodes))
-        return Hits(rows, there[order][places], np.zeros(len(rows), dtype=np.int64))
+        return Hits(rows, there[order][places])
 
 
 Adjacency = Topology | Lookups

@@ -34,7 +34,6 @@ from omnigraph.engine.read.memory.cache import Caches
 from omnigraph.engine.read.memory.frame import Change, Frame
 from omnigraph.engine.read.search.text import text_index
 from omnigraph.errors import InputError
-from omnigraph.model.limits import READ_CACHE_BYTES_MAX
 from omnigraph.model.schema import ROW_ID
 
 Floats = npt.NDArray[np.float64]
@@ -254,7 +253,7 @@ def near_enough(run: Run, expr: ir.Nearest, positions: Positions, wanted: int) -
 
 def unit_vectors(caches: Caches, frame: Frame, column: str, dimension: int) -> UnitVectors | None:
     """The vectors of a column for quick comparison; None if they would not fit."""
-    if frame.length * dimension * 4 > READ_CACHE_BYTES_MAX // 4:
+    if not caches.can_keep(frame.length * dimension * 4):
         return None
 
     def build() -> UnitVectors:

@@ -1,0 +1,318 @@
+"""Topologies in files, so that a new process does not build them again.
+
+A file is named after the exact table versions it was made from, down to the transaction that made
+each of them. It is written under another name first. It holds a head (JSON, with its checksum) and
+sections, which are mapped into memory and read when they are first needed; the checksum of a
+section is verified then, once. A missing, stale or damaged file costs the time of a rebuild and
+nothing else; a file of another format is not looked at.
+
+Danger: reading a mapped page of a file that somebody has cut short ends the process. We never
+change a file in place and compare its size before we map it; deleting it is harmless.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import mmap
+import os
+import threading
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from omnigraph.engine.read.memory.arrays import RowIds, SmallPositions
+from omnigraph.engine.read.memory.compressed import Checkpoint, Csr
+from omnigraph.engine.read.memory.frame import Frame
+from omnigraph.engine.read.memory.topology import ENDS, SIDES, Bulk, End, Side
+from omnigraph.model.graph import TableEntry
+from omnigraph.model.limits import TOPOLOGY_FILE_EDGES_MIN, TOPOLOGY_FILES_BYTES_MAX
+from omnigraph.storage.table.table import Tables
+
+logger = logging.getLogger(__name__)
+
+_MAGIC: Final = b"omnigraph topology 2\n"
+_SUFFIX: Final = ".topology"
+_ALIGNED: Final = 64
+_UNREADABLE: Final = (OSError, ValueError)
+
+Remake = Callable[[End], SmallPositions]
+
+
+def user_topology_folder() -> Path:
+    """The folder for the topologies of all graphs of this user."""
+    return Path.home() / ".cache" / "omnigraph" / "topology"
+
+
+class _Section(msgspec.Struct, frozen=True):
+    """Where an array lies, counted from the end of the head."""
+
+    offset: int
+    count: int
+    dtype: str
+    checksum: int
+
+
+class _Head(msgspec.Struct, frozen=True, kw_only=True):
+    """What is in the file. `first_row_id` is there if the row ids are one range."""
+
+    edges: int
+    nodes: tuple[int, int]
+    first_row_id: int | None
+    parallel: dict[Side, bool]
+    sections: dict[str, _Section]
+    size: int
+
+
+class DamagedError(ValueError):
+    """A section does not hold what was written; only this folder catches it."""
+
+
+class _Mapped:
+    """The sections of one open file."""
+
+    def __init__(self, path: Path, *, trusted: bool = False) -> None:
+        """Of a `trusted` file, which we have just written, no section is verified."""
+        self.path = path
+        with path.open("rb") as file:
+            if file.read(len(_MAGIC)) != _MAGIC:
+                raise DamagedError("no topology of this format")
+            length, checksum = np.frombuffer(_exactly(file.read(16), 16), dtype=np.uint64).tolist()
+            if length > os.fstat(file.fileno()).st_size:
+                raise DamagedError("the head is cut")
+            text = _exactly(file.read(length), length)
+            if zlib.crc32(text) != checksum:
+                raise DamagedError("the head is damaged")
+            self.head = msgspec.json.decode(text, type=_Head)
+            self._begin = _aligned(len(_MAGIC) + 16 + length)
+            if os.fstat(file.fileno()).st_size != self._begin + self.head.size:
+                raise DamagedError("the file is cut")
+            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._verified = {*self.head.sections} if trusted else set()
+        self._lock = threading.Lock()
+
+    def section(self, name: str) -> npt.NDArray[Any]:
+        """The array of a section, verified when it is first asked for."""
+        at = self.head.sections[name]
+        found = np.frombuffer(self._map, at.dtype, at.count, self._begin + at.offset)
+        with self._lock:
+            if name not in self._verified:
+                if zlib.crc32(found.data) != at.checksum:
+                    raise DamagedError(f"section {name} is damaged")
+                self._verified.add(name)
+        return found
+
+
+def _exactly(body: bytes, length: int) -> bytes:
+    if len(body) != length:
+        raise DamagedError("the file is cut")
+    return body
+
+
+def _aligned(offset: int) -> int:
+    return -(-offset // _ALIGNED) * _ALIGNED
+
+
+class StoredEdges:
+    """The edges of a topology in a file, for frames whose lengths are those it was made from."""
+
+    def __init__(self, mapped: _Mapped) -> None:
+        self._mapped = mapped
+        self._lock = threading.Lock()
+
+    @property
+    def count(self) -> int:
+        return self._mapped.head.edges
+
+    def row_ids(self) -> RowIds:
+        head = self._mapped.head
+        if head.first_row_id is None:
+            return self._mapped.section("row_ids")
+        return np.arange(head.first_row_id, head.first_row_id + head.edges, dtype=np.uint64)
+
+    def bulk(self, remake: Remake) -> Bulk:
+        """The edges as they are stored. Of a damaged section, the ends are made again."""
+        head, made = self._mapped.head, dict[End, SmallPositions]()
+
+        def ends(end: End) -> SmallPositions:
+            try:
+                return self._mapped.section(end)
+            except DamagedError as cause:
+                self._tell(cause)
+                with self._lock:
+                    if end not in made:
+                        made[end] = remake(end)
+                return made[end]
+
+        bulk = Bulk(head.edges, head.nodes, ends=ends, rows=lambda side: self._rows(side, bulk))
+        return bulk
+
+    def _rows(self, side: Side, bulk: Bulk) -> Csr | None:
+        section, parallel = self._mapped.section, self._mapped.head.parallel[side]
+        built: list[SmallPositions] = []
+
+        def edges() -> SmallPositions:
+            try:
+                return section(f"{side}_edges")
+            except DamagedError as cause:
+                self._tell(cause)
+                with self._lock:  # the same edges give the same rows
+                    if not built:
+                        built.append(bulk.sorted_anew(side).edges)
+                return built[0]
+
+        try:
+            starts, targets = section(f"{side}_starts"), section(f"{side}_targets")
+            # The numbers of edges are only needed by those who name them: 80 MB of 20 million.
+            return Csr(starts, targets, edges, section(f"{side}_looped"), parallel)
+        except DamagedError as cause:
+            self._tell(cause)
+            return None
+
+    def _tell(self, cause: Exception) -> None:
+        extra = {"file": str(self._mapped.path), "why": str(cause)}
+        logger.warning("topology unreadable", extra=extra)
+
+
+class TopologyFiles:
+    """The files of one folder, the oldest of which go when there are too many bytes."""
+
+    def __init__(self, tables: Tables, folder: Path) -> None:
+        self._tables = tables
+        self._folder = folder
+        self._names: dict[Any, Path | None] = {}
+
+    def has(self, edges: TableEntry, sources: Frame, targets: Frame) -> bool:
+        name = self._file(edges, sources, targets)
+        return name is not None and name.exists()
+
+    def load(self, edges: TableEntry, sources: Frame, targets: Frame) -> StoredEdges | None:
+        """The topology that was stored for exactly these versions, if its head is whole."""
+        name = self._file(edges, sources, targets)
+        if name is None or not name.exists():
+            return None
+        try:
+            mapped = _Mapped(name)
+        except (*_UNREADABLE, msgspec.MsgspecError) as cause:
+            logger.warning("topology unreadable", extra={"file": str(name), "why": str(cause)})
+            return None
+        head = mapped.head
+        fits = head.edges == edges.row_count and head.nodes == (sources.length, targets.length)
+        return StoredEdges(mapped) if fits else None
+
+    def save(
+        self, frame: Frame, bulk: Bulk, sources: Frame, targets: Frame, checkpoint: Checkpoint
+    ) -> StoredEdges | None:
+        """Store the edges of a build from scratch, and give them back as they are stored; a failure
+        only costs the next process."""
+        name = self._file(frame.table.entry, sources, targets)
+        if name is None or frame.change is not None:
+            return None
+        for side in SIDES:
+            bulk.rows(side, checkpoint)
+        # A reader sees the whole file or none; two writers at once leave equal files.
+        draft = name.with_suffix(f".{os.getpid()}.{threading.get_ident()}.tmp")
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            try:
+                _write(draft, frame.row_ids, bulk)
+                mapped = _Mapped(draft, trusted=True)
+                draft.replace(name)
+            finally:
+                draft.unlink(missing_ok=True)
+            self._trim()
+        except _UNREADABLE as cause:
+            logger.info("topology not stored", extra={"file": str(name), "why": str(cause)})
+            return None
+        return StoredEdges(mapped)
+
+    def _file(self, edges: TableEntry, sources: Frame, targets: Frame) -> Path | None:
+        """The file for these versions; None where positions are not those of a fresh build."""
+        if edges.row_count < TOPOLOGY_FILE_EDGES_MIN or sources.change or targets.change:
+            return None
+        entries = (edges, sources.table.entry, targets.table.entry)
+        key = tuple(entry.pin for entry in entries)
+        if key not in self._names:
+            self._names[key] = self._named(entries)
+        return self._names[key]
+
+    def _named(self, entries: tuple[TableEntry, ...]) -> Path | None:
+        facts: list[Any] = []
+        for entry in entries:
+            made = self._tables.transactions(
+                entry.location, entry.branch, after=entry.version - 1, upto=entry.version
+            )
+            if not made or made[-1].uuid is None:
+                return None
+            facts.append([*entry.pin, made[-1].uuid])
+        digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+        return self._folder / f"{digest[:40]}{_SUFFIX}"
+
+    def _trim(self) -> None:
+        """Delete the oldest files, also those of earlier formats, until the rest fits."""
+        files = sorted(
+            (file for file in self._folder.iterdir() if file.suffix in (_SUFFIX, ".npz")),
+            key=lambda file: (file.suffix == _SUFFIX, file.stat().st_mtime),
+        )
+        total = sum(file.stat().st_size for file in files)
+        for file in files[:-1]:
+            if total <= TOPOLOGY_FILES_BYTES_MAX:
+                break
+            total -= file.stat().st_size
+            file.unlink(missing_ok=True)
+
+
+def _write(path: Path, row_ids: RowIds, bulk: Bulk) -> None:
+    first = int(row_ids[0]) if len(row_ids) else 0
+    is_range = not len(row_ids) or int(row_ids[-1]) - first == len(row_ids) - 1
+    arrays: dict[str, npt.NDArray[Any]] = {} if is_range else {"row_ids": row_ids}
+    for side in SIDES:
+        rows = bulk.rows(side)
+        arrays |= {
+            f"{side}_starts": rows.starts,
+            f"{side}_targets": rows.targets,
+            f"{side}_edges": rows.edges,
+            f"{side}_looped": rows.looped,
+        }
+    arrays |= {end: bulk.ends(end) for end in ENDS}
+    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    sections: dict[str, _Section] = {}
+    size = 0
+    for name, array in arrays.items():
+        checksum = zlib.crc32(array.data)
+        sections[name] = _Section(size, len(array), array.dtype.str, checksum)
+        size = _aligned(size + array.nbytes)
+    head = _Head(
+        edges=bulk.count,
+        nodes=bulk.nodes,
+        first_row_id=first if is_range else None,
+        parallel={side: bulk.rows(side).parallel for side in SIDES},
+        sections=sections,
+        size=size,
+    )
+    _put(path, msgspec.json.encode(head), arrays, sections)
+
+
+def _put(
+    path: Path, head: bytes, arrays: Mapping[str, npt.NDArray[Any]], sections: dict[str, _Section]
+) -> None:
+    with path.open("wb") as file:
+        file.write(_MAGIC)
+        file.write(np.array([len(head), zlib.crc32(head)], dtype=np.uint64).tobytes())
+        file.write(head)
+        begin = _aligned(file.tell())
+        for name, array in arrays.items():
+            file.seek(begin + sections[name].offset)
+            file.write(array.data)
+        # The last section may end before the next aligned place.
+        file.truncate(begin + max((_end(one) for one in sections.values()), default=0))
+
+
+def _end(section: _Section) -> int:
+    return _aligned(section.offset + section.count * np.dtype(section.dtype).itemsize)
