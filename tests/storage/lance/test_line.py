@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from table_bench import PLACE, Bench, people
 
 from omnigraph.errors import AlreadyExistsError, CorruptGraphError, NotFoundError
@@ -126,6 +127,37 @@ def test_a_fork_whose_files_are_gone_can_be_dropped(local_root):
 def test_a_fork_of_a_missing_version_is_damage(bench):
     with pytest.raises(CorruptGraphError):
         fork(bench, version=77)
+
+
+# --- what lines have in common ---
+
+
+def test_what_two_versions_came_from(local_root):
+    bench = Bench(local_root)
+    bench.append("a")
+    bench.append("b")  # version 3
+    fork(bench, version=2, branch="01LEFT")
+    fork(bench, version=3, branch="01RIGHT")
+    on_branch(bench, "01LEFT", 2)
+    bench.append("c")
+    bench.append("d")
+    fork(bench, source="01LEFT", version=3, branch="01CHILD")
+
+    def at(branch, version, location=PLACE):
+        return replace(bench.entry(), branch=branch, version=version, location=location)
+
+    cases = {
+        (at(None, 3), at(None, 1)): 1,
+        (at(None, 3), at("01LEFT", 4)): 2,
+        (at(None, 1), at("01LEFT", 4)): 1,
+        (at("01RIGHT", 3), at("01LEFT", 4)): 2,
+        (at("01CHILD", 9), at("01LEFT", 4)): 3,
+        (at("01CHILD", 9), at("01RIGHT", 7)): 2,
+        (at(None, 3), at(None, 3, location="nodes/fedcba9876543210")): 0,
+    }
+    for (one, other), expected in cases.items():
+        assert bench.tables.shared(one, other) == expected
+        assert bench.tables.shared(other, one) == expected
 
 
 # --- old versions ---

@@ -90,6 +90,74 @@ def test_a_restored_table_does_not_differ_from_what_it_was_restored_to(bench):
     assert delta(bench, since) == ([], [], [])
 
 
+@pytest.mark.parametrize("backwards", [False, True])
+def test_what_a_restore_took_back_differs_from_what_it_was(bench, backwards):
+    bench.append("a", "b")
+    before = bench.version
+    bench.land(bench.now().stage_change(people("a", age=5)))
+    undone = bench.now()
+    bench.version = bench.tables.restore(PLACE, None, before, commit_id="01BACK")
+    pair = (undone, bench.now()) if backwards else (bench.now(), undone)
+    shared = bench.tables.shared(undone.entry, bench.entry())
+    assert shared == undone.version
+    assert [ids for ids, _ in differing(*pair, shared)] == ["a"]
+
+
+def differing(newer, older, shared):
+    """The entities that may differ, with which of the two versions has them."""
+    names = {"columns": ["id"], "older_columns": ["id"]}
+    mine, theirs = (
+        rows["id"].to_pylist() for rows in newer.differing_rows(older, shared=shared, **names)
+    )
+    every = sorted({*mine, *theirs})
+    return [(one, (one in mine, one in theirs)) for one in every]
+
+
+@pytest.mark.parametrize("folded", ["neither", "main", "branch", "both"])
+def test_lines_that_went_apart_differ_in_what_either_changed(bench, folded):
+    for number in range(40):
+        bench.append(f"r{number:02}", f"s{number:02}")
+    base = bench.version
+    bench.tables.fork(PLACE, source_branch=None, version=base, branch_id="01BRANCH")
+    bench.land(bench.now().stage_change(people("r01", "new", age=2)))
+    bench.land(bench.now().stage_delete_ids(["r02"]))
+    if folded in ("main", "both"):
+        compact(bench)
+    main = bench.now()
+    bench.branch, bench.version = "01BRANCH", base
+    bench.land(bench.now().stage_change(people("r01", "r03", age=3)))
+    bench.append("new", "mine")
+    bench.land(bench.now().stage_delete_ids(["s39"]))
+    if folded in ("branch", "both"):
+        compact(bench)
+    assert bench.tables.shared(main.entry, bench.entry()) == base
+    assert differing(bench.now(), main, base) == [
+        ("mine", (True, False)),
+        ("new", (True, True)),
+        ("r01", (True, True)),
+        ("r02", (True, False)),
+        ("r03", (True, True)),
+        ("s39", (False, True)),
+    ]
+
+
+def test_folding_many_small_commits_tells_old_changes_less_finely_and_never_misses_one(bench):
+    bench.append("a", "b")
+    since = bench.version
+    for number in range(60):
+        bench.land(bench.now().stage_change(people(f"n{number:02}", age=number)))
+    compact(bench)
+    told = {since: 60, since + 20: 40, since + 50: 10, since + 60: 0}
+    for version, changed in told.items():
+        older = bench.now(version)
+        named = dict(differing(bench.now(), older, version))
+        truly = {f"n{number:02}" for number in range(60 - changed, 60)}
+        assert truly <= named.keys()
+        assert len(named) <= 1.25 * changed
+        inserted = bench.now().changes_since(older).inserted["id"].to_pylist()
+        assert sorted(inserted) == sorted(truly)
+
+
 def test_overwriting_deletes_all_and_inserts_all(bench):
     bench.append("a", "b")
     since = bench.version

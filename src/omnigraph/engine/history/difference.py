@@ -109,7 +109,7 @@ def difference(
     stored_as = _older_names(old, new, batch_schema(entity).names)
     new_rows, old_rows = new.differing_rows(
         old,
-        one_line=tables.descends(after, before),
+        shared=tables.shared(after, before),
         columns=columns,
         older_columns=[name for name in map(stored_as.get, columns) if name is not None],
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from datetime import UTC, datetime
 from glob import escape, glob
 from typing import Any, Final
@@ -420,17 +420,25 @@ class Lines:
         stored = {_owner(key.removeprefix(prefix)) for key in keys}
         return {**{name: Line() for name in sorted(stored)}, **self.branches(location)}
 
-    def descends(self, newer: TableEntry, older: TableEntry) -> bool:
-        """Whether one version of a table came from the other, on one line or across forks."""
-        if newer.location != older.location:
-            return False
-        line, version = newer.branch, newer.version
-        while line != older.branch:
-            base = None if line is None else self._line(newer.location, line).base
-            if base is None:
-                return False
-            line, version = base
-        return older.version <= version
+    def shared(self, one: TableEntry, other: TableEntry) -> int:
+        """The newest version that both came from, on one line or across forks; 0 if there is
+        none."""
+        if one.location != other.location:
+            return 0
+        behind = dict(self._way_back(one))
+        for line, version in self._way_back(other):
+            if line in behind:
+                return min(version, behind[line])
+        return 0
+
+    def _way_back(self, entry: TableEntry) -> Iterator[tuple[str | None, int]]:
+        """The version, then the one that its line was made from, and so on."""
+        seen: set[str | None] = set()
+        at: tuple[str | None, int] | None = (entry.branch, entry.version)
+        while at is not None and at[0] not in seen:
+            yield at
+            seen.add(at[0])
+            at = None if at[0] is None else self._line(entry.location, at[0]).base
 
     def _line(self, location: str, branch_id: str) -> Line:
         """Read from Lance's own reference file: asking Lance means reading those of all

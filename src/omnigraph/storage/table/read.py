@@ -43,6 +43,7 @@ logger = logging.getLogger(__name__)
 
 BlobForm = Literal["descriptors", "bytes"]
 U64 = npt.NDArray[np.uint64]
+Mask = npt.NDArray[np.bool_]
 
 _Answer = TypeVar("_Answer")
 
@@ -52,6 +53,7 @@ _VALUE_LIST_MAX: Final = 10_000  # values of one SQL condition
 _ROWS_PER_VALUE: Final = 100  # fewer rows than this for each value are read and compared here
 _STAMP: Final = "_row_last_updated_at_version"
 FEW_ROWS_MAX: Final = 4096  # of new fragments that are read whole to find what changed in them
+_MAP_SHARE_MIN: Final = 16  # ids for each row id looked for, up to which a map of all is cheaper
 _SPARSE_MAX: Final = 10_000  # rows of a fragment that are worth naming one by one
 
 
@@ -191,15 +193,18 @@ class TableReader:
             rows = self._few_rows(mine, [*names, _STAMP, ROW_ADDRESS])
             new = _side(self._pinned, mine) if rows is None else _side_of([rows])
             old = _side(older._pinned, theirs)
-            at_new, at_old = _common(new, old)
-            touched = new.addresses[at_new[new.stamps[at_new] != old.stamps[at_old]]]
-            added = np.delete(new.addresses, at_new)
+            unlike, _ = _unlike(
+                new, old, shared=older.version, versions=(self.version, older.version)
+            )
+            known = np.isin(new.ids, old.ids, assume_unique=True)
+            touched, added = new.addresses[known & unlike], new.addresses[~known]
+            gone = old.ids[~np.isin(old.ids, new.ids, assume_unique=True)]
             if rows is None:
                 rows = self._rows_at(np.concatenate([added, touched]), [*names, ROW_ADDRESS])
             return TableDelta(
                 inserted=_at(rows, added).select(names),
                 updated=_at(rows, touched).select(names),
-                deleted_row_ids=pa.array(np.delete(old.ids, at_old), pa.uint64()),
+                deleted_row_ids=pa.array(gone, pa.uint64()),
             )
 
     def _few_rows(self, places: _Places, columns: Sequence[str]) -> pa.Table | None:
@@ -215,29 +220,24 @@ class TableReader:
         self,
         older: TableReader,
         *,
-        one_line: bool,
+        shared: int,
         columns: Sequence[str],
         older_columns: Sequence[str],
     ) -> tuple[pa.Table, pa.Table]:
         """The rows of this version and of the other that may differ, each with its row id; of the
         other version, the columns that it has.
 
-        Costs what the difference costs. `one_line`: the other is an ancestor (`Tables.descends`),
-        and row ids tell apart what was merely moved; otherwise the same row id may mean different
-        rows, and every row that is not at the same place on both sides is named.
+        Costs what the difference costs. `shared` is the newest version that both came from
+        (`Tables.shared`): what neither has touched since is the same row, wherever it was moved.
         """
         with self._reading():
             places = _apart(self._pinned, older._pinned)
             new, old = _side(self._pinned, places[0]), _side(older._pinned, places[1])
-            mine, theirs = new.addresses, old.addresses
-            if one_line:
-                at_new, at_old = _common(new, old)
-                moved = new.stamps[at_new] == old.stamps[at_old]
-                mine = np.delete(mine, at_new[moved])
-                theirs = np.delete(theirs, at_old[moved])
+            versions = (self.version, older.version)
+            mine, theirs = _unlike(new, old, shared=shared, versions=versions)
             return (
-                self._rows_at(mine, [*columns, ROW_ID]),
-                older._rows_at(theirs, [*older_columns, ROW_ID]),
+                self._rows_at(new.addresses[mine], [*columns, ROW_ID]),
+                older._rows_at(old.addresses[theirs], [*older_columns, ROW_ID]),
             )
 
     def blobs(self, column: str, row_ids: Sequence[int]) -> list[StoredBlob | None]:
@@ -406,7 +406,8 @@ def texts(column: pa.ChunkedArray[Any]) -> list[str]:
 
 
 class _Side(msgspec.Struct, frozen=True, kw_only=True):
-    """The rows of one version that are not where the other version has them, by row id."""
+    """The rows of one version that are not where the other version has them: their row ids, when
+    they were last changed, and their places."""
 
     ids: U64
     stamps: U64
@@ -446,11 +447,43 @@ def _apart(newer: Pinned, older: Pinned) -> tuple[_Places, _Places]:
     )
 
 
-def _common(new: _Side, old: _Side) -> tuple[Any, Any]:
-    """Where each side has the row ids that both have. Compaction moves rows without touching their
-    stamps, so that an equal stamp is a row that was merely moved."""
-    found = np.intersect1d(new.ids, old.ids, assume_unique=True, return_indices=True)
-    return found[1], found[2]
+def _unlike(new: _Side, old: _Side, *, shared: int, versions: tuple[int, int]) -> tuple[Mask, Mask]:
+    """Which rows of each side may hold something else than the other's row of their row id.
+
+    `shared` is a version that both came from, 0 if there is none. A row that neither has touched
+    since then, by its stamp, has the row id that it had there: if both have it, it was merely moved
+    (compaction moves rows; it may raise a stamp, but never above its own version).
+    """
+    at_new, at_old = _looked_up(new.ids, old), _looked_up(old.ids, new)
+    alike_new = (new.stamps <= shared) & (at_new <= shared) & (at_new > 0)
+    alike_old = (old.stamps <= shared) & (at_old <= shared) & (at_old > 0)
+    # A restored table has stamps of before what was undone: on the way from an ancestor a stamp
+    # that went down is a row that was put back.
+    newer, older = versions
+    if shared == older:
+        alike_new &= new.stamps >= at_new
+        alike_old &= old.stamps <= at_old
+    elif shared == newer:
+        alike_new &= new.stamps <= at_new
+        alike_old &= old.stamps >= at_old
+    return ~alike_new, ~alike_old
+
+
+def _looked_up(ids: U64, rows: _Side) -> U64:
+    """The stamps that the rows have for these row ids, 0 for one that is not among them. Row ids
+    are counted up from 0, so that a map of them all is small."""
+    if not len(ids) or not len(rows.ids):
+        return np.zeros(len(ids), dtype=np.uint64)
+    top = int(max(ids.max(), rows.ids.max()))
+    if top > _MAP_SHARE_MIN * (len(ids) + len(rows.ids)):
+        order = np.argsort(rows.ids)
+        places = np.searchsorted(rows.ids, ids, sorter=order).clip(max=len(order) - 1)
+        at = order[places]
+        return np.where(rows.ids[at] == ids, rows.stamps[at], np.uint64(0))
+    stamps = np.zeros(top + 1, dtype=np.uint64)
+    stamps[rows.ids] = rows.stamps
+    found: U64 = stamps[ids]
+    return found
 
 
 def _side(pinned: Pinned, places: _Places) -> _Side:
@@ -465,12 +498,10 @@ def _side(pinned: Pinned, places: _Places) -> _Side:
 
 
 def _side_of(parts: list[pa.Table]) -> _Side:
-    ids = _column(parts, ROW_ID)
-    order = np.argsort(ids, kind="stable")
     return _Side(
-        ids=ids[order],
-        stamps=_column(parts, _STAMP)[order],
-        addresses=_column(parts, ROW_ADDRESS)[order],
+        ids=_column(parts, ROW_ID),
+        stamps=_column(parts, _STAMP),
+        addresses=_column(parts, ROW_ADDRESS),
     )
 
 
@@ -482,8 +513,8 @@ def _at(rows: pa.Table, addresses: U64) -> pa.Table:
 
 
 def _column(parts: list[pa.Table], name: str) -> U64:
-    empty = np.empty(0, np.uint64)
-    return np.concatenate([empty, *(np.asarray(part[name], dtype=np.uint64) for part in parts)])
+    found = [np.asarray(part[name], dtype=np.uint64) for part in parts]
+    return found[0] if len(found) == 1 else np.concatenate([np.empty(0, np.uint64), *found])
 
 
 def _hidden_columns(pinned: Pinned, **chosen: Any) -> pa.Table:

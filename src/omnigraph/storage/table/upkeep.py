@@ -20,7 +20,7 @@ import msgspec
 from lance.optimize import Compaction, CompactionTask
 
 from omnigraph.model.limits import AUTO_RUN_FRAGMENTS_MAX, TARGET_FRAGMENT_ROWS
-from omnigraph.storage.lance import pylance
+from omnigraph.storage.lance import pylance, stamps
 from omnigraph.storage.lance.files import FragmentKey, fragment_key
 from omnigraph.storage.lance.pylance import translated
 from omnigraph.storage.objects.root import branch_folder
@@ -410,9 +410,13 @@ def _execute(dataset: Any, task: str, uri: str) -> str:
     with translated(uri, doing="compact table"):
         result = json.loads(decode.from_json(task).execute(dataset).json())
     for fragment in result["new_fragments"]:
-        # When a row was made is written into every later version and nobody asks for it; when it
-        # was last changed stays, because that is how differences are found.
+        # Both are written into every later version. When a row was made nobody asks for; when it
+        # was last changed stays, as finely as differences need it.
         fragment["created_at_version_meta"] = None
+        stamped = fragment.get("last_updated_at_version_meta") or {}
+        if "inline" in stamped:
+            note = stamps.shortened(bytes(stamped["inline"]))
+            fragment["last_updated_at_version_meta"] = {"inline": list(note)}
     for fragment in result["original_fragments"]:
         # Lance finds them by number, and would copy all else into the new version for ever.
         fragment.update(dict.fromkeys(_ROW_NOTES & fragment.keys()))
