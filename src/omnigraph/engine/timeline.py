@@ -16,11 +16,12 @@ from omnigraph.storage.objects.local import Presence
 
 if TYPE_CHECKING:
     from omnigraph.engine.history import changes as changing
-    from omnigraph.engine.history import feed
+    from omnigraph.engine.history import entity, feed
     from omnigraph.engine.merge import conflicts
     from omnigraph.engine.merge import run as merging
 else:
     changing = Later("omnigraph.engine.history.changes")
+    entity = Later("omnigraph.engine.history.entity")
     feed = Later("omnigraph.engine.history.feed")
     conflicts = Later("omnigraph.engine.merge.conflicts")
     merging = Later("omnigraph.engine.merge.run")
@@ -202,9 +203,9 @@ class Timeline:
         id: str,  # noqa: A002 - the name that users know
         *,
         branch: str = MAIN,
-    ) -> list[changing.EntityVersion]:
+    ) -> list[entity.EntityVersion]:
         """Every version of one entity, newest first, with the commit that made it."""
-        return changing.entity_history(self._opened(), kind, type_name, id, branch=branch)
+        return entity.entity_history(self._opened(), kind, type_name, id, branch=branch)
 
     def revert(
         self,

@@ -22,6 +22,7 @@ from lance.optimize import Compaction
 
 from omnigraph.storage.lance import pylance
 from omnigraph.storage.lance.files import deleted_offsets, fragment_keys, version_file
+from omnigraph.storage.lance.stamps import Run, decode, encode
 
 ROWS = pa.table({"id": ["a", "b", "c"], "x": [1.0, math.nan, -0.0]})
 
@@ -253,3 +254,34 @@ def test_the_files_of_a_fragment_are_known_without_their_slow_property(uri):
     assert key.files == pylance.file_names(fragment)
     assert key.deletions is None
     assert lance.__version__ == release_of("pylance")
+
+
+def test_a_version_tells_how_many_row_ids_were_ever_given_out(uri):
+    dataset = pylance.opened(uri, {})
+    assert pylance.row_ids_given(dataset) == 3
+    dataset.delete("id = 'a'")
+    assert (dataset.count_rows(), pylance.row_ids_given(dataset)) == (2, 3)
+    dataset = pylance.commit(dataset, appending(dataset))
+    assert pylance.row_ids_given(dataset) == 6
+    dataset.optimize.compact_files()
+    assert (dataset.count_rows(), pylance.row_ids_given(pylance.opened(uri, {}))) == (5, 6)
+
+
+def test_stamps_are_noted_as_runs_and_what_we_write_is_read(uri):
+    dataset = pylance.commit(opened := pylance.opened(uri, {}), appending(opened))
+    result = json.loads(compacted(dataset)[0].json())
+    note = bytes(result["new_fragments"][0]["last_updated_at_version_meta"]["inline"])
+    assert decode(note) == [Run(rows=3, version=1), Run(rows=3, version=2)]
+    assert encode(decode(note)) == note
+
+
+def test_the_files_that_versions_name_are_listed_and_those_that_are_there(uri):
+    dataset = pylance.opened(uri, {})
+    dataset.create_branch("b")
+    branch = pylance.opened(f"{uri}/tree/b", {})
+    branch.delete("id = 'a'")
+    tracked = branch.tracked_files().read_all().to_pylist()
+    own = {row["path"] for row in tracked if row["base_uri"] == f"{uri}/tree/b"}
+    there = {row["path"] for row in branch.all_files().read_all().to_pylist()}
+    assert there - own == {"_versions/latest_version_hint.json"}
+    assert {row["base_uri"] for row in tracked if row["type"] == "data file"} == {uri}

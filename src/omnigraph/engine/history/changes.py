@@ -1,6 +1,4 @@
-"""Differences as users see them: one change per entity, with its images before and after; and every
-version of one entity, with the commit and the actor that made it.
-"""
+"""Differences as users see them: one change per entity, with its images before and after."""
 
 from __future__ import annotations
 
@@ -10,10 +8,8 @@ from itertools import zip_longest
 from typing import Any, Literal
 
 import msgspec
-import numpy as np
-from msgspec.structs import asdict
 
-from omnigraph.engine.arguments import REF, TEXT, TEXTS_OR_NONE, require
+from omnigraph.engine.arguments import REF, TEXTS_OR_NONE, require
 from omnigraph.engine.arrow import picked
 from omnigraph.engine.check.rules import Entity
 from omnigraph.engine.core import Core
@@ -25,8 +21,6 @@ from omnigraph.engine.history.difference import (
     blob_names,
     difference,
     ids_at,
-    same,
-    stored_side,
 )
 from omnigraph.engine.refs import Ref
 from omnigraph.errors import (
@@ -36,7 +30,7 @@ from omnigraph.errors import (
     ParentlessCommitError,
     SchemaBoundaryError,
 )
-from omnigraph.model.graph import Commit, Pin, Snapshot, TableEntry
+from omnigraph.model.graph import Commit, Snapshot
 from omnigraph.model.schema import Catalog, EntityKind
 from omnigraph.model.structs import ROWS_SHOWN_MAX, html_block, html_table, html_text
 from omnigraph.model.values import json_value
@@ -288,139 +282,3 @@ def commit_images(core: Core, commit: Commit, wanted: ChangeFilter) -> list[Enti
         if cause.facts.get("kind") == "type":
             raise
         raise ChangeFeedGapError(commit_id=commit.graph_commit_id) from cause
-
-
-# --- one entity through time -----------------------------------------------------------------
-
-
-class EntityVersion(msgspec.Struct, frozen=True, kw_only=True):
-    """What one commit made of the entity; `image` is None when it was deleted."""
-
-    commit: Commit
-    op: Op
-    image: Image | None
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "graph_commit_id": self.commit.graph_commit_id,
-            "actor_id": self.commit.actor_id,
-            "created_at": self.commit.created_us,
-            "op": self.op,
-            "image": self.image.to_json() if self.image else None,
-        }
-
-
-def entity_history(
-    core: Core, kind: str, type_name: str, entity_id: str, *, branch: str
-) -> list[EntityVersion]:
-    """Newest first, as far back as versions are kept; `NotFoundError` if there never was one."""
-    require(TEXT, kind=kind, type_name=type_name, id=entity_id)
-    if kind not in ("node", "edge"):
-        raise InputError(f"unknown kind '{kind}'", hint="use node or edge")
-    found = list(_versions(core, f"{kind}:{type_name}", entity_id, branch))
-    if not found:
-        name = f"{kind} {type_name} '{entity_id}'"
-        now = _Place(snapshot=core.head(branch), table_key=f"{kind}:{type_name}")
-        if _image(core, now, entity_id) is not None:
-            raise NotFoundError(
-                f"what happened to {name} is not kept any more",
-                hint="it is there; cleanup removed the data of the commits that made it",
-                kind="entity",
-                name=entity_id,
-            )
-        raise NotFoundError(f"{name} is not in the history", kind="entity", name=entity_id)
-    return found
-
-
-class _Place(msgspec.Struct, frozen=True, kw_only=True):
-    """A commit on the way back, and what the type was called there."""
-
-    snapshot: Snapshot
-    table_key: str
-
-    @property
-    def entry(self) -> TableEntry | None:
-        return self.snapshot.entries.get(self.table_key)
-
-    @property
-    def pin(self) -> Pin | None:
-        return None if self.entry is None else self.entry.pin
-
-
-def _versions(core: Core, table_key: str, entity_id: str, branch: str) -> Iterator[EntityVersion]:
-    """Walk back over first parents; where a merge took the entity as its source had it, go on
-    there, because its author is."""
-    here = _Place(snapshot=core.head(branch), table_key=table_key)
-    # A merge that brought a version from its source, and the way on if the source does not tell.
-    trail: tuple[EntityVersion, _Place] | None = None
-    while True:
-        before = _earlier(core, here, here.snapshot.head.parent_commit_id)
-        version = None
-        try:
-            version = _version(core, here, before, entity_id) if before is not None else None
-        except NotFoundError:
-            before = None  # the snapshot is there, but a hard drop took the type's past
-        if before is None:
-            if trail is None:
-                return
-            # Cleanup took what the source would tell: the merge is the best that is known.
-            told, here = trail
-            trail = None
-            yield told
-        elif version is None:
-            here = before
-        elif (source := _source_of(core, here, version, entity_id)) is not None:
-            here, trail = source, (version, before)
-        else:
-            yield version
-            here, trail = before, None
-
-
-def _earlier(core: Core, here: _Place, commit_id: str | None) -> _Place | None:
-    """The place of an earlier commit; None if there is none or its snapshot is not kept."""
-    if commit_id is None:
-        return None
-    try:
-        snapshot = core.store.manifests.at_commit(commit_id)
-    except NotFoundError:
-        return None
-    # A renamed type keeps its table's place.
-    place = here.entry.location if here.entry is not None else None
-    keys = (key for key, entry in snapshot.entries.items() if entry.location == place)
-    return _Place(snapshot=snapshot, table_key=next(keys, here.table_key))
-
-
-def _version(core: Core, here: _Place, before: _Place, entity_id: str) -> EntityVersion | None:
-    """What the commit made of the entity; None if it left it as it was."""
-    if here.pin == before.pin:
-        return None
-    new, old = (_image(core, one, entity_id) for one in (here, before))
-    if _same_image(new, old):
-        return None
-    op: Op = "insert" if old is None else "delete" if new is None else "update"
-    return EntityVersion(commit=here.snapshot.head, op=op, image=new)
-
-
-def _source_of(core: Core, here: _Place, version: EntityVersion, entity_id: str) -> _Place | None:
-    """The merged commit, if it had the entity as the merge left it."""
-    source = _earlier(core, here, here.snapshot.head.merged_parent_commit_id)
-    try:
-        if source is None or not _same_image(_image(core, source, entity_id), version.image):
-            return None
-    except NotFoundError:
-        return None
-    return source
-
-
-def _same_image(one: Image | None, other: Image | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return same(asdict(one), asdict(other))
-
-
-def _image(core: Core, place: _Place, entity_id: str) -> Image | None:
-    if place.entry is None:
-        return None
-    entity = core.catalog(place.snapshot).type_of(place.table_key)
-    side = stored_side(core.store.tables.open(place.entry), entity, [entity_id])
-    return next(images(side, np.arange(side.rows.num_rows), entity), None)

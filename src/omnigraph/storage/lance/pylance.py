@@ -47,6 +47,10 @@ from omnigraph.model.limits import (
     SESSION_INDEX_BYTES_MAX,
     SESSION_METADATA_BYTES_MAX,
 )
+from omnigraph.storage.lance.stamps import fields
+
+_VERSION: Final = 3  # fields of a version's protocol buffer
+_NEXT_ROW_ID: Final = 14
 
 # --- what its errors say ---------------------------------------------------------------------
 
@@ -337,3 +341,15 @@ def file_names(fragment: Any) -> tuple[str, ...]:
     """The data files of a fragment. `path` makes a new class on every call, which shows on tables
     of many fragments."""
     return tuple(file._path for file in fragment.files)  # noqa: SLF001
+
+
+def row_ids_given(dataset: Any) -> int | None:
+    """How many stable row ids were ever given out, which no public call tells; None if the version
+    does not say so where this release writes it."""
+    try:
+        found = dict(fields(dataset._ds.serialized_manifest()))  # noqa: SLF001
+    except (IndexError, ValueError):
+        return None
+    given = found.get(_NEXT_ROW_ID, 0)
+    # Another number in the place of the version would be another form.
+    return given if isinstance(given, int) and found.get(_VERSION) == dataset.version else None

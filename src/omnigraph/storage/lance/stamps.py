@@ -84,8 +84,8 @@ def decode(note: bytes) -> list[Run] | None:
 
 
 def _run(body: bytes) -> Run:
-    found = dict(_fields(body))
-    bounds = dict(_fields(_one_message(found.get(1, 0))))
+    found = dict(fields(body))
+    bounds = dict(fields(_one_message(found.get(1, 0))))
     start, end, version = bounds.get(1, 0), bounds.get(2, 0), found.get(2, 0)
     if not isinstance(start, int) or not isinstance(end, int) or not isinstance(version, int):
         raise TypeError("numbers were expected")
@@ -95,7 +95,7 @@ def _run(body: bytes) -> Run:
 
 
 def _messages(body: bytes) -> Iterator[bytes]:
-    for number, value in _fields(body):
+    for number, value in fields(body):
         if number != 1 or not isinstance(value, bytes):
             raise ValueError("only runs were expected")
         yield value
@@ -109,7 +109,8 @@ def _one_message(value: bytes | int) -> bytes:
     return found
 
 
-def _fields(body: bytes) -> Iterator[tuple[int, bytes | int]]:
+def fields(body: bytes) -> Iterator[tuple[int, bytes | int]]:
+    """The fields of a protocol buffer, by number; ValueError for another kind of field."""
     at = 0
     while at < len(body):
         key, at = _varint(body, at)

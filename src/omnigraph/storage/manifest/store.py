@@ -159,7 +159,10 @@ class ManifestStore:
 
     def at_commit(self, commit_id: str) -> Snapshot:
         """The graph right after that commit, whichever live branch knows it."""
-        row = self.commit_row(commit_id)
+        return self.at_row(self.commit_row(commit_id))
+
+    def at_row(self, row: CommitRow) -> Snapshot:
+        """The same of a commit that was looked up already."""
         # A branch from before a migration has another id now, but still its name.
         owner = (
             self.refs.of_id(row.branch_id)
@@ -169,10 +172,10 @@ class ManifestStore:
         )
         if owner is None:
             raise NotFoundError(
-                f"commit '{commit_id}' was made on branch '{row.commit.graph_branch}', "
+                f"commit '{row.id}' was made on branch '{row.commit.graph_branch}', "
                 "which is deleted",
                 kind="commit",
-                name=commit_id,
+                name=row.id,
             )
         return self._at(row, row.commit.graph_manifest_version).snapshot(owner)
 
@@ -216,11 +219,15 @@ class ManifestStore:
 
     def line(self, known: Known) -> Iterator[Commit]:
         """The commits from the head along first parents, down to the genesis commit."""
-        expected: str | None = known.tail.head.id
+        return (row.commit for row in self.line_rows(known, known.tail.head.commit))
+
+    def line_rows(self, known: Known, start: Commit) -> Iterator[CommitRow]:
+        """The same from any commit of the branch's history, with what is noted beside each."""
+        expected: str | None = start.graph_commit_id
         for chunk in self.commit_chunks(known):
             for row in chunk:
                 if row.id == expected:
-                    yield row.commit
+                    yield row
                     expected = row.commit.parent_commit_id
                     if expected is None:
                         return

@@ -179,6 +179,26 @@ class TableReader:
             names = dataset.schema.names if columns is None else columns
             return standard(pylance.take_rows(dataset, wanted, names))
 
+    def changed_at(self, entity_id: str) -> int | None:
+        """A version from which on the row of that id is as it is here: the one that last changed
+        it, or one not long after. None if there is no such row."""
+        with self._reading():
+            if not self._pinned.dataset.count_rows():
+                return None
+            places = self._lookup({"id": [entity_id]}, [ROW_ADDRESS])[ROW_ADDRESS].to_pylist()
+            if not len(places):
+                return None
+            found = self._rows(Scan(columns=[_STAMP], where=f"{ROW_ADDRESS} = {places[0]}"))
+            return int(found[_STAMP][0].as_py())
+
+    @property
+    def rows_lost(self) -> int | None:
+        """How many rows were ever deleted on the way to this version, however long ago; it never
+        shrinks from one version to the next. None if this release of Lance does not tell."""
+        with self._reading():
+            given = pylance.row_ids_given(self._pinned.dataset)
+            return None if given is None else given - int(self._pinned.dataset.count_rows())
+
     def changes_since(
         self, older: TableReader, *, columns: Sequence[str] | None = None
     ) -> TableDelta:
