@@ -105,15 +105,16 @@ class Graph:
     def _shuffled_ends(self, rng: Any) -> tuple[Any, Any]:
         pairs = np.empty(0, np.int64)
         while len(pairs) < self.edges:
-            ends = [self._popular(rng) for _ in range(2)]
+            missing = self.edges - len(pairs)
+            ends = [self._popular(rng, missing + missing // 8 + 64) for _ in range(2)]
             pairs = np.unique(np.concatenate([pairs, ends[0] * self.nodes + ends[1]]))
             pairs = pairs[pairs // self.nodes != pairs % self.nodes]
         pairs = rng.permutation(pairs)[: self.edges]
         return pairs // self.nodes, pairs % self.nodes
 
-    def _popular(self, rng: Any) -> Any:
+    def _popular(self, rng: Any, count: int) -> Any:
         """People drawn so that the n-th most popular is drawn about 1/sqrt(n) as often."""
-        rank = (rng.random(self.edges) ** 2 * self.nodes).astype(np.int64)
+        rank = (rng.random(count) ** 2 * self.nodes).astype(np.int64)
         return rank * 7_919 % self.nodes  # the popular ones are not the first ones
 
 
