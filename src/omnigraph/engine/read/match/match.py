@@ -14,10 +14,12 @@ from omnigraph.engine.expr.order import equal_codes
 from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.match.candidates import Candidates
 from omnigraph.engine.read.match.relation import MatchedRows, Relation, joined_rows
+from omnigraph.engine.read.match.scan import selected_edges
 from omnigraph.engine.read.match.walk import ends, expand
 from omnigraph.engine.read.memory.arrays import Mask, Positions
 
 CROSS_CHUNK_ROWS: Final = 1 << 20
+EDGE_SCAN_SHARE: Final = 4  # from this part of the nodes on, their edges are not walked but scanned
 
 
 def match(run: Run, block: ir.MatchBlock) -> Relation:
@@ -68,16 +70,33 @@ class _Block:
         return [sorted(group) for group in groups if group.isdisjoint(outer)]
 
     def _start(self, group: Iterable[str]) -> Relation:
-        """Scan the variable of the group that has the fewest candidates."""
+        """Scan the variable of the group that has the fewest candidates, or a table of edges if
+        that leaves most of its nodes."""
         var, estimate = min(
             ((var, self._candidates[var].estimate()) for var in group), key=lambda pair: pair[1]
         )
+        if estimate * EDGE_SCAN_SHARE >= self._run.entry_of(var).row_count:
+            for walk in self._todo:
+                if var in (walk.src, walk.dst) and _scannable(walk):
+                    return self._edges(walk)
         found = self._candidates[var]
         detail = f"${var}: {found.binding.type_name} ({found.way})"
         with self._run.trace.step("scan", detail, estimate) as step:
             relation = Relation.of(var, found.found())
             step.rows = relation.count
         self._run.budget.reserve(relation.count)
+        return self._filtered(relation)
+
+    def _edges(self, step: ir.Traversal) -> Relation:
+        """Start at the edges themselves: their ends are looked up if somebody asks for them."""
+        self._todo.remove(step)
+        with self._run.trace.step("scan", f"{_walk_text(step)} (edges)") as record:
+            relation = selected_edges(self._run, step)
+            self._run.budget.reserve(relation.count)
+            for var in (step.src, step.dst):
+                if var in self._candidates and self._candidates[var].binding.conditions:
+                    relation = relation.where(self._candidates[var].among(relation[var]))
+            record.rows = relation.count
         return self._filtered(relation)
 
     def _grow(self, relation: Relation) -> Relation:
@@ -277,6 +296,13 @@ class _Block:
 def _fails_alone(clause: ir.Filter) -> bool:
     """A condition on constants that may end in an error, which needs a row that all others keep."""
     return not clause.variables and can_fail(clause.expr)
+
+
+def _scannable(step: ir.Traversal) -> bool:
+    """Whether each edge of the table gives at most one row of the step, by itself."""
+    if step.edge_var is None or step.undirected or step.src == step.dst:
+        return False
+    return all(ir.variables_of(condition) <= {step.edge_var} for condition in step.edge_conditions)
 
 
 def _walk_text(step: ir.Traversal) -> str:

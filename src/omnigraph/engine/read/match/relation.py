@@ -19,7 +19,6 @@ from omnigraph.engine.read.memory.arrays import (
     NO_POSITIONS,
     Mask,
     Positions,
-    SmallPositions,
     equal_runs,
     spread,
 )
@@ -31,13 +30,14 @@ from omnigraph.engine.read.search import search
 # the column is how many blocks deep that relation was.
 RowNumber: TypeAlias = int
 WHOLE_MATCH: Final[RowNumber] = -1  # the rows of the whole match, before any was left out
+Ends: TypeAlias = Callable[[Positions], Positions]  # for edges, the nodes at one of their sides
 
 
 class Later:
     """A column of positions that is made when somebody looks at it, once.
 
     It may be known to be a `selection` of a frame, or the end that each of the edges in the
-    selection beside it has: `ends`, by edge position.
+    selection beside it has: `ends` gives them for edge positions.
     """
 
     __slots__ = ("_made", "_make", "ends", "selection")
@@ -47,7 +47,7 @@ class Later:
         make: Callable[[], Positions],
         *,
         selection: Selection | None = None,
-        ends: SmallPositions | None = None,
+        ends: Ends | None = None,
     ) -> None:
         self._make: Callable[[], Positions] | None = make
         self._made: Positions = NO_POSITIONS
@@ -80,14 +80,12 @@ class Relation(msgspec.Struct, frozen=True):
         return cls(len(positions), {var: positions})
 
     @classmethod
-    def of_edges(
-        cls, var: str, selection: Selection, ends: Mapping[str, SmallPositions]
-    ) -> Relation:
+    def of_edges(cls, var: str, selection: Selection, ends: Mapping[str, Ends]) -> Relation:
         """The selected edges, with the variables at their ends."""
         edges = Later.of(selection)
         columns: dict[str | RowNumber, Positions | Later] = {var: edges}
-        for name, by_edge in ends.items():
-            columns[name] = _end(edges, by_edge)
+        for name, end_of in ends.items():
+            columns[name] = _end(edges, end_of)
         return cls(selection.count, columns)
 
     def __getitem__(self, var: str | RowNumber) -> Positions:
@@ -182,8 +180,8 @@ class Relation(msgspec.Struct, frozen=True):
         return self.take(first), np.asarray(back, dtype=np.int64)
 
 
-def _end(edges: Later, by_edge: SmallPositions) -> Later:
-    return Later(lambda: by_edge[edges.positions()].astype(np.int64), ends=by_edge)
+def _end(edges: Later, end_of: Ends) -> Later:
+    return Later(lambda: end_of(edges.positions()), ends=end_of)
 
 
 def joined_rows(left: Positions, right: Positions) -> tuple[Positions, Positions]:

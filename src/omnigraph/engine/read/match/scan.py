@@ -7,10 +7,8 @@ A condition that the bounds of a chunk already settle is not asked of its rows.
 from __future__ import annotations
 
 import math
-import os
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import chain
 from typing import Final, TypeVar
 
@@ -29,6 +27,7 @@ from omnigraph.engine.expr.evaluate import (
 )
 from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.match.relation import MatchedRows, Relation
+from omnigraph.engine.read.memory import threads
 from omnigraph.engine.read.memory.arrays import Bounds
 from omnigraph.engine.read.memory.frame import Frame
 from omnigraph.engine.read.memory.selection import Part, Selection
@@ -36,33 +35,6 @@ from omnigraph.model.schema import INTEGERS, Scalar
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-THREADS_MAX: Final = 16
-PARALLEL_ROWS_MIN: Final = 1 << 17  # fewer rows are done before another thread wakes up
-
-
-class _Pool:
-    """Threads for the chunks of all queries of this process; work given to it never waits for other
-    work of it. A forked child starts its own."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._threads: ThreadPoolExecutor | None = None
-        os.register_at_fork(after_in_child=self._forget)
-
-    def _forget(self) -> None:
-        self._lock = threading.Lock()
-        self._threads = None
-
-    def threads(self) -> ThreadPoolExecutor:
-        with self._lock:
-            if self._threads is None:
-                count = min(THREADS_MAX, pa.cpu_count())
-                self._threads = ThreadPoolExecutor(count, thread_name_prefix="omnigraph-scan")
-            return self._threads
-
-
-_pool: Final = _Pool()
 
 
 def in_parallel(run: Run, work: Callable[[T], R], items: Sequence[T], rows: int) -> list[R]:
@@ -72,9 +44,7 @@ def in_parallel(run: Run, work: Callable[[T], R], items: Sequence[T], rows: int)
         run.budget.check_time()
         return work(item)
 
-    if len(items) < 2 or rows < PARALLEL_ROWS_MIN or pa.cpu_count() < 2:
-        return [timed(item) for item in items]
-    return [*_pool.threads().map(timed, items)]
+    return threads.in_parallel(timed, items, rows)
 
 
 def properties(run: Run, exprs: Iterable[ir.Expr]) -> list[tuple[str, str]]:
@@ -106,10 +76,25 @@ def _cut(relation: Relation, exprs: Sequence[ir.Expr]) -> list[Relation]:
 # --- conditions on one table -------------------------------------------------------------------
 
 
-def selected(run: Run, var: str, conditions: Sequence[ir.Expr]) -> Selection:
-    """The entities of the variable's table for which all conditions are true."""
-    frame = run.frame_of(var)
+def selected_edges(run: Run, step: ir.Traversal) -> Relation:
+    """Every edge that the step walks along, and its ends, from the table of the edges itself."""
+    assert step.edge_var is not None, "only a named edge is looked at"
+    topology, frame = run.topology(step.edge_type), run.frame("edge", step.edge_type)
     living = frame.living()
+    if topology.has_unknown_ends:
+        gone = (topology.ends("src") < 0) | (topology.ends("dst") < 0)
+        living = Selection.without(frame.length, np.union1d(frame.gone, np.flatnonzero(gone)))
+    chosen = selected(run, step.edge_var, step.edge_conditions, living)
+    ends = {step.src: partial(topology.ends_at, "src"), step.dst: partial(topology.ends_at, "dst")}
+    return Relation.of_edges(step.edge_var, chosen, ends)
+
+
+def selected(
+    run: Run, var: str, conditions: Sequence[ir.Expr], living: Selection | None = None
+) -> Selection:
+    """The entities of the variable's table, or of some of it, for which all conditions are true."""
+    frame = run.frame_of(var)
+    living = frame.living() if living is None else living
     if not conditions:
         return living
     rows = pieces(run, Relation.of(var, living), conditions)
