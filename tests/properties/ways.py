@@ -23,6 +23,7 @@ SMALL_STEPS = {
     "CHUNK_ROWS": FEW,
     "CROSS_CHUNK_ROWS": FEW,
     "PATCH_ROWS_MAX": 1,
+    "PATCH_RUNS_MAX": 0,
     "ADDED_IDS_MAX": 1,
     "ONE_BY_ONE_MAX": 0,
     "NEW_EDGES_MAX": 1,

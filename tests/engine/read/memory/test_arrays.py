@@ -20,6 +20,7 @@ def small_chunks():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(arrays, "CHUNK_ROWS", 4)
         patch.setattr(arrays, "PATCH_ROWS_MAX", 5)
+        patch.setattr(arrays, "PATCH_RUNS_MAX", 99)
         yield
 
 
@@ -32,8 +33,10 @@ CHANGES = st.lists(
 )
 
 
-@given(CHANGES)
-def test_a_patched_column_reads_like_a_list_that_was_changed(changes):
+@pytest.mark.parametrize("runs", [0, 99])
+@given(changes=CHANGES)
+def test_a_patched_column_reads_like_a_list_that_was_changed(runs, changes):
+    arrays.PATCH_RUNS_MAX = runs
     model = [float(number) for number in range(8)]
     column = Column.of(pa.array(model))
     for at, value in changes:

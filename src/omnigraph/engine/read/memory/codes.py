@@ -35,10 +35,14 @@ class Coded(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, values: Column, alive: Mask | None) -> Coded:
         codes = equal_codes(values.whole())
         count = int(codes.max(initial=-1)) + 1
-        living = np.arange(len(codes)) if alive is None else np.flatnonzero(alive)
         first = np.full(count + 1, -1, dtype=np.int64)  # the last cell stands for null
         # Written backwards, so that the first position of each code stays.
-        first[codes[living][::-1]] = living[::-1]
+        for start in reversed(range(0, len(codes), CHUNK_ROWS)):
+            here = codes[start : start + CHUNK_ROWS]
+            places = np.arange(len(here) - 1, -1, -1)
+            if alive is not None:
+                places = places[alive[start : start + CHUNK_ROWS][::-1]]
+            first[here[places]] = places + start
         kept = Column.of(_narrow(codes, count))
         return cls(codes=kept, first=first[:-1], count=count, values=values)
 
