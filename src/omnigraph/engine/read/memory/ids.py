@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from omnigraph.engine.arrow import Array, pa, pc, picked
 from omnigraph.engine.read.memory.arrays import CHUNK_ROWS, Column, Mask, Positions
+from omnigraph.engine.read.memory.threads import in_parallel
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -46,8 +47,10 @@ class IdTable(msgspec.Struct, frozen=True, kw_only=True):
             size *= 2
         assert ids.length < _LOW_BITS, "a position has 32 bits"
         slots = np.zeros(size, dtype=np.uint64)
-        for number in range(ids.chunk_count):
-            _insert(slots, hashes(ids.chunk(number)), first=number * CHUNK_ROWS)
+        numbers = range(ids.chunk_count)
+        codes = in_parallel(lambda number: hashes(ids.chunk(number)), numbers, ids.length)
+        for number in numbers:
+            _insert(slots, codes[number], first=number * CHUNK_ROWS)
         return cls(ids=ids, slots=slots, tabled=ids.length, added={})
 
     def buffers(self) -> dict[int, int]:
@@ -85,8 +88,8 @@ class IdTable(msgspec.Struct, frozen=True, kw_only=True):
         if len(ids) <= ONE_BY_ONE_MAX:
             few = (-1 if one is None else self.get(one) for one in ids.to_pylist())
             return np.fromiter(few, dtype=np.int64, count=len(ids))
-        starts = range(0, len(ids), CHUNK_ROWS)
-        return np.concatenate([self._find(ids.slice(start, CHUNK_ROWS)) for start in starts])
+        slices = [ids.slice(start, CHUNK_ROWS) for start in range(0, len(ids), CHUNK_ROWS)]
+        return np.concatenate(in_parallel(self._find, slices, len(ids)))
 
     def _find(self, ids: Array) -> Positions:
         found = _marked(self.slots, hashes(ids))
