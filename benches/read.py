@@ -6,13 +6,14 @@
 
 Every engine gets two threads and the same random parameters, and they take turns; answers are
 checked against each other. Figures are milliseconds through the whole path from query text to
-Python rows: `first`, the first time that the process is asked; warm, the median after three rounds;
-the result also has `cpu`, the time of the processors, which a busy machine distorts less.
-`best` is ours divided by the best peer, `duckdb` ours divided by DuckDB, and `growth` what a row
-takes compared with the size before. `cold` is a new process to its first two-hop answer, with the
-operating system's file cache warm. Engines that are not installed are left out; `--peer-python`
-names an interpreter that has them (the group `bench`). With `--keep` the graphs are left behind for
-the next run; `--before` names the `src` folder of another checkout, which is measured beside ours.
+Python rows: `first`, the first time that the process is asked; warm, the median when it has
+answered for a while. The result also has `cpu`, the time of the processors, which a busy machine
+distorts less. `best` is ours divided by the best peer, `duckdb` ours divided by DuckDB, and
+`growth` what a row takes compared with the size before. `cold` is a new process to its first
+two-hop answer, with the operating system's file cache warm. Engines that are not installed are left
+out; `--peer-python` names an interpreter that has them (group `bench`). With `--keep` the graphs
+are left behind for the next run; `--before` names the `src` folder of another checkout, which is
+measured beside ours.
 """
 
 from __future__ import annotations
@@ -42,10 +43,12 @@ SIZES = ("100k/1M", "1M/4M", "5M/20M")
 HERE = Path(__file__).parent
 THREADS = "2"
 COLD_RUNS = 3
-WARMING = 3
+WARMING_MIN = 3
+WARMING_MS_MAX = 2_000  # of answers that are slower than QUICK_MS
+QUICK_MS = 20
 ROUNDS_MIN = 3
+WARM_MS_MAX = 4_000  # of one engine's measured answers to one question
 TURN_MAX, TURN_MS = 5, 50
-SECONDS_MAX = 4.0  # of one engine's warm rounds for one question
 NOT_INSTALLED = 3
 BUDGET_BYTES = 1 << 30
 NO_PEER = -1.0
@@ -177,29 +180,51 @@ class Engine:
         self.process.wait()
 
 
+class Asked:
+    """How long one engine took for one question, answer by answer."""
+
+    def __init__(self, engine: Engine, question: str, rounds: int) -> None:
+        self.engine, self.question, self.rounds = engine, question, rounds
+        self.ms: list[float] = []
+        self.cpu: list[float] = []
+        self.warm_from: int | None = None
+
+    def turn(self) -> bool:
+        """One more turn, which is some answers where they are quick, for a process that was just
+        woken up is slow; False when there are enough."""
+        if self.warm_from is None and self._is_warm():
+            self.warm_from = len(self.ms)
+        warm = [] if self.warm_from is None else self.ms[self.warm_from :]
+        if len(warm) >= self.rounds or (len(warm) >= ROUNDS_MIN and sum(warm) > WARM_MS_MAX):
+            return False
+        quick = self.warm_from is not None and self.ms[-1] * TURN_MAX < TURN_MS
+        body = self.engine.ask(self.question, len(self.ms), TURN_MAX if quick else 1)
+        self.ms += body["ms"]
+        self.cpu += body["cpu"]
+        return True
+
+    def _is_warm(self) -> bool:
+        """Three answers fill what is kept; slow ones get time for what is made meanwhile."""
+        if len(self.ms) < WARMING_MIN:
+            return False
+        return self.ms[-1] < QUICK_MS or sum(self.ms) > WARMING_MS_MAX
+
+    def row(self) -> dict[str, float]:
+        found = {"first": self.ms[0]}
+        found["warm"] = statistics.median(self.ms[self.warm_from :])
+        found["cpu"] = statistics.median(self.cpu[self.warm_from :])
+        return {name: round(ms, 3) for name, ms in found.items()}
+
+
 def ask_all(engines: list[Engine], question: str, rounds: int) -> None:
-    """The first answer of each engine, and the median of its warm ones: after three, which fill
-    what it keeps. All take turns, so that a noisy second meets all alike; a turn is some answers
-    where they are quick, for a process that was just woken up is slow. A slow engine leaves early.
-    """
-    took: dict[str, list[float]] = {engine.name: [] for engine in engines}
-    worked: dict[str, list[float]] = {engine.name: [] for engine in engines}
-    for turn in range(WARMING + rounds):
-        for engine in engines:
-            all_of_it = took[engine.name]
-            warm = all_of_it[WARMING:]
-            if len(warm) < ROUNDS_MIN or (len(warm) < rounds and sum(warm) < SECONDS_MAX * 1000):
-                quick = turn >= WARMING and all_of_it[-1] * TURN_MAX < TURN_MS
-                body = engine.ask(question, len(all_of_it), TURN_MAX if quick else 1)
-                all_of_it += body["ms"]
-                worked[engine.name] += body["cpu"]
-    for engine in engines:
-        all_of_it, cpu = took[engine.name], worked[engine.name]
-        engine.rows[question] = {
-            "first": round(all_of_it[0], 3),
-            "warm": round(statistics.median(all_of_it[WARMING:]), 3),
-            "cpu": round(statistics.median(cpu[WARMING:]), 3),
-        }
+    """The first answer of each engine and the median of its warm ones. All take turns, so that a
+    noisy second meets all alike."""
+    asked = [Asked(engine, question, rounds) for engine in engines]
+    waiting = asked
+    while waiting:
+        waiting = [each for each in waiting if each.turn()]
+    for each in asked:
+        each.engine.rows[question] = each.row()
 
 
 # --- one graph ---------------------------------------------------------------------------------
