@@ -42,7 +42,7 @@ def equal_codes(values: Array) -> Codes:
 
 
 def row_keys(columns: Sequence[Codes]) -> Codes:
-    """One integer per row, equal exactly where the rows are equal."""
+    """One integer per row, in the order of the rows: equal exactly where the rows are equal."""
     keys = columns[0]
     for column in columns[1:]:
         low = int(column.min(initial=0))

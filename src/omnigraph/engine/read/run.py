@@ -14,12 +14,13 @@ from typing import Any, Final
 import numpy as np
 
 from omnigraph.compiler.query import CompiledQuery, ir
-from omnigraph.engine.arrow import Array, ArrowTable, pa, picked
+from omnigraph.engine.arrow import Array, ArrowTable, int64_array, pa, picked
 from omnigraph.engine.expr.evaluate import Constants, Search
 from omnigraph.engine.expr.order import (
     Key,
     Window,
     order_rows,
+    row_keys,
 )
 from omnigraph.engine.read.context import (
     Budget,
@@ -36,7 +37,7 @@ from omnigraph.engine.read.match.relation import WHOLE_MATCH, MatchedRows, Relat
 from omnigraph.engine.read.match.walk import Counted, only_counted
 from omnigraph.engine.read.memory.arrays import Positions
 from omnigraph.engine.read.memory.cache import Caches
-from omnigraph.engine.read.memory.frame import ReadCost
+from omnigraph.engine.read.memory.frame import Frame, ReadCost
 from omnigraph.engine.read.result import QueryResult
 from omnigraph.engine.read.search.search import near_enough
 from omnigraph.errors import InputError
@@ -46,6 +47,7 @@ from omnigraph.storage.lance.columns import value_type
 from omnigraph.storage.table.table import Tables
 
 RANKED_SHARE: Final = 8  # fewer than this part of all entities are sorted by themselves
+ASCENDING_SHARE: Final = 64  # for fewer it does not pay to look whether all ids ascend
 PROJECTED_ROWS_MAX: Final = 4096  # of more rows, columns are made batch by batch
 
 
@@ -214,25 +216,61 @@ def _count(run: Run, expr: ir.Literal | ir.Param | None, word: str) -> int | Non
 def _ordered(run: Run, plan: ir.ReadPlan, relation: Relation, window: Window) -> Relation:
     """The rows that will be shown, in order."""
     relation = _with_fusions(run, plan, relation)
-    if not plan.orderings and window.whole:
-        names = [key.var for key in plan.tie_break if isinstance(key, ir.IdRef)]
-        assert len(names) == len(plan.tie_break), "rows that are not grouped are told apart by ids"
-        # Sorting the ids of few rows costs less than knowing the order of all ids.
-        everything = sum(run.frame_of(name).length for name in names)
-        if relation.count * RANKED_SHARE >= everything:
-            return _by_id(run, relation, names)
+    names = [key.var for key in plan.tie_break if isinstance(key, ir.IdRef)]
+    assert len(names) == len(plan.tie_break), "rows that are not grouped are told apart by ids"
+    # Sorting the ids of few rows costs less than knowing the order of all ids.
+    everything = sum(run.frame_of(name).length for name in names)
+    if not plan.orderings and window.wanted is None and relation.count * RANKED_SHARE >= everything:
+        return _windowed(_by_id(run, relation, names), window)
     relation = _ranked_only(run, plan.orderings, relation, window.wanted)
-
     rows = MatchedRows(run, relation)
-
-    def some(expr: ir.Expr, numbers: Positions) -> Array:
-        return rows.at(numbers).values(expr)
-
     keys = [
-        Key(partial(rows.values, expr), partial(some, expr), descending)
-        for expr, descending in sort_keys(plan)
+        _key(rows, ordering.expr, descending=ordering.descending) for ordering in plan.orderings
     ]
+    if keys or not _in_id_order(run, relation, names):
+        keys += [_id_key(rows, expr) for expr in plan.tie_break]
+    if not keys:
+        return _windowed(relation, window)
     return relation.take(order_rows(keys, relation.count, window))
+
+
+def _windowed(relation: Relation, window: Window) -> Relation:
+    shown = window.of(relation.count)
+    return relation.slice(shown.start, min(shown.stop, relation.count))
+
+
+def _key(rows: MatchedRows, expr: ir.Expr, *, descending: bool) -> Key:
+    return Key(
+        partial(rows.values, expr), lambda numbers: rows.at(numbers).values(expr), descending
+    )
+
+
+def _id_key(rows: MatchedRows, expr: ir.Expr) -> Key:
+    """The ids of a variable; their positions instead, where these have the same order."""
+    assert isinstance(expr, ir.IdRef), "rows that are not grouped are told apart by ids"
+    var, run = expr.var, rows.run
+
+    def values(some: MatchedRows) -> Array:
+        # Position -1 is null, and comes first as it should.
+        ascend = _ids_ascend(run, some.relation, var)
+        return int64_array(some.relation[var]) if ascend else some.values(expr)
+
+    return Key(lambda: values(rows), lambda numbers: values(rows.at(numbers)), descending=False)
+
+
+def _ids_ascend(run: Run, relation: Relation, var: str) -> bool:
+    """Whether the order of ids is that of positions, if it pays to know."""
+    frame = run.frame_of(var)
+    share = ASCENDING_SHARE if frame.is_hot("id") else RANKED_SHARE
+    return relation.count * share >= frame.length and frame.ids_ascend()
+
+
+def _in_id_order(run: Run, relation: Relation, names: Sequence[str]) -> bool:
+    """Whether the rows are known to be in the order of their ids already."""
+    if len(names) != 1:
+        return not names
+    whole = relation[names[0]] is run.frame_of(names[0]).positions()
+    return whole and _ids_ascend(run, relation, names[0])
 
 
 def _ordered_groups(keys: Sequence[tuple[Array, bool]], count: int, window: Window) -> Positions:
@@ -269,14 +307,22 @@ def _ranked_only(
 
 def _by_id(run: Run, relation: Relation, names: Sequence[str]) -> Relation:
     """All rows, by the ids of their variables: the first of them are what a limit would show."""
-    if relation.count < 2 or not names:
+    if relation.count < 2 or _in_id_order(run, relation, names):
         return relation
     if len(names) == 1:
         frame = run.frame_of(names[0])
-        if relation.count == frame.length and (np.diff(relation[names[0]]) == 1).all():
-            return relation.take(frame.id_order())  # every entity, once
-    # The last cell stands for -1, which is null and comes first.
-    keys = [np.append(run.frame_of(var).id_ranks(), -1)[relation[var]] for var in names]
-    if len(keys) == 1:
-        return relation.take(np.argsort(keys[0], kind="stable"))
-    return relation.take(np.lexsort(keys[::-1]))
+        if relation[names[0]] is frame.positions() and relation.count == frame.length:
+            return relation.take(frame.id_order().astype(np.int64))  # every entity, once
+    keys = [_id_numbers(run.frame_of(var), relation[var]) for var in names]
+    combined = row_keys([numbers + 1 for numbers in keys])
+    if (combined[1:] >= combined[:-1]).all():
+        return relation
+    key = Key.of(int64_array(combined), descending=False)
+    return relation.take(order_rows([key], relation.count, Window()))
+
+
+def _id_numbers(frame: Frame, positions: Positions) -> Positions:
+    """Numbers in the order of the ids; null is -1."""
+    if frame.ids_ascend():
+        return positions
+    return np.append(frame.id_ranks(), -1)[positions]  # the last cell stands for -1

@@ -27,10 +27,12 @@ from omnigraph.engine.read.memory.arrays import (
     Positions,
     RowIdList,
     RowIds,
+    SmallPositions,
     distinct_sorted,
     places_among,
 )
 from omnigraph.engine.read.memory.codes import Coded
+from omnigraph.engine.read.memory.id_order import IdOrder
 from omnigraph.engine.read.memory.ids import ONE_BY_ONE_MAX, IdTable
 from omnigraph.engine.read.memory.selection import Selection
 from omnigraph.model.graph import Pin
@@ -173,7 +175,7 @@ class Frame:
         self._alive: Mask | None = None
         self._living: Selection | None = None
         self._id_searches = 0
-        self._derived: dict[str, Positions] = {}
+        self._id_order = IdOrder()
         self._coded: dict[str, Coded] = {}
         # Codes of earlier versions, and the positions that changed since: moved when asked for.
         self._coded_before: dict[str, tuple[Coded, Positions]] = {}
@@ -290,7 +292,7 @@ class Frame:
         with self._lock:
             columns, coded = [*self._columns.values()], [*self._coded.values()]
             coded += [codes for codes, _ in self._coded_before.values()]
-            arrays = [self.gone, self._alive, *self._derived.values()]
+            arrays: list[Any] = [self.gone, self._alive, *self._id_order.arrays()]
         held = self._row_ids.buffers() | ({} if self._ids is None else self._ids.buffers())
         for array in arrays:
             if array is not None:
@@ -360,17 +362,17 @@ class Frame:
 
         return self._kept(self._coded, name, make)
 
-    def id_order(self) -> Positions:
-        """Every position, by the ids."""
-        return self._kept(
-            self._derived,
-            "id order",
-            lambda: np.asarray(pc.sort_indices(self.column("id").whole()), np.int64),
-        )
+    def ids_ascend(self) -> bool:
+        """Whether ids have the order of their positions."""
+        return self._id_order.ascends(self.column("id"))
 
-    def id_ranks(self) -> Positions:
+    def id_order(self) -> SmallPositions:
+        """Every position, by the ids."""
+        return self._id_order.order(self.column("id"))
+
+    def id_ranks(self) -> SmallPositions:
         """By position: the place of the id among all ids of the table."""
-        return self._kept(self._derived, "id ranks", lambda: np.argsort(self.id_order()))
+        return self._id_order.ranks(self.column("id"))
 
     def _kept(self, kept: dict[str, T], name: str, make: Callable[[], T]) -> T:
         """What is kept under the name, or made now, by one thread while others wait for it."""
@@ -460,6 +462,7 @@ class Frame:
         if kind == "node" and self._ids is not None:
             frame._ids = self._ids.extended(frame.column("id"))
         frame._coded_before = self._coded_since(frame)
+        frame._id_order = self._id_order.moved()
         frame._fetches = dict(self._fetches)
         frame._id_searches = self._id_searches
         return frame
