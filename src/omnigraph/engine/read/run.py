@@ -12,12 +12,14 @@ from functools import partial
 from typing import Any, Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from omnigraph.compiler.query import CompiledQuery, ir
-from omnigraph.engine.arrow import Array, ArrowTable, int64_array, pa, picked
-from omnigraph.engine.expr.evaluate import Constants, Search
+from omnigraph.engine.arrow import Array, ArrowTable, int64_array, pa
+from omnigraph.engine.expr.evaluate import Constants, Rows, Search
 from omnigraph.engine.expr.order import (
     Key,
+    Piece,
     Window,
     order_rows,
     row_keys,
@@ -30,7 +32,7 @@ from omnigraph.engine.read.context import (
     Trace,
     sort_keys,
 )
-from omnigraph.engine.read.group import grouped
+from omnigraph.engine.read.group import Groups, grouped
 from omnigraph.engine.read.match.candidates import with_pushed_scan
 from omnigraph.engine.read.match.match import match
 from omnigraph.engine.read.match.relation import WHOLE_MATCH, MatchedRows, Relation
@@ -161,24 +163,26 @@ class _Answer:
             groups = grouped(run, grouping, relation, weights)
             step.rows = groups.count
         with run.trace.step("order") as step:
-            keys = [(groups.values(expr), descending) for expr, descending in sort_keys(plan)]
-            rows = _ordered_groups(keys, groups.count, self._window)
-            step.rows = len(rows)
-        return self._made([picked(groups.values(expr), rows) for expr in self._shown])
+            keys = [_key(groups, expr, descending=down) for expr, down in sort_keys(plan)]
+            shown = groups.at(order_rows(keys, groups.count, self._window))
+            step.rows = shown.count
+        return self._made([shown.values(expr) for expr in self._shown])
 
     def _distinct(self, relation: Relation) -> QueryResult:
         with self._run.trace.step("distinct") as step:
             grouping = ir.Grouping(keys=tuple(self._shown), aggregates=())
             groups = grouped(self._run, grouping, relation)
             step.rows = groups.count
-        columns = [groups.key(place) for place in range(len(self._shown))]
-        keys = []
-        for ordering in self._plan.orderings:
+        places = [(place, False) for place in range(len(self._shown))]
+        for ordering in reversed(self._plan.orderings):
             assert ordering.column is not None, "under distinct every ordering is a column"
-            keys.append((columns[ordering.column], ordering.descending))
-        keys += [(column, False) for column in columns]
-        rows = _ordered_groups(keys, groups.count, self._window)
-        return self._made([picked(column, rows) for column in columns])
+            places.insert(0, (ordering.column, ordering.descending))
+        keys = [
+            Key(partial(groups.key, place), partial(_key_at, groups, place), descending)
+            for place, descending in places
+        ]
+        shown = groups.at(order_rows(keys, groups.count, self._window))
+        return self._made([shown.key(place) for place in range(len(self._shown))])
 
     def _made(self, columns: Sequence[Array]) -> QueryResult:
         table = self._table(columns)
@@ -224,13 +228,13 @@ def _ordered(run: Run, plan: ir.ReadPlan, relation: Relation, window: Window) ->
         return _windowed(_by_id(run, relation, names), window)
     relation = _ranked_only(run, plan.orderings, relation, window.wanted)
     rows = MatchedRows(run, relation)
-    keys = [
-        _key(rows, ordering.expr, descending=ordering.descending) for ordering in plan.orderings
-    ]
-    if keys or not _in_id_order(run, relation, names):
-        keys += [_id_key(rows, expr) for expr in plan.tie_break]
-    if not keys:
+    if not plan.orderings and _in_id_order(run, relation, names):
         return _windowed(relation, window)
+    rows = MatchedRows(run, relation)
+    keys = [_key(rows, order.expr, descending=order.descending) for order in plan.orderings]
+    keys += [_id_key(rows, expr) for expr in plan.tie_break]
+    if keys and window.wanted is not None:
+        keys[0] = replace(keys[0], pieces=_pieces(rows, sort_keys(plan)[0][0]))
     return relation.take(order_rows(keys, relation.count, window))
 
 
@@ -239,10 +243,32 @@ def _windowed(relation: Relation, window: Window) -> Relation:
     return relation.slice(shown.start, min(shown.stop, relation.count))
 
 
-def _key(rows: MatchedRows, expr: ir.Expr, *, descending: bool) -> Key:
+def _key(rows: Rows, expr: ir.Expr, *, descending: bool) -> Key:
     return Key(
         partial(rows.values, expr), lambda numbers: rows.at(numbers).values(expr), descending
     )
+
+
+def _key_at(groups: Groups, place: int, numbers: Positions) -> Array:
+    return groups.at(numbers).key(place)
+
+
+def _pieces(rows: MatchedRows, expr: ir.Expr) -> list[Piece]:
+    """The rows of a stored column chunk by chunk, where they are a selection of its table."""
+    if not isinstance(expr, ir.PropertyRef | ir.IdRef):
+        return []
+    run, relation = rows.run, rows.relation
+    selection = relation.selected(expr.var)
+    if selection is None or len(selection.parts) < 2:
+        return []
+    name = "id" if isinstance(expr, ir.IdRef) else run.stored(expr.var, expr.prop)
+    column = run.frame_of(expr.var).held(name, relation.count)
+    if column is None:
+        return []
+    return [
+        Piece(part.count, partial(part.of, column), partial(column.bounds, part.number))
+        for part in selection.parts
+    ]
 
 
 def _id_key(rows: MatchedRows, expr: ir.Expr) -> Key:
@@ -269,13 +295,8 @@ def _in_id_order(run: Run, relation: Relation, names: Sequence[str]) -> bool:
     """Whether the rows are known to be in the order of their ids already."""
     if len(names) != 1:
         return not names
-    whole = relation[names[0]] is run.frame_of(names[0]).positions()
-    return whole and _ids_ascend(run, relation, names[0])
-
-
-def _ordered_groups(keys: Sequence[tuple[Array, bool]], count: int, window: Window) -> Positions:
-    """The same for rows whose key columns are all there; the shown row numbers."""
-    return order_rows([Key.of(values, descending=down) for values, down in keys], count, window)
+    ascending = relation.selected(names[0]) is not None
+    return ascending and _ids_ascend(run, relation, names[0])
 
 
 def _with_fusions(run: Run, plan: ir.ReadPlan, relation: Relation) -> Relation:
@@ -310,9 +331,10 @@ def _by_id(run: Run, relation: Relation, names: Sequence[str]) -> Relation:
     if relation.count < 2 or _in_id_order(run, relation, names):
         return relation
     if len(names) == 1:
-        frame = run.frame_of(names[0])
-        if relation[names[0]] is frame.positions() and relation.count == frame.length:
-            return relation.take(frame.id_order().astype(np.int64))  # every entity, once
+        selection = relation.selected(names[0])
+        if selection is not None and selection.everything:
+            order = run.frame_of(names[0]).id_order()
+            return relation.take(order.astype(np.int64))
     keys = [_id_numbers(run.frame_of(var), relation[var]) for var in names]
     combined = row_keys([numbers + 1 for numbers in keys])
     if (combined[1:] >= combined[:-1]).all():

@@ -32,6 +32,8 @@ RowNumber: TypeAlias = int
 WHOLE_MATCH: Final[RowNumber] = -1  # the rows of the whole match, before any was left out
 Ends: TypeAlias = Callable[[Positions], Positions]  # for edges, the nodes at one of their sides
 
+SLICED_SHARE: Final = 8  # for a smaller part of the rows, the positions of all are not made
+
 
 class Later:
     """A column of positions that is made when somebody looks at it, once.
@@ -40,15 +42,17 @@ class Later:
     selection beside it has: `ends` gives them for edge positions.
     """
 
-    __slots__ = ("_made", "_make", "ends", "selection")
+    __slots__ = ("_made", "_make", "_some", "ends", "selection")
 
     def __init__(
         self,
         make: Callable[[], Positions],
         *,
+        some: Callable[[Positions], Positions] | None = None,
         selection: Selection | None = None,
         ends: Ends | None = None,
     ) -> None:
+        self._some = some
         self._make: Callable[[], Positions] | None = make
         self._made: Positions = NO_POSITIONS
         self.selection = selection
@@ -56,7 +60,7 @@ class Later:
 
     @classmethod
     def of(cls, selection: Selection) -> Later:
-        return cls(selection.positions, selection=selection)
+        return cls(selection.positions, some=selection.at, selection=selection)
 
     def positions(self) -> Positions:
         make = self._make
@@ -64,6 +68,12 @@ class Later:
             self._made = make()
             self._make = None
         return self._made
+
+    def at(self, rows: Positions) -> Positions:
+        """The positions of some rows, without those of all rows where that can be."""
+        if self._make is None or self._some is None:
+            return self.positions()[rows]
+        return self._some(rows)
 
 
 class Relation(msgspec.Struct, frozen=True):
@@ -102,10 +112,17 @@ class Relation(msgspec.Struct, frozen=True):
 
     def take(self, rows: Positions) -> Relation:
         """These rows, in this order, perhaps more than once."""
-        return self._mapped(len(rows), lambda column: column[rows])
+        made = {var: Later(partial(self._at, var, rows)) for var in self.columns}
+        return Relation(len(rows), made)
+
+    def _at(self, var: str | RowNumber, rows: Positions) -> Positions:
+        column = self.columns[var]
+        return column.at(rows) if isinstance(column, Later) else column[rows]
 
     def slice(self, first: int, last: int) -> Relation:
         """A run of rows."""
+        if (last - first) * SLICED_SHARE < self.count:
+            return self.take(np.arange(first, last, dtype=np.int64))
         return self._mapped(last - first, lambda column: column[first:last])
 
     def where(self, keep: Mask) -> Relation:
@@ -181,7 +198,9 @@ class Relation(msgspec.Struct, frozen=True):
 
 
 def _end(edges: Later, end_of: Ends) -> Later:
-    return Later(lambda: end_of(edges.positions()), ends=end_of)
+    return Later(
+        lambda: end_of(edges.positions()), some=lambda rows: end_of(edges.at(rows)), ends=end_of
+    )
 
 
 def joined_rows(left: Positions, right: Positions) -> tuple[Positions, Positions]:

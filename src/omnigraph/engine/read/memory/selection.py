@@ -18,6 +18,7 @@ from omnigraph.engine.read.memory.arrays import (
     Column,
     Mask,
     Positions,
+    distinct_sorted,
 )
 
 
@@ -85,6 +86,18 @@ class Selection(msgspec.Struct, frozen=True):
         if self.everything:
             return np.arange(self.length, dtype=np.int64)
         return np.concatenate([NO_POSITIONS, *(part.positions() for part in self.parts)])
+
+    def at(self, rows: Positions) -> Positions:
+        """The positions of these rows, in any order; only their chunks are looked at."""
+        if self.everything:
+            return rows
+        ends = np.cumsum([part.count for part in self.parts])
+        chosen = np.searchsorted(ends, rows, side="right")
+        found = np.empty(len(rows), dtype=np.int64)
+        for number in distinct_sorted(chosen).tolist():
+            part, here = self.parts[number], np.flatnonzero(chosen == number)
+            found[here] = part.positions()[rows[here] - (ends[number] - part.count)]
+        return found
 
     def values(self, column: Column) -> Array:
         """The values of the column at these positions."""
