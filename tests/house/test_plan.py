@@ -9,7 +9,7 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MOST = {
-    "files": 195,
+    "files": 196,
     "lines": 51_878,
     "lines of the largest file": 600,
     "files in the fullest folder": 25,
