@@ -214,6 +214,21 @@ def test_a_value_that_could_not_be_made_is_made_by_the_next():
     assert kept.get_or_make(("frame", "a"), lambda: Held(a=1)).nbytes == 1
 
 
+def test_a_column_goes_by_itself_and_is_read_again(home):
+    uri, expected = made(home, [0, 1, 2, 3, 4])
+    with Graph.open(uri) as graph:
+        assert answers(graph) == expected
+        kept = graph._reader._caches._kept
+        frames = kept.matching(lambda key: key[0] == "frame")
+        (edges,) = [one for one in frames if one.table.entry.entity_kind == "edge"]
+        held = kept.held_bytes()
+        assert [*edges.parts()] == ["w"]
+        edges.shed("w")
+        assert (edges.parts(), kept.held_bytes() < held) == ({}, True)
+        assert answers(graph) == expected
+        assert [*edges.parts()] == ["w"]
+
+
 @pytest.mark.parametrize("given", ["1", 1.5, True, -1])
 def test_a_budget_is_a_number_of_bytes(home, given):
     uri, _ = made(home, [0, 1])
@@ -237,6 +252,7 @@ def beside(monkeypatch):
     monkeypatch.setattr(cache, "LOOKUP_EDGES_MIN", 0)
     monkeypatch.setattr(cache, "BACKGROUND_EDGES_MIN", 0)
     monkeypatch.setattr(cache, "SLICE_ROWS", 1)
+    monkeypatch.setattr(cache, "IDS_AT_ONCE_ROWS", 0)
 
 
 def test_while_a_topology_is_built_few_nodes_are_looked_up(home, beside, monkeypatch):
@@ -287,7 +303,7 @@ import sys, time
 from omnigraph import Graph
 from omnigraph.engine.read.memory import cache, files
 files.TOPOLOGY_FILE_EDGES_MIN = 1 << 60
-cache.LOOKUP_EDGES_MIN = cache.BACKGROUND_EDGES_MIN = 0
+cache.LOOKUP_EDGES_MIN = cache.BACKGROUND_EDGES_MIN = cache.IDS_AT_ONCE_ROWS = 0
 cache.SLICE_ROWS = 1
 places = cache._Ends._places
 cache._Ends._places = lambda *args: (time.sleep(0.2), places(*args))[1]
@@ -316,8 +332,57 @@ def test_rows_that_are_not_one_range_are_stored_with_their_ids(home):
         graph.mutate("query q() { delete E where w = 1 }")
     with Graph.open(uri) as graph:
         expected = answers(graph)
-        row_ids = graph._reader._caches._kept.newest(lambda key: key[0] == "frame").row_ids
+        frames = graph._reader._caches._kept.matching(lambda key: key[0] == "frame")
+        assert [one.row_ids.first_of_range is None for one in frames].count(True) == 1
+    with Graph.open(uri) as graph:
+        assert "edge:E" not in graph.explain(WALK).columns_read
+        assert answers(graph) == expected
+    ids = np.array([0, 2, 3], np.uint64).tobytes()
+    for file in (one for one in stored() if ids in one.read_bytes()):
+        body = file.read_bytes()
+        at = body.rindex(ids)
+        file.write_bytes(body[:at] + b"x" + body[at + 1 :])
     with Graph.open(uri) as graph:
         assert answers(graph) == expected
-        assert "src" not in graph.explain(WALK).columns_read.get("edge:E", [])
-    assert np.all(row_ids[1:] > row_ids[:-1])
+
+
+# --- branches ----------------------------------------------------------------------------------
+
+
+def test_the_first_commit_on_a_branch_moves_what_is_known_of_its_parent(home):
+    uri, expected = made(home, [0, 1, 2, 3])
+    with Graph.open(uri, durability="process") as graph:
+        assert answers(graph) == expected
+        graph.create_branch("b")
+        assert graph.explain(EDGES, branch="b").reads == 0
+        graph.load('{"edge": "E", "from": "n1", "to": "n7"}', mode="append", branch="b")
+        told = graph.explain(EDGES, branch="b")
+        assert told.rows_read <= 2  # the new edge, and its property
+        found = graph.query(EDGES, branch="b").to_pylist()
+        assert [row["b.name"] for row in found] == ["n2", "n7"]
+        assert answers(graph) == expected
+    with Graph.open(uri) as graph:
+        assert graph.query(EDGES, branch="b").to_pylist() == found
+
+
+def test_another_branch_is_not_moved_from(home):
+    uri, _ = made(home, [0, 1, 2, 3])
+    with Graph.open(uri, durability="process") as graph:
+        for name in "ab":
+            graph.create_branch(name)
+            line = f'{{"edge": "E", "from": "n1", "to": "n{ord(name) - 92}"}}'
+            graph.load(line, mode="append", branch=name)
+        for name in "abab":
+            found = graph.query(EDGES, branch=name).to_pylist()
+            assert [row["b.name"] for row in found] == ["n2", f"n{ord(name) - 92}"]
+
+
+def test_after_optimize_nothing_is_read_again(home):
+    uri, expected = made(home, [0, 1, 2, 3])
+    with Graph.open(uri, durability="process", maintenance=None) as graph:
+        graph.load('{"edge": "E", "from": "n1", "to": "n7"}', mode="append")
+        expected = answers(graph)
+        graph.optimize()
+        told = graph.explain(EDGES)
+        assert told.rows_read == 0
+        assert answers(graph) == expected

@@ -299,6 +299,16 @@ class RowIdList:
             return {}
         return {self._listed.view.ctypes.data: self._listed.view.nbytes}
 
+    @property
+    def first_of_range(self) -> int | None:
+        """The first row id if the others follow it without gaps."""
+        return self._first if self._listed is None else None
+
+    @classmethod
+    def ranging(cls, first: int, length: int) -> RowIdList:
+        """Row ids without gaps."""
+        return cls(first, length, None)
+
     def all(self) -> RowIds:
         """Every row id."""
         if self._listed is None:

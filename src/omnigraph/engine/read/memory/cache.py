@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from time import perf_counter
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from omnigraph.engine.read.memory.frame import (
 )
 from omnigraph.engine.read.memory.topology import ENDS, Bulk, End, Lookups, Topology
 from omnigraph.errors import OmnigraphError
-from omnigraph.model.graph import TableEntry
+from omnigraph.model.graph import Pin, TableEntry
 from omnigraph.model.limits import READ_CACHE_BYTES_MIN, READ_CACHE_SHARE
 from omnigraph.model.machine import memory_bytes
 from omnigraph.model.schema import ROW_ID
@@ -43,6 +43,7 @@ LOOKUP_EDGES_MIN: Final = 50_000  # smaller edge tables are read whole at once
 LOOKUP_WALKS: Final = 2  # walks of a big edge table before its topology is worth building
 BACKGROUND_EDGES_MIN: Final = 1_000_000  # so many edges are built while lookups answer
 SLICE_ROWS: Final = 1 << 19  # of an edge table, turned into positions at once
+IDS_AT_ONCE_ROWS: Final = 1 << 17  # of more rows, ids and ends are read when they are needed
 PUSHED_SCANS: Final = 2  # queries over one big table before it is worth keeping in memory
 FRAME_ROWS_MAX: Final = 20_000_000  # a bigger table is never read whole for a query over it alone
 LONG_MS: Final = 5  # a query that took less has made nothing that counts
@@ -59,14 +60,16 @@ class Sized(Protocol):
 
 S = TypeVar("S", bound=Sized)
 Key = tuple[Any, ...]  # its first part is the kind
+Piece = tuple[Key, str | None]  # a column of a value, or the value without these
 
 
 class Kept:
     """Values under a byte budget, each made by one thread while others wait for that one only.
 
-    When all together are bigger than the budget, the value goes first whose bytes, times the
-    queries since it was last used, divided by the cost of a byte of its kind, are the most. What a
-    running query has used stays until that is done. Bytes that versions share count once.
+    When all together are bigger than the budget, the piece goes first (a column of a frame, or a
+    whole value) whose bytes, times the queries since it was last used, divided by the cost of a
+    byte of its kind, are the most. What a running query has used stays until that is done. Bytes
+    that versions share count once.
     """
 
     def __init__(self, budget_bytes: int) -> None:
@@ -120,10 +123,10 @@ class Kept:
                 self.trim()
             return found
 
-    def newest(self, wanted: Callable[[Key], bool]) -> Any:
-        """The value used last of those whose key is wanted."""
+    def matching(self, wanted: Callable[[Key], bool]) -> list[Any]:
+        """The values whose key is wanted, the one used last first."""
         with self._lock:
-            return next((self._values[key] for key in reversed(self._values) if wanted(key)), None)
+            return [self._values[key] for key in reversed(self._values) if wanted(key)]
 
     def clear(self) -> None:
         with self._lock:
@@ -137,36 +140,44 @@ class Kept:
         return sum(_sizes(_buffers(values)).values())
 
     def trim(self) -> None:
-        """Let go of values until the rest fits the budget."""
+        """Let go of values, or of columns of frames, until the rest fits the budget."""
         with self._lock:
             values = dict(self._values)
-        buffers = _buffers(values)
-        holders = Counter(at for held in buffers.values() for at in held)
-        sizes = _sizes(buffers)
+        sizes = _sizes(_buffers(values))
         total = sum(sizes.values())
         if total <= self.budget_bytes:
             return
-        gone = 0
+        pieces = _pieces(values)
+        holders = Counter(at for held in pieces.values() for at in held)
         with self._lock:
             oldest = min(self._running, default=self._query + 1)
-            idle = [key for key in buffers if self._used.get(key, 0) < oldest]
+            ages = {key: 1 + self._query - used for key, used in self._used.items()}
+            idle = [piece for piece in pieces if self._used.get(piece[0], 0) < oldest]
 
-            def worth_going(key: Key) -> float:
-                own = sum(size / holders[at] for at, size in buffers[key].items())
-                age = 1 + self._query - self._used.get(key, 0)
-                return own * age / REBUILD_COST.get(key[0], 1)
+        def worth_going(piece: Piece) -> float:
+            own = sum(size / holders[at] for at, size in pieces[piece].items())
+            return own * ages.get(piece[0], 1) / REBUILD_COST.get(piece[0][0], 1)
 
-            for key in sorted(idle, key=worth_going, reverse=True):
-                if total - gone <= self.budget_bytes:
-                    break
-                self._values.pop(key, None)
-                self._used.pop(key, None)
-                for at in buffers[key]:
-                    holders[at] -= 1
-                    gone += 0 if holders[at] else sizes[at]
+        gone = 0
+        for key, name in sorted(idle, key=worth_going, reverse=True):
+            if total - gone <= self.budget_bytes:
+                break
+            self._let_go(key, name)
+            for at in pieces[key, name]:
+                holders[at] -= 1
+                gone += 0 if holders[at] else sizes.get(at, 0)
         logger.debug("let go", extra={"bytes": gone, "held": total - gone})
         if gone >= RETURNED_BYTES:
             pa.default_memory_pool().release_unused()
+
+    def _let_go(self, key: Key, name: str | None) -> None:
+        with self._lock:
+            value = self._values.get(key)
+            if name is None:
+                self._values.pop(key, None)
+                self._used.pop(key, None)
+        if name is not None and isinstance(value, Frame):
+            value.shed(name)
 
 
 def _buffers(values: Mapping[Key, Sized]) -> dict[Key, dict[int, int]]:
@@ -175,6 +186,18 @@ def _buffers(values: Mapping[Key, Sized]) -> dict[Key, dict[int, int]]:
         key: value.buffers() if hasattr(value, "buffers") else {id(value): value.nbytes}
         for key, value in values.items()
     }
+
+
+def _pieces(values: Mapping[Key, Sized]) -> dict[Piece, dict[int, int]]:
+    """What can be let go of by itself: columns of frames, and values with what is left of them."""
+    found: dict[Piece, dict[int, int]] = {}
+    for key, held in _buffers(values).items():
+        value = values[key]
+        parts = value.parts() if isinstance(value, Frame) else {}
+        found |= {(key, name): buffers for name, buffers in parts.items()}
+        inside = {at for buffers in parts.values() for at in buffers}
+        found[key, None] = {at: size for at, size in held.items() if at not in inside}
+    return found
 
 
 def _sizes(buffers: Mapping[Key, Mapping[int, int]]) -> dict[int, int]:
@@ -198,6 +221,7 @@ class Caches:
         self._lock = threading.Lock()  # guards what follows
         self._asked: Counter[Hashable] = Counter()
         self._builds: dict[Hashable, threading.Thread] = {}
+        self._forks: dict[tuple[Pin, Pin], bool] = {}
         self._closed = False
 
     def table(self, entry: TableEntry) -> CountedTable:
@@ -263,12 +287,11 @@ class Caches:
         def make() -> Frame:
             older, table = self._older_frame(entry), self.table(entry)
             moved = older and older.moved(table)
-            # Whoever asks for an edge frame first also wants the ends: one scan gives both. Those
-            # of a big table are not worth keeping: they are turned into positions, in slices.
+            # Whoever asks for a frame first also wants the ids, or the ends: one scan gives both.
+            # Of a big table a few ids may be enough, and ends are turned into positions in slices.
             columns = ["id"] if entry.entity_kind == "node" else ["src", "dst"]
-            if entry.entity_kind == "edge" and entry.row_count >= LOOKUP_EDGES_MIN:
-                columns = []
-            return moved or Frame.of(table, table.read(columns))
+            at_once = entry.row_count <= IDS_AT_ONCE_ROWS
+            return moved or Frame.of(table, table.read(columns if at_once else []))
 
         return self._kept.get_or_make(_frame_key(entry), make)
 
@@ -279,10 +302,29 @@ class Caches:
         return self.frame(entry)
 
     def _older_frame(self, entry: TableEntry) -> Frame | None:
-        """The most recently used frame of an earlier version."""
-        *line, version = _frame_key(entry)
-        found = self._kept.newest(lambda key: [*key[:3]] == line and key[3] < version)
-        return cast("Frame | None", found)
+        """The most recently used frame of an earlier version; else one of a version that the line
+        of this table was forked from."""
+        frames: list[Frame] = self._kept.matching(lambda key: key[:2] == ("frame", entry.location))
+        before = [one for one in frames if self._is_older(one.table.entry, entry)]
+        own = [one for one in before if one.table.entry.branch == entry.branch]
+        return next(iter([*own, *before]), None)
+
+    def _is_older(self, older: TableEntry, newer: TableEntry) -> bool:
+        if older.branch == newer.branch:
+            return older.version < newer.version
+        if newer.branch is None:
+            return False
+        # What was forked from where never changes; looking it up reads a file.
+        pins = (older.pin, newer.pin)
+        known = self._forks.get(pins)
+        if known is None:
+            try:
+                known = self._tables.shared(newer, older) == older.version
+            except OmnigraphError as cause:  # then the frame is read as if there were no other
+                logger.warning("fork unknown", extra={"why": cause.message})
+                known = False
+            self._forks[pins] = known
+        return known
 
     def wants_pushed_scan(self, entry: TableEntry) -> bool:
         """Whether a query over this table alone should read just its part: big and rarely asked."""
@@ -384,9 +426,10 @@ class Caches:
         """The frame of the edges, and their topology if another process has left it in a file."""
         known = self.known_frame(edges)
         stored = None if known else self._files.load(edges, sources, targets)
-        if stored is None:
+        row_ids = None if stored is None else stored.row_ids()
+        if row_ids is None:
             return self.frame(edges), None
-        frame = Frame.bare(self.table(edges), stored.row_ids())
+        frame = Frame.bare(self.table(edges), row_ids)
         kept = self._kept.get_or_make(_frame_key(edges), lambda: frame)
         # Another thread may have moved a frame here meanwhile, whose positions are not the file's.
         return kept, stored if kept is frame else None

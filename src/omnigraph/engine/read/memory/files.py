@@ -27,7 +27,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from omnigraph.engine.read.memory.arrays import RowIds, SmallPositions
+from omnigraph.engine.read.memory.arrays import RowIdList, SmallPositions
 from omnigraph.engine.read.memory.compressed import Checkpoint, Csr
 from omnigraph.engine.read.memory.frame import Frame
 from omnigraph.engine.read.memory.topology import ENDS, SIDES, Bulk, End, Side
@@ -130,11 +130,16 @@ class StoredEdges:
     def count(self) -> int:
         return self._mapped.head.edges
 
-    def row_ids(self) -> RowIds:
+    def row_ids(self) -> RowIdList | None:
+        """The row ids of the edges; None if they are damaged."""
         head = self._mapped.head
-        if head.first_row_id is None:
-            return self._mapped.section("row_ids")
-        return np.arange(head.first_row_id, head.first_row_id + head.edges, dtype=np.uint64)
+        if head.first_row_id is not None:
+            return RowIdList.ranging(head.first_row_id, head.edges)
+        try:
+            return RowIdList.of(self._mapped.section("row_ids"))
+        except DamagedError as cause:
+            self._tell(cause)
+            return None
 
     def bulk(self, remake: Remake) -> Bulk:
         """The edges as they are stored. Of a damaged section, the ends are made again."""
@@ -268,10 +273,9 @@ class TopologyFiles:
             file.unlink(missing_ok=True)
 
 
-def _write(path: Path, row_ids: RowIds, bulk: Bulk) -> None:
-    first = int(row_ids[0]) if len(row_ids) else 0
-    is_range = not len(row_ids) or int(row_ids[-1]) - first == len(row_ids) - 1
-    arrays: dict[str, npt.NDArray[Any]] = {} if is_range else {"row_ids": row_ids}
+def _write(path: Path, row_ids: RowIdList, bulk: Bulk) -> None:
+    first = row_ids.first_of_range
+    arrays: dict[str, npt.NDArray[Any]] = {} if first is not None else {"row_ids": row_ids.all()}
     for side in SIDES:
         rows = bulk.rows(side)
         arrays |= {
@@ -291,7 +295,7 @@ def _write(path: Path, row_ids: RowIds, bulk: Bulk) -> None:
     head = _Head(
         edges=bulk.count,
         nodes=bulk.nodes,
-        first_row_id=first if is_range else None,
+        first_row_id=first,
         parallel={side: bulk.rows(side).parallel for side in SIDES},
         sections=sections,
         size=size,

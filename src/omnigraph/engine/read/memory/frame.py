@@ -41,7 +41,8 @@ from omnigraph.storage.table.read import Order, TableDelta
 from omnigraph.storage.table.table import Table
 
 SMALL_TABLE_ROWS: Final = 16_384  # below this a whole column is read at the first touch
-HOT_FETCHES: Final = 2  # a column asked for this often by position is read whole
+HOT_FETCHES: Final = 2  # a column asked for this often is read whole
+ROWS_PER_FETCH: Final = 1 << 19  # or by a few positions as often as it has so many rows
 WHOLE_SHARE: Final = 8  # from this part of the rows on, the whole column is read
 MOVED_SHARE_MAX: Final = 0.25  # a bigger difference than this share of the table is a rebuild
 COLUMN_BYTES_MAX: Final = 512 * 1024 * 1024  # a bigger column is never kept whole
@@ -193,9 +194,9 @@ class Frame:
         return cls(table, row_ids, loaded, lineage=next(_lineages), part=part)
 
     @classmethod
-    def bare(cls, table: CountedTable, row_ids: RowIds) -> Frame:
+    def bare(cls, table: CountedTable, row_ids: RowIdList) -> Frame:
         """A frame whose row ids are known already and whose columns are all still to be read."""
-        return cls(table, RowIdList.of(row_ids), {}, lineage=next(_lineages))
+        return cls(table, row_ids, {}, lineage=next(_lineages))
 
     def release(self, names: Sequence[str]) -> list[Array] | None:
         """Hand whole columns over and keep them no longer; None if they are not all here."""
@@ -207,8 +208,8 @@ class Frame:
     # --- positions ---
 
     @property
-    def row_ids(self) -> RowIds:
-        return self._row_ids.all()
+    def row_ids(self) -> RowIdList:
+        return self._row_ids
 
     @property
     def alive(self) -> Mask | None:
@@ -303,6 +304,25 @@ class Frame:
             held |= codes.buffers()
         return held
 
+    def parts(self) -> dict[str, dict[int, int]]:
+        """The buffers of every column that can be let go of and read again, and of its codes. Ids
+        go with the frame: other things rest on them, and storage forgets those of rows that are
+        gone."""
+        with self._lock:
+            columns = {name: one for name, one in self._columns.items() if name != "id"}
+            coded = dict(self._coded)
+        return {
+            name: column.buffers() | (coded[name].buffers() if name in coded else {})
+            for name, column in columns.items()
+        }
+
+    def shed(self, name: str) -> None:
+        """Let go of a column of `parts`; whoever needs it reads it again."""
+        assert name != "id", "ids go with the frame"
+        with self._lock:
+            for kept in (self._columns, self._coded, self._coded_before):
+                kept.pop(name, None)
+
     def is_hot(self, name: str) -> bool:
         """Whether the column is in memory, or has been asked for so often that it should be."""
         return name in self._columns or self._fetches.get(name, 0) >= HOT_FETCHES
@@ -323,7 +343,7 @@ class Frame:
         arrays, row_ids = [flat(rows[name]) for name in names], _row_ids(rows)
         if self._row_ids.equal(row_ids):
             return arrays
-        places = places_among(row_ids, self.row_ids)  # the frame has holes, or is a part
+        places = places_among(row_ids, self._row_ids.all())  # the frame has holes, or is a part
         return [Column.of(array).take(places) for array in arrays]
 
     def held(self, name: str, rows: int) -> Column | None:
@@ -396,7 +416,9 @@ class Frame:
         asked = self.note_use(name)
         if self.length <= SMALL_TABLE_ROWS:
             return True
-        often = wanted * WHOLE_SHARE >= self.length or asked >= HOT_FETCHES
+        # A few rows of a big table are read in the time that so many others of it take.
+        hot = max(HOT_FETCHES, self.length // ROWS_PER_FETCH)
+        often = wanted * WHOLE_SHARE >= self.length or asked >= hot
         return often and self.fits(name)
 
     def fits(self, name: str) -> bool:

@@ -11,13 +11,14 @@ answers.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Any, Final, Literal
 
 import msgspec
 import numpy as np
 
+from omnigraph.engine.arrow import ArrowTable, flat, pc
 from omnigraph.engine.read.memory.arrays import (
     NO_POSITIONS,
     Growable,
@@ -388,7 +389,7 @@ class Lookups:
 
     def __init__(self, edges: CountedTable, sources: Frame, targets: Frame) -> None:
         self._edges = edges
-        self._frames = {"src": sources, "dst": targets}
+        self._frames: Mapping[End, Frame] = {"src": sources, "dst": targets}
 
     @property
     def node_bound(self) -> int:
@@ -403,24 +404,27 @@ class Lookups:
         return folded(by_row(joined(*(self._found(nodes, side) for side in _SIDES[direction]))))
 
     def has_loop(self, nodes: Positions) -> Mask:
-        where = f"{self._asked(nodes, 'src')} AND {sql.column('src')} = {sql.column('dst')}"
-        found = self._edges.read(["src"], where=where)
-        looped = self._frames["src"].lookup_all(found["src"])
+        looped, _ = self._read(nodes, "src", ["src"], f"{sql.column('src')} = {sql.column('dst')}")
         return np.isin(nodes, looped)
 
-    def _asked(self, nodes: Positions, side: str) -> str:
+    def _read(
+        self, nodes: Positions, end: End, columns: Sequence[End], *conditions: str
+    ) -> tuple[Positions, ArrowTable]:
+        """The edges that have one of the nodes at this end: which one, and these columns."""
         wanted = distinct_sorted(nodes)
         if len(wanted) > LOOKUP_NODES_MAX:
             raise TooMany
-        ids: Iterable[str] = self._frames[side].fetch("id", wanted).to_pylist()
-        return sql.in_list(side, ids)
+        ids = self._frames[end].fetch("id", wanted)
+        where = sql.all_of(sql.in_list(end, ids.to_pylist()), *conditions)
+        found = self._edges.read(columns, where=where)
+        # Every edge has one of the ids that were asked for.
+        return wanted[np.asarray(pc.index_in(flat(found[end]), value_set=ids))], found
 
-    def _found(self, nodes: Positions, direction: str) -> Hits:
-        near, far = ("src", "dst") if direction == "out" else ("dst", "src")
-        table = self._edges.read([near, far], where=self._asked(nodes, near))
-        here = self._frames[near].lookup_all(table[near])
+    def _found(self, nodes: Positions, side: Side) -> Hits:
+        near, far = _ENDS[side]
+        here, table = self._read(nodes, near, ENDS)
         there = self._frames[far].lookup_all(table[far])
-        known = (here >= 0) & (there >= 0)
+        known = there >= 0
         here, there = here[known], there[known]
         # One asking row may stand for several rows of the table, and the other way round.
         order = np.argsort(here, kind="stable")
