@@ -121,3 +121,47 @@ def test_other_ages_are_refused(text):
 )
 def test_sizes_are_said_in_the_unit_that_fits(count, words):
     assert size_words(count) == words
+
+
+def on_store(desk, capsys, *words, code=0):
+    capsys.readouterr()
+    assert entry([*words, "--store", desk.uri, "--json", "--quiet"]) == code
+    out, err = capsys.readouterr()
+    return json.loads(out) if code == 0 else err
+
+
+def test_retention_is_set_shown_and_gone_by(desk, capsys):
+    assert desk("retention", "show") == {"branches": {}, "automatic": False}
+    assert "keep everything" in desk("retention", "show", human=True)[0][0]
+    words = ("retention", "set", "*", "--keep", "3", "--automatic")
+    on_store(desk, capsys, *words)
+    stored = on_store(desk, capsys, "retention", "set", "release/*", "--older-than", "2w")
+    assert stored == {
+        "branches": {
+            "*": {"keep_versions": 3, "older_than_secs": None},
+            "release/*": {"keep_versions": None, "older_than_secs": 14 * 86_400},
+        },
+        "automatic": True,
+    }
+    lines, err = desk("cleanup", human=True)
+    assert lines[0].startswith("would remove ")
+    assert "go by the retention of the graph" in err
+    assert desk("cleanup", "--confirm")["retention"] == stored["branches"]
+    assert desk("health")["manifest_versions"] == 3
+    assert "applied by upkeep, now and then" in desk("retention", "show", human=True)[0]
+    on_store(desk, capsys, "retention", "remove", "*")
+    left = on_store(desk, capsys, "retention", "remove", "release/*")
+    assert left == desk("retention", "show") == {"branches": {}, "automatic": False}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("retention", "set", "x"), "have no bound"),
+        (("retention", "set", "x", "--older-than", "soon"), "is not an age"),
+        (("retention", "remove", "x"), "no retention is set for 'x'"),
+    ],
+)
+def test_a_retention_that_makes_no_sense_is_refused(desk, capsys, words, told):
+    assert told in on_store(desk, capsys, *words, code=1)
+    assert desk("retention", "show")["branches"] == {}

@@ -54,6 +54,7 @@ COMMANDS: Mapping[str, Entry] = {
         "cli.maintain", "optimize", DIRECT, "compact tables and bring indexes up to date"
     ),
     "cleanup": Entry("cli.maintain", "cleanup", DIRECT, "collect versions that nobody can reach"),
+    "retention": Entry("cli.maintain", "retention", DIRECT, "how much of the past branches keep"),
     "repair": Entry("cli.maintain", "repair", DIRECT, "explain and heal drifted tables"),
     "health": Entry("cli.maintain", "health", DIRECT, "how a graph is doing, with advice"),
     "recovery": Entry("cli.maintain", "recovery", DIRECT, "unfinished writes and their end"),

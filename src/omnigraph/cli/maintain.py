@@ -1,10 +1,10 @@
-"""`optimize`, `cleanup`, `repair`, `health` and `recovery`: what keeps a graph well."""
+"""`optimize`, `cleanup`, `retention`, `repair`, `health`, `recovery`: what keeps a graph well."""
 
 from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ from omnigraph.model.limits import MAINTENANCE_CONCURRENCY
 if TYPE_CHECKING:
     from omnigraph.storage.commit.recovery import Resolution
 
+retention = CommandGroup("retention", help="How much of the past each branch keeps.")
 recovery = CommandGroup("recovery", help="Unfinished writes, and what became of earlier ones.")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _SHOWN_MAX = 5
@@ -127,13 +128,10 @@ def _optimize_lines(one: dict[str, Any]) -> list[str]:
 @click.option("--older-than", metavar="AGE", help="only what is older than 30s, 5m, 12h, 7d or 2w")
 @click.option("--confirm", is_flag=True, help="really do it; without, only say what would go")
 def cleanup(call: Call, keep: int | None, older_than: str | None, *, confirm: bool) -> None:
-    """Collect the versions that no branch, snapshot or unfinished write needs."""
+    """Collect the versions that no branch, snapshot or unfinished write needs.
+
+    Without --keep and --older-than the graph's own retention decides (`retention set`)."""
     age = None if older_than is None else duration(older_than)
-    if keep is None and age is None:
-        raise InputError(
-            "cleanup requires at least one of keep_versions or older_than",
-            hint="pass --keep N and/or --older-than AGE",
-        )
     at_once = concurrency(call)
     uri = call.target.uri
     if confirm:
@@ -158,7 +156,7 @@ def _policy(keep: int | None, older_than: str | None) -> str:
         parts.append(f"keep the newest {keep} snapshots of each branch")
     if older_than is not None:
         parts.append(f"collect only what is older than {older_than}")
-    return " and ".join(parts)
+    return " and ".join(parts) or "go by the retention of the graph"
 
 
 def _cleanup_lines(body: dict[str, Any]) -> list[str]:
@@ -186,6 +184,86 @@ def duration(text: str) -> dt.timedelta:
         return dt.timedelta(seconds=int(match[1]) * _SECONDS[match[2]])
     except OverflowError as cause:
         raise InputError(f"'{text}' is longer than we can count") from cause
+
+
+# --- retention -------------------------------------------------------------------------------
+
+
+@verb("retention show", capability=Capability.DIRECT, positional="uri")
+def show_retention(call: Call) -> None:
+    """Show how much of the past each branch keeps when `cleanup` goes by the graph itself."""
+    with call.graph() as graph:
+        body = graph.retention().to_json()
+    call.emit(body, human=_retention_lines(body))
+
+
+@verb("retention set", capability=Capability.DIRECT, writes=True)
+@click.argument("pattern", metavar="PATTERN")
+@click.option("--keep", type=click.IntRange(min=1), metavar="N", help="snapshots to keep a branch")
+@click.option("--older-than", metavar="AGE", help="only what is older than 30s, 5m, 12h, 7d or 2w")
+@click.option("--automatic/--manual", default=None, help="whether upkeep cleans up by itself")
+def set_retention(
+    call: Call, pattern: str, keep: int | None, older_than: str | None, *, automatic: bool | None
+) -> None:
+    """Set what branches with names like PATTERN keep; '*' is every branch."""
+    given = {
+        "keep_versions": keep,
+        "older_than": None if older_than is None else duration(older_than),
+    }
+    _change_retention(call, lambda rules: {**rules, pattern: given}, automatic=automatic)
+
+
+@verb("retention remove", capability=Capability.DIRECT, writes=True)
+@click.argument("pattern", metavar="PATTERN")
+def remove_retention(call: Call, pattern: str) -> None:
+    """Forget what was set for PATTERN; branches that no other pattern fits keep everything."""
+
+    def without(rules: dict[str, Any]) -> dict[str, Any]:
+        if pattern not in rules:
+            raise NotFoundError(
+                f"no retention is set for '{pattern}'",
+                kind="retention",
+                name=pattern,
+                hint="`omnigraph retention show` lists what is set",
+            )
+        return {name: bounds for name, bounds in rules.items() if name != pattern}
+
+    _change_retention(call, without, automatic=None)
+
+
+def _change_retention(
+    call: Call,
+    change: Callable[[dict[str, Any]], dict[str, Any]],
+    *,
+    automatic: bool | None,
+) -> None:
+    call.announce()
+    with call.graph(write=True) as graph:
+        now = graph.retention()
+        rules = {
+            name: {"keep_versions": bounds.keep_versions, "older_than": bounds.older_than}
+            for name, bounds in now.branches.items()
+        }
+        rules = change(rules)
+        wanted = now.automatic if automatic is None else automatic
+        body = graph.set_retention(rules, automatic=wanted and bool(rules)).to_json()
+    call.emit(body, human=_retention_lines(body))
+
+
+def _retention_lines(body: dict[str, Any]) -> list[str]:
+    if not body["branches"]:
+        return ["no retention is set: branches keep everything until `cleanup` is given bounds"]
+    rows = [
+        {
+            "branches": pattern,
+            "keep": cell(one["keep_versions"]),
+            "older than": "" if one["older_than_secs"] is None else f"{one['older_than_secs']}s",
+        }
+        for pattern, one in body["branches"].items()
+    ]
+    lines = list(table_lines(tuple(rows[0]), rows, style=TableStyle()))
+    applied = "by upkeep, now and then" if body["automatic"] else "by `omnigraph cleanup`"
+    return [*lines, f"applied {applied}"]
 
 
 # --- repair ----------------------------------------------------------------------------------
@@ -333,5 +411,7 @@ def clear_log(call: Call) -> None:
     call.emit({"uri": call.target.uri, "cleared": True}, human="removed the record of recoveries")
 
 
+for _command in (show_retention, set_retention, remove_retention):
+    retention.add_command(_command)
 for _command in (list_recoveries, show_recovery, resolve, clear_log):
     recovery.add_command(_command)

@@ -34,7 +34,7 @@ from omnigraph.engine.read.run import Reader
 from omnigraph.engine.refs import At
 from omnigraph.engine.timeline import Timeline
 from omnigraph.model.graph import MAIN
-from omnigraph.model.limits import MAINTENANCE_CONCURRENCY
+from omnigraph.model.limits import GRACE_MS, MAINTENANCE_CONCURRENCY
 from omnigraph.model.machine import Later
 from omnigraph.model.plan import SchemaPlan
 from omnigraph.storage.commit.audit import RecoveryRecord
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from omnigraph.engine.maintain import cleanup as cleaning
     from omnigraph.engine.maintain import health as checkup
     from omnigraph.engine.maintain import repair as repairing
+    from omnigraph.engine.maintain import stored_retention as keeping
     from omnigraph.engine.read import export as exporting
     from omnigraph.engine.write import mutate as mutating
 else:
@@ -58,6 +59,7 @@ else:
     reporting = Later("omnigraph.engine.load.report")
     loading = Later("omnigraph.engine.load.run")
     cleaning = Later("omnigraph.engine.maintain.cleanup")
+    keeping = Later("omnigraph.engine.maintain.stored_retention")
     checkup = Later("omnigraph.engine.maintain.health")
     repairing = Later("omnigraph.engine.maintain.repair")
     exporting = Later("omnigraph.engine.read.export")
@@ -74,7 +76,7 @@ class Graph(Timeline):
     ) -> None:
         """Use `Graph.init` or `Graph.open`."""
         super().__init__(core)
-        self._auto = AutoMaintenance(core, maintenance)
+        self._auto = AutoMaintenance(core, maintenance, tidy=self._tidy)
         self._reader = Reader(core.store.tables, cache_bytes=core.world.cache_bytes)
 
     # --- opening and closing -----------------------------------------------------------------
@@ -335,19 +337,42 @@ class Graph(Timeline):
         """
         return optimize(self._opened(), branch, Work(concurrency=concurrency, progress=progress))
 
+    def retention(self) -> keeping.Retention:
+        """How much of the past each branch keeps, as `set_retention` has stored it."""
+        return keeping.stored(self._opened())
+
+    def set_retention(
+        self, rules: Mapping[str, Mapping[str, Any]], *, automatic: bool = False
+    ) -> keeping.Retention:
+        """Store with the graph how much of the past its branches keep, in place of what it was.
+
+        `rules` has the bounds of `cleanup` (`keep_versions`, `older_than`) by pattern of branch
+        names (`*`, `release/*`, a name); of those that fit a branch the longest counts, and one
+        that none fits keeps everything. `cleanup()` without bounds goes by it; with `automatic`
+        upkeep does so by itself now and then. Heads, tags and bases of merges stay in any case.
+        """
+        return keeping.store(self._opened(), rules, automatic=automatic)
+
+    def _tidy(self) -> None:
+        if keeping.stored(self._core).automatic:
+            # Somebody in this very process may be reading a former head.
+            how = cleaning.Cleanup(grace=GRACE_MS / 1000, concurrency=1)
+            cleaning.cleanup(self._core, self._presence, how)
+
     def cleanup(
         self,
         keep_versions: int | None = None,
-        older_than: cleaning.Age | None = None,
+        older_than: keeping.Age | None = None,
         *,
         preview: bool = False,
-        grace: cleaning.Age | None = None,
+        grace: keeping.Age | None = None,
         concurrency: int = MAINTENANCE_CONCURRENCY,
     ) -> cleaning.CleanupReport:
         """Collect what no branch, no snapshot within the retention and no unfinished write needs.
 
         A snapshot goes only if it is neither among the newest `keep_versions` of its branch nor
-        younger than `older_than` (a timedelta, or seconds). With `preview` nothing is touched and
+        younger than `older_than` (a timedelta, or seconds); without either, the graph's own
+        retention decides (`set_retention`). With `preview` nothing is touched and
         the report says what would go. `grace` is how long former heads stay for their readers:
         none if nobody else has the graph open, else a minute.
         """

@@ -37,6 +37,7 @@ STAGED_SAFE_AGE_MS: Final = 7 * 24 * 3_600_000  # then cleanup takes what a writ
 DESCENT_WRITES_MAX: Final = 64  # tries to write down parents while others do the same
 MERGE_BASE_ROUNDS_MAX: Final = 16  # bases of bases of bases, then differences are conflicts
 AUTO_FRAGMENTS_MAX: Final = 64  # small fragments of a table, then upkeep compacts them by itself
+AUTO_CLEANUP_COMMITS: Final = 256  # of a branch, after which upkeep asks for the retention
 AUTO_RUN_FRAGMENTS_MAX: Final = 16  # of these that are compacted into one, by itself
 TARGET_FRAGMENT_ROWS: Final = 1024 * 1024  # rows of a fragment that compaction leaves alone
 INDEX_SEGMENTS_MAX: Final = 16  # then the index is built anew

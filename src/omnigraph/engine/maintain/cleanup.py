@@ -8,7 +8,7 @@ finished by the next one. One table's fault never stops the others.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -18,9 +18,10 @@ from urllib.parse import quote
 import msgspec
 from msgspec.structs import replace
 
-from omnigraph.engine.arguments import AGE_OR_NONE, FLAG, INT, INT_OR_NONE, require
+from omnigraph.engine.arguments import AGE_OR_NONE, FLAG, INT, require
 from omnigraph.engine.core import Core
 from omnigraph.engine.maintain.retention import Policy, Survey, survey
+from omnigraph.engine.maintain.stored_retention import EVERY, Age, Bounds, Retention, age_us, stored
 from omnigraph.errors import InputError, NotFoundError, OmnigraphError
 from omnigraph.model.graph import Branch
 from omnigraph.model.limits import (
@@ -42,7 +43,6 @@ from omnigraph.storage.objects.root import DESCENT, MANIFEST
 
 logger = logging.getLogger(__name__)
 
-Age = timedelta | int | float
 _UNREADABLE = "cannot be read: what it may need was kept"
 
 
@@ -69,6 +69,7 @@ class CleanupReport(msgspec.Struct, frozen=True, kw_only=True):
     preview: bool
     keep_versions: int | None
     older_than: timedelta | None
+    retention: Retention
     datasets: tuple[CleanupStats, ...]
     manifest: CleanupStats
     reclaimed: tuple[tuple[str, str], ...] = ()  # (table, line) that no branch had
@@ -90,6 +91,7 @@ class CleanupReport(msgspec.Struct, frozen=True, kw_only=True):
             "preview": self.preview,
             "keep_versions": self.keep_versions,
             "older_than_secs": seconds,
+            "retention": self.retention.to_json()["branches"],
             "datasets": [one.to_json() for one in self.datasets],
             "manifest": self.manifest.to_json(),
             "reclaimed": [{"owner": owner, "line": line} for owner, line in self.reclaimed],
@@ -99,7 +101,7 @@ class CleanupReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cleanup(msgspec.Struct, frozen=True, kw_only=True):
-    """What to keep, and how to go about it."""
+    """What to keep, without a bound what the graph itself says, and how to go about it."""
 
     keep_versions: int | None = None
     older_than: Age | None = None
@@ -110,19 +112,17 @@ class Cleanup(msgspec.Struct, frozen=True, kw_only=True):
 
 def cleanup(core: Core, presence: Presence, how: Cleanup) -> CleanupReport:
     """Collect what lies beyond the retention and what was left behind."""
-    _require_policy(how)
+    _require_sound(how)
+    retention = _retention(core, how)
     if not how.preview:
         core.require_writable()
         core.recover()
     now = core.world.clock.now_us()
     alone = presence.is_alone(quiet_ms=GRACE_MS)
-    older_than_us = None if how.older_than is None else _us(how.older_than)
-    grace_us = _us(how.grace) if how.grace is not None else 0 if alone else GRACE_MS * 1000
-    policy = Policy(
-        keep_versions=how.keep_versions,
-        older_than_us=None if older_than_us is None else now - older_than_us,
-        superseded_us=now - grace_us,
-    )
+    grace_us = 0 if alone else GRACE_MS * 1000
+    if how.grace is not None:
+        grace_us = age_us("grace", how.grace)
+    policy = Policy(retention=retention, now_us=now, superseded_us=now - grace_us)
     found = survey(core, policy)
     if found.blind:
         # Whatever might go could be what a branch that cannot be read stands on.
@@ -136,45 +136,46 @@ def cleanup(core: Core, presence: Presence, how: Cleanup) -> CleanupReport:
     unread = [(name, _UNREADABLE) for name in found.unreadable]
     if found.retired.problem is not None:
         unread.append((DESCENT, found.retired.problem))
-    warnings: list[str] = []
-    if how.keep_versions is not None and how.keep_versions < RECOVERY_FLOOR_VERSIONS:
-        floor = f"the recovery floor of {RECOVERY_FLOOR_VERSIONS}"
-        warnings.append(f"keep_versions {how.keep_versions} is below {floor}")
     return CleanupReport(
         uri=core.root.uri,
         preview=how.preview,
         keep_versions=how.keep_versions,
-        older_than=None if older_than_us is None else timedelta(microseconds=older_than_us),
+        older_than=Bounds.of(None, how.older_than).older_than,
+        retention=retention,
         datasets=_collect_tables(core, found, how),
         manifest=manifest,
         reclaimed=tuple(reclaimed),
         failures=(*unread, *failures),
-        warnings=tuple(warnings),
+        warnings=tuple(_warnings(retention)),
     )
 
 
-def _require_policy(how: Cleanup) -> None:
-    require(INT_OR_NONE, keep_versions=how.keep_versions)
+def _warnings(retention: Retention) -> Iterator[str]:
+    for pattern, bounds in retention.branches.items():
+        if bounds.keep_versions is not None and bounds.keep_versions < RECOVERY_FLOOR_VERSIONS:
+            floor = f"the recovery floor of {RECOVERY_FLOOR_VERSIONS}"
+            where = "" if pattern == EVERY else f" of the branches '{pattern}'"
+            yield f"keep_versions {bounds.keep_versions}{where} is below {floor}"
+
+
+def _retention(core: Core, how: Cleanup) -> Retention:
+    """The bounds that were given, for every branch, or those that the graph carries."""
+    bounds = Bounds.of(how.keep_versions, how.older_than)
+    if bounds != Bounds():
+        return Retention(branches={EVERY: bounds})
+    found = stored(core)
+    if not found.branches:
+        raise InputError(
+            "cleanup requires at least one of keep_versions or older_than",
+            hint="the graph carries no retention of its own either: see `omnigraph retention set`",
+        )
+    return found
+
+
+def _require_sound(how: Cleanup) -> None:
     require(AGE_OR_NONE, older_than=how.older_than, grace=how.grace)
     require(FLAG, preview=how.preview)
     require(INT, concurrency=how.concurrency)
-    for name, age in (("older_than", how.older_than), ("grace", how.grace)):
-        if age is not None and not abs(_seconds(age)) <= timedelta.max.total_seconds():
-            raise InputError(f"{name} is no length of time: {age}", argument=name)
-    if how.keep_versions is None and how.older_than is None:
-        raise InputError("cleanup requires at least one of keep_versions or older_than")
-    if how.keep_versions is not None and how.keep_versions < 1:
-        raise InputError(f"keep_versions is {how.keep_versions}", hint="keep at least 1")
-    if how.older_than is not None and _us(how.older_than) < 0:
-        raise InputError("older_than is negative")
-
-
-def _us(age: Age) -> int:
-    return round(_seconds(age) * 1_000_000)
-
-
-def _seconds(age: Age) -> float:
-    return age.total_seconds() if isinstance(age, timedelta) else age
 
 
 # --- collecting ------------------------------------------------------------------------------

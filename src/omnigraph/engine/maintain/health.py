@@ -8,6 +8,7 @@ from typing import Any
 from omnigraph.engine.core import Core
 from omnigraph.engine.maintain.optimize import index_specs
 from omnigraph.engine.maintain.retention import Policy, Survey, survey
+from omnigraph.engine.maintain.stored_retention import Bounds, Retention
 from omnigraph.errors import CorruptGraphError, NotFoundError, OmnigraphError
 from omnigraph.model.graph import MAIN, TableEntry
 from omnigraph.model.limits import AUTO_FRAGMENTS_MAX
@@ -105,8 +106,9 @@ def _damaged_branches(core: Core) -> Iterator[str]:
 def _needs(core: Core) -> Survey | None:
     """What a cleanup that keeps only heads would have to leave; None if nobody can tell now."""
     now = core.world.clock.now_us()
+    heads_only = Retention(branches={"*": Bounds(keep_versions=1)})
     try:
-        return survey(core, Policy(keep_versions=1, older_than_us=None, superseded_us=now))
+        return survey(core, Policy(retention=heads_only, now_us=now, superseded_us=now))
     except OmnigraphError:
         return None
 

@@ -22,7 +22,12 @@ from omnigraph.engine.check.rules import Entity
 from omnigraph.engine.core import Core, OpenMode
 from omnigraph.errors import ConflictError, IntegrityError, OmnigraphError
 from omnigraph.model.graph import Branch, Commit, Snapshot, TableEntry, WriterKind, type_words
-from omnigraph.model.limits import AUTO_FRAGMENTS_MAX, LEASE_WAIT_MS_MAX, MAINTENANCE_CONCURRENCY
+from omnigraph.model.limits import (
+    AUTO_CLEANUP_COMMITS,
+    AUTO_FRAGMENTS_MAX,
+    LEASE_WAIT_MS_MAX,
+    MAINTENANCE_CONCURRENCY,
+)
 from omnigraph.model.schema import EdgeType, NodeType, Property, Scalar
 from omnigraph.model.structs import JsonStruct
 from omnigraph.storage.commit.prepared import Intent, Prepared
@@ -383,24 +388,33 @@ DEFAULT_POLICY: Final = MaintenancePolicy()
 class AutoMaintenance:
     """Watches the writes of one open graph. One table set of one branch is worked on at a time."""
 
-    def __init__(self, core: Core, policy: MaintenancePolicy | None) -> None:
+    def __init__(
+        self, core: Core, policy: MaintenancePolicy | None, *, tidy: Callable[[], None]
+    ) -> None:
+        """`tidy` cleans up if the graph's own retention asks for that."""
         self._core = core
         self._policy = policy if core.mode is OpenMode.READ_WRITE else None
+        self._tidy = tidy
         self._lock = threading.Lock()
         self._running: threading.Thread | None = None
         self._seen: dict[str, TableEntry] = {}
+        self._versions: dict[str | None, int] = {}  # of each branch's manifest, when last seen
+        self._untidy = False
         self._closed = False
 
     def notice(self, after: Snapshot | None) -> None:
         """A write has landed: start upkeep if one of its tables needs it. Never raises."""
-        if self._policy is None or after is None or self._is_busy():
+        if self._policy is None or after is None:
+            return
+        self._untidy = self._untidy or self._is_untidy(after)
+        if self._is_busy():
             return
         try:
             due = self._due(after, self._policy)
         except OmnigraphError as cause:
             logger.warning("upkeep looked in vain", extra={"why": cause.message})
             return
-        if due:
+        if due or self._untidy:
             self._start(after.branch.name, due)
 
     def wait(self) -> None:
@@ -418,6 +432,15 @@ class AutoMaintenance:
     def _is_busy(self) -> bool:
         return self._running is not None and self._running.is_alive()
 
+    def _is_untidy(self, after: Snapshot) -> bool:
+        """Whether so many commits have been made that it is worth asking for the retention. The
+        numbers of versions decide, so that processes of one write each come to it in turn; upkeep
+        itself takes a number now and then, which no write of ours tells."""
+        now = after.manifest_version
+        before = self._versions.get(after.branch.id, now - 2)
+        self._versions[after.branch.id] = now
+        return now // AUTO_CLEANUP_COMMITS > before // AUTO_CLEANUP_COMMITS
+
     def _due(self, after: Snapshot, policy: MaintenancePolicy) -> frozenset[str]:
         due: set[str] = set()
         for key, entry in after.entries.items():
@@ -433,11 +456,17 @@ class AutoMaintenance:
         with self._lock:
             if self._closed or self._is_busy():
                 return
-            self._running = threading.Thread(target=self._run, args=(branch, due), name="upkeep")
+            tidy, self._untidy = self._untidy, False
+            work = (branch, due, tidy)
+            self._running = threading.Thread(target=self._run, args=work, name="upkeep")
             self._running.start()
 
-    def _run(self, branch: str, due: frozenset[str]) -> None:
+    def _run(self, branch: str, due: frozenset[str], tidy: bool) -> None:  # noqa: FBT001
         try:
+            if tidy:
+                self._tidy()
+            if not due:
+                return
             report = optimize(self._core, branch, Work(depth="tail", keys=due, concurrency=1))
         except Exception as cause:  # noqa: BLE001 - upkeep is a favour: it must not break anything
             logger.warning("upkeep failed", extra={"branch": branch, "why": str(cause)})

@@ -16,6 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from omnigraph.engine.core import Core
+from omnigraph.engine.maintain.stored_retention import Retention
 from omnigraph.errors import CorruptGraphError, NotFoundError
 from omnigraph.model.graph import Branch, Pin, Snapshot
 from omnigraph.model.limits import MAINTENANCE_CONCURRENCY
@@ -30,23 +31,27 @@ Line = tuple[str, str | None]  # a table's location, and the Lance branch of it
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of the past to keep: a version goes only if every given bound lets it go.
+    """How much of the past to keep, seen from a moment.
 
-    `older_than_us` lets go what was made before that moment; `superseded_us` is the moment from
-    which on former heads stay, because somebody may still be reading them.
+    `superseded_us` is the moment from which on former heads stay, because somebody may still be
+    reading them.
     """
 
-    keep_versions: int | None
-    older_than_us: int | None
+    retention: Retention
+    now_us: int
     superseded_us: int
 
-    def kept(self, versions: Iterable[_Version]) -> Iterator[_Version]:
+    def kept(self, branch: Branch, versions: Iterable[_Version]) -> Iterator[_Version]:
         """Those of a branch's versions, newest first, that stay."""
+        bounds = self.retention.bounds(branch.name)
+        count, age_us = bounds.keep_versions, bounds.older_than_us
         followed_us: int | None = None
         for rank, version in enumerate(versions):
-            by_count = self.keep_versions is not None and rank < self.keep_versions
-            by_age = self.older_than_us is not None and version.made_us >= self.older_than_us
-            if followed_us is None or followed_us >= self.superseded_us or by_count or by_age:
+            by_count = count is not None and rank < count
+            by_age = age_us is not None and version.made_us >= self.now_us - age_us
+            unbound = count is None and age_us is None
+            recent = followed_us is None or followed_us >= self.superseded_us
+            if recent or unbound or by_count or by_age:
                 yield version
             followed_us = version.made_us
 
@@ -115,7 +120,7 @@ def survey(core: Core, policy: Policy) -> Survey:
                 damaged.append(branch.name)
     branches = tuple(looks)
     kept = {
-        branch.id: {one.number for one in policy.kept(look.versions) if one.former is None}
+        branch.id: {one.number for one in policy.kept(branch, look.versions) if one.former is None}
         for branch, look in looks.items()
     }
     retired = _put_aside(core)
@@ -134,8 +139,8 @@ def survey(core: Core, policy: Policy) -> Survey:
     former = [row for row in needed if row.branch_id not in kept]
     former += (
         one.former
-        for look in looks.values()
-        for one in policy.kept(look.versions)
+        for branch, look in looks.items()
+        for one in policy.kept(branch, look.versions)
         if one.former is not None
     )
     heads = [look.head for look in looks.values()]

@@ -160,6 +160,7 @@ RECOVERY: Final = "__recovery"
 REFS: Final = "_refs/branches"
 TAGS: Final = "_refs/tags"
 RETIRED: Final = "_refs/retired"  # branches that are deleted but still needed as bases
+RETENTION: Final = "_refs/retention.json"  # how much of the past each branch keeps
 DESCENT: Final = "_refs/descent.json"  # parents of commits whose branch is gone
 INIT_CLAIM: Final = "__init_claim.json"
 AUDIT: Final = "_graph_commit_recoveries.lance"
