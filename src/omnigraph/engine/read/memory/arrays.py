@@ -43,6 +43,11 @@ def equal_runs(ordered: Positions, wanted: Positions) -> tuple[Positions, Positi
     return first, np.searchsorted(ordered, wanted, side="right") - first
 
 
+def array_bytes(array: npt.NDArray[Any]) -> dict[int, int]:
+    """The size of the array by its address."""
+    return {array.__array_interface__["data"][0]: array.nbytes}
+
+
 def places_among(ordered: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> Positions:
     """Where each wanted value stands among different ordered ones, -1 where it does not."""
     if not len(ordered):
@@ -109,7 +114,7 @@ class Column:
     which a commit touches few. Never changes; what is computed from it is kept, by any thread.
     """
 
-    __slots__ = ("_bounds", "_chunks", "base", "length", "patch", "patch_at")
+    __slots__ = ("_bounds", "_chunks", "_folded", "_held", "base", "length", "patch", "patch_at")
 
     def __init__(self, base: Array, length: int, patch_at: Positions, patch: Array) -> None:
         self.base = base
@@ -118,6 +123,9 @@ class Column:
         self.patch = patch
         self._chunks: dict[int, Array] = {}  # those with patches, once they were asked for
         self._bounds: dict[int, Bounds | None] = {}
+        # Everything in one array, once somebody needed that.
+        self._folded: Array | None = None if len(patch_at) else base
+        self._held: tuple[int, dict[int, int]] = (-1, {})  # for how many arrays, and the sizes
 
     @classmethod
     def of(cls, values: Array) -> Column:
@@ -129,15 +137,19 @@ class Column:
 
     def buffers(self) -> dict[int, int]:
         """What is held: the size of each buffer by its address, so that sharers count it once."""
-        arrays = [self.base, self.patch, *self._chunks.values()]
-        buffers = chain.from_iterable(array.buffers() for array in arrays)
-        found = {buffer.address: buffer.size for buffer in buffers if buffer is not None}
-        return {**found, self.patch_at.ctypes.data: self.patch_at.nbytes}
+        made = [*self._chunks.copy().values(), *([] if self._folded is None else [self._folded])]
+        known, held = self._held
+        if known != len(made):
+            arrays = chain.from_iterable(one.buffers() for one in (self.base, self.patch, *made))
+            held = {buffer.address: buffer.size for buffer in arrays if buffer is not None}
+            held |= array_bytes(self.patch_at)
+            self._held = (len(made), held)
+        return held
 
     def take(self, positions: Positions) -> Array:
         """The values at the positions, in their order; -1 gives null."""
-        if len(self.patch_at) == 0:
-            return _take(self.base, positions)
+        if self._folded is not None:
+            return _take(self._folded, positions)
         slot = places_among(self.patch_at, positions)
         patched = slot >= 0
         if not patched.any():
@@ -155,11 +167,11 @@ class Column:
 
     def value(self, position: int) -> Any:
         """One value."""
-        if len(self.patch_at):
+        if self._folded is None:
             slot = int(np.searchsorted(self.patch_at, position))
             if slot < len(self.patch_at) and self.patch_at[slot] == position:
                 return self.patch[slot].as_py()
-        return self.base[position].as_py()
+        return (self.base if self._folded is None else self._folded)[position].as_py()
 
     @property
     def chunk_count(self) -> int:
@@ -170,6 +182,8 @@ class Column:
         first = number * CHUNK_ROWS
         last = min(first + CHUNK_ROWS, self.length)
         assert first < last, "a chunk of the column"
+        if self._folded is not None:
+            return self._folded.slice(first, last - first)
         kept = self._chunks.get(number)
         if kept is not None:
             return kept
@@ -189,13 +203,16 @@ class Column:
         return self._bounds[number]
 
     def whole(self) -> Array:
-        """All values in one array, which is a copy if anything has changed: see `chunk`."""
-        if len(self.patch_at) == 0:
-            return self.base
-        return pa.concat_arrays([self.chunk(number) for number in range(self.chunk_count)])
+        """All values in one array: where anything has changed a copy, once. See `chunk`."""
+        if self._folded is None:
+            parts = [self.chunk(number) for number in range(self.chunk_count)]
+            self._folded = pa.concat_arrays(parts)
+        return self._folded
 
     def patched(self, at: Positions, values: Array, length: int) -> Column:
         """The same column with other values at these positions, some of them perhaps new."""
+        if self._folded is not None and len(self.patch_at):
+            return self._begun_anew().patched(at, values, length)
         order = np.argsort(at, kind="stable")
         at, values = at[order], picked(values, order)
         kept = ~np.isin(self.patch_at, at)
@@ -207,9 +224,13 @@ class Column:
         # Copied first, at one blow: another thread may just be adding to them.
         chunks, bounds = self._chunks.copy(), self._bounds.copy()
         column._chunks.update({n: kept for n, kept in chunks.items() if n not in touched})
-        if len(merged_at) > PATCH_ROWS_MAX:
-            column = Column(column.whole(), length, NO_POSITIONS, merged.slice(0, 0))
         column._bounds.update({n: kept for n, kept in bounds.items() if n not in touched})
+        return column if len(merged_at) <= PATCH_ROWS_MAX else column._begun_anew()
+
+    def _begun_anew(self) -> Column:
+        """The same column without a patch."""
+        column = Column(self.whole(), self.length, NO_POSITIONS, self.patch.slice(0, 0))
+        column._bounds.update(self._bounds.copy())
         return column
 
 
@@ -297,7 +318,7 @@ class RowIdList:
         """The size of each buffer that is held, by its address."""
         if self._listed is None:
             return {}
-        return {self._listed.view.ctypes.data: self._listed.view.nbytes}
+        return array_bytes(self._listed.view)
 
     @property
     def first_of_range(self) -> int | None:

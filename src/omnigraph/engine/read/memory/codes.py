@@ -13,7 +13,7 @@ import numpy as np
 
 from omnigraph.engine.arrow import Array, int64_array, pa, pc
 from omnigraph.engine.expr.order import equal_codes
-from omnigraph.engine.read.memory.arrays import CHUNK_ROWS, Column, Mask, Positions
+from omnigraph.engine.read.memory.arrays import CHUNK_ROWS, Column, Mask, Positions, array_bytes
 from omnigraph.storage.lance.columns import equal_floats
 
 _NOWHERE: Final = np.iinfo(np.int64).max
@@ -48,8 +48,7 @@ class Coded(msgspec.Struct, frozen=True, kw_only=True):
 
     def buffers(self) -> dict[int, int]:
         """The size of each buffer that is held, by its address."""
-        held = {self.first.ctypes.data: self.first.nbytes}
-        return self.values.buffers() | self.codes.buffers() | held
+        return self.values.buffers() | self.codes.buffers() | array_bytes(self.first)
 
     def moved(self, values: Column, at: Positions, alive: Mask | None) -> Coded | None:
         """The codes of a later version of the column, which differs at these positions, sorted, by

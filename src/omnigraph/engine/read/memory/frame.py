@@ -28,6 +28,7 @@ from omnigraph.engine.read.memory.arrays import (
     RowIdList,
     RowIds,
     SmallPositions,
+    array_bytes,
     distinct_sorted,
     places_among,
 )
@@ -297,7 +298,7 @@ class Frame:
         held = self._row_ids.buffers() | ({} if self._ids is None else self._ids.buffers())
         for array in arrays:
             if array is not None:
-                held[array.ctypes.data] = array.nbytes
+                held |= array_bytes(array)
         for column in columns:
             held |= column.buffers()
         for codes in coded:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from omnigraph.engine.arrow import Array, pa, pc, picked
-from omnigraph.engine.read.memory.arrays import CHUNK_ROWS, Column, Mask, Positions
+from omnigraph.engine.read.memory.arrays import CHUNK_ROWS, Column, Mask, Positions, array_bytes
 from omnigraph.engine.read.memory.threads import in_parallel
 
 Hashes = npt.NDArray[np.uint64]
@@ -56,7 +56,7 @@ class IdTable(msgspec.Struct, frozen=True, kw_only=True):
     def buffers(self) -> dict[int, int]:
         """The size of each buffer that is held, by its address."""
         added = {id(self.added): 150 * len(self.added)}  # an entry with its text, roughly
-        return self.ids.buffers() | {self.slots.ctypes.data: self.slots.nbytes} | added
+        return self.ids.buffers() | array_bytes(self.slots) | added
 
     def extended(self, ids: Column) -> IdTable:
         """With a longer column of ids, of which these are the first."""
