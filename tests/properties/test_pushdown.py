@@ -12,7 +12,7 @@ import random
 
 import pytest
 from query_cases import SCHEMA, Cases, comparable, lines, records
-from ways import FOR_MANY_ROWS, WAYS, way
+from ways import FOR_MANY_ROWS, WAYS, opened, way
 
 from omnigraph import Graph, errors
 from omnigraph.engine.core import OpenMode
@@ -40,7 +40,8 @@ def made(folder, rng, rows):
 
 def ask_everyway(uri, rng, cases, ways=tuple(WAYS)):
     """The same case in every way, each with a handle of its own, which grows warm on the way."""
-    handles = {name: Graph.open(uri, OpenMode.READ_ONLY) for name in [*ways, "by itself"]}
+    handles = {name: opened(uri, name) for name in ways}
+    handles["by itself"] = Graph.open(uri, OpenMode.READ_ONLY)
     for number in range(cases):
         case = Cases(rng).case()
         with way("in memory"):

@@ -14,12 +14,11 @@ from collections import Counter
 import pytest
 from graph_cases import SCHEMA, GraphCases, lines, naive_nodes, random_graph
 from naive_reader import Naive, Overflow
-from ways import WAYS, way
+from ways import WAYS, opened, way
 
 from inside import core_of
 from omnigraph import Graph
 from omnigraph.compiler.query import bind_params, compile_query
-from omnigraph.engine.core import OpenMode
 from omnigraph.errors import InputError, TypeCheckError
 from omnigraph.model.values import EPOCH_MOMENT
 
@@ -83,7 +82,7 @@ def ask(folder, rng, queries):
         graph.load(text, mode="overwrite")
     naive = naive_nodes(nodes)
     for half in range(2):
-        handles = {name: Graph.open(graph.uri, OpenMode.READ_ONLY) for name in WAYS}
+        handles = {name: opened(graph.uri, name) for name in WAYS}
         for _ in range(queries // 2):
             case = legal_case(rng, graph)
             expected = expected_of(case, graph, naive, edges)

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from omnigraph import Graph
+from omnigraph.engine.core import OpenMode
 from omnigraph.engine.read import run
 from omnigraph.engine.read.memory import cache
 
@@ -47,6 +49,8 @@ QUICK_KERNELS = {
     "EDGE_SCAN_SHARE": EVERYTHING,
     "ASCENDING_SHARE": EVERYTHING,
     "MERGED_SHARE": 0,
+    "SLICED_SHARE": 1,
+    "LATE_SHARE": 1,
 }
 PLAIN_KERNELS = {
     "TOP_ROWS_MIN": EVERYTHING,
@@ -60,6 +64,8 @@ PLAIN_KERNELS = {
     "ASCENDING_SHARE": 0,
     "RANKED_SHARE": 0,
     "MERGED_SHARE": EVERYTHING,
+    "SLICED_SHARE": EVERYTHING,
+    "LATE_SHARE": EVERYTHING,
 }
 STORED_CANDIDATES = {
     "read.match.candidates:SMALL_TABLE_ROWS": -1,
@@ -67,6 +73,8 @@ STORED_CANDIDATES = {
     "HOT_FETCHES": EVERYTHING,
     "SEARCHED_IDS_MAX": 1,
     "FEW_IDS": 0,
+    "WHOLE_SHARE": 0,
+    "LISTED_MAX": 1,
     "CROSS_CHUNK_ROWS": FEW,
     "IDS_AT_ONCE_ROWS": -1,
 }
@@ -118,6 +126,12 @@ def way(name):
         if name == "pushed scans":
             patch.setattr(cache.Caches, "known_frame", lambda self, entry: None)
         yield
+
+
+def opened(uri, name):
+    """A handle to read with in this way; how much it may keep is settled when it is opened."""
+    with way(name):
+        return Graph.open(uri, OpenMode.READ_ONLY)
 
 
 def modules_with(constant, only):
