@@ -9,12 +9,12 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MOST = {
-    "files": 198,
-    "lines": 52_564,
+    "files": 201,
+    "lines": 53_200,
     "lines of the largest file": 600,
     "files in the fullest folder": 25,
-    "modules with one importer": 38,
-    "public classes and functions": 1_260,
+    "modules with one importer": 40,
+    "public classes and functions": 1_285,
     "names at the package's front": 24,
     "import cycles": 0,
     "import cycles, late ones too": 0,

@@ -35,6 +35,7 @@ SMALL_STEPS = {
     "NEWER_TEXTS_MAX": 1,
     "PROJECTED_ROWS_MAX": FEW,
     "PARALLEL_ROWS_MIN": 0,
+    "HELD_GROUPS_MAX": FEW,
     "MOVED_SHARE_MAX": 1.0,  # whatever changes, caches follow it
 }
 QUICK_KERNELS = {

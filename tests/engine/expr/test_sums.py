@@ -10,11 +10,21 @@ import numpy as np
 import pytest
 
 from omnigraph.engine.expr import sums
-from omnigraph.engine.expr.sums import float_part, float_sums, integer_part, integer_sums
+from omnigraph.engine.expr.sums import (
+    float_part,
+    float_total,
+    integer_part,
+    integer_sums,
+    rounded,
+)
 
 AWKWARD = [0.0, -0.0, 5e-324, -5e-324, 2.2e-308, 1e-200, 0.1, -0.1, 1 / 3, 1.0, 2.0**53, 1e16]
 AWKWARD += [1e300, -1e300, 1e308, -1e308, 1.7976931348623157e308, -1.7976931348623157e308]
 SPECIAL = [math.inf, -math.inf, math.nan]
+
+
+def float_sums(parts, groups):
+    return rounded(float_total(parts, groups), groups)
 
 
 def expected(values):

@@ -8,7 +8,7 @@ be exact; of usual numbers the first such part is all there is.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
@@ -30,10 +30,16 @@ _ADDED_MAX: Final = 1 << 9  # sums of 53 bits that an int64 surely holds
 class FloatPart(msgspec.Struct, frozen=True):
     """The exact sums of one piece of rows: whole numbers of units, by the exponent of the unit."""
 
-    units: list[tuple[int, npt.NDArray[np.int64]]]
+    units: list[tuple[int, Totals]]
     special: Floats | None  # the sum of infinities and NaN; None: there are none
 
+    def mapped(self, change: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> FloatPart:
+        """The same with other groups: a change of each array by group."""
+        special = None if self.special is None else change(self.special)
+        return FloatPart([(exponent, change(units)) for exponent, units in self.units], special)
 
+
+@np.errstate(invalid="ignore")  # infinities of both signs, or a signalling NaN
 def float_part(codes: Codes | None, values: Floats, groups: int) -> FloatPart:
     """The sums of these values; without codes there is one group."""
     special = None
@@ -44,7 +50,7 @@ def float_part(codes: Codes | None, values: Floats, groups: int) -> FloatPart:
         special = _added(odd, values[~there], groups)
         values, codes = values[there], None if codes is None else codes[there]
         most = max(-float(values.min(initial=0)), float(values.max(initial=0)))
-    units: list[tuple[int, npt.NDArray[np.int64]]] = []
+    units: list[tuple[int, Totals]] = []
     # So many numbers of so many bits can be added without rounding.
     bits = _MANTISSA_BITS - max(1, len(values)).bit_length()
     top = -(-math.frexp(most)[1] // _TOP_STEP) * _TOP_STEP
@@ -80,45 +86,44 @@ def _leading(values: Floats, exponent: int) -> tuple[Floats, int]:
 
 
 def _added(codes: Codes | None, values: Floats, groups: int) -> Floats:
-    with np.errstate(invalid="ignore"):  # infinities of both signs give NaN
-        if codes is None:
-            return np.asarray([values.sum()])
-        return np.bincount(codes, weights=values, minlength=groups).astype(np.float64, copy=False)
+    if codes is None:
+        return np.asarray([values.sum()])
+    return np.bincount(codes, weights=values, minlength=groups).astype(np.float64, copy=False)
 
 
-def float_sums(parts: Iterable[FloatPart], groups: int) -> Floats:
-    """The correctly rounded sums of all pieces; beyond every float, infinite."""
+def float_total(parts: Iterable[FloatPart], groups: int) -> FloatPart:
+    """The exact sums of all pieces."""
     totals: dict[int, Totals] = {}
-    special = np.zeros(groups)
+    special: Floats | None = None
     for number, part in enumerate(parts):
         for exponent, units in part.units:
-            known = totals.get(exponent)
-            if known is not None and number >= _ADDED_MAX:
+            known = totals.get(exponent, np.zeros(groups, dtype=np.int64))
+            if number >= _ADDED_MAX:
                 known = known.astype(np.object_)
-            totals[exponent] = units if known is None else known + units
+            totals[exponent] = known + units
         if part.special is not None:
             with np.errstate(invalid="ignore"):
-                special = special + part.special
-    sums = _rounded(totals, groups)
-    return np.where(special == 0, sums, special)
+                special = part.special if special is None else special + part.special
+    return FloatPart([*totals.items()], special)
 
 
-def _rounded(totals: dict[int, Totals], groups: int) -> Floats:
+def rounded(total: FloatPart, groups: int) -> Floats:
+    """The sums as floats, each rounded once; beyond every float, infinite."""
     sums, used = np.zeros(groups), np.zeros(groups, dtype=np.int64)
     wide = np.zeros(groups, dtype=np.bool_)
     with np.errstate(over="ignore", invalid="ignore"):
-        for exponent, units in totals.items():
+        for exponent, units in total.units:
             sums += np.ldexp(units.astype(np.float64), exponent)
             used += units != 0
             wide |= abs(units) > FLOAT_EXACT_MAX
     # One unit is rounded once, when it becomes a float. Two that are exact are rounded once, when
     # they are added. Of all others Python adds and rounds.
     hard = (used > 2) | ((used == 2) & wide) | ~np.isfinite(sums)
+    least = min((exponent for exponent, _ in total.units), default=0)
     for group in np.flatnonzero(hard).tolist():
-        least = min(totals)
-        total = sum(int(units[group]) << (exponent - least) for exponent, units in totals.items())
-        sums[group] = _float(total, least)
-    return sums
+        whole = sum(int(units[group]) << (exponent - least) for exponent, units in total.units)
+        sums[group] = _float(whole, least)
+    return sums if total.special is None else np.where(total.special == 0, sums, total.special)
 
 
 def _float(total: int, exponent: int) -> float:

@@ -2,8 +2,7 @@
 
 A group is a number. For a key that is a property it is made from the codes of the column, for an
 entity's id it is the entity's position; so no key is looked at before a group is shown. Rows are
-taken a piece at a time, and what the pieces give is put together at the end. All sums are exact and
-rounded once; -0.0 is shown as 0.0 by sums, `min` and `max`, so that the order of rows never shows.
+taken a piece at a time, and what the pieces give is put together at the end.
 """
 
 from __future__ import annotations
@@ -19,35 +18,23 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from omnigraph.compiler.query import ir
-from omnigraph.engine.arrow import Array, as_mask, flat, int64_array, pa, picked
+from omnigraph.engine.arrow import Array, as_mask, int64_array, pa, picked
 from omnigraph.engine.expr.evaluate import Constants, Rows
-from omnigraph.engine.expr.order import equal_codes, is_number, row_keys
-from omnigraph.engine.expr.sums import (
-    Totals,
-    float_part,
-    float_sums,
-    integer_part,
-    integer_sums,
-)
+from omnigraph.engine.expr.order import equal_codes, row_keys
+from omnigraph.engine.read.aggregate import Codes, Given, State, finished, merged, state_of
 from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.match.relation import MatchedRows, Relation
 from omnigraph.engine.read.match.scan import in_parallel, pieces
 from omnigraph.engine.read.memory.arrays import (
     NO_POSITIONS,
     Column,
-    Mask,
     Positions,
     distinct_positions,
 )
 from omnigraph.engine.read.memory.codes import Coded
-from omnigraph.errors import InputError
-from omnigraph.model.schema import Scalar
-from omnigraph.model.values import FLOAT_EXACT_MAX, in_bounds
-from omnigraph.storage.lance.columns import value_type
 
 T = TypeVar("T")
 R = TypeVar("R")
-Codes = npt.NDArray[Any]  # whole numbers, one a row
 
 DENSE_ROOM: Final = 1024  # with few rows, an array may have so many places that nobody uses
 PIECED_SLOTS_MAX: Final = 1 << 14  # of more groups, a partial result a piece costs too much
@@ -101,18 +88,80 @@ def grouped(
 
     With weights every row counts that often; all aggregates are then plain counts.
     """
-    args = [call.arg for call in grouping.aggregates if call.arg is not None]
-    rows = pieces(run, relation, [*grouping.keys, *args])
-    numbered = _numbered(run, grouping.keys, relation, rows)
     if weights is not None:
+        numbered, _ = _prepared(run, grouping, relation)
         counts = int64_array(numbered.picked(numbered.weighed(weights)))
         aggregates = [counts] * len(grouping.aggregates)
-    else:
-        if numbered.slots > PIECED_SLOTS_MAX and len(rows) > 1:
-            numbered, rows = numbered.in_one(), [MatchedRows(run, relation)]
-        made = _Aggregation(run, relation, rows, numbered)
-        aggregates = [made.of(call) for call in grouping.aggregates]
+        return Groups(run.constants, numbered.keys, aggregates, count=numbered.count)
+    numbered, states = _states(run, grouping, relation)
+    aggregates = [*map(finished, grouping.aggregates, states)]
     return Groups(run.constants, numbered.keys, aggregates, count=numbered.count)
+
+
+def arguments(grouping: ir.Grouping) -> list[ir.Expr]:
+    """What the aggregates look at; to count entities, no column is needed."""
+    return [
+        call.arg
+        for call in grouping.aggregates
+        if call.arg is not None and (call.distinct or not isinstance(call.arg, ir.IdRef))
+    ]
+
+
+class Partial(msgspec.Struct, frozen=True, kw_only=True):
+    """The groups of some of the rows: their keys, and the states of their aggregates."""
+
+    count: int
+    keys: Sequence[Array]
+    states: Sequence[State]
+
+
+def partly_grouped(run: Run, grouping: ir.Grouping, relation: Relation) -> Partial:
+    """The groups of these rows, to be put together with those of others."""
+    numbered, states = _states(run, grouping, relation)
+    keys = [values(None) for values in numbered.keys]
+    return Partial(count=numbered.count, keys=keys, states=states)
+
+
+def put_together(grouping: ir.Grouping, parts: Sequence[Partial]) -> Partial:
+    """The groups of all the rows."""
+    codes, first = numbered_rows([part.keys for part in parts], [part.count for part in parts])
+    keys = [
+        picked(pa.concat_arrays(column), first)
+        for column in zip(*(part.keys for part in parts), strict=True)
+    ]
+    ends = np.cumsum([part.count for part in parts]).tolist()
+    at = [codes[end - part.count : end] for end, part in zip(ends, parts, strict=True)]
+    states = [
+        merged(call.fn, [part.states[place] for part in parts], at, len(first))
+        for place, call in enumerate(grouping.aggregates)
+    ]
+    return Partial(count=len(first), keys=keys, states=states)
+
+
+def numbered_rows(
+    parts: Sequence[Sequence[Array]], counts: Sequence[int]
+) -> tuple[Positions, Positions]:
+    """Equal rows of several tables have equal numbers; and the first row of each number."""
+    columns = [equal_codes(pa.concat_arrays(column)) + 1 for column in zip(*parts, strict=True)]
+    if not columns:
+        return np.zeros(sum(counts), dtype=np.int64), np.zeros(1, dtype=np.int64)
+    _, first, codes = np.unique(row_keys(columns), return_index=True, return_inverse=True)
+    return np.asarray(codes, dtype=np.int64), first
+
+
+def _prepared(
+    run: Run, grouping: ir.Grouping, relation: Relation
+) -> tuple[_Numbered, list[MatchedRows]]:
+    rows = pieces(run, relation, [*grouping.keys, *arguments(grouping)])
+    return _numbered(run, grouping.keys, relation, rows), rows
+
+
+def _states(run: Run, grouping: ir.Grouping, relation: Relation) -> tuple[_Numbered, list[State]]:
+    numbered, rows = _prepared(run, grouping, relation)
+    if numbered.slots > PIECED_SLOTS_MAX and len(rows) > 1:
+        numbered, rows = numbered.in_one(), [MatchedRows(run, relation)]
+    made = _Aggregation(run, relation, rows, numbered)
+    return numbered, [made.state(call) for call in grouping.aggregates]
 
 
 # --- the number of each row's group ------------------------------------------------------------
@@ -331,13 +380,6 @@ def _cut(codes: Codes, rows: Sequence[MatchedRows]) -> list[Codes]:
 # --- aggregates --------------------------------------------------------------------------------
 
 
-class _Given(msgspec.Struct, frozen=True):
-    """The argument of an aggregate in one piece, without null, and the group of each value."""
-
-    codes: Codes | None  # None: all are of group 0
-    values: Array
-
-
 class _Aggregation:
     """Aggregates of numbered rows; what an argument is, is found once for all that use it."""
 
@@ -348,63 +390,50 @@ class _Aggregation:
         self._relation = relation
         self._rows = rows
         self._numbered = numbered
-        self._given: dict[tuple[ir.Expr, bool], Sequence[_Given]] = {}
+        self._given: dict[tuple[ir.Expr, bool], Sequence[Given]] = {}
         self._sizes: dict[tuple[ir.Expr, bool], Positions] = {}
 
-    def of(self, call: ir.AggregateCall) -> Array:
-        """The aggregate of each group."""
-        target = value_type(call.type)
+    def state(self, call: ir.AggregateCall) -> State:
+        """What the aggregate knows of each group."""
+        used = self._numbered.picked
         if call.arg is None:
-            return int64_array(self._numbered.picked(self._numbered.sizes)).cast(target)
+            return State(sizes=used(self._numbered.sizes))
         sizes = self._counts(call.arg, distinct=call.distinct)
         if call.fn is ir.AggregateFn.COUNT:
-            return int64_array(sizes).cast(target)
+            return State(sizes=used(sizes))
         given = self._argument(call.arg, distinct=call.distinct)
-        empty = sizes == 0
-        match call.fn:
-            case ir.AggregateFn.MIN | ir.AggregateFn.MAX:
-                return self._extremes(call.fn, given, empty).cast(target)
-            case ir.AggregateFn.SUM:
-                sums = self._sums(given)
-                if sums.dtype == np.object_:
-                    if not all(in_bounds(total, Scalar.I64) for total in sums):
-                        hint = "sum a float property or fewer rows"
-                        raise InputError("a sum does not fit into 64 bits", hint=hint)
-                    sums = sums.astype(np.int64)
-                return pa.array(sums, target, mask=empty)
-            case ir.AggregateFn.AVG:
-                sums, some = self._sums(given), np.maximum(sizes, 1)
-                if sums.dtype != np.float64 and abs(sums).max(initial=0) > FLOAT_EXACT_MAX:
-                    # Python rounds only once when it divides integers.
-                    sums, some = sums.astype(np.object_), some.astype(np.object_)
-                return pa.array((sums / some).astype(np.float64), target, mask=empty)
+        state = state_of(call.fn, given, sizes, self._over)
+        if self._numbered.used is None:
+            return state
+        chosen = None if state.chosen is None else picked(state.chosen, self._numbered.used)
+        return replace(state.mapped(used), chosen=chosen)
 
     # --- what there is ---
 
-    def _argument(self, arg: ir.Expr, *, distinct: bool) -> Sequence[_Given]:
+    def _argument(self, arg: ir.Expr, *, distinct: bool) -> Sequence[Given]:
         known = self._given.get((arg, distinct))
         if known is None:
             known = self._different(arg) if distinct else self._values(arg)
             self._given[arg, distinct] = known
         return known
 
-    def _values(self, arg: ir.Expr) -> list[_Given]:
-        def given(numbered: tuple[MatchedRows, Codes | None]) -> _Given:
+    def _values(self, arg: ir.Expr) -> list[Given]:
+        def given(numbered: tuple[MatchedRows, Codes | None]) -> Given:
             piece, codes = numbered
             values = piece.values(arg)
             if not values.null_count:
-                return _Given(codes, values)
+                return Given(codes, values)
             there = as_mask(values.is_valid())
-            return _Given(None if codes is None else codes[there], values.drop_null())
+            return Given(None if codes is None else codes[there], values.drop_null())
 
-        return self._over([*zip(self._rows, self._numbered.codes, strict=True)], given)
+        return self._over(given, [*zip(self._rows, self._numbered.codes, strict=True)])
 
-    def _different(self, arg: ir.Expr) -> list[_Given]:
+    def _different(self, arg: ir.Expr) -> list[Given]:
         """Every value once in each group."""
         key, pairs = self._pairs(arg)
         one = bool(self._numbered.codes) and self._numbered.codes[0] is None
         codes = None if one else pairs // max(1, key.count)
-        return [_Given(codes, key.shows[arg](pairs % max(1, key.count)))]
+        return [Given(codes, key.shows[arg](pairs % max(1, key.count)))]
 
     def _pairs(self, arg: ir.Expr) -> tuple[_Key, Positions]:
         """The values as codes, and every different group * codes + code."""
@@ -420,7 +449,7 @@ class _Aggregation:
                 together += groups.astype(np.int64) * key.count
             return together[codes >= 0]
 
-        found = self._over([*zip(key.codes, self._numbered.codes, strict=True)], pairs)
+        found = self._over(pairs, [*zip(key.codes, self._numbered.codes, strict=True)])
         room = self._numbered.slots * key.count
         if room > 4 * self._relation.count + DENSE_ROOM:
             return key, np.unique(np.concatenate([NO_POSITIONS, *found]))
@@ -430,12 +459,10 @@ class _Aggregation:
         return key, np.flatnonzero(met)
 
     def _counts(self, arg: ir.Expr, *, distinct: bool) -> Positions:
-        """How many values each group has."""
+        """How many values there are, by number."""
         known = self._sizes.get((arg, distinct))
         if known is None:
-            known = self._sizes[arg, distinct] = self._numbered.picked(
-                self._counted(arg, distinct=distinct)
-            )
+            known = self._sizes[arg, distinct] = self._counted(arg, distinct=distinct)
         return known
 
     def _counted(self, arg: ir.Expr, *, distinct: bool) -> Positions:
@@ -463,72 +490,5 @@ class _Aggregation:
             total += count if codes is None else np.bincount(codes, minlength=slots)
         return total
 
-    def _over(self, items: Sequence[T], work: Callable[[T], R]) -> list[R]:
+    def _over(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
         return in_parallel(self._run, work, items, self._relation.count)
-
-    # --- what it comes to ---
-
-    def _sums(self, given: Sequence[_Given]) -> Totals:
-        """The exact sum of each group; of big whole numbers as Python integers."""
-        slots = self._numbered.slots
-        if given and pa.types.is_floating(given[0].values.type):
-            parts = self._over(
-                given,
-                lambda part: float_part(part.codes, np.asarray(part.values, np.float64), slots),
-            )
-            return self._numbered.picked(float_sums(parts, slots))
-        totals = self._over(
-            given, lambda part: integer_part(part.codes, np.asarray(part.values), slots)
-        )
-        return self._numbered.picked(integer_sums(totals, slots))
-
-    def _extremes(self, fn: ir.AggregateFn, given: Sequence[_Given], empty: Mask) -> Array:
-        """The smallest or the greatest value of each group. NaN is above every number."""
-        kind = given[0].values.type if given else pa.null()
-        if not given:
-            return pa.nulls(len(empty))
-        if not is_number(kind):
-            return self._text_extremes(fn, given)
-        least = fn is ir.AggregateFn.MIN
-        slots = self._numbered.slots
-        # `fmin` passes NaN by while there is a number, `maximum` keeps it.
-        choose: np.ufunc = np.fmin if least else np.maximum
-
-        def chosen(part: _Given) -> npt.NDArray[Any]:
-            values = np.asarray(part.values)
-            found = np.full(slots, _worst(values.dtype, least=least), dtype=values.dtype)
-            if part.codes is None:
-                found[0] = choose.reduce(values, initial=found[0])
-            else:
-                choose.at(found, part.codes, values)
-            return found
-
-        found = choose.reduce(np.stack(self._over(given, chosen)), axis=0)
-        # Of both zeros this shows the one, whichever came first.
-        return pa.array(self._numbered.picked(found) + found.dtype.type(0), kind, mask=empty)
-
-    def _text_extremes(self, fn: ir.AggregateFn, given: Sequence[_Given]) -> Array:
-        table = pa.table(
-            {
-                "group": pa.chunked_array(
-                    [
-                        np.zeros(len(part.values), np.int64)
-                        if part.codes is None
-                        else np.asarray(part.codes, np.int64)
-                        for part in given
-                    ]
-                ),
-                "value": pa.chunked_array([part.values for part in given]),
-            }
-        )
-        found = table.group_by("group").aggregate([("value", fn.value)])
-        at = np.full(self._numbered.slots, -1, dtype=np.int64)
-        at[found["group"].to_numpy()] = np.arange(found.num_rows, dtype=np.int64)
-        return Column.of(flat(found[f"value_{fn.value}"])).take(self._numbered.picked(at))
-
-
-def _worst(kind: np.dtype[Any], *, least: bool) -> Any:
-    """What every value comes before."""
-    if kind.kind == "f":
-        return math.nan if least else -math.inf
-    return np.iinfo(kind).max if least else np.iinfo(kind).min

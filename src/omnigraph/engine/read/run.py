@@ -36,12 +36,13 @@ from omnigraph.engine.read.group import Groups, grouped
 from omnigraph.engine.read.match.candidates import with_pushed_scan
 from omnigraph.engine.read.match.match import match
 from omnigraph.engine.read.match.relation import WHOLE_MATCH, MatchedRows, Relation
-from omnigraph.engine.read.match.walk import Counted, only_counted
+from omnigraph.engine.read.match.walk import only_counted
 from omnigraph.engine.read.memory.arrays import Positions
 from omnigraph.engine.read.memory.cache import Caches
 from omnigraph.engine.read.memory.frame import Frame, ReadCost
 from omnigraph.engine.read.result import QueryResult
 from omnigraph.engine.read.search.search import near_enough
+from omnigraph.engine.read.stream import streamed
 from omnigraph.errors import InputError
 from omnigraph.model.graph import Snapshot
 from omnigraph.model.schema import Catalog
@@ -118,15 +119,14 @@ class _Answer:
         plan, run = self._plan, self._run
         if self._window.limit == 0:
             return self._shown_by(0, lambda *_: self._schema.empty_table())
-        counted = only_counted(plan)
-        with run.trace.step("match") as step:
-            block = counted.block if counted else with_pushed_scan(run, plan, self._window)
-            relation = match(run, block)
-            step.rows = relation.count
         if plan.grouping is not None:
-            return self._grouped(plan.grouping, relation, counted)
+            return self._grouped(self._groups(plan.grouping))
         if plan.distinct:
-            return self._distinct(relation)
+            grouping = ir.Grouping(keys=tuple(self._shown), aggregates=())
+            return self._distinct(self._groups(grouping))
+        with run.trace.step("match") as step:
+            relation = match(run, with_pushed_scan(run, plan, self._window))
+            step.rows = relation.count
         with run.trace.step("order") as step:
             relation = _ordered(run, plan, relation, self._window)
             step.rows = relation.count
@@ -150,29 +150,34 @@ class _Answer:
 
     # --- groups and distinct rows ---
 
-    def _grouped(
-        self, grouping: ir.Grouping, relation: Relation, counted: Counted | None
-    ) -> QueryResult:
+    def _groups(self, grouping: ir.Grouping) -> Groups:
         run, plan = self._run, self._plan
+        counted = only_counted(plan)
+        found = None if counted else streamed(run, plan, grouping)
+        if found is not None:
+            return found
+        with run.trace.step("match") as step:
+            relation = match(run, counted.block if counted else plan.match)
+            step.rows = relation.count
         weights = None
         if counted is not None:
             with run.trace.step("count", f"neighbours of ${counted.near}") as step:
                 relation, weights = counted.weigh(run, relation)
                 step.rows = relation.count
-        with run.trace.step("group") as step:
+        with run.trace.step("group" if plan.grouping else "distinct") as step:
             groups = grouped(run, grouping, relation, weights)
             step.rows = groups.count
+        return groups
+
+    def _grouped(self, groups: Groups) -> QueryResult:
+        run, plan = self._run, self._plan
         with run.trace.step("order") as step:
             keys = [_key(groups, expr, descending=down) for expr, down in sort_keys(plan)]
             shown = groups.at(order_rows(keys, groups.count, self._window))
             step.rows = shown.count
         return self._made([shown.values(expr) for expr in self._shown])
 
-    def _distinct(self, relation: Relation) -> QueryResult:
-        with self._run.trace.step("distinct") as step:
-            grouping = ir.Grouping(keys=tuple(self._shown), aggregates=())
-            groups = grouped(self._run, grouping, relation)
-            step.rows = groups.count
+    def _distinct(self, groups: Groups) -> QueryResult:
         places = [(place, False) for place in range(len(self._shown))]
         for ordering in reversed(self._plan.orderings):
             assert ordering.column is not None, "under distinct every ordering is a column"

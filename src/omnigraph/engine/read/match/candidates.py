@@ -102,7 +102,7 @@ class Candidates:
         if (entry.row_count if frame is None else frame.length) <= SMALL_TABLE_ROWS:
             return True
         return frame is not None and all(
-            frame.is_hot(name) for name in _columns(self._run, self.binding.conditions)
+            frame.is_hot(name) for name in columns_of(self._run, self.binding.conditions)
         )
 
     def _find(self) -> Positions | Selection:
@@ -121,7 +121,7 @@ class Candidates:
 
     def _pushed(self, frame: Frame, where: str) -> Positions:
         """What is left by the conditions that storage can evaluate."""
-        for name in _columns(self._run, self.binding.conditions):
+        for name in columns_of(self._run, self.binding.conditions):
             frame.note_use(name)
         table = frame.table.read([], where=where)
         row_ids = flat(table[ROW_ID]).to_numpy(zero_copy_only=False)
@@ -162,25 +162,31 @@ def _ids_of(run: Run, condition: ir.Expr) -> list[str] | None:
 # --- pushed scans ------------------------------------------------------------------------------
 
 
-def with_pushed_scan(run: Run, plan: ir.ReadPlan, window: Window) -> ir.MatchBlock:
-    """The match of the plan, with its one scan done already where that is the better way."""
+def only_table(plan: ir.ReadPlan) -> ir.NodeBinding | None:
+    """The one binding of a plan that asks for nothing else."""
     block = plan.match
     others = (block.traversals, block.filters, block.optionals, block.late_filters, block.negations)
-    if len(block.bindings) != 1 or any(others):
+    return None if len(block.bindings) != 1 or any(others) else block.bindings[0]
+
+
+def with_pushed_scan(run: Run, plan: ir.ReadPlan, window: Window) -> ir.MatchBlock:
+    """The match of the plan, with its one scan done already where that is the better way."""
+    assert plan.grouping is None, "groups need no rows: they are streamed"
+    assert not plan.distinct, "and so are distinct rows"
+    block, binding = plan.match, only_table(plan)
+    if binding is None:
         return block
-    (binding,) = block.bindings
     entry = run.entry_of(binding.var)
     if not run.caches.wants_pushed_scan(entry):
         return block
-    exprs = [*binding.conditions, *_expressions(plan)]
+    exprs = [*binding.conditions, *looked_at(plan)]
     # Relevance and ranks are measured against the whole table.
     if any(isinstance(part, Search) for expr in exprs for part in ir.walk(expr)):
         return block
     pushed = push_down(binding.conditions, run.constants)
     order = None
-    needed = [*pushed.rest, *_expressions(plan)]
-    uses_all_rows = plan.grouping is not None or plan.distinct
-    if window.wanted is not None and window.wanted < entry.row_count and not uses_all_rows:
+    needed = [*pushed.rest, *looked_at(plan)]
+    if window.wanted is not None and window.wanted < entry.row_count:
         order = _order(run, plan) if not pushed.rest else None
         if order is None and window.wanted * LATE_SHARE < entry.row_count:
             # The other columns are read later, for the rows that are shown.
@@ -188,7 +194,7 @@ def with_pushed_scan(run: Run, plan: ir.ReadPlan, window: Window) -> ir.MatchBlo
     with run.trace.step("read", f"${binding.var}: {binding.type_name} (pushed down)") as step:
         table = run.caches.table(entry)
         found = table.read(
-            _columns(run, needed),
+            columns_of(run, needed),
             where=pushed.where,
             limit=window.wanted if order else None,
             order_by=order or (),
@@ -199,7 +205,7 @@ def with_pushed_scan(run: Run, plan: ir.ReadPlan, window: Window) -> ir.MatchBlo
     return replace(block, bindings=(replace(binding, conditions=pushed.rest),))
 
 
-def _expressions(plan: ir.ReadPlan) -> list[ir.Expr]:
+def looked_at(plan: ir.ReadPlan) -> list[ir.Expr]:
     """Everything that is evaluated after the match."""
     exprs: list[ir.Expr] = [projection.expr for projection in plan.projections]
     exprs += [ordering.expr for ordering in plan.orderings]
@@ -215,7 +221,7 @@ def _expressions(plan: ir.ReadPlan) -> list[ir.Expr]:
     return exprs
 
 
-def _columns(run: Run, exprs: Sequence[ir.Expr]) -> list[str]:
+def columns_of(run: Run, exprs: Sequence[ir.Expr]) -> list[str]:
     """The columns that the expressions, all of one variable, look at."""
     return [*dict.fromkeys(name for _, name in properties(run, exprs))]
 

@@ -28,6 +28,7 @@ from omnigraph.engine.read.memory.frame import (
     CountedTable,
     Frame,
     ReadCost,
+    column_bytes,
 )
 from omnigraph.engine.read.memory.topology import ENDS, Bulk, End, Lookups, Topology
 from omnigraph.errors import OmnigraphError
@@ -332,6 +333,16 @@ class Caches:
             return False
         asked = self._asked_times("scan", entry)
         return asked <= PUSHED_SCANS or entry.row_count > FRAME_ROWS_MAX
+
+    def wants_stream(self, entry: TableEntry, columns: Sequence[str]) -> bool:
+        """Whether a question about the whole table should pass by its rows and keep none: as above,
+        or its columns do not fit the budget."""
+        if self.wants_pushed_scan(entry):
+            return True
+        known = self.known_frame(entry)
+        if entry.row_count <= SMALL_TABLE_ROWS or (known and all(map(known.is_kept, columns))):
+            return False
+        return not self.can_keep(column_bytes(self.table(entry), columns))
 
     # --- topologies ---
 

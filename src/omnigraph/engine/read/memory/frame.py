@@ -111,9 +111,13 @@ class CountedTable:
         self._cost.add(self.entry.table_key, columns, found.num_rows)
         return found
 
-    def batches(self, columns: Sequence[str], *, batch_rows: int) -> Iterator[RecordBatch]:
-        """The whole table, a batch at a time."""
-        reader = self.stored.scan(columns=list(columns), with_row_id=True, batch_rows=batch_rows)
+    def batches(
+        self, columns: Sequence[str], *, where: str | None = None, batch_rows: int
+    ) -> Iterator[RecordBatch]:
+        """The rows that satisfy the SQL condition, a batch at a time."""
+        reader = self.stored.scan(
+            columns=list(columns), where=where, with_row_id=True, batch_rows=batch_rows
+        )
         for batch in reader:
             self._cost.add(self.entry.table_key, columns, batch.num_rows)
             yield batch
@@ -328,6 +332,10 @@ class Frame:
         """Whether the column is in memory, or has been asked for so often that it should be."""
         return name in self._columns or self._fetches.get(name, 0) >= HOT_FETCHES
 
+    def is_kept(self, name: str) -> bool:
+        """Whether the column is in memory."""
+        return name in self._columns
+
     def note_use(self, name: str) -> int:
         """Count a use of a column that is not in memory."""
         with self._lock:
@@ -426,8 +434,7 @@ class Frame:
         """Whether the column is in memory or small enough to be."""
         if name in self._columns:
             return True
-        kind = self.table.stored.schema.field(name).type
-        return self.length * _width(kind) <= COLUMN_BYTES_MAX
+        return column_bytes(self.table, [name]) <= COLUMN_BYTES_MAX
 
     # --- moving on ---
 
@@ -514,6 +521,13 @@ class Frame:
         added_at = np.arange(self.length - change.added.num_rows, self.length, dtype=np.int64)
         values = pa.concat_arrays([flat(change.updated[name]), flat(change.added[name])])
         return np.concatenate([change.updated_at, added_at]), values
+
+
+def column_bytes(table: CountedTable, names: Sequence[str]) -> int:
+    """About how many bytes whole columns would take."""
+    return table.entry.row_count * sum(
+        _width(table.stored.schema.field(name).type) for name in names
+    )
 
 
 def _width(kind: Any) -> int:
