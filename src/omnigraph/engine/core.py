@@ -31,7 +31,7 @@ from omnigraph.errors import AlreadyExistsError, CorruptGraphError, InputError, 
 from omnigraph.model.graph import MAIN, Branch, Commit, Lineage, SchemaRecord, Snapshot, TableEntry
 from omnigraph.model.limits import LEASE_WAIT_MS_MAX
 from omnigraph.model.ports import ObjectStore, World
-from omnigraph.model.schema import Catalog
+from omnigraph.model.schema import Catalog, Identities
 from omnigraph.model.steps import Step
 from omnigraph.storage.commit.audit import RecoveryRecord
 from omnigraph.storage.commit.prepared import Intent
@@ -113,7 +113,7 @@ class Core(msgspec.Struct, frozen=True, kw_only=True):
 
     def catalog(self, snapshot: Snapshot) -> Catalog:
         """The schema that the snapshot was written under."""
-        return _catalog(snapshot.schema)
+        return catalog_of(snapshot.schema)
 
     def table(self, snapshot: Snapshot, table_key: str) -> Table:
         return self.store.tables.open(snapshot.entries[table_key])
@@ -216,10 +216,16 @@ class Core(msgspec.Struct, frozen=True, kw_only=True):
         self.writer.close()
 
 
+def catalog_of(record: SchemaRecord) -> Catalog:
+    """The catalog that a graph stored."""
+    return _catalog(record.ir, record.source, msgspec.json.encode(record.identities))
+
+
 @lru_cache(maxsize=64)
-def _catalog(record: SchemaRecord) -> Catalog:
+def _catalog(ir: str, source: str, identities: bytes) -> Catalog:
     try:
-        return catalog_from_ir(record.ir, record.source)
+        found = catalog_from_ir(ir, source)
+        return replace(found, identities=msgspec.json.decode(identities, type=Identities))
     except CorruptGraphError as cause:
         # The compiler does not know where it came from: every schema is a row of the manifest.
         raise CorruptGraphError.at(
@@ -327,7 +333,7 @@ def _create(core: Core, catalog: Catalog, actor_id: str | None) -> None:
             steps.reach(Step.INIT_TABLE_CREATED)
         steps.reach(Step.INIT_TABLES_CREATED)
         core.store.manifests.create(
-            schema=SchemaRecord(source=catalog.source, ir=catalog.ir, hash=catalog.hash),
+            schema=SchemaRecord.of(catalog),
             entries=tuple(made),
             genesis=Lineage(
                 commit_id=core.world.ids.ulid(),

@@ -211,14 +211,14 @@ class _Apply:
 
     def __init__(self, core: Core, desired: Catalog, *, allow_data_loss: bool) -> None:
         self._core, self._desired, self._allow_data_loss = core, desired, allow_data_loss
-        self._accepted_hash: str | None = None  # of the schema that the first preparation found
+        self._accepted: str | None = None  # of the schema that the first preparation found
         self._made: dict[str, TableEntry] = {}
 
     def prepare(self, context: WriteContext) -> tuple[Prepared | None, _Planned]:
         base = context.snapshot
-        if self._accepted_hash is None:
-            self._accepted_hash = base.schema.hash
-        elif base.schema.hash != self._accepted_hash:
+        if self._accepted is None:
+            self._accepted = base.schema.fingerprint
+        elif base.schema.fingerprint != self._accepted:
             # Going on would undo what somebody else has just applied.
             raise ConflictError("the schema changed during the apply", hint="plan it again")
         accepted = self._core.catalog(base)
@@ -262,7 +262,7 @@ class _Apply:
             tombstones=tuple(
                 Tombstone(table_key=key, version=entries[key].version) for key in gone
             ),
-            schema=SchemaRecord(source=catalog.source, ir=catalog.ir, hash=catalog.hash),
+            schema=SchemaRecord.of(catalog),
             rely_on_head=True,
             # A branch is made under main's lease too: whatever is not there now comes after us.
             last_look=lambda: _require_only_main(self._core),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -10,6 +11,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import asdict
 
+from omnigraph.model.schema import Catalog, Identities
 from omnigraph.model.structs import JsonStruct, html_block, html_table
 
 MAIN = "main"
@@ -74,6 +76,25 @@ class SchemaRecord(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     ir: str
     hash: str
+    identities: Identities = msgspec.field(default_factory=Identities)
+
+    @classmethod
+    def of(cls, catalog: Catalog) -> SchemaRecord:
+        return cls(
+            source=catalog.source,
+            ir=catalog.ir,
+            hash=catalog.hash,
+            identities=catalog.identities,
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for schemas under which the same rows mean the same. The hash alone is not: a
+        property may have been dropped and made again under its name."""
+        if self.identities.is_empty:
+            return self.hash
+        told = msgspec.json.encode(self.identities, order="sorted")
+        return f"{self.hash}+{hashlib.sha256(told).hexdigest()}"
 
 
 class TypeCounts(JsonStruct, frozen=True, kw_only=True):

@@ -182,11 +182,40 @@ class EdgeType(EntityType, frozen=True, kw_only=True):
         return f"edge:{self.name}"
 
 
+class Identities(msgspec.Struct, frozen=True, kw_only=True):
+    """Who the types and properties of a schema are, whatever they are called now.
+
+    An id is the name at birth: `node:Person`, and `node:Person.age` for a property of the type with
+    that id; a later life of a name ends with `#2`, `#3`, …. So two branches that add the same name
+    mean the same thing. Only what the names do not tell is kept, which is nothing in most graphs.
+    """
+
+    # The id of each type key and of each `<type key>.<property>` that was not born under its name.
+    born: Mapping[str, str] = msgspec.field(default_factory=dict)
+    # The ids of dropped things: whatever takes such a name again is another thing.
+    retired: tuple[str, ...] = ()
+    # What entities got that were there before a property, by its id, where the default it has now
+    # does not say it; None = null.
+    filled: Mapping[str, LiteralValue | None] = msgspec.field(default_factory=dict)
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.born or self.retired or self.filled)
+
+    def type_id(self, type_key: str) -> str:
+        """The id of `node:T`, `edge:T` or `interface:T`."""
+        return self.born.get(type_key, type_key)
+
+    def property_id(self, type_key: str, name: str) -> str:
+        """The id of a property of that type."""
+        return self.born.get(f"{type_key}.{name}", f"{self.type_id(type_key)}.{name}")
+
+
 class Catalog(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A whole checked schema. Type names are exact; edge names are found in any letter case.
 
     `ir` is the canonical JSON text and `hash` its "sha256:<hex>"; two schemas that mean the same
-    have the same hash.
+    have the same hash. `identities` come from the graph's history: a text alone has none.
     """
 
     nodes: Mapping[str, NodeType]
@@ -195,6 +224,7 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     source: str
     ir: str
     hash: str
+    identities: Identities = msgspec.field(default_factory=Identities)
 
     @cached_property
     def edges_by_folded_name(self) -> Mapping[str, EdgeType]:
@@ -213,6 +243,21 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The type behind `node:T` or `edge:T`."""
         kind, _, name = table_key.partition(":")
         return self.nodes[name] if kind == "node" else self.edges[name]
+
+    @cached_property
+    def by_type_id(self) -> Mapping[str, NodeType | EdgeType]:
+        """Every node and edge type by its id."""
+        return {self.identities.type_id(one.table_key): one for one in self.types()}
+
+    def property_ids(self, table_key: str) -> dict[str, str]:
+        """The ids of a type's properties, by their names."""
+        found = self.identities.property_id
+        return {one.name: found(table_key, one.name) for one in self.type_of(table_key).properties}
+
+    def filling(self, table_key: str, prop: Property) -> LiteralValue | None:
+        """What a property holds in entities that were there before it; None = null."""
+        prop_id = self.identities.property_id(table_key, prop.name)
+        return self.identities.filled.get(prop_id, prop.default)
 
     def edges_touching(self, node_type: str) -> tuple[EdgeType, ...]:
         """Every edge type that starts or ends at the node type, by name."""

@@ -369,7 +369,7 @@ class TypeWriter(DataSourceArrowWriter):
             snapshot = core.head(options.branch)
             catalog = core.catalog(snapshot)
             self._table_key = type_named(options.type_name, catalog).table_key
-            self._schema_hash = snapshot.schema.hash
+            self._schema_fingerprint = snapshot.schema.fingerprint
             context = WriteContext(core.writer, branch, snapshot)
             access = access_to(core.root.uri)
             self._job = StageJob(
@@ -390,7 +390,7 @@ class TypeWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         answers = [one.answer for one in messages if isinstance(one, StagedMessage)]
         mentioned = frozenset({self._table_key})
-        intake = staged_intake(self._job, answers, self._schema_hash, mentioned)
+        intake = staged_intake(self._job, answers, self._schema_fingerprint, mentioned)
         run_load(Inline(), self._order, listener=None, world=World(), stage_input=lambda *_: intake)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:

@@ -66,7 +66,7 @@ def take_in_lines(
         keeps_blobs=keep_all or mode == "merge",
     )
     answers = _answers(frame, partial(_staged_lines, job))
-    return staged_intake(job, answers, context.snapshot.schema.hash)
+    return staged_intake(job, answers, context.snapshot.schema.fingerprint)
 
 
 def _answers(

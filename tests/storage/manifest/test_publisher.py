@@ -31,6 +31,7 @@ from omnigraph.model.graph import (
     Tombstone,
 )
 from omnigraph.model.limits import MANIFEST_TAIL_COMMITS_MAX, MANIFEST_TAIL_COMMITS_MIN
+from omnigraph.model.schema import Identities
 from omnigraph.storage.manifest.publisher import check_expectations, sealing, successor
 from omnigraph.storage.manifest.ref_files import MAIN_BRANCH
 from omnigraph.storage.manifest.rows import CommitRow, Tail, new_commit, read_tail, tail_table
@@ -155,7 +156,12 @@ def test_a_commit_id_lands_once_though_many_commits_have_passed(graph):
 
 
 def test_a_schema_changes_together_with_the_tables(graph, local_root):
-    schema = SchemaRecord(source="node Person {}\n// ☃", ir="{}", hash="sha256:1")
+    identities = Identities(
+        born={"node:City": "node:Town"}, retired=("node:City",), filled={"node:Town.x": 1.0}
+    )
+    schema = SchemaRecord(
+        source="node Person {}\n// ☃", ir="{}", hash="sha256:1", identities=identities
+    )
     graph.publish(
         update("node:City", 1),
         registrations=(Registration(table_key="node:City", location="nodes/c1"),),

@@ -2,12 +2,12 @@
 
 Reading order: `parse` (what a text says), `check` (whether a declaration makes sense),
 `compile` (declarations to a catalog and its canonical form), `legacy` (graphs of the reference
-system), `printer` (back to text), `evolve` (migrations).
+system), `printer` (back to text), `evolve` (migrations), `identity` (who is who after them).
 May import `errors`, `model` and `compiler.text`.
 """
 
 from omnigraph.compiler.schema.compile import catalog_from_ir, compile_schema
-from omnigraph.compiler.schema.evolve import plan_migration
+from omnigraph.compiler.schema.evolve import plan_migration, steps_between
 from omnigraph.compiler.schema.legacy import OldSchemas
 from omnigraph.compiler.schema.printer import format_schema, print_schema
 
@@ -18,4 +18,5 @@ __all__ = [
     "format_schema",
     "plan_migration",
     "print_schema",
+    "steps_between",
 ]

@@ -1,7 +1,10 @@
 """The way from one schema to another, as steps; a pure function of the two.
 
+A schema that somebody wants goes on from the accepted one by names and `@rename_from` hints. Two
+states of a history are matched by identity: hints are a request, and theirs was granted long ago.
+
 Whatever cannot be carried out is a step too, with the reason and what to do instead, so that one
-plan tells everything. A property's type may change in one way per plan.
+plan tells everything. In a plan that somebody asks for, a property's type may change in one way.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from omnigraph.compiler.schema.compile import annotations_json, constraints_of, with_key_order
+from omnigraph.compiler.schema.identity import AnyType, identities_after, type_key
 from omnigraph.compiler.text import did_you_mean
 from omnigraph.errors import SchemaError
 from omnigraph.model import plan
@@ -41,7 +45,6 @@ _TYPE_TEXTS = frozenset({"description", "instruction"})
 _PROPERTY_TEXTS = frozenset({"description", "default"})
 _MADE_BY_OWN_STEPS = frozenset({"rename_from", "embed"})
 
-_AnyType = InterfaceType | NodeType | EdgeType
 _Renamable = EntityType | Property
 
 
@@ -53,16 +56,77 @@ def plan_migration(
     `SchemaError` when a `@rename_from` hint names nothing, or something that another declaration
     is or claims. With `allow_data_loss`, drops are hard: the past goes too.
     """
-    mode: plan.DropMode = "hard" if allow_data_loss else "soft"
-    nodes = _matched("node type ", _UNKNOWN_TYPE, accepted.nodes.values(), desired.nodes.values())
-    edges = _matched("edge type ", _UNKNOWN_TYPE, accepted.edges.values(), desired.edges.values())
-    steps: list[SchemaStep] = [*_interfaces(accepted, desired, mode)]
+    way = _Way(
+        accepted=accepted,
+        desired=desired,
+        mode="hard" if allow_data_loss else "soft",
+        by_id=False,
+    )
+    steps, keys = _steps(way)
+    # Only now: hints are no part of the hash, and one that cannot be meant has to be told.
+    if accepted.hash == desired.hash:
+        same = replace(desired, identities=accepted.identities)
+        return plan.SchemaPlan(steps=(), catalog=same)
+    catalog = with_key_order(desired, keys)
+    identities = identities_after(accepted, catalog, steps)
+    return plan.SchemaPlan(steps=steps, catalog=replace(catalog, identities=identities))
+
+
+def steps_between(earlier: Catalog, later: Catalog) -> tuple[SchemaStep, ...]:
+    """The steps from one state of a history to another, matched by identity; none if both have the
+    same schema. What no apply could have done, as on the way back, is an `UnsupportedChange`."""
+    if (earlier.hash, earlier.identities) == (later.hash, later.identities):
+        return ()
+    return _steps(_Way(accepted=earlier, desired=later, mode="soft", by_id=True))[0]
+
+
+class _Way(msgspec.Struct, frozen=True, kw_only=True):
+    """From where to where, and how things that go together are found: by identity, or by names
+    and hints."""
+
+    accepted: Catalog
+    desired: Catalog
+    mode: plan.DropMode
+    by_id: bool
+
+    def types(self, kind: str, old: Iterable[EntityType], new: Iterable[EntityType]) -> _Matching:
+        if not self.by_id:
+            return _matched(f"{kind} type ", _UNKNOWN_TYPE, old, new)
+        before, after = self.accepted.identities.type_id, self.desired.identities.type_id
+        return _identified(
+            {before(f"{kind}:{one.name}"): one.name for one in old},
+            {after(f"{kind}:{one.name}"): one.name for one in new},
+        )
+
+    def pair(self, old: AnyType, new: AnyType) -> _Pair:
+        """A type before and after."""
+        kind: plan.TypeKind = "interface" if isinstance(new, InterfaceType) else new.kind
+        if self.by_id:
+            before, after = self.accepted.identities, self.desired.identities
+            matching = _identified(
+                {before.property_id(type_key(old), one.name): one.name for one in old.properties},
+                {after.property_id(type_key(new), one.name): one.name for one in new.properties},
+            )
+        else:
+            label = f"property {new.name}."
+            matching = _matched(label, _UNKNOWN_PROPERTY, old.properties, new.properties)
+        return _Pair(
+            kind=kind, old=old, new=new, properties=matching, mode=self.mode, any_ways=self.by_id
+        )
+
+
+def _steps(way: _Way) -> tuple[tuple[SchemaStep, ...], dict[str, tuple[str, ...]]]:
+    """The steps, and the keys of nodes that go on, in identity order."""
+    accepted, desired, mode = way.accepted, way.desired, way.mode
+    nodes = way.types("node", accepted.nodes.values(), desired.nodes.values())
+    edges = way.types("edge", accepted.edges.values(), desired.edges.values())
+    steps: list[SchemaStep] = [*_interfaces(way)]
     keys: dict[str, tuple[str, ...]] = {}
     for name in sorted(desired.nodes):
         if name not in nodes.accepted_of:
             steps.append(plan.AddType(type_kind="node", name=name))
             continue
-        pair = _Pair.of(accepted.nodes[nodes.accepted_of[name]], desired.nodes[name], mode=mode)
+        pair = way.pair(accepted.nodes[nodes.accepted_of[name]], desired.nodes[name])
         steps += _entity(pair)
         if pair.same_key:
             keys[name] = pair.accepted_key
@@ -70,8 +134,8 @@ def plan_migration(
         if name not in edges.accepted_of:
             steps.append(plan.AddType(type_kind="edge", name=name))
             continue
-        old, new = accepted.edges[edges.accepted_of[name]], desired.edges[name]
-        steps += _edge(old, new, nodes, mode)
+        pair = way.pair(accepted.edges[edges.accepted_of[name]], desired.edges[name])
+        steps += _edge(pair, nodes)
     steps += [
         plan.DropType(type_kind="edge", name=name, mode=mode, code=plan.Code.DROP_EDGE_TYPE.value)
         for name in edges.dropped
@@ -80,16 +144,14 @@ def plan_migration(
         plan.DropType(type_kind="node", name=name, mode=mode, code=plan.Code.DROP_NODE_TYPE.value)
         for name in nodes.dropped
     ]
-    # Only now: hints are no part of the hash, and one that cannot be meant has to be told.
-    if accepted.hash == desired.hash:
-        return plan.SchemaPlan(steps=(), catalog=desired)
-    return plan.SchemaPlan(steps=tuple(steps), catalog=with_key_order(desired, keys))
+    return tuple(steps), keys
 
 
 # --- interfaces ----------------------------------------------------------------------------
 
 
-def _interfaces(accepted: Catalog, desired: Catalog, mode: plan.DropMode) -> Iterator[SchemaStep]:
+def _interfaces(way: _Way) -> Iterator[SchemaStep]:
+    accepted, desired = way.accepted, way.desired
     for name in sorted(accepted.interfaces.keys() | desired.interfaces.keys()):
         old, new = accepted.interfaces.get(name), desired.interfaces.get(name)
         if new is None:
@@ -101,7 +163,7 @@ def _interfaces(accepted: Catalog, desired: Catalog, mode: plan.DropMode) -> Ite
         elif old is None:
             yield plan.AddType(type_kind="interface", name=name)
         else:
-            yield from _property_steps(_Pair.of(old, new, mode=mode))
+            yield from _property_steps(way.pair(old, new))
 
 
 # --- nodes and edges -----------------------------------------------------------------------
@@ -114,11 +176,11 @@ def _entity(pair: _Pair) -> Iterator[SchemaStep]:
     yield from _type_steps(pair)
 
 
-def _edge(
-    old: EdgeType, new: EdgeType, nodes: _Matching, mode: plan.DropMode
-) -> Iterator[SchemaStep]:
-    pair = _Pair.of(old, new, mode=mode)
+def _edge(pair: _Pair, nodes: _Matching) -> Iterator[SchemaStep]:
     yield from _entity(pair)
+    old, new = pair.old, pair.new
+    assert isinstance(old, EdgeType), "an edge type goes on from one"
+    assert isinstance(new, EdgeType), "an edge type goes on as one"
     ends = (nodes.accepted_of.get(new.from_type), nodes.accepted_of.get(new.to_type))
     if ends != (old.from_type, old.to_type):
         yield UnsupportedChange(
@@ -160,17 +222,11 @@ class _Pair(msgspec.Struct, frozen=True, kw_only=True):
     """A type as accepted and as desired, and which property became which."""
 
     kind: plan.TypeKind
-    old: _AnyType
-    new: _AnyType
+    old: AnyType
+    new: AnyType
     properties: _Matching
     mode: plan.DropMode
-
-    @classmethod
-    def of(cls, old: _AnyType, new: _AnyType, *, mode: plan.DropMode) -> _Pair:
-        kind: plan.TypeKind = "interface" if isinstance(new, InterfaceType) else new.kind
-        label = f"property {new.name}."
-        matching = _matched(label, _UNKNOWN_PROPERTY, old.properties, new.properties)
-        return cls(kind=kind, old=old, new=new, properties=matching, mode=mode)
+    any_ways: bool  # whether a type may have changed in several ways
 
     @property
     def entity(self) -> str:
@@ -193,6 +249,17 @@ class _Pair(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def same_key(self) -> bool:
         return isinstance(self.new, NodeType) and set(self.accepted_key) == set(self.new.key)
+
+
+def _identified(old: Mapping[str, str], new: Mapping[str, str]) -> _Matching:
+    """Match by id; both sides are names by ids."""
+    found = {name: old[one] for one, name in new.items() if one in old}
+    return _Matching(
+        accepted_of=found,
+        desired_of={before: after for after, before in found.items()},
+        added=tuple(sorted(name for one, name in new.items() if one not in old)),
+        dropped=tuple(sorted(name for one, name in old.items() if one not in new)),
+    )
 
 
 def _matched(
@@ -302,7 +369,7 @@ def _added(pair: _Pair, made: Property) -> SchemaStep:
 def _changed(pair: _Pair, old: Property, new: Property) -> Iterator[SchemaStep]:
     entity = f"{pair.entity}.{new.name}"
     if old.type != new.type:
-        yield _type_change(pair, new.name, old.type, new.type)
+        yield from _type_changes(pair, new.name, old.type, new.type)
     if _provenance_moved(pair, old, new):
         yield UnsupportedChange(
             entity=entity,
@@ -333,24 +400,31 @@ def _provenance_moved(pair: _Pair, old: Property, new: Property) -> bool:
     return same_interfaces and (old.inherited_from is None) != (new.inherited_from is None)
 
 
-def _type_change(pair: _Pair, name: str, old: PropertyType, new: PropertyType) -> SchemaStep:
+def _type_changes(
+    pair: _Pair, name: str, old: PropertyType, new: PropertyType
+) -> Iterator[SchemaStep]:
     ways = _ways(old, new)
     in_key = isinstance(pair.new, NodeType) and name in pair.new.key
-    match ways:
-        case ("relax",):
-            return plan.RelaxNullability(**pair.type, property_name=name)
-        case ("extend",):
-            added = sorted(set(new.enum_values or ()) - set(old.enum_values or ()))
-            return plan.ExtendEnum(**pair.type, property_name=name, added_values=added)
+    found: list[SchemaStep] = []
+    if "widen" in ways and not (in_key and new.scalar is Scalar.F64):
         # A wider float is printed with other digits, and ids are printed keys.
-        case ("widen",) if not (in_key and new.scalar is Scalar.F64):
-            return plan.WidenProperty(
+        found.append(
+            plan.WidenProperty(
                 **pair.type,
                 property_name=name,
                 from_type=plan.property_type_json(old),
                 to_type=plan.property_type_json(new),
             )
-    return UnsupportedChange(
+        )
+    if "extend" in ways:
+        added = sorted(set(new.enum_values or ()) - set(old.enum_values or ()))
+        found.append(plan.ExtendEnum(**pair.type, property_name=name, added_values=added))
+    if "relax" in ways:
+        found.append(plan.RelaxNullability(**pair.type, property_name=name))
+    if len(found) == len(ways) and (len(ways) == 1 or pair.any_ways):
+        yield from found
+        return
+    yield UnsupportedChange(
         entity=f"{pair.entity}.{name}",
         reason=f"changing property type from {old} to {new} is not supported",
         code=plan.Code.CHANGE_TYPE.value,

@@ -39,7 +39,7 @@ class Intake(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that was staged, and under which schema."""
 
     answers: tuple[StageAnswer, ...]
-    schema_hash: str
+    schema_fingerprint: str
     mentioned: frozenset[str]
     files: int
     bytes_read: int
@@ -131,7 +131,7 @@ def take_in(
     return staged_intake(
         job,
         answers,
-        context.snapshot.schema.hash,
+        context.snapshot.schema.fingerprint,
         frozenset(one.table_key for one in inputs.typed),
         files=len({answer.address for answer in answers if answer.address}),
         bytes_read=bytes_read,
@@ -141,7 +141,7 @@ def take_in(
 def staged_intake(
     job: StageJob,
     answers: Sequence[StageAnswer],
-    schema_hash: str,
+    schema_fingerprint: str,
     mentioned: frozenset[str] = frozenset(),
     *,
     files: int = 0,
@@ -151,7 +151,7 @@ def staged_intake(
     named = {part.table_key for answer in answers for part in answer.parts}
     return Intake(
         answers=tuple(answers),
-        schema_hash=schema_hash,
+        schema_fingerprint=schema_fingerprint,
         mentioned=mentioned | named,
         files=files,
         bytes_read=bytes_read,

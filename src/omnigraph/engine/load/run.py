@@ -195,7 +195,7 @@ class _LoadRun:
         catalog = self._core.catalog(context.snapshot)
         if self._intake is None:
             self._stage(context, catalog)
-        elif self._intake.schema_hash != context.snapshot.schema.hash:
+        elif self._intake.schema_fingerprint != context.snapshot.schema.fingerprint:
             raise ConflictError("the schema changed during the load", hint="load again")
         self._used = []
         plan, answers = self._checked(context.snapshot, catalog)

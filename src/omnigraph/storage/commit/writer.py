@@ -361,7 +361,7 @@ class Writer:
                 raise ExpectedVersionMismatchError(table_key=key, expected=expected, actual=actual)
             raise _MovedError(key)
         # Rows were checked and shaped by the schema of the base, so that it counts as read.
-        if base.schema.hash != fresh.schema.hash:
+        if base.schema.fingerprint != fresh.schema.fingerprint:
             raise _MovedError("schema")
 
     def _only_maintenance(self, base: Snapshot, fresh: Snapshot) -> bool:

@@ -19,6 +19,7 @@ from omnigraph.errors import CorruptGraphError
 from omnigraph.model.graph import Branch, Commit, Lineage, SchemaRecord, TableEntry
 from omnigraph.model.limits import INTERNAL_SCHEMA_VERSION
 from omnigraph.model.requests import FORMER_KEY_PROPERTY, KEY_PROPERTY, key_of
+from omnigraph.model.schema import Identities
 from omnigraph.storage.objects.root import is_line, is_location
 
 STAMP_KEY: Final = "omnigraph:internal_schema_version"
@@ -123,7 +124,12 @@ def new_commit(
 def tail_table(tail: Tail) -> pa.Table:
     """The tail as the rows of one fragment."""
     schema = tail.schema
-    told = _facts(source=schema.source, ir=schema.ir, hash=schema.hash)
+    told = _facts(
+        source=schema.source,
+        ir=schema.ir,
+        hash=schema.hash,
+        identities=None if schema.identities.is_empty else msgspec.to_builtins(schema.identities),
+    )
     rows = [_row(SCHEMA_ID, "schema", metadata=told)]
     for key, entry in tail.entries.items():
         rows.append(_row(key, "table", table_key=key, location=entry.location))
@@ -323,9 +329,16 @@ def read_tombstones(kinds: Mapping[str, Sequence[Row]]) -> dict[str, int]:
 def _read_schema(row: Row) -> SchemaRecord:
     facts = read_facts(row)
     try:
-        return SchemaRecord(source=facts["source"], ir=facts["ir"], hash=facts["hash"])
+        return SchemaRecord(
+            source=facts["source"],
+            ir=facts["ir"],
+            hash=facts["hash"],
+            identities=msgspec.convert(facts.get("identities", {}), Identities),
+        )
     except KeyError as cause:
         raise corrupt(row["object_id"], f"no {cause}") from cause
+    except msgspec.ValidationError as cause:
+        raise corrupt(row["object_id"], f"its identities make no sense ({cause})") from cause
 
 
 def read_facts(row: Row) -> dict[str, Any]:
