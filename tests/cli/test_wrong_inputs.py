@@ -80,7 +80,7 @@ WRONG = [
     ("query --store $G --query $T/q.gq all --format xml", 2, "'xml' is not one of"),
     ("commit list $G --limit 0", 2, "0 is not in the range x>=1"),
     ("commit list $G --filter age=3", 2, "'age=3' is not of the form actor=NAME"),
-    ("commit show --uri $G", 2, "Missing argument 'ID'"),
+    ("commit show --uri $G", 2, "Missing argument 'REF'"),
     ("snapshot $G --store $G", 2, "cannot be used with"),
     ("fmt", 2, "Missing argument 'FILE...'"),
     ("embed", 2, "embed needs --seed, or all of --input, --output and --spec"),

@@ -237,7 +237,7 @@ def judged(case: str, uri: str, truth: dict, path: str, *, exact: bool) -> Itera
                 yield f"{told}: does not name it: {error}"
         except NotFoundError as error:
             # A branch is its reference: without one it does not exist, and that is said.
-            if not path.startswith("_refs/") or error.facts["kind"] != "branch":
+            if not path.startswith("_refs/") or error.facts["kind"] not in ("branch", "ref"):
                 yield f"{told}: {error!r}"
         except OmnigraphError as error:
             yield f"{told}: {type(error).__name__}: {error}"
