@@ -25,6 +25,7 @@ from omnigraph.engine.arguments import require
 from omnigraph.engine.arrow import nulls, picked
 from omnigraph.engine.core import Core, OpenMode, open_core
 from omnigraph.engine.history.difference import difference
+from omnigraph.engine.history.lift import Seen, lift
 from omnigraph.engine.load.inputs.sources import Mapped, type_named
 from omnigraph.engine.load.intake import staged_intake
 from omnigraph.engine.load.order import checked_order
@@ -36,7 +37,7 @@ from omnigraph.errors import ChangeFeedGapError, InputError, NotFoundError
 from omnigraph.model.graph import MAIN, Snapshot, TableEntry
 from omnigraph.model.limits import GROUP_ROWS
 from omnigraph.model.ports import World
-from omnigraph.model.schema import EdgeType, NodeType, PropertyType, Scalar
+from omnigraph.model.schema import Catalog, EdgeType, NodeType, PropertyType, Scalar
 from omnigraph.pipeline.frames import staged_rows
 from omnigraph.pipeline.runner import SESSION, access_to
 from omnigraph.storage.commit.writer import WriteContext
@@ -255,7 +256,7 @@ class ChangeSpan(msgspec.Struct, frozen=True, kw_only=True):
 
     access: GraphAccess
     entity: NodeType | EdgeType
-    older: TableEntry | None
+    older: Seen | None
     newer: TableEntry
     commit_id: str
     fragments: tuple[int, ...] | None = None
@@ -269,10 +270,7 @@ def _spans(
     entity = type_named(options.type_name, core.catalog(newer))
     _require_columns(entity, schema)
     entry, access = newer.entries[entity.table_key], access_to(core.root.uri)
-    # The table of the same type in the older state: renaming a type leaves it where it is.
-    entries: Mapping[str, TableEntry] = older.entries if older else {}
-    same_place = (one for one in entries.values() if one.location == entry.location)
-    before = next(same_place, None) or entries.get(entry.table_key)
+    before = _same_type(core, older, entity, core.catalog(newer))
     span = ChangeSpan(
         access=access, entity=entity, older=before, newer=entry, commit_id=newer.graph_commit_id
     )
@@ -280,10 +278,24 @@ def _spans(
         groups = fragment_groups(access.table(entry), rows=options.rows_per_partition)
         return [InputPartition(replace(span, fragments=group.fragments)) for group in groups]
     try:
-        access.table(before)
+        access.table(before.entry)
     except NotFoundError as cause:
         raise ChangeFeedGapError(commit_id=span.commit_id) from cause
     return [InputPartition(span)]
+
+
+def _same_type(
+    core: Core, older: Snapshot | None, entity: NodeType | EdgeType, catalog: Catalog
+) -> Seen | None:
+    """The type's table in the older state, whatever it was called there; None = it was not."""
+    if older is None:
+        return None
+    then = core.catalog(older)
+    twin = then.by_type_id.get(catalog.identities.type_id(entity.table_key))
+    if twin is None:
+        return None
+    lifted = lift(then, twin.table_key, entity, catalog)
+    return Seen(entry=older.entries[twin.table_key], lift=lifted)
 
 
 def _changes(partition: InputPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
@@ -299,9 +311,10 @@ def change_batches(span: ChangeSpan) -> Iterator[pa.RecordBatch]:
         for batch in newer.scan(columns=_names(span.entity), fragments=span.fragments):
             yield from _marked(pa.Table.from_batches([batch]), "insert", span)
         return
-    if span.older.pin == span.newer.pin:
+    if span.older.entry.pin == span.newer.pin:
         return
-    found = difference(span.access.tables, span.entity, span.older, span.newer)
+    newest = Seen.plain(span.entity, span.newer)
+    found = difference(span.access.tables, span.older, newest)
     yield from _marked(picked(found.before.rows, found.deleted), "delete", span)
     yield from _marked(picked(found.after.rows, found.updated_after), "update", span)
     yield from _marked(picked(found.after.rows, found.inserted), "insert", span)

@@ -22,6 +22,7 @@ from omnigraph.engine.history.difference import (
     difference,
     ids_at,
 )
+from omnigraph.engine.history.lift import Seen
 from omnigraph.engine.refs import Ref
 from omnigraph.errors import (
     ChangeFeedGapError,
@@ -213,14 +214,15 @@ def changes_between(
     core: Core, before: Snapshot, after: Snapshot, wanted: ChangeFilter
 ) -> Iterator[EntityChange]:
     """The changes in their frozen order."""
-    if before.schema.hash != after.schema.hash:
+    if before.schema.fingerprint != after.schema.fingerprint:
         raise SchemaBoundaryError(
             from_commit_id=before.graph_commit_id, to_commit_id=after.graph_commit_id
         )
     for entity in wanted.entities(core.catalog(after)):
         old, new = before.entries[entity.table_key], after.entries[entity.table_key]
         if old.pin != new.pin:
-            found = difference(core.store.tables, entity, old, new)
+            sides = (Seen.plain(entity, old), Seen.plain(entity, new))
+            found = difference(core.store.tables, *sides)
             yield from sorted(_changes(found, wanted), key=lambda change: change.position)
 
 

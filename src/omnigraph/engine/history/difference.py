@@ -3,13 +3,12 @@
 Only rows that are not at the same place in both versions of a table are read; they are paired by
 entity id and compared property by property, typed: null is not "", 1.0 is not "1". An entity that
 was deleted and made again, or touched without a change, is judged by what it is, not by what was
-done to it. Where the schema changed in between, the older rows are seen in the columns of the newer
-schema.
+done to it. Where the schemas differ, the rows of both are seen under one (`lift.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -18,10 +17,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.engine.arrow import Mask, flat, nulls
+from omnigraph.engine.arrow import Mask, flat
 from omnigraph.engine.check.rules import Entity
+from omnigraph.engine.history.lift import Lift, Seen
 from omnigraph.engine.rows.columns import batch_schema, written_rows
-from omnigraph.model.graph import TableEntry
 from omnigraph.model.schema import ROW_ID, Scalar
 from omnigraph.storage.table.read import StoredBlob
 from omnigraph.storage.table.table import Table, Tables
@@ -51,14 +50,15 @@ def _held(cell: dict[str, Any] | None) -> HeldBlob | None:
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows of one version of a table: everything but blobs, which are read when asked for.
+    """Rows of one version of a table, as its lift shows them: everything but blobs, which are
+    read when asked for.
 
     The last rows may be ones that are laid over the version: `laid` has them whole.
     """
 
     table: Table
+    lift: Lift
     rows: pa.Table  # id, (src, dst,) properties without blobs, _rowid
-    stored_as: Mapping[str, str | None] = msgspec.field(default_factory=dict)  # where names differ
     laid: pa.Table | None = None
 
     def blobs(self, name: str, places: Places) -> list[Blob | None]:
@@ -71,7 +71,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
     def _stored_blobs(self, name: str, places: Places) -> list[StoredBlob | None]:
-        stored = self.stored_as.get(name, name)
+        stored = self.lift.stored_as.get(name, name)
         if stored is None:
             return [None] * len(places)
         row_ids = self.rows[ROW_ID].take(pa.array(places, pa.int64())).to_numpy()
@@ -95,66 +95,31 @@ class TableDifference(msgspec.Struct, frozen=True, kw_only=True):
     updated_after: Places
 
 
-def stored_side(table: Table, entity: Entity, ids: Sequence[str]) -> Side:
+def stored_side(table: Table, lift: Lift, ids: Sequence[str]) -> Side:
     """The rows of these entities, as far as the table has them."""
-    return Side(table=table, rows=table.lookup("id", ids, [*read_columns(entity), ROW_ID]))
+    columns = read_columns(lift.entity)
+    rows = table.lookup("id", ids, [*lift.stored(columns), ROW_ID])
+    return Side(table=table, lift=lift, rows=lift.rows(rows, columns))
 
 
-def difference(
-    tables: Tables, entity: Entity, before: TableEntry, after: TableEntry
-) -> TableDifference:
-    """How the type's entities differ from one version of its table to another."""
-    old, new = tables.open(before), tables.open(after)
+def difference(tables: Tables, before: Seen, after: Seen) -> TableDifference:
+    """How the entities of a type differ from one version of a table to another; both are seen as
+    rows of one type."""
+    entity = after.lift.entity
+    assert before.lift.entity == entity, "only rows of one type can be compared"
+    old, new = tables.open(before.entry), tables.open(after.entry)
     columns = read_columns(entity)
-    stored_as = _older_names(old, new, batch_schema(entity).names)
     new_rows, old_rows = new.differing_rows(
         old,
-        shared=tables.shared(after, before),
-        columns=columns,
-        older_columns=[name for name in map(stored_as.get, columns) if name is not None],
+        shared=tables.shared(after.entry, before.entry),
+        columns=after.lift.stored(columns),
+        older_columns=before.lift.stored(columns),
     )
-    lifted = _in_columns_of(new_rows.schema, old_rows, stored_as)
     return paired(
         entity,
-        Side(table=old, rows=lifted, stored_as=stored_as),
-        Side(table=new, rows=new_rows),
+        Side(table=old, lift=before.lift, rows=before.lift.rows(old_rows, columns)),
+        Side(table=new, lift=after.lift, rows=after.lift.rows(new_rows, columns)),
     )
-
-
-def _older_names(old: Table, new: Table, columns: list[str]) -> dict[str, str | None]:
-    """What each column was called in the older version; None if it was not there.
-
-    A renamed column keeps its number. A column that was made again under its name, as widening
-    does, goes on from the one before it.
-    """
-    by_number = {number: name for name, number in old.column_numbers.items()}
-    numbers = new.column_numbers
-    names = {column: by_number.get(numbers[column]) for column in columns}
-    taken = set(names.values())
-    free = set(by_number.values()) - taken
-    return {
-        column: column if name is None and column in free else name
-        for column, name in names.items()
-    }
-
-
-def _in_columns_of(schema: pa.Schema, rows: pa.Table, stored_as: Mapping[str, str | None]) -> Any:
-    """The rows in another version's columns: renamed, widened, null where there was no column."""
-    if rows.schema.equals(schema):
-        return rows
-    columns = [
-        _cast(rows, stored_as.get(wanted.name, wanted.name), wanted.type) for wanted in schema
-    ]
-    return pa.Table.from_arrays(columns, names=schema.names)
-
-
-def _cast(rows: pa.Table, name: str | None, to: pa.DataType) -> Any:
-    if name is not None:
-        try:
-            return rows[name].cast(to)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            pass  # another property that took the name of a dropped one
-    return nulls(rows.num_rows, to)
 
 
 def read_columns(entity: Entity) -> list[str]:

@@ -18,6 +18,7 @@ from omnigraph.engine.arguments import TEXT, require
 from omnigraph.engine.core import Core
 from omnigraph.engine.history.changes import Image, Op, images
 from omnigraph.engine.history.difference import same, stored_side
+from omnigraph.engine.history.lift import Lift
 from omnigraph.errors import InputError, NotFoundError
 from omnigraph.model.graph import Commit, Pin, Snapshot, TableEntry, WriterKind
 from omnigraph.storage.manifest.rows import CommitRow
@@ -255,5 +256,5 @@ def _image(core: Core, place: _Place, entity_id: str) -> Image | None:
     if place.entry is None:
         return None
     entity = core.catalog(place.snapshot).type_of(place.table_key)
-    side = stored_side(core.store.tables.open(place.entry), entity, [entity_id])
+    side = stored_side(core.store.tables.open(place.entry), Lift(entity=entity), [entity_id])
     return next(images(side, np.arange(side.rows.num_rows), entity), None)

@@ -35,6 +35,7 @@ from omnigraph.engine.history.difference import (
     unequal_rows,
     whole_rows,
 )
+from omnigraph.engine.history.lift import Seen
 from omnigraph.engine.merge.conflicts import (
     ConflictKind,
     MergeConflict,
@@ -340,7 +341,7 @@ def state_difference(
 ) -> TableDifference:
     """How the type's entities differ from one state to the other. Both sides of it have the rows
     of disputed entities, also where they are equal."""
-    found = difference(tables, entity, before.entry, after.entry)
+    found = difference(tables, Seen.plain(entity, before.entry), Seen.plain(entity, after.entry))
     ids = before.ids | after.ids
     if not ids:
         return found
@@ -357,16 +358,17 @@ def _laid_over(side: Side, entity: Entity, state: State, ids: frozenset[str]) ->
     missing = sorted(ids.difference(side.ids.to_pylist()))
     rows = side.rows.select(columns)
     if missing:
-        stored = stored_side(side.table, entity, missing).rows
+        stored = stored_side(side.table, side.lift, missing).rows
         rows = pa.concat_tables([rows, stored.cast(rows.schema)])
     if state.laid is None:
-        return Side(table=side.table, rows=rows)
+        return Side(table=side.table, lift=side.lift, rows=rows)
     over = state.laid.rows
     kept = _without(rows, state.laid.deleted | _ids(over))
     unstored: Any = pa.nulls(over.num_rows, rows.schema.field(ROW_ID).type)
     laid = over.select(columns[:-1]).append_column(ROW_ID, unstored)
     return Side(
         table=side.table,
+        lift=side.lift,
         rows=pa.concat_tables([kept, laid.cast(rows.schema)]),
         laid=over,
     )

@@ -1,0 +1,90 @@
+"""Rows stored under one schema, seen under another of the same history."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from omnigraph.compiler.schema import compile_schema, plan_migration
+from omnigraph.engine.history.lift import comparable, lift
+
+
+def grown(*texts):
+    """The catalogs after each apply."""
+    found = [compile_schema(texts[0])]
+    for text in texts[1:]:
+        plan = plan_migration(found[-1], compile_schema(text))
+        plan.require_supported()
+        found.append(plan.catalog)
+    return found
+
+
+def node(body, name="A", hint=""):
+    return f"node {name} {hint} {{ k: String @key {body} }}"
+
+
+def seen(stored, shown, rows):
+    """The rows as the shown schema has them."""
+    (entity,) = shown.nodes.values()
+    (key,) = (one.table_key for one in stored.nodes.values())
+    found = lift(stored, key, entity, shown)
+    columns = ["id", *(one.name for one in entity.properties)]
+    table = pa.table(rows)
+    assert set(found.stored(columns)) <= set(table.column_names)
+    return found.rows(table.select(found.stored(columns)), columns).to_pydict()
+
+
+ROWS = {"id": ["a"], "k": ["a"], "x": pa.array([7], pa.int32())}
+# texts of one apply after the other, and what becomes of `x: I32? = 7`
+CASES = [
+    ([node("x: I32?")], {"x": [7]}),
+    ([node('y: I32? @rename_from("x")')], {"y": [7]}),
+    ([node('y: I32? @rename_from("x")', "B", '@rename_from("A")')], {"y": [7]}),
+    ([node("x: I64?")], {"x": [7]}),
+    ([node("")], {}),
+    ([node(""), node("x: I32?")], {"x": [None]}),
+    ([node(""), node("x: String? @default(z)")], {"x": ["z"]}),
+    (
+        [node('y: I32? @rename_from("x")'), node("y: I32? x: I32? @default(3)")],
+        {"y": [7], "x": [3]},
+    ),
+    (
+        [node("x: I32? z: I32 @default(1)"), node("x: I32? z: I32 @default(2)")],
+        {"x": [7], "z": [1]},
+    ),
+    ([node("x: I32? z: I32?"), node("x: I32? z: I32? @default(2)")], {"x": [7], "z": [None]}),
+]
+
+
+@pytest.mark.parametrize(("texts", "expected"), CASES)
+def test_rows_are_seen_by_identity(texts, expected):
+    first, *_, last = grown(node("x: I32?"), *texts)
+    assert seen(first, last, ROWS) == {"id": ["a"], "k": ["a"], **expected}
+
+
+def test_branches_that_each_added_a_property_do_not_mix_them_up():
+    base = compile_schema(node(""))
+    one = plan_migration(base, compile_schema(node("x: I32?"))).catalog
+    other = plan_migration(base, compile_schema(node("y: I32?"))).catalog
+    assert seen(one, other, ROWS) == {"id": ["a"], "k": ["a"], "y": [None]}
+
+
+def test_rows_go_back_to_an_older_schema_too():
+    first, last = grown(node("x: I32?"), node('y: I32? @rename_from("x") z: I32?'))
+    stored = {"id": ["a"], "k": ["a"], "y": pa.array([7], pa.int32()), "z": [1]}
+    assert seen(last, first, stored) == {"id": ["a"], "k": ["a"], "x": [7]}
+
+
+def test_values_are_compared_in_the_wider_of_two_types():
+    narrow, wide = grown(node("x: I32? f: F64?"), node("x: I64? f: F64?"))
+    for one, other in ((narrow, wide), (wide, narrow)):
+        found = comparable(one.nodes["A"], one, other)
+        assert found.by_name["x"].type.scalar.value == "I64"
+    assert comparable(wide.nodes["A"], wide, wide) is wide.nodes["A"]
+
+
+def test_a_row_id_stays_with_its_row():
+    first, last = grown(node("x: I32?"), node('y: I32? @rename_from("x")'))
+    found = lift(first, "node:A", last.nodes["A"], last)
+    table = pa.table({**ROWS, "_rowid": pa.array([5], pa.uint64())})
+    assert found.rows(table, ["id", "y"]).to_pydict() == {"id": ["a"], "y": [7], "_rowid": [5]}
