@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from schema_moves import Shape
 
 from omnigraph.compiler.schema import compile_schema, plan_migration, steps_between
 from omnigraph.compiler.schema.merge import merge_schemas
 from omnigraph.compiler.schema.things import things_of
 from omnigraph.model import plan
+from schema_moves import Shape
 
 BASE = """
 interface Named { name: String }
@@ -378,10 +378,8 @@ def _of_dropped(told_step, done):
     less = step["kind"] in ("remove_constraint", "drop_property")
     drops = [json.loads(one) for one in done if '"drop_' in one]
     return less and any(
-        one["kind"] == "drop_type"
-        and one["type"] == of[0]
-        or one["kind"] == "drop_property"
-        and one["type"] == of[0]
+        (one["kind"] == "drop_type" and one["type"] == of[0])
+        or (one["kind"] == "drop_property" and one["type"] == of[0])
         for one in drops
     )
 

@@ -10,10 +10,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from omnigraph.compiler.schema.compile import annotations_json
+from omnigraph.compiler.schema.evolve import contains
 from omnigraph.compiler.schema.things import UNSAID, PropertyThing, Things, TypeThing
 from omnigraph.model import plan
 from omnigraph.model.plan import SchemaStep, Tier
-from omnigraph.model.schema import Cardinality, InterfaceType, Range
+from omnigraph.model.schema import InterfaceType, Range
 
 _DROPS: Final = {"node": plan.Code.DROP_NODE_TYPE, "edge": plan.Code.DROP_EDGE_TYPE}
 
@@ -103,15 +104,6 @@ def type_step(base: TypeThing | None, side: TypeThing, fact: str) -> SchemaStep:
 
 _TEXTS: Final = frozenset({"@description", "@instruction"})
 _PROPERTY_TEXTS: Final = frozenset({"@description", "@default"})
-
-
-def contains(wide: Cardinality, narrow: Cardinality) -> bool:
-    """Whether whatever the narrow bounds allow, the wide ones do."""
-    if wide.minimum > narrow.minimum:
-        return False
-    if wide.maximum is None:
-        return True
-    return narrow.maximum is not None and narrow.maximum <= wide.maximum
 
 
 # --- constraints -------------------------------------------------------------------------------

@@ -194,11 +194,12 @@ def _edge(pair: _Pair, nodes: _Matching) -> Iterator[SchemaStep]:
             type_name=new.name,
             from_cardinality=old.cardinality,
             to_cardinality=new.cardinality,
-            tier=Tier.SAFE if _contains(new.cardinality, old.cardinality) else Tier.VALIDATED,
+            tier=Tier.SAFE if contains(new.cardinality, old.cardinality) else Tier.VALIDATED,
         )
 
 
-def _contains(wide: Cardinality, narrow: Cardinality) -> bool:
+def contains(wide: Cardinality, narrow: Cardinality) -> bool:
+    """Whether the wide bounds allow whatever the narrow ones do."""
     if wide.minimum > narrow.minimum:
         return False
     if wide.maximum is None:

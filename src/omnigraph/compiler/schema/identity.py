@@ -68,7 +68,7 @@ def identities_after(
         key = type_key(made)
         is_new = key in told.added
         old_key = told.renamed.get(key, key)
-        owner = _fresh(key, taken) if is_new else accepted.identities.type_id(old_key)
+        owner = fresh(key, taken) if is_new else accepted.identities.type_id(old_key)
         live.add(owner)
         if owner != key:
             born[key] = owner
@@ -80,7 +80,7 @@ def identities_after(
                 found = accepted.identities.property_id(old_key, old_name)
                 _remember_filling(filled, found, old[old_name], prop)
             else:
-                found = _fresh(f"{owner}.{prop.name}", taken)
+                found = fresh(f"{owner}.{prop.name}", taken)
             live.add(found)
             if found != f"{owner}.{prop.name}":
                 born[f"{key}.{prop.name}"] = found
@@ -136,7 +136,7 @@ def _type(catalog: Catalog, key: str) -> AnyType:
     return catalog.interfaces[name] if kind == "interface" else catalog.type_of(key)
 
 
-def _fresh(name: str, taken: Container[str]) -> str:
+def fresh(name: str, taken: Container[str]) -> str:
     """The name as an id, or a later life of it."""
     if name not in taken:
         return name
