@@ -79,6 +79,12 @@ edge Knows: Person -> Person { since: Date? }
 """
 
 
+DROPPED = """
+node Person { name: String @key }
+edge Knows: Person -> Person
+"""
+
+
 def _two_sides(graph: Graph) -> None:
     """A branch and main that both went on, without a conflict."""
     graph.create_branch("side")
@@ -148,6 +154,18 @@ STORIES: tuple[Story, ...] = (
     Story(
         "schema: renames, columns, a new and a dropped type",
         lambda graph: graph.apply_schema(EVOLVED, actor="act-architect"),
+    ),
+    Story(
+        "schema: renames, columns, a new and a dropped type on a branch",
+        lambda graph: graph.apply_schema(EVOLVED, actor="act-architect", branch="side"),
+        prepare=_two_sides,
+        branch="side",
+    ),
+    Story(
+        "schema: drops with their past on a branch",
+        lambda graph: graph.apply_schema(DROPPED, allow_data_loss=True, branch="side"),
+        prepare=_two_sides,
+        branch="side",
     ),
     Story("branch: create", lambda graph: graph.create_branch("side")),
     Story(

@@ -43,9 +43,12 @@ get = verb("schema get", positional="uri", hidden=True)(_show)
 @verb("schema plan", capability=Capability.DIRECT, positional="uri")
 @click.option("--schema", "--new", "new_path", metavar="FILE", required=True, help="the new schema")
 @click.option("--old", "old_path", metavar="FILE", help="an old schema file instead of a graph")
+@branch_option
 @_LOSS
-def plan(call: Call, new_path: str, old_path: str | None, *, allow_data_loss: bool) -> None:
-    """Show the steps from the graph's schema to another, without taking them."""
+def plan(
+    call: Call, new_path: str, old_path: str | None, branch: str, *, allow_data_loss: bool
+) -> None:
+    """Show the steps from the schema of a branch to another, without taking them."""
     addressed = call.flags.uri or call.flags.store
     exclusive({"--old": old_path, "a graph": addressed})
     source = read_text(new_path, what="schema")
@@ -60,7 +63,7 @@ def plan(call: Call, new_path: str, old_path: str | None, *, allow_data_loss: bo
     else:
         where = {"uri": call.target.uri}
         with call.graph() as graph:
-            found = graph.plan_schema(source, allow_data_loss=allow_data_loss)
+            found = graph.plan_schema(source, allow_data_loss=allow_data_loss, branch=branch)
     steps = [step.to_json() for step in found.steps]
     payload = {**where, "supported": found.supported, "step_count": len(steps), "steps": steps}
     verdict = "supported" if found.supported else "not supported"
@@ -69,18 +72,20 @@ def plan(call: Call, new_path: str, old_path: str | None, *, allow_data_loss: bo
 
 @verb("schema apply", positional="uri", writes=True)
 @click.option("--schema", "new_path", metavar="FILE", required=True, help="the new schema")
+@branch_option
 @_LOSS
 @message_option
 @once_option
 def apply(
     call: Call,
     new_path: str,
+    branch: str,
     *,
     allow_data_loss: bool,
     message: str | None,
     idempotency_key: str | None,
 ) -> None:
-    """Bring the graph to another schema in one commit."""
+    """Bring a branch to another schema in one commit; other branches keep theirs."""
     source = read_text(new_path, what="schema")
     if allow_data_loss:
         call.consent()
@@ -89,6 +94,7 @@ def apply(
         result = graph.apply_schema(
             source,
             allow_data_loss=allow_data_loss,
+            branch=branch,
             actor=call.actor,
             message=message,
             idempotency_key=idempotency_key,
@@ -123,8 +129,9 @@ for _command in (show, get, plan, apply):
 @verb("lint", capability=Capability.DIRECT, positional="uri")
 @click.option("--query", "query_path", metavar="FILE", required=True, help="the .gq file")
 @click.option("--schema", "schema_path", metavar="FILE", help="a .pg file instead of a graph")
-def lint(call: Call, query_path: str, schema_path: str | None) -> None:
-    """Check every query of a file against a schema file or a graph."""
+@branch_option
+def lint(call: Call, query_path: str, schema_path: str | None, branch: str) -> None:
+    """Check every query of a file against a schema file or a branch of a graph."""
     addressed = (call.flags.uri, call.flags.store, call.flags.profile)
     if schema_path is not None and any(value is not None for value in addressed):
         raise click.UsageError("the option '--schema' cannot be used with a graph")
@@ -134,7 +141,7 @@ def lint(call: Call, query_path: str, schema_path: str | None) -> None:
     else:
         uri = call.target.uri
         with call.graph() as graph:
-            schema = graph.schema_source()
+            schema = graph.schema_source(branch)
         where = (("kind", "graph"), ("uri", uri))
     source = read_text(query_path, what="query file")
     from omnigraph.compiler.query import lint_source

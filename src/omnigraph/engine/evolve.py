@@ -1,9 +1,10 @@
-"""Applying a schema: a plan carried out in one commit, or refused as a whole.
+"""Applying a schema to a branch: a plan carried out in one commit, or refused as a whole.
 
-Renames and new nullable properties touch no row; a type keeps its table when it gets another name.
-New types get tables of their own before anything is announced, so a crash leaves at most an empty
-dataset that nobody refers to. Older snapshots go on reading under the schema they were written
-with.
+A schema belongs to a commit: other branches keep theirs, and their tables, because what changes is
+written on the branch's own lines. Renames and new nullable properties touch no row; a type keeps
+its table when it gets another name. New types get tables of their own before anything is announced,
+so a crash leaves at most an empty dataset that nobody refers to. Older snapshots go on reading
+under the schema they were written with.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from omnigraph.engine.check.findings import Findings
 from omnigraph.engine.check.rules import Entity, Unique, check_values
 from omnigraph.engine.check.validate import check_unique, degree_broken
 from omnigraph.engine.core import Core
+from omnigraph.engine.maintain.retention import Policy, Survey, survey
+from omnigraph.engine.maintain.stored_retention import EVERY, Bounds, Retention
 from omnigraph.engine.rows.columns import column_type, default_cell
 from omnigraph.errors import (
     AlreadyExistsError,
@@ -37,7 +40,6 @@ from omnigraph.errors import (
 from omnigraph.model.graph import (
     MAIN,
     Commit,
-    Pin,
     Registration,
     SchemaRecord,
     Snapshot,
@@ -109,10 +111,12 @@ class SchemaApplyResult(HidingStruct, frozen=True, kw_only=True):
         }
 
 
-def plan_schema(core: Core, source: str, *, allow_data_loss: bool = False) -> SchemaPlan:
-    """The steps from main's schema to the one in `source`; nothing is written."""
+def plan_schema(
+    core: Core, source: str, *, branch: str = MAIN, allow_data_loss: bool = False
+) -> SchemaPlan:
+    """The steps from the branch's schema to the one in `source`; nothing is written."""
     _require_order(source, allow_data_loss=allow_data_loss)
-    accepted = core.catalog(core.head())
+    accepted = core.catalog(core.head(branch))
     return plan_migration(accepted, compile_schema(source), allow_data_loss=allow_data_loss)
 
 
@@ -120,15 +124,16 @@ def apply_schema(
     core: Core,
     source: str,
     *,
+    branch: str = MAIN,
     allow_data_loss: bool = False,
     actor_id: str | None = None,
     message: str | None = None,
     idempotency_key: str | None = None,
 ) -> SchemaApplyResult:
-    """Bring main to the schema in `source` as one commit, or raise and leave all as it was.
+    """Bring a branch to the schema in `source` as one commit, or raise and leave all as it was.
 
     `SchemaUnsupportedError` says which step cannot be taken, `ConstraintViolationError` which rows
-    stand against a new constraint, `ConflictError` that other branches exist.
+    stand against a new constraint.
     """
     core.require_writable()
     _require_order(source, allow_data_loss=allow_data_loss)
@@ -138,7 +143,7 @@ def apply_schema(
     )
     apply = _Apply(core, desired, allow_data_loss=allow_data_loss)
     intent = Intent(
-        branch=core.branch(MAIN),
+        branch=core.branch(branch),
         kind=WriterKind.SCHEMA_APPLY,
         actor_id=actor_id,
         message=message,
@@ -187,17 +192,6 @@ def _told_again(
     )
 
 
-def _require_only_main(core: Core) -> None:
-    others = [branch.name for branch in core.store.refs.list() if branch.name != MAIN]
-    if others:
-        raise ConflictError(
-            "schema apply requires a graph with only main; "
-            f"found non-main branches: {', '.join(others)}",
-            hint="merge or delete them first",
-            branches=others,
-        )
-
-
 class _Planned(msgspec.Struct, frozen=True, kw_only=True):
     """What an apply does to one head."""
 
@@ -227,7 +221,6 @@ class _Apply:
         planned = _Planned(base=base, plan=plan, evolution=evolution_of(plan, accepted))
         if not plan.steps:
             return None, planned
-        _require_only_main(self._core)
         found = Findings()
         for one in planned.evolution.kept:
             if one.checks and base.entries[one.old_key].row_count:
@@ -238,9 +231,10 @@ class _Apply:
     def _prepared(self, planned: _Planned, context: WriteContext) -> Prepared:
         entries, evolution, catalog = planned.base.entries, planned.evolution, planned.plan.catalog
         moving = [one for one in evolution.kept if not one.columns.is_empty]
-        tables = self._core.store.tables
         staged = context.each(
-            lambda one: tables.open(_named(one, entries[one.old_key])).stage_schema(one.columns),
+            lambda one: context.writable(one.old_key, renamed=one.entity.table_key).stage_schema(
+                one.columns
+            ),
             moving,
         )
         moved = {write.table_key for write in staged if write is not None}
@@ -264,8 +258,6 @@ class _Apply:
             ),
             schema=SchemaRecord.of(catalog),
             rely_on_head=True,
-            # A branch is made under main's lease too: whatever is not there now comes after us.
-            last_look=lambda: _require_only_main(self._core),
         )
 
     def _new_table(self, entity: Entity) -> TableEntry:
@@ -301,34 +293,40 @@ def _named(one: TableEvolution, entry: TableEntry) -> TableEntry:
 # --- after a hard drop: the past of what was dropped goes too ---------------------------------
 
 # The drop itself is published before anything is removed. If this is interrupted the rest of the
-# past stays readable until `cleanup` takes it; nothing that a branch still shows is ever touched.
+# past stays readable until `cleanup` takes it. What counts as needed is what `cleanup` would keep
+# with the tightest of policies: heads, tags, where branches were made, bases of merges, and what
+# unfinished writes stand on.
 
 
 def _collect_dropped(core: Core, evolution: Evolution, before: Snapshot, after: Snapshot) -> None:
-    """Remove dropped types altogether, and of tables that lost a property all older versions."""
-    if core.store.refs.unreadable():
+    """Remove dropped types altogether, and of tables that lost a property all older versions, as
+    far as nobody else needs them."""
+    now = core.world.clock.now_us()
+    heads_only = Retention(branches={EVERY: Bounds(keep_versions=1)})
+    found = survey(core, Policy(retention=heads_only, now_us=now, superseded_us=now))
+    if found.blind or found.unreadable:
         logger.warning("the past stays", extra={"why": "what a branch shows cannot be read"})
         return
-    # What any branch shows now: somebody may have made one since the plan was checked.
-    heads = (core.store.manifests.head(branch) for branch in core.store.refs.list())
-    live = {entry.pin for head in heads for entry in head.datasets}
+    # A line that the branch only inherits is another branch's, and so is the past on it.
+    owns = after.branch.owns
     for key in evolution.dropped:
         entry = before.entries[key]
-        if not any(location == entry.location for location, _, _ in live):
+        if not any(location == entry.location for location, _ in found.pins):
             _quietly(entry.location, partial(core.store.drop_table, entry.location))
+        elif owns(entry.branch):
+            _quietly(entry.location, partial(_collect, core, found, entry, entry.version + 1))
     for one in evolution.kept:
-        if one.hard:
-            entry = after.entries[one.entity.table_key]
-            shown = {*live, (entry.location, None, entry.version)}
-            _quietly(entry.location, partial(_collect, core, entry.location, shown))
+        entry = after.entries[one.entity.table_key]
+        if one.hard and owns(entry.branch):
+            _quietly(entry.location, partial(_collect, core, found, entry, entry.version))
 
 
-def _collect(core: Core, location: str, shown: set[Pin]) -> None:
-    tables = core.store.tables
-    unwanted = [
-        one for one in tables.versions(location, None) if (location, None, one) not in shown
-    ]
-    tables.collect(location, None, unwanted)
+def _collect(core: Core, found: Survey, entry: TableEntry, below: int) -> None:
+    """The versions of the entry's line below that one which nobody needs."""
+    line = (entry.location, entry.branch)
+    needed = found.pinned(line)
+    stored = core.store.tables.versions(*line)
+    core.store.tables.collect(*line, [one for one in stored if one < below and one not in needed])
 
 
 def _quietly(location: str, deed: Callable[[], None]) -> None:

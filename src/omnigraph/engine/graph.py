@@ -288,9 +288,17 @@ class Graph(Timeline):
 
     # --- schema ------------------------------------------------------------------------------
 
-    def plan_schema(self, source: str, allow_data_loss: bool = False) -> SchemaPlan:  # noqa: FBT001, FBT002 - the signature is fixed by the API
-        """The steps from the graph's schema to this one, without taking them."""
-        return evolving.plan_schema(self._opened(), source, allow_data_loss=allow_data_loss)
+    def plan_schema(
+        self,
+        source: str,
+        allow_data_loss: bool = False,  # noqa: FBT001, FBT002 - the signature is fixed by the API
+        *,
+        branch: str = MAIN,
+    ) -> SchemaPlan:
+        """The steps from the branch's schema to this one, without taking them."""
+        return evolving.plan_schema(
+            self._opened(), source, branch=branch, allow_data_loss=allow_data_loss
+        )
 
     def apply_schema(
         self,
@@ -298,17 +306,20 @@ class Graph(Timeline):
         allow_data_loss: bool = False,  # noqa: FBT001, FBT002 - likewise
         actor: str | None = None,
         *,
+        branch: str = MAIN,
         message: str | None = None,
         idempotency_key: str | None = None,
     ) -> evolving.SchemaApplyResult:
-        """Bring the graph to this schema in one commit; refused while other branches exist.
+        """Bring a branch to this schema in one commit; other branches keep theirs.
 
-        With `allow_data_loss`, the past of dropped types and properties goes too. With an
-        `idempotency_key` the schema is applied once, however often it is submitted.
+        With `allow_data_loss`, the past of dropped types and properties goes too, as far as no
+        other branch needs it. With an `idempotency_key` the schema is applied once, however often
+        it is submitted.
         """
         return evolving.apply_schema(
             self._opened(),
             source,
+            branch=branch,
             allow_data_loss=allow_data_loss,
             actor_id=actor,
             message=message,

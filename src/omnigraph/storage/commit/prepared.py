@@ -8,7 +8,7 @@ says for sure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
@@ -37,8 +37,7 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
 
     `relied_on` names the tables that were read for decisions beside those that are staged; the
     versions are those of the snapshot. `strict` refuses a moved table, otherwise the write is
-    prepared again. `rely_on_head` extends the reliance to the whole branch. `last_look` is asked
-    under the lease, before anything is armed, and may raise.
+    prepared again. `rely_on_head` extends the reliance to the whole branch.
     """
 
     # What is staged moves a table; a re-pointing only says at which version it is to be seen.
@@ -51,7 +50,6 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     # A strict write would overwrite what it has not seen; others add to whatever is there.
     strict: bool = False
     rely_on_head: bool = False
-    last_look: Callable[[], None] | None = None
     merged_parent_commit_id: str | None = None
     # By table; for a write that brings rows by re-pointing, which what is staged does not count.
     counts: Mapping[str, TypeCounts] | None = None

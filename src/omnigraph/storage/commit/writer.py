@@ -99,14 +99,16 @@ class WriteContext:
         stop_if_asked()  # a write that prepares under the lease is not interrupted otherwise
         return self._writer.store.tables.open(self.snapshot.entries[table_key])
 
-    def writable(self, table_key: str) -> Table:
-        """The same rows, on the branch's own line: a first write on a branch forks the table."""
+    def writable(self, table_key: str, *, renamed: str | None = None) -> Table:
+        """The same rows, on the branch's own line: a first write on a branch forks the table. A
+        write that renames the table's key says so."""
         entry = self.snapshot.entries[table_key]
         assert entry.table_key == table_key, "a snapshot names its tables by their keys"
         # A line that the branch inherits is shared: a commit on it would show on other branches.
-        if self.branch.owns(entry.branch):
-            return self._writer.store.tables.open(entry)
-        return self._writer.fork(self.branch, entry, self._lease)
+        if not self.branch.owns(entry.branch):
+            line = self._writer.fork(self.branch, entry, self._lease)
+            entry = replace(entry, branch=line)
+        return self._writer.store.tables.open(replace(entry, table_key=renamed or table_key))
 
     def each(self, work: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_Result]:
         """The work done for every item, side by side, with the results in order."""
@@ -266,7 +268,7 @@ class Writer:
                     "left files behind", extra={"table": staged.table_key, "why": cause.message}
                 )
 
-    def fork(self, branch: Branch, entry: TableEntry, early: Lease | None) -> Table:
+    def fork(self, branch: Branch, entry: TableEntry, early: Lease | None) -> str:
         """Give the branch its own line of a table, at the version that it inherited."""
         assert not branch.owns(entry.branch), "a branch forks what it inherits, nothing else"
 
@@ -281,8 +283,7 @@ class Writer:
             self.store.world.steps.reach(Step.TABLE_FORKED)
             return line
 
-        line = self._leased(branch, forked, early)
-        return self.store.tables.open(replace(entry, branch=line))
+        return self._leased(branch, forked, early)
 
     def _fork_line(self, branch: Branch, entry: TableEntry) -> str:
         for life in range(1, FORK_LIVES_MAX + 1):
@@ -338,8 +339,6 @@ class Writer:
         _require_head(intent, fresh)
         self._require_unmoved(write.base, fresh, prepared)
         self._require_no_drift(fresh, prepared, stuck)
-        if prepared.last_look is not None:
-            prepared.last_look()
         stop_if_asked()  # for the last time: what is begun from here on is finished or undone
         return self._land(write, fresh, lease)
 
