@@ -147,9 +147,8 @@ def has_help(param: click.Parameter) -> bool:
 def functions_text() -> str:
     lines = ["| function | kind | meaning |", "|---|---|---|"]
     for made in FUNCTIONS.values():
-        rule = {"any": "null if an argument is", "all": "null if all arguments are"}[made.nulls]
-        says = f"{made.says}; {rule}" if made.kind == "scalar" else made.says
-        lines.append(f"| `{made.call}` | {made.kind} | {says} |")
+        rule = "; null if all arguments are" if made.nulls == "all" else ""
+        lines.append(f"| `{made.call}` | {made.kind} | {made.says}{rule} |")
     return "\n".join(lines)
 
 

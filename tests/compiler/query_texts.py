@@ -80,15 +80,42 @@ class TreeMaker:
             return self.leaf(where=where)
         inner = lambda: self.expression(depth - 1, where=where)  # noqa: E731
         makers = [self._binary, self._logic, self._unary, self._test, self._function]
+        makers += [self._text_operator, self._between, self._index, self._case]
         if not where:
-            makers += [self._text_operator, self._search, self._aggregate]
+            makers += [self._search, self._aggregate, self._graph, self._block]
         return self.one(makers)(inner)
 
     def _binary(self, inner):
         return ast.Binary(self.one(COMPARISONS + ARITHMETIC), inner(), inner(), 0)
 
     def _text_operator(self, inner):
-        return ast.Binary(self.one(("contains", "starts_with")), inner(), inner(), 0)
+        word = self.one(("contains", "starts_with", "ends_with", "like", "matches"))
+        return ast.Binary(word, inner(), inner(), 0)
+
+    def _between(self, inner):
+        return ast.Between(inner(), inner(), inner(), 0)
+
+    def _index(self, inner):
+        items = self.one((self.list_literal, lambda: self._function(inner)))()
+        if self.chance(50):
+            return ast.Index(items, inner(), None, sliced=False, at=0)
+        low, high = (inner() if self.chance(70) else None for _ in range(2))
+        return ast.Index(items, low, high, sliced=True, at=0)
+
+    def _case(self, inner):
+        subject = inner() if self.chance(40) else None
+        whens = self.several(lambda: (inner(), inner()), 1, 2)
+        return ast.Case(subject, whens, inner() if self.chance(60) else None, 0)
+
+    def _graph(self, inner):
+        if self.chance(50):
+            return ast.Call(self.one(("id", "type")), (self.variable(),), 0)
+        edge = ast.EdgeName(self.one(EDGES), self.chance(40), 0)
+        return ast.Call("degree", (self.variable(), edge), 0)
+
+    def _block(self, inner):
+        clauses = self.several(lambda: self.clause(0), 1, 2)
+        return ast.Block(self.one(("exists", "count")), clauses, 0)
 
     def _logic(self, inner):
         op = self.one(("and", "or"))
@@ -113,7 +140,8 @@ class TreeMaker:
         return ast.In(inner(), options, self.chance(50), 0)
 
     def _function(self, inner):
-        return ast.Call(self.one(("lower", "coalesce")), self.several(inner, 0, 3), 0)
+        names = ("lower", "coalesce", "substring", "round", "to_date", "days", "trunc")
+        return ast.Call(self.one(names), self.several(inner, 0, 3), 0)
 
     def _search(self, inner):
         name = self.one(("search", "match_text", "fuzzy", "rank", "rrf"))
@@ -201,7 +229,8 @@ class TreeMaker:
         )
 
     def statement(self):
-        assign = lambda: ast.Entry(self.one(NAMES), self.value(), 0)  # noqa: E731
+        value = lambda: self.expression(2, where=True) if self.chance(30) else self.value()  # noqa: E731
+        assign = lambda: ast.Entry(self.one(NAMES), value(), 0)  # noqa: E731
         kind = self.random.randrange(3)
         target = self.one(TYPES)
         if kind == 0:

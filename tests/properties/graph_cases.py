@@ -10,7 +10,18 @@ import json
 import random
 from typing import Any
 
-from query_cases import LISTS, NUMBERS, OPERATORS, SCALARS, TYPES, VALUES, Case, Cases, plain
+from query_cases import (
+    LISTS,
+    NUMBERS,
+    OPERATORS,
+    SCALARS,
+    TYPES,
+    VALUES,
+    Case,
+    Cases,
+    Values,
+    plain,
+)
 from query_cases import SCHEMA as ONE_TYPE
 
 from omnigraph.model.values import EPOCH_MOMENT, nearest_f32
@@ -120,6 +131,7 @@ class GraphCases(Cases):
         super().__init__(rng)
         self._kinds: dict[str, str] = {}  # variable to node type, or to edge
         self._count = 0
+        self._depth = 0  # of blocks inside conditions
 
     def case(self) -> Case:
         self._params, self._kinds = {}, {}
@@ -205,6 +217,39 @@ class GraphCases(Cases):
         return f"${left} {named}{shown}{hops} ${right}"
 
     def _filter(self, var: str) -> str:
+        if self.rng.random() < 0.25:
+            asked = self._asked(var)
+            return asked if self.rng.random() < 0.5 else f"{asked} or ({self._plain_filter(var)})"
+        return self._plain_filter(var)
+
+    def _asked(self, var: str) -> str:
+        """A condition on the edges around a node."""
+        rng, edge = self.rng, self._touching(var)
+        match rng.choice(["degree", "exists", "count", "not exists"]):
+            case "degree":
+                out = EDGES[edge][0] == self._kinds[var] and rng.random() < 0.6
+                shown = edge if out else f"<{edge}>"
+                return f"degree(${var}, {shown}) {rng.choice(OPERATORS)} {rng.randint(0, 3)}"
+            case "count":
+                return f"{self._block_value('count')} {rng.choice(OPERATORS)} {rng.randint(0, 3)}"
+            case word:
+                return self._block_value(word)
+
+    def _touching(self, var: str) -> str:
+        return self.rng.choice([e for e, ends in EDGES.items() if self._kinds[var] in ends])
+
+    def _block_value(self, word: str) -> str:
+        before = dict(self._kinds)
+        self._depth += 1
+        more = [self._walk()] if self.rng.random() < 0.4 else []
+        if self._depth < 3 and self.rng.random() < 0.5:
+            more.append(f"({self._filter(self.rng.choice(self._nodes()))})")
+        inner = "  ".join([self._walk(), *more])
+        self._depth -= 1
+        self._kinds = before
+        return f"{word} {{ {inner} }}"
+
+    def _plain_filter(self, var: str) -> str:
         kind = self._kinds[var]
         if kind == "P":
             return self._condition(self.rng.randint(0, 1)).replace("$p.", f"${var}.")
@@ -271,7 +316,22 @@ class GraphCases(Cases):
                 return f"return distinct {{ {', '.join(shown)} }}{_order(order)}"
             case _:
                 keys = [self._flat_projection() + self._way() for _ in range(rng.randint(0, 3))]
+                if rng.random() < 0.3:
+                    keys.insert(0, self._computed() + self._way())
+                shown += [f"{self._computed()} as v{at}x" for at in range(rng.choice([0, 0, 1, 2]))]
                 return f"return {{ {', '.join(shown)} }}{_order(keys)}"
+
+    def _computed(self) -> str:
+        """A value made of the properties of one variable, or of the edges around it."""
+        rng, var = self.rng, self.rng.choice(list(self._kinds))
+        kind = self._kinds[var]
+        if kind == "P" and rng.random() < 0.7:
+            return Values(rng).of(rng.choice("SNRDT")).replace("$p.", f"${var}.")
+        if kind in EDGES:
+            return rng.choice([f"type(${var})", f"id(${var})", f"coalesce(${var}.since, -1)"])
+        if rng.random() < 0.4:
+            return f"degree(${var}, <{self._touching(var)}>)"
+        return self._block_value("count")
 
     def _projection(self) -> str:
         rng = self.rng

@@ -13,14 +13,20 @@ import struct
 from fractions import Fraction
 from typing import Any
 
+from naive_functions import Overflow, called
+
 from omnigraph.compiler.query import ir
-from omnigraph.model.schema import INTEGERS, Scalar
+from omnigraph.compiler.query.functions import FUNCTIONS
+from omnigraph.model.schema import FLOATS, INTEGERS, Scalar
 
 Entity = dict[str, Any]
 
 
-class Overflow(Exception):  # noqa: N818 - what it stands for
-    """A whole number does not fit into 64 bits."""
+class _Group:
+    """What an expression over groups sees."""
+
+    def __init__(self, keys, made):
+        self.keys, self.made = keys, made
 
 
 class Naive:
@@ -164,14 +170,42 @@ class Naive:
                 return None if text is None or part is None else text.startswith(part)
             case ir.Arithmetic():
                 return _calculated(expr, self.value(expr.left, env), self.value(expr.right, env))
-            case ir.FunctionCall(name="lower", args=(text,)):
-                found = self.value(text, env)
-                return None if found is None else found.lower()
-            case ir.FunctionCall(name="coalesce", args=args):
-                values = (self.value(arg, env) for arg in args)
-                return next((value for value in values if value is not None), None)
+            case ir.FunctionCall():
+                kinds = [arg.type.scalar.value for arg in expr.args]
+                given = [self.value(arg, env) for arg in expr.args]
+                if FUNCTIONS[expr.name].result == "common" and expr.type.scalar in FLOATS:
+                    given = [_as_float(one) for one in given]
+                return called(expr.name, given, kinds)
+            case ir.Case():
+                for condition, value in expr.whens:
+                    if self.value(condition, env) is True:
+                        return self._branch(expr, value, env)
+                return self._branch(expr, expr.otherwise, env)
+            case ir.KeyRef():
+                return env.keys[expr.index]
+            case ir.AggregateRef():
+                return env.made[expr.index]
+            case ir.Degree():
+                return self._degree(expr, env)
+            case ir.BlockValue():
+                found = sum(1 for _ in self.block(expr.block, env))
+                return found > 0 if expr.word == "exists" else found
             case _:
                 raise AssertionError(f"the naive reader does not search: {expr}")
+
+    def _branch(self, expr, value, env):
+        found = self.value(value, env)
+        return _as_float(found) if expr.type.scalar in FLOATS else found
+
+    def _degree(self, expr, env):
+        if env[expr.var] is None:
+            return None
+        node, found = env[expr.var]["id"], 0
+        for edge in self.edges[expr.edge_type]:
+            out = edge["src"] == node and expr.direction in ("out", "both")
+            into = edge["dst"] == node and expr.direction in ("in", "both")
+            found += out or into
+        return found
 
     # --- the rest of a plan ---
 
@@ -214,15 +248,7 @@ class Naive:
         for keys, members in groups.values():
             made = [self._aggregate(call, members) for call in plan.grouping.aggregates]
 
-            def of(expr, keys=keys, made=made):
-                match expr:
-                    case ir.KeyRef():
-                        return keys[expr.index]
-                    case ir.AggregateRef():
-                        return made[expr.index]
-                    case _:
-                        return self.value(expr, {})
-
+            of = functools.partial(self._over, _Group(keys, made))
             rows.append(
                 (
                     tuple(of(p.expr) for p in plan.projections),
@@ -231,6 +257,9 @@ class Naive:
                 )
             )
         return rows
+
+    def _over(self, group, expr):
+        return self.value(expr, group)
 
     def _aggregate(self, call, envs):
         if call.arg is None:
@@ -276,6 +305,12 @@ def _beside(value, expr, other):
         return struct.unpack("<f", struct.pack("<f", value))[0]
     except OverflowError:
         return value
+
+
+def _as_float(value):
+    if isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    return value
 
 
 def _calculated(expr, a, b):

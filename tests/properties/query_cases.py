@@ -117,6 +117,79 @@ class Case:
     params: dict[str, Any] = field(default_factory=dict)
 
 
+class Values:
+    """Random expressions of a type over `$p`, made of functions and operators."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+
+    def of(self, kind: str, depth: int = 2) -> str:
+        """The text of an expression; none of them can end in an error."""
+        if depth == 0 or self.rng.random() < 0.25:
+            return self.rng.choice(_LEAVES[kind])
+        made = self.rng.choice(_MADE[kind])
+        while "{" in made:
+            before, _, rest = made.partition("{")
+            inner, _, after = rest.partition("}")
+            made = before + self.of(inner, depth - 1) + after
+        return f"({made})" if made[-1] != ")" or " " in made.partition("(")[0] else made
+
+
+# Kinds: S text, N whole number, R float, D day, T moment, B truth, L list of texts.
+_LEAVES = {
+    "S": ["$p.s", "$p.s", "$p.k", "$p.c", '"a"', '"a%"', '""', '"🙂b"', "$p.tags[0]"],
+    "N": ["$p.i", "$p.u", "0", "2", "-1", "$p.wholes[-1]"],
+    "R": ["$p.d", "$p.e", "0.5", "-2.5", "2.675", "$p.reals[0]"],
+    "D": ["$p.day", "$p.day", 'date("2024-03-31")'],
+    "T": ["$p.t", "$p.t", 'datetime("2024-03-31T23:59:59.5Z")'],
+    "B": ["$p.b", "$p.i is null", "coalesce($p.b, true)"],
+    "L": ["$p.tags", "$p.tags", '["a", "b"]', "[]"],
+}
+_MADE = {
+    "S": [
+        "lower({S})", "upper({S})", "trim({S})", "substring({S}, 1)", "substring({S}, 0, 1)",
+        "substring({S}, {N})", 'replace({S}, "a", "bb")', "replace({S}, {S}, {S})", "{S} + {S}",
+        'concat({S}, "-", {S})', "to_string({N})", "to_string({R})", "to_string({D})",
+        "to_string({T})", "to_string({B})", "coalesce({S}, {S})", "least({S}, {S})",
+        "{L}[1]", "{L}[{N}]", "case when {B} then {S} else {S} end",
+        'case {S} when "a" then {S} when {S} then "q" end',
+    ],
+    "N": [
+        "length({S})", "length({L})", "year({D})", "month({T})", "day({D})", "hour({T})",
+        "minute({T})", "second({T})", "to_int({S})", "to_int({R})", "sign({R})", "sign({N})",
+        "{D} - {D}", "coalesce({N}, 7)", "case when {B} then {N} end", "floor({N})",
+        "greatest({N}, {N})",
+    ],
+    "R": [
+        "abs({R})", "round({R})", "round({R}, 2)", "round({R}, -1)", "floor({R})", "ceil({R})",
+        "sqrt({R})", "pow({R}, 2)", "to_float({S})", "to_float({N})", "{T} - {T}",
+        "least({R}, {R})", "greatest({R}, {N}, {R})", "{R} * {R}", "{N} / {R}",
+        "case when {B} then {R} when {B} then {N} else {R} end",
+    ],
+    "D": [
+        "to_date({T})", "date({T})", "to_date({S})", 'trunc("month", {D})', 'trunc("week", {D})',
+        "coalesce({D}, {D})",
+        "case when year($p.day) > 1 and year($p.day) < 9999 then $p.day + days(3) - hours(49) end",
+    ],
+    "T": [
+        "datetime({D})", "to_datetime({S})", 'trunc("hour", {T})', 'trunc("year", {T})',
+        "greatest({T}, {T})",
+        "case when year($p.t) between 2 and 9998 then $p.t - (days(2) + minutes(1)) else null end",
+    ],
+    "B": [
+        "{S} = {S}", "{S} < {S}", "{N} >= {N}", "{R} != {N}", "{D} <= {D}", "{T} > {T}",
+        "{S} ends_with {S}", "{S} like {S}", '{S} like "%a_%"', '{S} matches "[a-z]+.?"',
+        "{S} contains {S}", "{S} starts_with {S}", "{N} between {N} and {R}",
+        "{S} between {S} and {S}", "{S} in {L}", "not {B}", "{B} and {B}", "{B} or {B}",
+        "{S} is null", "{L} is not null", "coalesce({B}, false)",
+    ],
+    "L": [
+        'split({S}, "a")', 'split({S}, "")', "{L} + {L}", "{L} + {S}", "{L}[1..]", "{L}[..-1]",
+        "{L}[{N}..{N}]", "coalesce({L}, [])", "case when {B} then {L} else {L} end",
+    ],
+}  # fmt: skip
+
+
 class Cases:
     """Makes queries; every constant is written out or given as a parameter."""
 
@@ -152,6 +225,8 @@ class Cases:
                 return f"return distinct {{ {shown} }}{_order(order)}"
             case _:
                 order = [self._order_key() + self._way() for _ in range(rng.randint(0, 3))]
+                made = [f", {Values(rng).of(kind)} as {kind.lower()}x" for kind in "SNRDTBL"]
+                shown += "".join(rng.sample(made, rng.choice([0, 1, 3])))
                 return f"return {{ $p.k, {shown} }}{_order(order)}"
 
     def _aggregates(self) -> str:
@@ -174,8 +249,8 @@ class Cases:
         return _order([one + self._way() for one in keys[: self.rng.randint(0, 2)]])
 
     def _order_key(self) -> str:
-        if self.rng.random() < 0.15:
-            return f"$p.{self.rng.choice('de')} * 2.0"
+        if self.rng.random() < 0.3:
+            return Values(self.rng).of(self.rng.choice("SNRDT"))
         return f"$p.{self.rng.choice([*SCALARS, 'k'])}"
 
     def _way(self) -> str:
@@ -224,7 +299,7 @@ class Cases:
         if kind == "sum":
             return self._sum()
         if kind == "call":
-            return self._call()
+            return self._call() if rng.random() < 0.3 else Values(rng).of("B")
         one = rng.choice(SCALARS)
         if one == "b" and rng.random() < 0.5:
             return "$p.b"

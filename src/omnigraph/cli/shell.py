@@ -247,12 +247,12 @@ class Session:
 
     def words(self) -> list[str]:
         """What the tab key can complete: the schema's names and the language's words."""
-        from omnigraph.compiler.query.functions import FUNCTIONS
+        from omnigraph.compiler.query.functions import CALLABLE
         from omnigraph.compiler.schema import compile_schema
 
         catalog = compile_schema(self.graph.schema_source(self.branch))
         found = {"query", "match", "return", "order", "limit", "insert", "update", "delete", "not"}
-        found |= FUNCTIONS.keys()
+        found |= CALLABLE | {"case", "exists", "like", "matches", "ends_with", "between"}
         for one in catalog.types():
             found |= {one.name, *(prop.name for prop in one.properties)}
             if one.kind == "edge":

@@ -82,6 +82,7 @@ QUERY_CLAUSES_MAX: Final = 1_000  # clauses, projections and orderings of one qu
 QUERY_STATEMENTS_MAX: Final = 10_000  # statements of one mutation
 QUERY_PARAMS_MAX: Final = 1_000
 QUERY_HOPS_MAX: Final = 1_000_000
+RANGE_ITEMS_MAX: Final = 1_000_000  # elements of one `range(a, b)`
 COMPILED_QUERIES_CACHED_MAX: Final = 512
 PARSED_QUERIES_CACHED_MAX: Final = 64
 CACHED_QUERY_CHARS_MAX: Final = 32_768  # longer sources are compiled anew each time

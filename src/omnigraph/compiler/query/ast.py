@@ -53,7 +53,8 @@ class NowCall(Node, frozen=True):
 
 
 class Binary(Node, frozen=True):
-    """A comparison (`= != < <= > >= contains starts_with`) or arithmetic (`+ - * / %`)."""
+    """A comparison (`= != < <= > >= contains starts_with ends_with like matches`) or arithmetic
+    (`+ - * / %`)."""
 
     op: str
     left: Expr
@@ -86,6 +87,15 @@ class In(Node, frozen=True):
     at: int
 
 
+class Between(Node, frozen=True):
+    """`item between low and high`."""
+
+    item: Expr
+    low: Expr
+    high: Expr
+    at: int
+
+
 class NullTest(Node, frozen=True):
     """`item is null` or `item is not null`."""
 
@@ -94,8 +104,43 @@ class NullTest(Node, frozen=True):
     at: int
 
 
+class Index(Node, frozen=True):
+    """`items[low]`, or `items[low..high]` if `sliced`, where either place may be left out."""
+
+    items: Expr
+    low: Expr | None
+    high: Expr | None
+    sliced: bool
+    at: int
+
+
+class Case(Node, frozen=True):
+    """`case [subject] when … then … else … end`."""
+
+    subject: Expr | None
+    whens: tuple[tuple[Expr, Expr], ...]
+    otherwise: Expr | None
+    at: int
+
+
+class Block(Node, frozen=True):
+    """`exists { … }` or `count { … }`, as a value."""
+
+    word: str
+    clauses: tuple[Clause, ...]
+    at: int
+
+
+class EdgeName(Node, frozen=True):
+    """The edge of `degree($p, edge)`, or `<edge>`."""
+
+    name: str
+    undirected: bool
+    at: int
+
+
 class Call(Node, frozen=True):
-    """A call of a scalar or search function of `functions.py`."""
+    """A call of a function of `functions.py` that is no aggregate."""
 
     name: str
     args: tuple[Expr, ...]
@@ -122,7 +167,12 @@ Expr: TypeAlias = (
     | Logic
     | Unary
     | In
+    | Between
     | NullTest
+    | Index
+    | Case
+    | Block
+    | EdgeName
     | Call
     | Aggregate
 )
@@ -139,6 +189,13 @@ def children(expr: Expr) -> tuple[Expr, ...]:
             return (expr.item,)
         case In():
             return (expr.item, expr.options)
+        case Between():
+            return (expr.item, expr.low, expr.high)
+        case Index():
+            return tuple(part for part in (expr.items, expr.low, expr.high) if part is not None)
+        case Case():
+            parts = (expr.subject, *(part for when in expr.whens for part in when), expr.otherwise)
+            return tuple(part for part in parts if part is not None)
         case Call():
             return expr.args
         case Aggregate():

@@ -16,9 +16,17 @@ from typing import assert_never
 import msgspec
 
 from omnigraph.compiler.query import ast, ir
-from omnigraph.compiler.query.functions import FUNCTIONS, OperatorChecker, negation, truth
+from omnigraph.compiler.query.functions import FUNCTIONS
+from omnigraph.compiler.query.operators import (
+    Checked,
+    Duration,
+    OperatorChecker,
+    negation,
+    truth,
+)
 from omnigraph.compiler.query.types import (
     I64,
+    NULL,
     core,
     is_integer,
     is_null,
@@ -39,12 +47,15 @@ from omnigraph.model.schema import (
     PropertyType,
     Scalar,
 )
+from omnigraph.model.values import INTEGER_BOUNDS
 
 WILDCARD = "_"
 SIDES: Mapping[str, Choice["src", "dst"]] = {"src": "src", "dst": "dst"}
 _SUM_INTEGER = PropertyType(scalar=Scalar.I64, nullable=True)
 _SUM_FLOAT = PropertyType(scalar=Scalar.F64, nullable=True)
 _ZERO = ir.Literal(value=0, type=I64)
+_NOTHING = ir.Literal(value=None, type=NULL)
+_NO_END = ir.Literal(value=INTEGER_BOUNDS[Scalar.I64][1], type=I64)
 _RRF_K_DEFAULT = 60
 _TEXT_CODES = {"search": "T19", "fuzzy": "T19", "match_text": "T20", "bm25": "T20"}
 _KINDS = {
@@ -77,6 +88,8 @@ class Context(msgspec.Struct, kw_only=True):
     catalog: Catalog
     params: Mapping[str, PropertyType]
     problems: Problems
+    # A block inside an expression, with the scope around it: the block, and what it uses of that.
+    inner: Callable[[Context, Scope, ast.Block], tuple[ir.MatchBlock, frozenset[str]]]
     variables: dict[str, ir.Variable] = msgspec.field(default_factory=dict)
     buried: set[str] = msgspec.field(default_factory=set)  # written names bound only inside `not`
 
@@ -121,6 +134,14 @@ class ExprChecker(msgspec.Struct, kw_only=True):
 
     def check(self, expr: ast.Expr) -> ir.Expr:
         """The typed expression."""
+        found = self._checked(expr)
+        if not isinstance(found, Duration):
+            return found
+        hint = "write `$p.day + days(7)` or `now() - hours(2)`"
+        message = "a duration is no value by itself; add it to a Date or DateTime"
+        raise self.context.problems.refused(expr.at, message, code="T7", hint=hint)
+
+    def _checked(self, expr: ast.Expr) -> Checked:
         match expr:
             case ast.Lit() | ast.ListLit():
                 return self.literal(expr)
@@ -132,13 +153,32 @@ class ExprChecker(msgspec.Struct, kw_only=True):
                 return ir.Now()
             case ast.Word():
                 return self.word(expr)
-            case ast.Call() if FUNCTIONS[expr.name].kind == "search":
-                searches = _SearchChecker(context=self.context, scope=self.scope, check=self.check)
-                return searches.call(expr)
             case ast.Call():
-                return self.operators.call(expr, each_checked(self.check, expr.args))
+                return self._call(expr)
             case ast.Aggregate():
                 return self._aggregate(expr)
+            case ast.Block():
+                return self._block(expr)
+            case ast.EdgeName():
+                raise AssertionError("an edge is named in `degree` only")
+            case _:
+                return self._operation(expr)
+
+    def _operation(
+        self,
+        expr: ast.Binary
+        | ast.Logic
+        | ast.Unary
+        | ast.In
+        | ast.Between
+        | ast.NullTest
+        | ast.Index
+        | ast.Case,
+    ) -> Checked:
+        match expr:
+            case ast.Binary() if expr.op in {"+", "-"}:
+                one, other = each_checked(self._checked, (expr.left, expr.right))
+                return self.operators.added(expr.op, expr.at, one, other)
             case ast.Binary():
                 left, right = each_checked(self.check, (expr.left, expr.right))
                 return self.operators.binary(expr, left, right)
@@ -153,10 +193,102 @@ class ExprChecker(msgspec.Struct, kw_only=True):
             case ast.In():
                 needle, options = each_checked(self.check, (expr.item, expr.options))
                 return self.operators.membership(expr, needle, options)
+            case ast.Between():
+                item, low, high = each_checked(self.check, (expr.item, expr.low, expr.high))
+                return self.operators.between(expr, item, low, high)
             case ast.NullTest():
                 return ir.IsNull(item=self.check(expr.item), negated=expr.negated)
+            case ast.Index():
+                return self._index(expr)
+            case ast.Case():
+                return self._case(expr)
             case _:
                 assert_never(expr)
+
+    def _call(self, expr: ast.Call) -> Checked:
+        kind = FUNCTIONS[expr.name].kind
+        if kind == "search":
+            searches = _SearchChecker(context=self.context, scope=self.scope, check=self.check)
+            return searches.call(expr)
+        if kind == "graph":
+            return self._of_graph(expr)
+        return self.operators.call(expr, each_checked(self.check, expr.args))
+
+    def _index(self, expr: ast.Index) -> ir.Expr:
+        places: list[ast.Expr] = [place for place in (expr.low, expr.high) if place is not None]
+        items, *found = each_checked(self.check, (expr.items, *places))
+        if expr.sliced:
+            low = _ZERO if expr.low is None else found[0]
+            high = _NO_END if expr.high is None else found[-1]
+            found = [low, high]
+        return self.operators.element(expr, (items, *found))
+
+    def _case(self, expr: ast.Case) -> ir.Expr:
+        subject = None if expr.subject is None else self.check(expr.subject)
+
+        def condition(when: ast.Expr) -> ir.Expr:
+            if subject is None:
+                return self.condition(when)
+            return self.operators.equality(when.at, subject, self.check(when))
+
+        conditions = each_checked(condition, [when for when, _ in expr.whens])
+        values = each_checked(self.check, [value for _, value in expr.whens])
+        otherwise = _NOTHING if expr.otherwise is None else self.check(expr.otherwise)
+        return self.operators.case(expr, [*zip(conditions, values, strict=True)], otherwise)
+
+    # --- the graph ---
+
+    def _block(self, expr: ast.Block) -> ir.Expr:
+        """`exists { … }` or `count { … }`."""
+        block, outer = self.context.inner(self.context, self.scope, expr)
+        assert expr.word in {"exists", "count"}, "the grammar takes nothing else"
+        if expr.word == "exists":
+            return ir.BlockValue(word="exists", block=block, outer=outer, type=ir.BOOL)
+        return ir.BlockValue(word="count", block=block, outer=outer, type=I64)
+
+    def _of_graph(self, call: ast.Call) -> ir.Expr:
+        """`id($v)`, `type($v)` and `degree($v, edge)`."""
+        var = call.args[0]
+        assert isinstance(var, ast.Var), "the grammar takes nothing else"
+        bound = self.scope.get(var.name)
+        if bound is None:
+            message = f"variable `${var.name}` is not bound"
+            hint: str | None = f"{call.name} asks about a node or an edge of the match"
+            if var.name not in self.context.params:
+                hint = self._unbound_hint(var.name)
+            raise self.context.problems.refused(var.at, message, code="T6", hint=hint)
+        if call.name == "id":
+            return bound.id
+        if call.name == "degree":
+            return self._degree(call, bound)
+        name = ir.Literal(value=bound.type_name, type=ir.ID)
+        if not bound.nullable:
+            return name
+        there = ir.IsNull(item=bound.id, negated=True)
+        return ir.Case(whens=((there, name),), otherwise=_NOTHING, type=NULL)
+
+    def _degree(self, call: ast.Call, bound: ir.Variable) -> ir.Expr:
+        written = call.args[1]
+        assert isinstance(written, ast.EdgeName), "the grammar takes nothing else"
+        refused = partial(self.context.problems.refused, written.at)
+        if bound.kind == "edge":
+            raise refused("an edge has no edges; degree counts those of a node", code="T23")
+        edge = self.context.catalog.edge_named(written.name)
+        if edge is None:
+            names = [name[0].lower() + name[1:] for name in self.context.catalog.edges]
+            hint = self.context.problems.suggest(written.name, names)
+            raise refused(f"unknown edge `{written.name}`", code="T4", hint=hint)
+        ends = {"out": edge.from_type, "in": edge.to_type}
+        sides = [side for side, end in ends.items() if end == bound.type_name]
+        if not sides or (sides == ["in"] and not written.undirected):
+            message = f"`{edge.name}` goes from {edge.from_type} to {edge.to_type}, not from "
+            hint = f"`<{written.name}>` counts in both directions" if sides else None
+            raise refused(message + bound.type_name, code="T5", hint=hint)
+        direction: Choice["out", "in", "both"] = "out"
+        if written.undirected:
+            direction = "both" if len(sides) == 2 else "out" if sides == ["out"] else "in"
+        kind = nullable(I64) if bound.nullable else I64
+        return ir.Degree(var=bound.name, edge_type=edge.name, direction=direction, type=kind)
 
     def condition(self, expr: ast.Expr) -> ir.Expr:
         """An expression that must be true or false."""

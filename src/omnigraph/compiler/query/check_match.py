@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from omnigraph.compiler.query import ast, ir
 from omnigraph.compiler.query.check_expr import WILDCARD, Context, ExprChecker, Scope
-from omnigraph.compiler.query.functions import truth
+from omnigraph.compiler.query.operators import truth
 from omnigraph.compiler.query.parse_expr import WORD_OPERATORS
 from omnigraph.compiler.query.types import (
     comparable,
@@ -418,7 +418,9 @@ class MatchChecker(msgspec.Struct, kw_only=True):
         late: list[ir.Filter] = []
         for expr in self._conjuncts:
             variables = ir.variables_of(expr)
-            only = next(iter(variables)) if len(variables) == 1 else ""
+            # What asks the graph is asked of rows, not of a table.
+            alone = len(variables) == 1 and not ir.asks_graph(expr)
+            only = next(iter(variables)) if alone else ""
             if only in own:
                 on_node.setdefault(only, []).append(expr)
             elif only in edges:
@@ -439,6 +441,20 @@ class MatchChecker(msgspec.Struct, kw_only=True):
             late_filters=tuple(late),
             negations=negations,
         )
+
+
+def inner_block(
+    context: Context, scope: Scope, written: ast.Block
+) -> tuple[ir.MatchBlock, frozenset[str]]:
+    """The block of `exists { }` or `count { }`, and the variables that it uses of the outside."""
+    visible = scope.plan_names()
+    checker = MatchChecker(context=context, scope=Scope(scope))
+    known = len(context.problems.found())
+    block = checker.block(written.clauses)
+    context.buried.update(checker.scope.own)
+    if len(context.problems.found()) > known:
+        raise RefusedError
+    return block, used_variables(block) & visible
 
 
 def _may_compare(clause: ast.Traversal) -> bool:

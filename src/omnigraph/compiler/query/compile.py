@@ -12,8 +12,10 @@ import msgspec
 from msgspec.structs import asdict
 
 from omnigraph.compiler.query import ast, ir
-from omnigraph.compiler.query.check_body import MutationChecker, ReadChecker
+from omnigraph.compiler.query.check_body import ReadChecker
 from omnigraph.compiler.query.check_expr import Context
+from omnigraph.compiler.query.check_match import inner_block
+from omnigraph.compiler.query.check_mutation import MutationChecker
 from omnigraph.compiler.query.parse import SOURCE_NAME, parse_file
 from omnigraph.compiler.query.types import kind_word
 from omnigraph.compiler.text import Problem, Problems, SourceText, did_you_mean, facts_of
@@ -156,12 +158,11 @@ def _operation(plan: ir.ReadPlan | ir.MutationPlan, catalog: Catalog) -> Operati
     edges: set[str] = set()
     if isinstance(plan, ir.ReadPlan):
         nodes = {var.type_name for var in plan.variables.values() if var.kind == "node"}
-        pending = [plan.match]
-        while pending:
-            block = pending.pop()
+        for block in ir.blocks_of(plan):
             edges |= {walk.edge_type for walk in block.traversals}
-            pending.extend(item.block for item in block.optionals)
-            pending.extend(item.block for item in block.negations)
+        for part in ir.parts_of(plan):
+            if isinstance(part, ir.Degree):
+                edges.add(part.edge_type)
         return Operation(result=plan.columns, reads=_uses(nodes, edges), writes=())
     nodes = {item.type_name for item in plan.statements if item.kind == "node"}
     for statement in plan.statements:
@@ -205,7 +206,10 @@ def _checked(
     problems = Problems(source, stage="type")
     params = _parameters(query, problems)
     context = Context(
-        catalog=catalog, params={decl.name: decl.type for decl in params}, problems=problems
+        catalog=catalog,
+        params={decl.name: decl.type for decl in params},
+        problems=problems,
+        inner=inner_block,
     )
     if isinstance(query.body, ast.ReadBody):
         return ReadChecker(context=context, params=params).plan(query.body), problems

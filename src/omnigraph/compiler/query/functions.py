@@ -1,11 +1,11 @@
-"""The functions and operators of the query language.
+"""The functions of the query language, told once, in one table.
 
-Functions are told once, in one table: how a call is written, which types it takes and gives, what
-null does to it, and its line in the reference. The parser, the checker, the hints for unknown names
-and `tools/reference.py` read the table. A scalar function is one entry here and the kernel of the
-same name in `engine/expr/evaluate.py`. Searches and aggregates look at more than the values of one
-row: `check_expr` types them, and only their names, the numbers of their arguments and their words
-are here.
+An entry says how a call is written, which types it takes and gives, what null does to it, and its
+line in the reference. The parser, the checker, the hints for unknown names, the shell's completion
+and `tools/reference.py` read the table. A scalar function, a duration or an operator is one entry
+here and the kernel of the same name in `engine/expr/kernels.py`. Searches, aggregates and what
+asks the graph look at more than the values of one row: `check_expr` types them, and only their
+names, the numbers of their arguments and their words are here.
 """
 
 from __future__ import annotations
@@ -16,11 +16,16 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from omnigraph.compiler.query import ast, ir
+from omnigraph.compiler.query import ir
 from omnigraph.compiler.query.types import (
+    BOOL,
+    DATE,
+    DATETIME,
+    F64,
+    I64,
     STRING,
+    U64,
     common_type,
-    comparable,
     core,
     element,
     is_integer,
@@ -28,13 +33,20 @@ from omnigraph.compiler.query.types import (
     is_number,
     is_text,
 )
-from omnigraph.compiler.text import MisfitError, Problems, RefusedError
-from omnigraph.model.schema import PropertyType, Scalar
+from omnigraph.compiler.text import MisfitError, closest
+from omnigraph.model.schema import CALENDAR, PropertyType, Scalar
 
-_ARITHMETIC = frozenset({"+", "-", "*", "/", "%"})
-_NULLABLE_BOOL = PropertyType(scalar=Scalar.BOOL, nullable=True)
-
-FunctionKind: TypeAlias = Literal["scalar", "search", "aggregate", "clock"]
+FunctionKind: TypeAlias = Literal[
+    "scalar", "duration", "operator", "graph", "search", "aggregate", "clock"
+]
+# How far the units of `trunc` and of durations reach, in milliseconds; a month has no fixed reach.
+TRUNC_UNITS: Final = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
+DURATIONS_MS: Final[Mapping[str, int]] = {
+    "days": 86_400_000,
+    "hours": 3_600_000,
+    "minutes": 60_000,
+    "seconds": 1_000,
+}
 
 
 class Accepts(msgspec.Struct, frozen=True):
@@ -44,17 +56,69 @@ class Accepts(msgspec.Struct, frozen=True):
     test: Callable[[PropertyType], bool]
 
 
+def is_calendar(kind: PropertyType) -> bool:
+    return kind.scalar in CALENDAR and not kind.is_list
+
+
+def _is_plain(kind: PropertyType) -> bool:
+    return kind.scalar not in {Scalar.BLOB, Scalar.VECTOR} and not kind.is_list
+
+
+def _is(*scalars: Scalar) -> Callable[[PropertyType], bool]:
+    return lambda kind: kind.scalar in scalars and not kind.is_list
+
+
+def _is_list(kind: PropertyType) -> bool:
+    return kind.is_list
+
+
 TEXT: Final = Accepts("String", is_text)
 ANYTHING: Final = Accepts("a value", lambda kind: kind.scalar is not Scalar.BLOB)
+_NUMBER: Final = Accepts("a number", is_number)
+_WHOLE: Final = Accepts("a whole number", is_integer)
+_LIST: Final = Accepts("a list", _is_list)
+_SIZED: Final = Accepts("String or a list", lambda kind: is_text(kind) or kind.is_list)
+_PLAIN: Final = Accepts("a single value", _is_plain)
+_CALENDAR: Final = Accepts("Date or DateTime", is_calendar)
+_MOMENT: Final = Accepts("DateTime", _is(Scalar.DATETIME))
+_ORDERED: Final = Accepts(
+    "numbers, texts, dates or times",
+    lambda kind: is_number(kind) or is_text(kind) or is_calendar(kind),
+)
+_READABLE: Final = Accepts("a number or String", lambda kind: is_number(kind) or is_text(kind))
+_COUNTABLE: Final = Accepts(
+    "a number, Bool or String",
+    lambda kind: is_number(kind) or is_text(kind) or _is(Scalar.BOOL)(kind),
+)
+_DATED: Final = Accepts("Date, DateTime or String", lambda kind: is_calendar(kind) or is_text(kind))
+
+Gives: TypeAlias = Callable[[Sequence[ir.Expr]], PropertyType]
+
+
+def _as_number(args: Sequence[ir.Expr]) -> PropertyType:
+    """Whole numbers stay whole, in 64 bits; others are floats."""
+    kind = args[0].type
+    if not is_integer(kind) or is_null(args[0]):
+        return F64
+    return U64 if kind.scalar is Scalar.U64 else I64
+
+
+def _like(place: int) -> Gives:
+    return lambda args: args[place].type
+
+
+def _items(args: Sequence[ir.Expr]) -> PropertyType:
+    return element(args[0].type)
 
 
 class Function(msgspec.Struct, frozen=True, kw_only=True):
     """A function; `call` is how the reference writes it and `says` what it gives.
 
     `accepts` has an entry for every argument; the last `optional` of them may be left out, and the
-    very last one may be repeated if `repeats`. `result` is a type, or "common" for the type that
-    all arguments can become: they are brought to it before the kernel runs. The result is null if
-    `nulls` of the arguments are.
+    very last one may be repeated if `repeats`. `result` is a type, or tells it from the arguments,
+    or is "common" for the type that all arguments can become: they are brought to it before the
+    kernel runs. The result is null if `nulls` of the arguments are; "never" and "perhaps" do not
+    depend on them. A function that `fails` may end in an error for a value.
     """
 
     name: str
@@ -64,8 +128,9 @@ class Function(msgspec.Struct, frozen=True, kw_only=True):
     accepts: tuple[Accepts, ...] = (ANYTHING,)
     optional: int = 0
     repeats: bool = False
-    result: PropertyType | Literal["common"] = "common"
-    nulls: Literal["any", "all"] = "any"
+    result: PropertyType | Gives | Literal["common"] = "common"
+    nulls: Literal["any", "all", "perhaps"] = "any"
+    fails: bool = False
 
     @property
     def least(self) -> int:
@@ -75,17 +140,27 @@ class Function(msgspec.Struct, frozen=True, kw_only=True):
     def most(self) -> int | None:
         return None if self.repeats else len(self.accepts)
 
-    def result_type(self, args: Sequence[ir.Expr]) -> PropertyType:
-        """The type of a call, or `MisfitError`."""
+    def result_type(self, args: Sequence[ir.Expr], names: Sequence[str] = ()) -> PropertyType:
+        """The type of a call, or `MisfitError`; `names` say what the arguments are called."""
         if len(args) < self.least or (self.most is not None and len(args) > self.most):
             raise self._misfit(f"`{self.name}` cannot take {len(args)} arguments")
         for index, arg in enumerate(args):
             accepts = self.accepts[min(index, len(self.accepts) - 1)]
             if not is_null(arg) and not accepts.test(arg.type):
-                raise self._misfit(f"{self.name} requires {accepts.word}, got {core(arg.type)}")
-        kind = self.result if self.result != "common" else self._common(args)
+                what = f" ({names[index]})" if index < len(names) and names[index] else ""
+                message = f"{self.name} requires {accepts.word}, got {core(arg.type)}{what}"
+                raise self._misfit(message)
+        if self.result == "common":
+            kind = self._common(args)
+        else:
+            kind = self.result if isinstance(self.result, PropertyType) else self.result(args)
+        return replace(kind, nullable=self._may_be_null(args))
+
+    def _may_be_null(self, args: Sequence[ir.Expr]) -> bool:
+        if self.nulls == "perhaps":
+            return True
         among = any if self.nulls == "any" else all
-        return replace(kind, nullable=among(arg.type.nullable for arg in args))
+        return among(arg.type.nullable for arg in args)
 
     def _common(self, args: Sequence[ir.Expr]) -> PropertyType:
         found = common_type([arg for arg in args if not is_null(arg)])
@@ -96,6 +171,61 @@ class Function(msgspec.Struct, frozen=True, kw_only=True):
 
     def _misfit(self, message: str) -> MisfitError:
         return MisfitError(message, code="T7", hint=f"write `{self.call}`")
+
+
+def _scalar(
+    call: str,
+    says: str,
+    accepts: tuple[Accepts, ...],
+    result: PropertyType | Gives | Literal["common"],
+    *,
+    optional: int = 0,
+    repeats: bool = False,
+    nulls: Literal["any", "all", "perhaps"] = "any",
+    fails: bool = False,
+) -> Function:
+    return Function(
+        name=call.partition("(")[0],
+        call=call,
+        says=says,
+        accepts=accepts,
+        optional=optional,
+        repeats=repeats,
+        result=result,
+        nulls=nulls,
+        fails=fails,
+    )
+
+
+def _operator(
+    name: str,
+    call: str,
+    says: str,
+    accepts: tuple[Accepts, ...],
+    result: PropertyType | Gives | Literal["common"],
+    *,
+    nulls: Literal["any", "perhaps"] = "any",
+    fails: bool = False,
+) -> Function:
+    return replace(
+        _scalar(call, says, accepts, result, nulls=nulls, fails=fails), name=name, kind="operator"
+    )
+
+
+def _part(name: str, says: str, accepts: Accepts = _CALENDAR) -> Function:
+    return _scalar(f"{name}(d)", f"the {says}, a whole number", (accepts,), I64)
+
+
+def _duration(name: str) -> Function:
+    made = _scalar(
+        f"{name}(n)",
+        f"a duration of n {name}, to be added to or taken from a Date or DateTime",
+        (_NUMBER,),
+        I64,
+        nulls="perhaps",
+        fails=True,
+    )
+    return replace(made, kind="duration")
 
 
 def _search(call: str, says: str, *, most: int = 2, optional: int = 0) -> Function:
@@ -109,6 +239,10 @@ def _aggregate(call: str, says: str) -> Function:
     return Function(name=call.partition("(")[0], kind="aggregate", call=call, says=says)
 
 
+def _graph(call: str, says: str) -> Function:
+    return Function(name=call.partition("(")[0], kind="graph", call=call, says=says)
+
+
 _NEAREST: Final = (
     "score: cosine distance (0 same direction, 2 opposite), smallest first; q is a vector, or text "
     "to be embedded; needs a limit"
@@ -116,21 +250,143 @@ _NEAREST: Final = (
 _EDITS: Final = "condition: a term within that many edits (2 if not given)"
 _RRF: Final = "score: reciprocal rank fusion of two of the above (k 60 if not given); needs a limit"
 _COUNT: Final = "how many values; of `count(*)` rows, of `count(distinct x)` different values"
+_LOWER: Final = "the text in lower case, letter by letter as Unicode maps them"
+_UPPER: Final = "the text in upper case, letter by letter as Unicode maps them (ß gives ẞ)"
+_SUBSTRING: Final = (
+    "n characters from place `from` on (the first is 0), or all of them; null if a number is "
+    "negative"
+)
+_SPLIT: Final = "the parts between separators; an empty separator gives the characters"
+_REPLACE: Final = "the text with b for every a; an empty a changes nothing"
+_COALESCE: Final = "the first argument that is not null, as the one type that fits all of them"
+_ROUND: Final = (
+    "the nearest whole number, or number of so many decimal digits, halves away from zero"
+)
+_TRUNC: Final = (
+    'the first day or moment of its "year", "quarter", "month", "week" (from Monday), "day", '
+    '"hour", "minute" or "second"'
+)
+_TO_INT: Final = "the whole number that it is or says, without its fraction; null if there is none"
+_TO_STRING: Final = "as text; dates and times as exports write them"
+_TO_DATE: Final = "the day of a DateTime or of `YYYY-MM-DD`; null if there is none"
+_TO_DATETIME: Final = "the moment of RFC 3339 text, or where a day begins; null if there is none"
+_SLICE: Final = (
+    "the elements from place a up to, not including, b; a negative place counts from the end"
+)
 
 SCALARS: Final[tuple[Function, ...]] = (
-    Function(
-        name="lower",
-        call="lower(text)",
-        says="the text in lower case, letter by letter as Unicode maps them",
-        accepts=(TEXT,),
-        result=STRING,
+    # text
+    _scalar("lower(text)", _LOWER, (TEXT,), STRING),
+    _scalar("upper(text)", _UPPER, (TEXT,), STRING),
+    _scalar("trim(text)", "the text without white space at its ends", (TEXT,), STRING),
+    _scalar("length(x)", "how many characters, or elements of a list", (_SIZED,), I64),
+    _scalar(
+        "substring(text, from, n)",
+        _SUBSTRING,
+        (TEXT, _WHOLE, _WHOLE),
+        STRING,
+        optional=1,
+        nulls="perhaps",
     ),
-    Function(
-        name="coalesce",
-        call="coalesce(a, b, …)",
-        says="the first argument that is not null, as the one type that fits all of them",
-        repeats=True,
-        nulls="all",
+    _scalar("replace(text, a, b)", _REPLACE, (TEXT, TEXT, TEXT), STRING),
+    _scalar("split(text, separator)", _SPLIT, (TEXT, TEXT), replace(STRING, is_list=True)),
+    _scalar("concat(a, b, …)", "the texts one after the other", (TEXT,), STRING, repeats=True),
+    # null
+    _scalar("coalesce(a, b, …)", _COALESCE, (ANYTHING,), "common", repeats=True, nulls="all"),
+    # numbers
+    _scalar("abs(x)", "the number without its sign", (_NUMBER,), _as_number, fails=True),
+    _scalar("round(x, digits)", _ROUND, (_NUMBER, _WHOLE), _as_number, optional=1, fails=True),
+    _scalar("floor(x)", "the greatest whole number that is not above x", (_NUMBER,), _as_number),
+    _scalar("ceil(x)", "the least whole number that is not below x", (_NUMBER,), _as_number),
+    _scalar("sqrt(x)", "the square root, a float; NaN of a negative number", (_NUMBER,), F64),
+    _scalar("pow(x, y)", "x to the power of y, a float", (_NUMBER, _NUMBER), F64),
+    _scalar("sign(x)", "-1, 0 or 1; null of NaN", (_NUMBER,), I64, nulls="perhaps"),
+    _scalar("least(a, b, …)", "the smallest; NaN is above", (_ORDERED,), "common", repeats=True),
+    _scalar("greatest(a, b, …)", "the largest; NaN is above", (_ORDERED,), "common", repeats=True),
+    # conversion
+    _scalar("to_string(x)", _TO_STRING, (_PLAIN,), STRING),
+    _scalar("to_int(x)", _TO_INT, (_COUNTABLE,), I64, nulls="perhaps"),
+    _scalar(
+        "to_float(x)", "the number; null if a text is none", (_READABLE,), F64, nulls="perhaps"
+    ),
+    _scalar("to_date(x)", _TO_DATE, (_DATED,), DATE, nulls="perhaps"),
+    _scalar("to_datetime(x)", _TO_DATETIME, (_DATED,), DATETIME, nulls="perhaps"),
+    _scalar(
+        "date(x)",
+        "the same as `to_date(x)`; of a text in quotes a literal",
+        (_DATED,),
+        DATE,
+        nulls="perhaps",
+    ),
+    _scalar(
+        "datetime(x)",
+        "the same as `to_datetime(x)`; of a text in quotes a literal",
+        (_DATED,),
+        DATETIME,
+        nulls="perhaps",
+    ),
+    # lists
+    _scalar(
+        "range(a, b)",
+        "the whole numbers from a to b, both included",
+        (_WHOLE, _WHOLE),
+        replace(I64, is_list=True),
+        fails=True,
+    ),
+    # time
+    _part("year", "year"),
+    _part("month", "month, from 1"),
+    _part("day", "day of the month, from 1"),
+    _part("hour", "hour (UTC)", _MOMENT),
+    _part("minute", "minute", _MOMENT),
+    _part("second", "whole second", _MOMENT),
+    _scalar("trunc(unit, d)", _TRUNC, (TEXT, _CALENDAR), _like(1), fails=True),
+    *map(_duration, DURATIONS_MS),
+)
+OPERATORS: Final[tuple[Function, ...]] = (
+    _operator("ends_with", "text ends_with part", "whether it ends so", (TEXT, TEXT), BOOL),
+    _operator(
+        "like",
+        "text like pattern",
+        "whether the whole text is of the pattern: `%` any text, `_` one character, `\\` before "
+        "one of them means itself",
+        (TEXT, TEXT),
+        BOOL,
+    ),
+    _operator(
+        "matches",
+        "text matches pattern",
+        "whether the whole text is of the regular expression (RE2, linear time)",
+        (TEXT, TEXT),
+        BOOL,
+        fails=True,
+    ),
+    _operator(
+        "element",
+        "list[place]",
+        "the element at a place (the first is 0, the last -1); null if there is none",
+        (_LIST, _WHOLE),
+        _items,
+        nulls="perhaps",
+    ),
+    _operator("slice", "list[a..b]", _SLICE, (_LIST, _WHOLE, _WHOLE), _like(0)),
+    _operator("joined", "list + list", "the elements of both", (_LIST, _LIST), "common"),
+    _operator(
+        "single",
+        "list + value",
+        "the elements and one more",
+        (_PLAIN,),
+        lambda args: replace(args[0].type, is_list=True),
+    ),
+    _operator(
+        "shifted", "d + duration", "the day or moment", (_CALENDAR, _WHOLE), _like(0), fails=True
+    ),
+    _operator(
+        "since",
+        "d - d",
+        "seconds between moments, or days between dates",
+        (_CALENDAR, _CALENDAR),
+        lambda args: I64 if args[0].type.scalar is Scalar.DATE else F64,
     ),
 )
 _NOW: Final = Function(
@@ -141,6 +397,13 @@ FUNCTIONS: Final[Mapping[str, Function]] = {
     made.name: made
     for made in (
         *SCALARS,
+        *OPERATORS,
+        _graph("id($v)", "the id of a node or edge"),
+        _graph("type($v)", "the name of its type"),
+        _graph(
+            "degree($v, edge)",
+            "how many edges go out from the node; with `<edge>`, how many touch it",
+        ),
         _search("search($v.text, q)", "condition: any term of q occurs"),
         _search("fuzzy($v.text, q, edits)", _EDITS, most=3, optional=1),
         _search("match_text($v.text, q)", "condition: the terms of q in a row"),
@@ -155,155 +418,53 @@ FUNCTIONS: Final[Mapping[str, Function]] = {
         _NOW,
     )
 }
+# Names that are called like functions; operators are written between their values.
+CALLABLE: Final[frozenset[str]] = frozenset(
+    name for name, made in FUNCTIONS.items() if made.kind != "operator"
+)
+
+# --- names of other languages ------------------------------------------------------------------
+
+_ELSEWHERE: Final[Mapping[str, str]] = {
+    "`length(x)`": "size len char_length character_length cardinality array_length list_length",
+    "`lower(text)`": "tolower lcase",
+    "`upper(text)`": "toupper ucase",
+    "`trim(text)`": "ltrim rtrim btrim strip",
+    "`substring(text, from, n)`": "substr mid left right",
+    "`coalesce(a, b)`": "ifnull nvl isnull",
+    "`pow(x, y)`": "power exp",
+    "`ceil(x)`": "ceiling",
+    "`to_int(x)`": "tointeger toint int cast",
+    "`to_float(x)`": "tofloat float",
+    "`to_string(x)`": "tostring str",
+    "`to_date(x)`": "todate localdate",
+    "`trunc(unit, d)`": "date_trunc datetrunc truncate",
+    "`days(n)` and its like": "duration interval date_add dateadd",
+    "`now()`": "timestamp current_timestamp getdate today",
+    "`text matches pattern`": "regexp regexp_match regexp_like regex regexp_matches",
+    "`text starts_with part`": "startswith",
+    "`text ends_with part`": "endswith",
+    "`list[0]`": "head first list_extract",
+    "`list[-1]`": "last",
+    "`least(a, b)` of values, `min(x)` of rows": "minimum",
+    "`greatest(a, b)` of values, `max(x)` of rows": "maximum",
+    "`avg(x)`": "average mean",
+    "`type($v)`": "label labels",
+    "`degree($v, edge)`": "out_degree outdegree",
+}
+_MEANT: Final[Mapping[str, str]] = {
+    word: ours for ours, words in _ELSEWHERE.items() for word in words.split()
+}
 
 
-# --- operators ---------------------------------------------------------------------------------
-
-
-class OperatorChecker(msgspec.Struct, frozen=True, kw_only=True):
-    """Each method returns the typed operation, or reports a problem and raises `RefusedError`."""
-
-    problems: Problems
-
-    def _refused(self, at: int, message: str, hint: str | None = None) -> RefusedError:
-        return self.problems.refused(at, message, code="T7", hint=hint)
-
-    def binary(self, expr: ast.Binary, left: ir.Expr, right: ir.Expr) -> ir.Expr:
-        if expr.op in _ARITHMETIC:
-            return self.arithmetic(expr.op, expr.at, left, right)
-        if expr.op == "contains":
-            return self._contains(expr, left, right)
-        if expr.op == "starts_with":
-            return self._starts_with(expr, left, right)
-        self._require_comparable(expr.at, left, right)
-        self._advise_on_enums(expr.at, left, right)
-        return _plain_search(expr.op, left, right) or ir.Compare(
-            op=ir.CompareOp(expr.op), left=left, right=right, type=truth(left, right)
-        )
-
-    def _advise_on_enums(self, at: int, left: ir.Expr, right: ir.Expr) -> None:
-        """A comparison with a value that the enum does not have is legal, but hardly meant."""
-        for one, other in ((left, right), (right, left)):
-            values = one.type.enum_values
-            if values is None or not isinstance(other, ir.Literal) or other.value in values:
-                continue
-            message = f"'{other.value}' is not a value of {core(one.type)}"
-            self.problems.advise(at, message)
-
-    def _require_comparable(self, at: int, left: ir.Expr, right: ir.Expr) -> None:
-        if is_null(left) or is_null(right):
-            hint = "write `is null` or `is not null`"
-            raise self._refused(at, "nothing compares with null", hint)
-        for kind in (left.type, right.type):
-            if kind.is_list:
-                hint = "use `contains`, or `in` with the list on the right"
-                raise self._refused(at, "list comparisons in filters are not supported", hint)
-            if kind.scalar is Scalar.VECTOR:
-                hint = "order by `nearest(...)` instead"
-                raise self._refused(at, "vector comparisons in filters are not supported", hint)
-        if not comparable(left.type, right.type):
-            message = f"cannot compare {core(left.type)} with {core(right.type)}"
-            raise self._refused(at, message, _comparison_hint(left.type, right))
-
-    def _contains(self, expr: ast.Binary, left: ir.Expr, right: ir.Expr) -> ir.Expr:
-        if not left.type.is_list and not is_text(left.type):
-            message = (
-                "contains requires a list property (membership) or a String property (substring)"
-                f", got {core(left.type)}"
-            )
-            raise self._refused(expr.at, message)
-        if right.type.is_list or right.type.scalar is Scalar.VECTOR:
-            message = f"contains requires a scalar right operand, got {core(right.type)}"
-            hint = "test one value at a time and join the tests with `and` or `or`"
-            raise self._refused(expr.at, message, hint)
-        if not left.type.is_list:
-            self._require_text(expr.at, right, "contains on a String")
-            return ir.TextContains(text=left, part=right, type=truth(left, right))
-        self._require_comparable(expr.at, ir.Param(name="", type=element(left.type)), right)
-        return ir.ListContains(items=left, needle=right, type=truth(left, right))
-
-    def _starts_with(self, expr: ast.Binary, left: ir.Expr, right: ir.Expr) -> ir.Expr:
-        if not is_text(left.type):
-            message = f"starts_with requires a String property on the left, got {core(left.type)}"
-            raise self._refused(expr.at, message)
-        self._require_text(expr.at, right, "starts_with")
-        return ir.StartsWith(text=left, prefix=right, type=truth(left, right))
-
-    def _require_text(self, at: int, right: ir.Expr, what: str) -> None:
-        if not is_text(right.type) or is_null(right):
-            message = f"{what} requires a String right operand, got {core(right.type)}"
-            raise self._refused(at, message)
-
-    def membership(self, expr: ast.In, needle: ir.Expr, options: ir.Expr) -> ir.Expr:
-        """`in`: options are a list literal, a list parameter or a list property."""
-        if not options.type.is_list:
-            message = f"`in` requires a list on the right, got {core(options.type)}"
-            hint = 'write `in ["a", "b"]`, or declare the parameter as a list: `$x: [String]`'
-            raise self._refused(expr.at, message, hint)
-        if not isinstance(options, ir.Literal) or options.value:
-            item = ir.Param(name="", type=element(options.type))
-            self._require_comparable(expr.at, needle, item)
-        found: ir.Expr
-        if isinstance(options, ir.Literal | ir.Param):
-            found = ir.InList(needle=needle, options=options, type=truth(needle, options))
-        else:
-            found = ir.ListContains(items=options, needle=needle, type=truth(needle, options))
-        return negation(found) if expr.negated else found
-
-    def arithmetic(self, op: str, at: int, left: ir.Expr, right: ir.Expr) -> ir.Expr:
-        for side in (left, right):
-            if is_null(side) or not is_number(side.type):
-                got = "null" if is_null(side) else core(side.type)
-                raise self._refused(at, f"`{op}` requires numbers, got {got}")
-        whole = is_integer(left.type) and is_integer(right.type) and op != "/"
-        scalar = Scalar.I64 if whole else Scalar.F64
-        by_zero = op in {"/", "%"} and not (isinstance(right, ir.Literal) and right.value)
-        absent = left.type.nullable or right.type.nullable or by_zero
-        kind = PropertyType(scalar=scalar, nullable=absent)
-        return ir.Arithmetic(op=ir.ArithmeticOp(op), left=left, right=right, type=kind)
-
-    def call(self, expr: ast.Call, args: tuple[ir.Expr, ...]) -> ir.Expr:
-        """A call of a scalar function."""
-        try:
-            kind = FUNCTIONS[expr.name].result_type(args)
-        except MisfitError as error:
-            raise error.at(expr.at, self.problems) from error
-        return ir.FunctionCall(name=expr.name, args=args, type=kind)
-
-
-def truth(*parts: ir.Expr) -> PropertyType:
-    """The type of a condition over these parts: it may be null when one of them may."""
-    return _NULLABLE_BOOL if any(part.type.nullable for part in parts) else ir.BOOL
-
-
-def negation(item: ir.Expr) -> ir.Not:
-    return ir.Not(item=item, type=truth(item))
-
-
-def _plain_search(op: str, left: ir.Expr, right: ir.Expr) -> ir.Expr | None:
-    """`search(...) = true` is the long form of `search(...)`; None when this is not that."""
-    if not isinstance(left, ir.TextMatch) or not isinstance(right, ir.Literal):
+def unknown_function_hint(name: str) -> str | None:
+    """What to write for a function that we do not have: its name here, or the nearest ones."""
+    if name.lower() in _MEANT:
+        return f"write {_MEANT[name.lower()]}"
+    first = closest(name, CALLABLE)
+    if first is None or first == name:
         return None
-    if op not in {"=", "!="}:
-        return None
-    wanted = right.value is (op == "=")
-    return left if wanted else negation(left)
-
-
-def _comparison_hint(left: PropertyType, right: ir.Expr) -> str | None:
-    """What to write instead, when the slip is a common one."""
-    kind = right.type
-    text = isinstance(right, ir.Literal) and isinstance(right.value, str)
-    if left.scalar is Scalar.DATE and is_text(kind):
-        return 'write `date("2026-02-14")`' if text else "declare the parameter as Date"
-    if left.scalar is Scalar.DATETIME and is_text(kind):
-        return (
-            'write `datetime("2026-02-14T10:00:00Z")`'
-            if text
-            else "declare the parameter as DateTime"
-        )
-    if is_number(left) and is_text(kind):
-        return "numbers take no quotes" if text else "declare the parameter as a number"
-    if is_text(left) and is_number(kind):
-        return "text takes quotes"
-    return None
+    second = closest(name, CALLABLE - {first})
+    return (
+        f"did you mean `{first}`?" if second is None else f"did you mean `{first}` or `{second}`?"
+    )

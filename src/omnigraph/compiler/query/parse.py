@@ -144,7 +144,7 @@ class _Parser(ExprParser):
     def _read(self) -> ast.ReadBody:
         at = self.take().at
         self.clauses_read = 0
-        clauses = self._clauses("match")
+        clauses = self.clauses("match")
         self.expect_word("return")
         distinct = self.skip_word("distinct")
         self.expect("{", "`{`")
@@ -182,7 +182,7 @@ class _Parser(ExprParser):
                 if isinstance(expr, ast.Call) and expr.name == "nearest":
                     hint = "nearest always puts the smallest distance first"
                     raise self.error(f"nearest takes no `{token.text}`", at=token.at, hint=hint)
-                direction = self.take().text
+                direction = self.take().text.lower()
             orderings.append(ast.Ordering(expr, direction, at))
             self._cap(len(orderings), QUERY_CLAUSES_MAX, "orderings", at)
             if not self.skip(","):
@@ -192,23 +192,24 @@ class _Parser(ExprParser):
 
     def _window(self) -> tuple[ast.Lit | ast.Var | None, ast.Lit | ast.Var | None]:
         found: dict[str, ast.Lit | ast.Var] = {}
-        while (word := self.peek()).kind == "ident" and word.text in {"limit", "offset"}:
-            if word.text in found:
+        while self.at_word("limit") or self.at_word("offset"):
+            word = self.peek().text.lower()
+            if word in found:
                 break
             self.take()
             token = self.peek()
             if token.kind == "variable":
                 self.take()
-                found[word.text] = ast.Var(token.text[1:], token.at)
+                found[word] = ast.Var(token.text[1:], token.at)
             else:
-                hint = f"write `{word.text} 10` or `{word.text} $n`"
+                hint = f"write `{word} 10` or `{word} $n`"
                 token = self.expect("int", "a whole number or a parameter", hint=hint)
-                found[word.text] = ast.Lit("int", self.integer(token), token.at)
+                found[word] = ast.Lit("int", self.integer(token), token.at)
         return found.get("limit"), found.get("offset")
 
     # --- match clauses ---
 
-    def _clauses(self, word: str) -> tuple[ast.Clause, ...]:
+    def clauses(self, word: str) -> tuple[ast.Clause, ...]:
         self.enter()
         self.expect("{", f"`{{` after `{word}`")
         clauses: list[ast.Clause] = []
@@ -222,10 +223,13 @@ class _Parser(ExprParser):
 
     def _clause(self) -> ast.Clause:
         token = self.peek()
-        if token.kind == "ident" and self.peek(1).kind == "{":
-            if token.text in {"not", "optional"}:
+        word = token.text.lower()
+        if token.kind in {"ident", "type"} and self.peek(1).kind == "{":
+            if word in {"not", "optional"}:
                 self.take()
-                return ast.BlockClause(token.text, self._clauses(token.text), token.at)
+                return ast.BlockClause(word, self.clauses(word), token.at)
+            if word in {"exists", "count"}:
+                return self._filter(token)
             raise self.refusal("`not {` or `optional {`", words=("not", "optional"))
         if token.kind == "variable":
             if self.peek(1).kind == ":":
@@ -258,6 +262,8 @@ class _Parser(ExprParser):
         if second.kind == "<":
             return third.kind == "ident" and self.peek(3).kind == ">"
         if second.kind != "ident" or second.text == "not":
+            return False
+        if second.text == "between" and third.kind == "variable" and self.at_word("and", 3):
             return False
         if third.kind == "variable" and second.text in WORD_OPERATORS:
             # `$q contains $m` may walk an edge of that name, which the schema decides;
@@ -356,13 +362,14 @@ class _Parser(ExprParser):
         word = self.take()
         hint = "type names start with an upper-case letter"
         target = self.expect("type", "a type name", hint=hint)
-        if word.text == "insert":
+        verb = word.text.lower()
+        if verb == "insert":
             return ast.Insert(target.text, self._assigns(), word.at, target.at)
-        if word.text == "delete":
-            return ast.Delete(target.text, self._where(word.text), word.at, target.at)
+        if verb == "delete":
+            return ast.Delete(target.text, self._where(verb), word.at, target.at)
         self.expect_word("set")
         assigns = self._assigns()
-        return ast.Update(target.text, assigns, self._where(word.text), word.at, target.at)
+        return ast.Update(target.text, assigns, self._where(verb), word.at, target.at)
 
     def _assigns(self) -> tuple[ast.Entry, ...]:
         self.expect("{", "`{`")
@@ -370,7 +377,7 @@ class _Parser(ExprParser):
         while not assigns or self.peek().kind != "}":
             name = self.name("a property name")
             self.expect(":", "`:` and a value", hint="assignments are written `name: value`")
-            assigns.append(ast.Entry(name.text, self.value(), name.at))
+            assigns.append(ast.Entry(name.text, self._of_row(), name.at))
             self.skip(",")
         self.take()
         return tuple(assigns)
@@ -380,6 +387,10 @@ class _Parser(ExprParser):
             hint = f"{verb} needs a condition, such as `where name = $name`"
             raise self.refusal("`where`", hint=hint)
         self.take()
+        return self._of_row()
+
+    def _of_row(self) -> ast.Expr:
+        """An expression over the properties of the row that a statement looks at."""
         self.in_where = True
         expr = self.expression()
         self.in_where = False

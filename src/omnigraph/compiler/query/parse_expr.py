@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import ClassVar, Literal, TypeVar, assert_never
 
 from omnigraph.compiler.query import ast
-from omnigraph.compiler.query.functions import FUNCTIONS, Function
-from omnigraph.compiler.text import Cursor, SourceText, Token, closest, token_expression, tokenize
+from omnigraph.compiler.query.functions import FUNCTIONS, Function, unknown_function_hint
+from omnigraph.compiler.text import Cursor, SourceText, Token, token_expression, tokenize
 from omnigraph.errors import LimitExceededError
 from omnigraph.model.limits import QUERY_NESTING_MAX, QUERY_OPERATORS_MAX, QUERY_SOURCE_BYTES_MAX
 
@@ -16,15 +16,21 @@ _TOKEN = token_expression(
     r"(?P<variable>\$[a-z_][A-Za-z0-9_]*+)|(?P<ident>[a-z_][A-Za-z0-9_]*+)"
     r"|(?P<type>[A-Z][A-Za-z0-9_]*+)"
     r"|(?P<float>[0-9]++(?:\.[0-9]++(?:[eE][+-]?[0-9]++)?+|[eE][+-]?[0-9]++))|(?P<int>[0-9]++)",
-    marks=r"<=|>=|!=|/(?!\*)|[{}()\[\],:.<>=@?*+%-]",
+    marks=r"<=|>=|!=|\.\.|/(?!\*)|[{}()\[\],:.<>=@?*+%-]",
 )
 COMPARISONS = frozenset({"=", "!=", "<", "<=", ">", ">="})
-TEXT_OPERATORS = frozenset({"contains", "starts_with"})
+TEXT_OPERATORS = frozenset({"contains", "starts_with", "ends_with", "like", "matches"})
 WORD_OPERATORS = TEXT_OPERATORS | {"in"}  # between two bare variables they may also be edges
 _ADDITIVE = frozenset({"+", "-"})
 _MULTIPLICATIVE = frozenset({"*", "/", "%"})
 _T = TypeVar("_T")
 _LITERAL_WORDS = frozenset({"true", "false", "null"})
+_NAMES = frozenset({"ident", "type"})
+# Words that go on with a value, so that what stands before them is one.
+_GOING_ON = WORD_OPERATORS | {"and", "or", "is", "as", "asc", "desc", "between"}
+_BLOCK_WORDS = frozenset({"exists", "count"})
+# Calls whose name and bracket may stand apart, as they always could.
+_APART = frozenset({"count", "sum", "avg", "min", "max", "now"})
 
 # What may stand after an expression: nothing that could be taken for a part of it, another clause
 # of a `match`, or another column of a `return`.
@@ -34,9 +40,9 @@ After = Literal["closed", "clause", "column"]
 class ExprParser(Cursor):
     """A cursor over the tokens of one text that can read expressions.
 
-    Words are read in two registers: in reads a bare word is an alias and the text operators and
-    search functions are known; in the `where` of a mutation a bare word is a property and they
-    are not.
+    Words are read in two registers: in reads a bare word is an alias, and searches, aggregates and
+    what asks the graph are known; in a mutation a bare word is a property and they are not.
+    Keywords are words where the grammar expects one, in any case of letters.
     """
 
     SLIPS: ClassVar[dict[str, str]] = {
@@ -70,6 +76,24 @@ class ExprParser(Cursor):
         self.after: After = "closed"
         self.ground = 0  # the depth at which the expression that is being read began
         self.breaks: list[tuple[int, ast.Expr]] = []
+        self._no_case: set[int] = set()  # tokens `case` that begin no case
+
+    def clauses(self, word: str) -> tuple[ast.Clause, ...]:
+        """The clauses of a block, which the parser of whole queries knows."""
+        raise AssertionError(f"only the parser of whole queries reads the clauses of {word}")
+
+    # --- words ---
+
+    def at_word(self, word: str, ahead: int = 0) -> bool:
+        token = self.peek(ahead)
+        return token.kind in _NAMES and token.text.lower() == word
+
+    def _operator(self) -> str:
+        """The word here if it may be an operator; the name of the next assignment is none."""
+        token = self.peek()
+        if token.kind not in _NAMES or self.peek(1).kind == ":":
+            return ""
+        return token.text.lower()
 
     # --- bounds ---
 
@@ -110,7 +134,7 @@ class ExprParser(Cursor):
     def _logic(self, word: str = "or") -> ast.Expr:
         at = self.peek().at
         items = [self._logic("and") if word == "or" else self._negation()]
-        while self.at_word(word):
+        while self._operator() == word:
             self._count_operator(self.take())
             items.append(self._logic("and") if word == "or" else self._negation())
         if len(items) == 1:
@@ -134,12 +158,8 @@ class ExprParser(Cursor):
 
     def _comparison(self) -> ast.Expr:
         left = self._sum()
-        token = self.peek()
-        if token.kind in COMPARISONS or (token.kind == "ident" and token.text in TEXT_OPERATORS):
-            if self.in_where and token.kind == "ident":
-                message = f"`{token.text}` is not available in the where of a mutation"
-                hint = "compare with = != < <= > >=, in [..] or is null"
-                raise self.error(message, at=token.at, hint=hint)
+        token, word = self.peek(), self._operator()
+        if token.kind in COMPARISONS or word in TEXT_OPERATORS:
             self._count_operator(self.take())
             if isinstance(left, ast.Var) and self._at_arrow(token):
                 hint = f"there are no arrows; `$other edge ${left.name}` walks the other way"
@@ -151,10 +171,8 @@ class ExprParser(Cursor):
             if self.peek().kind in COMPARISONS:
                 hint = "comparisons do not chain; join two of them with `and`"
                 raise self.refusal("the end of the comparison", hint=hint)
-            return ast.Binary(token.text, left, right, token.at)
-        if token.kind == "ident":
-            return self._word_test(left, token)
-        return left
+            return ast.Binary(word or token.text, left, right, token.at)
+        return self._word_test(left, token, word) if word else left
 
     def _right_side(self) -> ast.Expr:
         """The right operand of a comparison.
@@ -170,12 +188,12 @@ class ExprParser(Cursor):
         return right
 
     def _at_test(self) -> bool:
-        token = self.peek()
-        if token.kind != "ident":
+        token, word = self.peek(), self._operator()
+        if not word:
             return token.kind in COMPARISONS
-        if token.text == "not":
+        if word == "not":
             return self.at_word("in", 1)
-        return token.text in TEXT_OPERATORS or token.text in {"in", "is"}
+        return word in TEXT_OPERATORS or word in {"in", "is", "between"}
 
     def _at_arrow(self, token: Token) -> bool:
         """Whether somebody wrote `<-` or `<-[`, as other graph languages do."""
@@ -183,15 +201,20 @@ class ExprParser(Cursor):
         joined = token.kind == "<" and minus.kind == "-" and minus.at == token.at + 1
         return joined and self.peek(1).kind in {"ident", "type", "-", "["}
 
-    def _word_test(self, left: ast.Expr, token: Token) -> ast.Expr:
-        """`in`, `not in`, `is null` and `is not null` after an operand."""
-        negated_in = token.text == "not" and self.at_word("in", 1)
-        if token.text == "in" or negated_in:
+    def _word_test(self, left: ast.Expr, token: Token, word: str) -> ast.Expr:
+        """`in`, `not in`, `between`, `is null` and `is not null` after an operand."""
+        negated_in = word == "not" and self.at_word("in", 1)
+        if word == "in" or negated_in:
             self._count_operator(self.take())
             if negated_in:
                 self.take()
             return ast.In(left, self._options(), negated_in, token.at)
-        if token.text == "is" and (self.at_word("null", 1) or self.at_word("not", 1)):
+        if word == "between":
+            self._count_operator(self.take())
+            low = self._sum()
+            self.expect_word("and")
+            return ast.Between(left, low, self._right_side(), token.at)
+        if word == "is" and (self.at_word("null", 1) or self.at_word("not", 1)):
             self._count_operator(self.take())
             negated = self.skip_word("not")
             self.expect_word("null")
@@ -200,8 +223,8 @@ class ExprParser(Cursor):
 
     def _options(self) -> ast.Expr:
         token = self.peek()
-        named = token.kind == "ident" and (self.in_where or self.peek(1).kind == "(")
-        if token.kind in {"[", "variable"} or named:
+        named = token.kind in _NAMES and (self.in_where or self.peek(1).kind == "(")
+        if token.kind in {"[", "variable", "("} or named or self.at_word("case"):
             return self._operand()
         raise self.refusal("a list", hint='write `in ["a", "b"]` or `in $list`')
 
@@ -255,22 +278,33 @@ class ExprParser(Cursor):
         return expr
 
     def _operand(self) -> ast.Expr:
-        """A primary expression that nothing is stuck to, as other languages index and call."""
+        """A primary expression with the places that are asked of it: `list[0]`, `list[1..3]`.
+
+        The bracket touches its list; after white space it begins a list of its own.
+        """
         expr = self._primary()
-        before, token = self.tokens[self.next - 1], self.peek()
-        if token.at != before.at + len(before.text):
-            return expr
-        if token.kind == "[":
-            hint = (
-                "a single element cannot be read; `contains` looks for a value in a list, "
-                "and a list that is a value of its own takes a comma before it"
-            )
-            raise self.refusal("the end of the value", hint=hint)
-        if token.kind == "(" and isinstance(expr, ast.Var | ast.Access):
+        while self._touches() and self.at("["):
+            expr = self._index(expr)
+        if self.at("(") and self._touches() and isinstance(expr, ast.Var | ast.Access):
             raise self.refusal(
                 "the end of the value", hint="a variable or property cannot be called"
             )
         return expr
+
+    def _touches(self) -> bool:
+        before = self.tokens[self.next - 1]
+        return self.peek().at == before.at + len(before.text)
+
+    def _index(self, items: ast.Expr) -> ast.Expr:
+        self.enter()
+        token = self.take()
+        self._count_operator(token)
+        low = None if self.at("..") else self._sum()
+        sliced = self.skip("..")
+        high = self._sum() if sliced and not self.at("]") else None
+        self.expect("]", "`]`", hint="an element is `list[0]`, a part of the list `list[1..3]`")
+        self.leave()
+        return ast.Index(items, low, high, sliced, token.at)
 
     def _primary(self) -> ast.Expr:
         token = self.peek()
@@ -283,14 +317,26 @@ class ExprParser(Cursor):
                 return self._bracketed(self._logic)
             case "ident":
                 return self._word_or_call(token)
+            case "type" if self._calls_or_means(token):
+                return self._word_or_call(token)
             case _:
                 raise self.refusal("a value", hint=self._value_hint(token))
+
+    def _calls_or_means(self, token: Token) -> bool:
+        """Whether a word with a capital is a value: a literal, a call, a block or a case."""
+        word = token.text.lower()
+        return (
+            word in _LITERAL_WORDS
+            or self.peek(1).kind == "("
+            or (word in _BLOCK_WORDS and self.peek(1).kind == "{")
+            or (word == "case" and self.peek(1).kind not in {"}", ",", ":"})
+        )
 
     def _value_hint(self, token: Token) -> str | None:
         if token.kind == "type":
             return f'a value is a variable, a literal or a call; text takes quotes: "{token.text}"'
         if token.kind == "{":
-            return "a block follows `not` or `optional` only"
+            return "a block follows `not`, `optional`, `exists` or `count`"
         return None
 
     def _variable_or_access(self) -> ast.Expr:
@@ -310,24 +356,76 @@ class ExprParser(Cursor):
         return self.expect("ident", what, hint=hint if self.at("type") else None)
 
     def _word_or_call(self, token: Token) -> ast.Expr:
-        word = token.text
+        word = token.text.lower()
         if word in _LITERAL_WORDS:
             return self.literal()
+        if word in _BLOCK_WORDS and self.peek(1).kind == "{":
+            return self._block(token, word)
+        if word == "case":
+            found = self._case(token)
+            if found is not None:
+                return found
         if self.peek(1).kind == "(":
-            if word in {"date", "datetime"}:
+            if word in {"date", "datetime"} and self.peek(2).kind == "string":
                 return self.literal()
             known = FUNCTIONS.get(word)
-            if known is not None and known.kind in {"search", "aggregate"} and self.in_where:
+            if known is not None and self._is_unknown(known):
                 known = None
             adjacent = self.peek(1).at == token.at + len(word)
-            if known is not None and (known.kind != "scalar" or self._calls(adjacent=adjacent)):
+            if known is not None and (word in _APART or self._calls(adjacent=adjacent)):
                 return self._call(known)
             if adjacent:
-                near = closest(word, {"date", "datetime", *FUNCTIONS})
-                hint = f"did you mean `{near}`?" if near and near != word else None
-                raise self.error(f"unknown function `{word}`", at=token.at, hint=hint)
+                hint = unknown_function_hint(token.text)
+                raise self.error(f"unknown function `{token.text}`", at=token.at, hint=hint)
         self.take()
-        return ast.Word(word, token.at)
+        return ast.Word(token.text, token.at)
+
+    def _is_unknown(self, function: Function) -> bool:
+        """Whether the function cannot be called here: operators nowhere, others in reads only."""
+        only_reads = function.kind in {"search", "aggregate", "graph"}
+        return function.kind == "operator" or (self.in_where and only_reads)
+
+    def _block(self, token: Token, word: str) -> ast.Expr:
+        if self.in_where:
+            message = f"`{word} {{ }}` is not available in a mutation"
+            raise self.error(message, at=token.at, hint="compare properties of the row")
+        self.take()
+        self._count_operator(token)
+        kept = self.operators, self.after, self.ground, self.breaks
+        clauses = self.clauses(word)
+        self.operators, self.after, self.ground, self.breaks = kept
+        return ast.Block(word, clauses, token.at)
+
+    def _case(self, token: Token) -> ast.Expr | None:
+        """A whole `case … end`; None if the word is a name here."""
+        begin, marked = self.next, self.operators
+        if token.at in self._no_case or self.peek(1).kind in {"}", ")", "]", ",", ":", "end"}:
+            return None
+        follows = self.peek(1)
+        if follows.kind in _NAMES and follows.text.lower() in _GOING_ON:
+            return None
+        if follows.kind not in {*_NAMES, "variable", "int", "float", "string", "(", "[", "-"}:
+            return None
+        self.enter()
+        self.take()
+        subject = None if self.at_word("when") else self._sum()
+        if not self.at_word("when"):
+            self.next, self.operators = begin, marked
+            self._no_case.add(token.at)
+            self.leave()
+            return None
+        whens: list[tuple[ast.Expr, ast.Expr]] = []
+        while self.skip_word("when"):
+            self._count_operator(token)
+            condition = self._logic()
+            self.expect_word("then")
+            whens.append((condition, self._logic()))
+        otherwise = self._logic() if self.skip_word("else") else None
+        if not self.at_word("end"):
+            raise self.refusal("`when`, `else` or `end`", words=("when", "else", "end"))
+        self.take()
+        self.leave()
+        return ast.Case(subject, tuple(whens), otherwise, token.at)
 
     def _calls(self, *, adjacent: bool) -> bool:
         """Whether a word and a bracket are a call: apart from each other they may also be two
@@ -342,8 +440,12 @@ class ExprParser(Cursor):
                 return self._search(function)
             case "aggregate":
                 return self._aggregate(function.name)
-            case "scalar":
+            case "graph":
+                return self._graph_call(function)
+            case "scalar" | "duration":
                 return self._scalar_call(function)
+            case "operator":
+                raise AssertionError("an operator stands between its values")
             case _:
                 assert_never(function.kind)
 
@@ -357,6 +459,23 @@ class ExprParser(Cursor):
                     self.expect(",", "`,` or `)`")
                 args.append(self._logic())
                 self._count_operator(token)
+            return tuple(args)
+
+        return ast.Call(function.name, self._bracketed(arguments), token.at)
+
+    def _graph_call(self, function: Function) -> ast.Expr:
+        token = self.take()
+
+        def arguments() -> tuple[ast.Expr, ...]:
+            var = self.expect("variable", "a variable", hint=f"write `{function.call}`")
+            args: list[ast.Expr] = [ast.Var(var.text[1:], var.at)]
+            if function.name == "degree":
+                self.expect(",", "`,` and an edge", hint=f"write `{function.call}`")
+                at, undirected = self.peek().at, self.skip("<")
+                edge = self.expect("ident", "an edge name", hint=f"write `{function.call}`")
+                if undirected:
+                    self.expect(">", "`>`")
+                args.append(ast.EdgeName(edge.text, undirected, at))
             return tuple(args)
 
         return ast.Call(function.name, self._bracketed(arguments), token.at)
@@ -389,11 +508,12 @@ class ExprParser(Cursor):
             return self._variable_or_access()
         if name == "rrf" and index < 2:
             token = self.peek()
-            if token.text not in {"nearest", "bm25"} or self.peek(1).kind != "(":
+            name = token.text.lower()
+            if name not in {"nearest", "bm25"} or self.peek(1).kind != "(":
                 raise self.refusal(
                     "`nearest(...)` or `bm25(...)`", hint="rrf fuses two of these ranks"
                 )
-            return self._search(FUNCTIONS[token.text])
+            return self._search(FUNCTIONS[name])
         return self._sum()
 
     def _aggregate(self, name: str) -> ast.Expr:
@@ -447,17 +567,18 @@ class ExprParser(Cursor):
         if token.kind == "string":
             self.take()
             return ast.Lit("string", self.unquoted(token), at)
-        if token.kind == "ident" and token.text in _LITERAL_WORDS:
+        word = token.text.lower() if token.kind in _NAMES else ""
+        if word in _LITERAL_WORDS:
             self.take()
-            if token.text == "null":
+            if word == "null":
                 return ast.Lit("null", None, at)
-            return ast.Lit("bool", token.text == "true", at)
-        if token.text in {"date", "datetime"} and self.peek(1).kind == "(":
+            return ast.Lit("bool", word == "true", at)
+        if word in {"date", "datetime"} and self.peek(1).kind == "(":
             self.take()
             self.take()
             text = self.unquoted(self.expect("string", "a string"))
             self.expect(")", "`)`")
-            return ast.Lit(token.text, text, at)
+            return ast.Lit(word, text, at)
         raise self.refusal("a value", hint=self._value_hint(token))
 
     def _number(self, token: Token, at: int, *, negative: bool) -> ast.Lit:

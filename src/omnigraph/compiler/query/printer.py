@@ -15,7 +15,7 @@ _INDENT = "    "
 _COLUMNS_MAX = 100
 _LEVELS = {"or": 1, "and": 2, "+": 5, "-": 5, "*": 6, "/": 6, "%": 6}
 _NOT, _COMPARISON, _SUM, _UNARY, _PRIMARY = 3, 4, 5, 7, 8
-_WALK = re.compile(r"\$\w+ (?:contains|starts_with|in|and|or) \$")
+_WALK = re.compile(r"\$\w+ (?:contains|starts_with|ends_with|like|matches|in|and|or) \$")
 
 
 def format_source(source: str) -> str:
@@ -194,7 +194,11 @@ def _parts(expr: ast.Expr) -> tuple[int, str]:
             return level, f"{left} {expr.op} {expression(expr.right, level + 1)}"
         case ast.In():
             word = "not in" if expr.negated else "in"
-            return _COMPARISON, f"{expression(expr.item, _SUM)} {word} {expression(expr.options)}"
+            options = expression(expr.options, _PRIMARY)
+            return _COMPARISON, f"{expression(expr.item, _SUM)} {word} {options}"
+        case ast.Between():
+            bounds = f"{expression(expr.low, _SUM)} and {expression(expr.high, _SUM)}"
+            return _COMPARISON, f"{expression(expr.item, _SUM)} between {bounds}"
         case ast.NullTest():
             word = "is not null" if expr.negated else "is null"
             return _COMPARISON, f"{expression(expr.item, _SUM)} {word}"
@@ -218,6 +222,18 @@ def _primary(expr: ast.Expr) -> str:
             return expr.name
         case ast.NowCall():
             return "now()"
+        case ast.Index():
+            low = "" if expr.low is None else expression(expr.low, _SUM)
+            high = "" if expr.high is None else expression(expr.high, _SUM)
+            places = f"{low}..{high}" if expr.sliced else low
+            return f"{expression(expr.items, _PRIMARY)}[{places}]"
+        case ast.Case():
+            return _case(expr)
+        case ast.Block():
+            # Clauses need no separator, but two lines of them could run into one another.
+            return f"{expr.word} {{ {'  '.join(map(_inline, expr.clauses))} }}"
+        case ast.EdgeName():
+            return f"<{expr.name}>" if expr.undirected else expr.name
         case ast.Call():
             # A search takes sums as its arguments, other functions whole expressions.
             level = _SUM if FUNCTIONS[expr.name].kind == "search" else 0
@@ -229,6 +245,26 @@ def _primary(expr: ast.Expr) -> str:
             return f"{expr.name}({word}{expression(expr.arg, _SUM)})"
         case _:
             raise AssertionError("operators are printed elsewhere")
+
+
+def _case(case: ast.Case) -> str:
+    parts = ["case"]
+    if case.subject is not None:
+        parts.append(expression(case.subject, _SUM))
+    for condition, value in case.whens:
+        parts.append(f"when {expression(condition)} then {expression(value)}")
+    if case.otherwise is not None:
+        parts.append(f"else {expression(case.otherwise)}")
+    return " ".join([*parts, "end"])
+
+
+def _inline(clause: ast.Clause) -> str:
+    """A clause inside an expression; a condition is bracketed, so that no other joins it."""
+    if isinstance(clause, ast.BlockClause):
+        return f"{clause.word} {{ {'  '.join(map(_inline, clause.clauses))} }}"
+    text = _clause_text(clause)
+    bare = not isinstance(clause, ast.FilterClause) or text.startswith("(")
+    return text if bare else f"({text})"
 
 
 def _literal(lit: ast.Lit) -> str:

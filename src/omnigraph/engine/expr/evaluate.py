@@ -20,8 +20,8 @@ import numpy.typing as npt
 from omnigraph.compiler.query import ir
 from omnigraph.compiler.query.functions import FUNCTIONS
 from omnigraph.compiler.query.ir import CompareOp
-from omnigraph.engine.arrow import Array, DataType, Mask, Values, as_mask, pa, pc
-from omnigraph.errors import InputError
+from omnigraph.engine.arrow import Array, DataType, Mask, Values, as_mask, pa, pc, picked
+from omnigraph.engine.expr.kernels import KERNELS, overflow
 from omnigraph.model.schema import INTEGERS, PropertyType, Scalar
 from omnigraph.model.values import INTEGER_BOUNDS, calendar_number
 from omnigraph.storage.lance.columns import value_type
@@ -72,6 +72,10 @@ class Rows:
     def search(self, expr: Search) -> Array:
         raise AssertionError(f"{type(self).__name__} have no {type(expr).__name__}")
 
+    def of_graph(self, expr: ir.Degree | ir.BlockValue) -> Array:
+        """What the edges around each row tell."""
+        raise AssertionError(f"{type(self).__name__} have no {type(expr).__name__}")
+
     def computed(self, expr: ir.KeyRef | ir.AggregateRef) -> Array:
         """A key or an aggregate of a group."""
         raise AssertionError(f"{type(self).__name__} have no {type(expr).__name__}")
@@ -89,6 +93,12 @@ def is_constant(expr: ir.Expr) -> TypeGuard[Constant]:
     return isinstance(expr, Constant)
 
 
+def needs_whole(expr: ir.Expr) -> bool:
+    """Whether the expression looks beyond its rows: ranks at all rows, others at edges. Such a one
+    is evaluated over whole tables, never over a part that storage gave."""
+    return any(isinstance(part, Search) for part in ir.walk(expr)) or ir.asks_graph(expr)
+
+
 def conjuncts(conditions: Sequence[ir.Expr]) -> Iterator[ir.Expr]:
     """The conditions with every `and` taken apart: a row stays where all of them are true."""
     for condition in conditions:
@@ -99,10 +109,21 @@ def conjuncts(conditions: Sequence[ir.Expr]) -> Iterator[ir.Expr]:
 
 
 def can_fail(expr: ir.Expr) -> bool:
-    """Whether evaluation may end in an error: whole numbers may leave their 64 bits."""
-    return any(
-        isinstance(part, ir.Arithmetic) and part.type.scalar in INTEGERS for part in ir.walk(expr)
-    )
+    """Whether evaluation may end in an error: whole numbers may leave their 64 bits, days the
+    calendar."""
+    return any(map(_fails, ir.walk(expr)))
+
+
+def _fails(part: ir.Expr) -> bool:
+    match part:
+        case ir.Arithmetic():
+            return part.type.scalar in INTEGERS
+        case ir.FunctionCall():
+            return FUNCTIONS[part.name].fails and part.type.scalar is not Scalar.F64
+        case ir.BlockValue():
+            return True  # its conditions may
+        case _:
+            return False
 
 
 def holding(conditions: Sequence[ir.Expr], rows: Rows) -> Mask:
@@ -177,7 +198,11 @@ def evaluate(expr: ir.Expr, rows: Rows) -> Values:
         case ir.Arithmetic():
             return _arithmetic(expr, evaluate(expr.left, rows), evaluate(expr.right, rows))
         case ir.FunctionCall():
-            return _call(expr, [evaluate(arg, rows) for arg in expr.args])
+            return _call(expr, rows)
+        case ir.Case():
+            return _case(expr, rows)
+        case ir.Degree() | ir.BlockValue():
+            return rows.of_graph(expr)
         case ir.TextMatch() | ir.Bm25() | ir.Nearest() | ir.Rrf():
             return rows.search(expr)
         case ir.KeyRef() | ir.AggregateRef():
@@ -190,7 +215,7 @@ def as_column(values: Values, count: int) -> Array:
     """The values as an array of `count` rows, constants repeated."""
     if not isinstance(values, pa.Scalar):
         return values
-    if not values.is_valid:
+    if not values.is_valid or not count:
         return pa.nulls(count, values.type)
     return pa.repeat(values, count)
 
@@ -266,20 +291,44 @@ def _text(
     return pa.array([None if None in pair else of_one(*pair) for pair in pairs], pa.bool_())
 
 
-# One kernel for each scalar function of `compiler/query/functions.py`. It takes Arrow arrays or
-# scalars, one for each argument, gives an array, or a scalar if all of them are, and keeps the null
-# rule that the table states.
-KERNELS: Final[Mapping[str, Callable[..., Values]]] = {
-    # One letter for one letter, in any place and language: İ gives i.
-    "lower": pc.utf8_lower,
-    "coalesce": pc.coalesce,
-}
-
-
-def _call(expr: ir.FunctionCall, args: Sequence[Values]) -> Values:
-    if FUNCTIONS[expr.name].result == "common":
-        args = [_cast(arg, value_type(expr.type)) for arg in args]
+def _call(expr: ir.FunctionCall, rows: Rows) -> Values:
+    function, kind = FUNCTIONS[expr.name], value_type(expr.type)
+    if not rows.count:
+        return pa.nulls(0, kind)  # no row, so no error either
+    args = [evaluate(arg, rows) for arg in expr.args]
+    alone = all(isinstance(arg, pa.Scalar) for arg in args)
+    if function.nulls != "all" and any(isinstance(a, pa.Scalar) and not a.is_valid for a in args):
+        return pa.scalar(None, kind) if alone else pa.nulls(rows.count, kind)
+    if function.result == "common":
+        args = [_cast(arg, kind) for arg in args]
     return KERNELS[expr.name](*args)
+
+
+def _case(expr: ir.Case, rows: Rows) -> Values:
+    """Branch by branch, each for the rows that are left; what can fail must not see the others."""
+    target = value_type(expr.type)
+    left = np.arange(rows.count, dtype=np.int64)
+    found: list[Array] = []
+    places: list[npt.NDArray[np.int64]] = []
+
+    def take(value: ir.Expr, at: npt.NDArray[np.int64]) -> None:
+        if len(at):
+            some = rows if len(at) == rows.count else rows.at(at)
+            found.append(as_column(_cast(evaluate(value, some), target), some.count))
+            places.append(at)
+
+    for condition, value in expr.whens:
+        if not len(left):
+            break
+        some = rows if len(left) == rows.count else rows.at(left)
+        true = as_mask(_true(evaluate(condition, some), some.count))
+        take(value, left[true])
+        left = left[~true]
+    take(expr.otherwise, left)
+    if len(found) < 2:
+        return found[0] if found else pa.nulls(0, target)
+    order = np.argsort(np.concatenate(places), kind="stable")
+    return picked(pa.concat_arrays(found), order)
 
 
 def _cast(values: Values, target: DataType) -> Values:
@@ -309,10 +358,7 @@ def _arithmetic(expr: ir.Arithmetic, left: Values, right: Values) -> Values:
             return pc.divide(left, right)
         return _remainder(left, right, target)
     except pa.ArrowInvalid as cause:
-        raise InputError(
-            f"the result of '{expr.op.value}' does not fit into {expr.type.scalar.value}",
-            hint="use a float property or literal to calculate with floats",
-        ) from cause
+        raise overflow(expr.op.value, expr.type.scalar.value) from cause
 
 
 def _remainder(left: Values, right: Values, target: DataType) -> Values:

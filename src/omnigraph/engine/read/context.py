@@ -4,12 +4,14 @@ operators share.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from time import monotonic, perf_counter
 from typing import Any, Final, TypeGuard
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from omnigraph.compiler.query import ir
 from omnigraph.engine.arrow import Array
@@ -157,6 +159,8 @@ class Run(msgspec.Struct, kw_only=True):
     constants: Constants
     budget: Budget
     trace: Trace
+    # How often a block inside an expression matches for each row of a relation; see `match.match`.
+    count_inner: Callable[[Run, Any, ir.BlockValue], npt.NDArray[np.int64]]
     # By variable: what a pushed scan gave
     scanned: dict[str, Frame] = msgspec.field(default_factory=dict)
     # By the row numbers of the match

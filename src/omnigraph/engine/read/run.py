@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from omnigraph.compiler.query import CompiledQuery, ir
 from omnigraph.engine.arrow import Array, ArrowTable, int64_array, pa
-from omnigraph.engine.expr.evaluate import Constants, Rows, Search
+from omnigraph.engine.expr.evaluate import Constants, Rows, needs_whole
 from omnigraph.engine.expr.order import (
     Key,
     Piece,
@@ -34,7 +34,7 @@ from omnigraph.engine.read.context import (
 )
 from omnigraph.engine.read.group import Groups, grouped
 from omnigraph.engine.read.match.candidates import with_pushed_scan
-from omnigraph.engine.read.match.match import match
+from omnigraph.engine.read.match.match import count_inner, match
 from omnigraph.engine.read.match.relation import WHOLE_MATCH, MatchedRows, Relation
 from omnigraph.engine.read.match.walk import only_counted
 from omnigraph.engine.read.memory.arrays import Positions
@@ -88,6 +88,7 @@ class Reader:
             constants=Constants(params=params, now_ms=now_ms),
             budget=Budget(limits or ReadLimits()),
             trace=trace,
+            count_inner=count_inner,
         )
         with self._caches.query():
             result = _Answer(run, plan).result()
@@ -134,8 +135,7 @@ class _Answer:
 
     def _streamed(self, relation: Relation) -> QueryResult:
         """Projections are made when they are asked for, unless a rank needs to see all rows."""
-        searches = any(isinstance(part, Search) for expr in self._shown for part in ir.walk(expr))
-        if relation.count <= PROJECTED_ROWS_MAX or searches:
+        if relation.count <= PROJECTED_ROWS_MAX or any(map(needs_whole, self._shown)):
             with self._run.trace.step("project") as step:
                 step.rows = relation.count
                 return self._made(self._projected(relation))

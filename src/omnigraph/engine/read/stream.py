@@ -13,7 +13,7 @@ import numpy as np
 
 from omnigraph.compiler.query import ir
 from omnigraph.engine.arrow import Array, ArrowTable, pa, pc, picked
-from omnigraph.engine.expr.evaluate import Search
+from omnigraph.engine.expr.evaluate import needs_whole
 from omnigraph.engine.expr.sql import push_down
 from omnigraph.engine.read.aggregate import Given, finished, one_by_one, state_of
 from omnigraph.engine.read.context import Run
@@ -43,7 +43,7 @@ def streamed(run: Run, plan: ir.ReadPlan, grouping: ir.Grouping) -> Groups | Non
     entry = run.entry_of(binding.var)
     exprs = [*binding.conditions, *looked_at(plan)]
     # Relevance and ranks are measured against the whole table.
-    if any(isinstance(part, Search) for expr in exprs for part in ir.walk(expr)):
+    if any(map(needs_whole, exprs)):
         return None
     if not run.caches.wants_stream(entry, columns_of(run, exprs)):
         return None

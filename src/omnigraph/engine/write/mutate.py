@@ -13,19 +13,20 @@ import pyarrow.compute as pc
 
 from omnigraph.compiler.query import bind_params, ir
 from omnigraph.engine.arguments import MAPPING_OR_NONE, TEXT, TEXT_OR_NONE, require
-from omnigraph.engine.arrow import Array, flat, picked
+from omnigraph.engine.arrow import Array, counted, flat, picked
 from omnigraph.engine.check.bucket import TableChange, stage
 from omnigraph.engine.check.findings import Findings
 from omnigraph.engine.check.rules import Entity, misfit, missing
 from omnigraph.engine.check.validate import look_up, validate
 from omnigraph.engine.core import Core, compiled_as
-from omnigraph.engine.expr.evaluate import Constants, Rows, holding
+from omnigraph.engine.expr.evaluate import Constants, Rows, holding, is_constant
 from omnigraph.engine.expr.sql import column_of, listed_values, push_down
 from omnigraph.engine.rows.columns import (
     BLOB_CELL,
     CellProblem,
     batch_schema,
     from_fitted,
+    judged,
     written_rows,
 )
 from omnigraph.engine.rows.keys import canonical_id, respelled_id
@@ -231,8 +232,8 @@ class _Run:
         self._table(entity).insert(row, fresh=not keyed)
         self._count(entity, 1)
 
-    def _endpoint(self, node_type: str, side: str, value: ir.Literal | ir.Param | None) -> str:
-        text = None if value is None else self._constants.value(value)
+    def _endpoint(self, node_type: str, side: str, value: ir.Expr | None) -> str:
+        text = None if value is None else self._value(value)
         if not isinstance(text, str):
             raise InputError(f"an edge needs '{side}', got null", property=side)
         return respelled_id(self._catalog.nodes[node_type], text)
@@ -243,7 +244,7 @@ class _Run:
         found = Findings()
         for assignment in assignments:
             name = assignment.property
-            given = self._constants.value(assignment.value)
+            given = self._value(assignment.value)
             value = fit(given, entity.by_name[name].type)
             if isinstance(value, Misfit):
                 problem = CellProblem(row=0, message=value.message, value=given)
@@ -253,21 +254,45 @@ class _Run:
         found.raise_if_any()
         return values
 
+    def _value(self, expr: ir.Expr) -> Any:
+        """The value of an expression that looks at no row, as `fit` takes it."""
+        if is_constant(expr):
+            return self._constants.value(expr)
+        return _shown(TableRows(_ONE_ROW, self._constants).values(expr))[0]
+
+    def _computed(self, entity: Entity, assignment: ir.Assignment, rows: TableRows) -> Array:
+        """The fitted values of an assignment, one for each row."""
+        name = assignment.property
+        made = rows.values(assignment.value)
+        column, problems = judged(made, entity.by_name[name].type, _shown(made))
+        found = Findings()
+        found.add(misfit(entity, name, problem, None) for problem in problems)
+        found.raise_if_any()
+        return column
+
     # --- update and delete ---
 
     def _update(self, statement: ir.Update) -> None:
         entity = self._entity(statement)
         table = self._table(entity)
-        values = self._assigned(entity, statement.assignments)
+        fixed = tuple(each for each in statement.assignments if is_constant(each.value))
+        values = self._assigned(entity, fixed)
         key = entity.key if isinstance(entity, NodeType) else ()
-        if name := next((name for name in key if name in values), None):
+        named = [each.property for each in statement.assignments]
+        if name := next((name for name in key if name in named), None):
             raise InputError(
                 f"cannot update @key property '{name}' — delete and re-insert instead",
                 property=name,
                 type_name=entity.name,
             )
         matched = table.matching(statement.where, self._constants)
-        table.update(matched, values)
+        rows = TableRows(matched, self._constants)
+        computed = {
+            each.property: self._computed(entity, each, rows)
+            for each in statement.assignments
+            if each not in fixed
+        }
+        table.update(matched, values, computed)
         self._count(entity, matched.num_rows)
 
     def _delete(self, statement: ir.Delete) -> None:
@@ -318,6 +343,15 @@ class TableRows(Rows):
         return self.table if keep.all() else self.table.filter(pa.array(keep))
 
 
+_ONE_ROW = pa.table({"id": pa.nulls(1, pa.string())})
+
+
+def _shown(values: Array) -> list[Any]:
+    """The values as `fit` takes them: days and moments by their numbers."""
+    found: list[Any] = counted(values).to_pylist()
+    return found
+
+
 def columns_of(where: ir.Expr) -> frozenset[str]:
     """The columns that the condition looks at."""
     names = (column_of(part) for part in ir.walk(where))
@@ -348,17 +382,18 @@ class PendingTable:
         if fresh:
             self._fresh.add(row["id"])
 
-    def update(self, rows: pa.Table, values: FittedRow) -> None:
-        """Put the rows with some values set."""
+    def update(self, rows: pa.Table, values: FittedRow, computed: Mapping[str, Array]) -> None:
+        """Put the rows with some values set: one for all rows, or one for each."""
         if not rows.num_rows:
             return
         columns: dict[str, Any] = {name: rows[name] for name in self._schema.names}
         for name, value in values.items():
             cell = from_fitted([value], self.entity.by_name[name].type)
             columns[name] = picked(cell, np.zeros(rows.num_rows, dtype=np.int64))
+        columns |= computed
         self._put(pa.table(columns, schema=self._schema))
         if self._touched is not None:
-            self._touched |= values.keys()
+            self._touched |= values.keys() | computed.keys()
 
     def delete(self, ids: Sequence[str]) -> list[str]:
         """Remove rows; those of them that were not removed before."""

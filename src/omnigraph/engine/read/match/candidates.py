@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from omnigraph.compiler.query import ir
 from omnigraph.engine.arrow import flat
-from omnigraph.engine.expr.evaluate import Search, holding, is_constant
+from omnigraph.engine.expr.evaluate import holding, is_constant, needs_whole
 from omnigraph.engine.expr.order import Window
 from omnigraph.engine.expr.sql import push_down, sortable_by_storage
 from omnigraph.engine.read.context import Run, sort_keys
@@ -181,7 +181,7 @@ def with_pushed_scan(run: Run, plan: ir.ReadPlan, window: Window) -> ir.MatchBlo
         return block
     exprs = [*binding.conditions, *looked_at(plan)]
     # Relevance and ranks are measured against the whole table.
-    if any(isinstance(part, Search) for expr in exprs for part in ir.walk(expr)):
+    if any(map(needs_whole, exprs)):
         return block
     pushed = push_down(binding.conditions, run.constants)
     order = None

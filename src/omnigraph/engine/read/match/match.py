@@ -16,7 +16,7 @@ from omnigraph.engine.read.match.candidates import Candidates
 from omnigraph.engine.read.match.relation import MatchedRows, Relation, joined_rows
 from omnigraph.engine.read.match.scan import selected_edges
 from omnigraph.engine.read.match.walk import ends, expand
-from omnigraph.engine.read.memory.arrays import Mask, Positions
+from omnigraph.engine.read.memory.arrays import NO_POSITIONS, Mask, Positions
 
 CROSS_CHUNK_ROWS: Final = 1 << 20
 EDGE_SCAN_SHARE: Final = 4  # from this part of the nodes on, their edges are not walked but scanned
@@ -25,6 +25,19 @@ EDGE_SCAN_SHARE: Final = 4  # from this part of the nodes on, their edges are no
 def match(run: Run, block: ir.MatchBlock) -> Relation:
     """All rows of a plan's match."""
     return _Block(run, block, Relation(1, {}), depth=0).rows()  # crossed, one row changes nothing
+
+
+def count_inner(run: Run, relation: Relation, value: ir.BlockValue) -> Positions:
+    """How often the block of `exists { }` or `count { }` matches for each row; of `exists` only
+    whether it does."""
+    if not relation.count:
+        return NO_POSITIONS
+    with run.trace.step(value.word, " ".join(sorted(value.outer))) as record:
+        counts = _Block(run, value.block, relation, depth=0).counts(
+            value.outer, exists=value.word == "exists"
+        )
+        record.rows = int(np.count_nonzero(counts))
+    return counts
 
 
 class _Block:
@@ -260,17 +273,40 @@ class _Block:
         if not relation.count:
             return relation
         with self._run.trace.step("not", " ".join(sorted(negation.outer))) as record:
-            bare = _bare_walk(negation.block, relation)
-            if bare is not None:
-                near, _, direction = ends(relation, bare)
-                has = relation[near] >= 0
-                nodes = np.where(has, relation[near], 0)
-                has &= self._run.topology(bare.edge_type).has_any(nodes, direction)
-            else:
+            counts = self._bare(relation, negation.block, exists=True)
+            if counts is None:
                 *_, has = self._inner(relation, negation.block, negation.outer, exists=True)
+            else:
+                has = counts > 0
             relation = relation.where(~has)
             record.rows = relation.count
         return relation
+
+    def _bare(self, relation: Relation, block: ir.MatchBlock, *, exists: bool) -> Positions | None:
+        """How many neighbours the block finds for each row, or just whether any, if it asks for
+        nothing else: then nothing has to be listed."""
+        bare = _bare_walk(block, relation)
+        if bare is None or (not exists and bare.max_hops > 1):
+            return None
+        near, _, direction = ends(relation, bare)
+        there = relation[near] >= 0
+        nodes = np.where(there, relation[near], 0)
+        topology = self._run.topology(bare.edge_type)
+        if exists:
+            found = topology.has_any(nodes, direction).astype(np.int64)
+        else:
+            found = topology.counts(nodes, direction, per_edge=bare.edge_var is not None)
+        return np.where(there, found, 0)
+
+    def counts(self, outer: Iterable[str], *, exists: bool) -> Positions:
+        """How often the block matches for each row around it; with `exists` 1 for any number."""
+        found = self._bare(self._outer, self._block, exists=exists)
+        if found is not None:
+            return found
+        _, number, back, has = self._inner(self._outer, self._block, outer, exists=exists)
+        if exists:
+            return has.astype(np.int64)
+        return np.bincount(number, minlength=int(back.max(initial=-1)) + 1)[back]
 
     def _extended(self, relation: Relation, optional: ir.Optional) -> Relation:
         with self._run.trace.step("optional", " ".join(optional.introduces)) as record:

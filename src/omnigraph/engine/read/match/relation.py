@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from omnigraph.compiler.query import ir
-from omnigraph.engine.arrow import Array, picked
+from omnigraph.engine.arrow import Array, int64_array, pa, picked
 from omnigraph.engine.expr.evaluate import Rows, Search, evaluate
 from omnigraph.engine.expr.order import row_keys
 from omnigraph.engine.read.context import Run
@@ -255,6 +255,25 @@ class MatchedRows(Rows):
                 found = search.fused(self.run, expr, self.relation.__getitem__, values)
             self._searched[expr] = found
         return found
+
+    def of_graph(self, expr: ir.Degree | ir.BlockValue) -> Array:
+        found = self._searched.get(expr)
+        if found is None:
+            if isinstance(expr, ir.Degree):
+                found = self._degrees(expr)
+            else:
+                counts = self.run.count_inner(self.run, self.relation, expr)
+                found = pa.array(counts > 0) if expr.word == "exists" else int64_array(counts)
+            self._searched[expr] = found
+        return found
+
+    def _degrees(self, expr: ir.Degree) -> Array:
+        nodes = self.relation[expr.var]
+        there = nodes >= 0
+        found = np.zeros(len(nodes), dtype=np.int64)
+        topology = self.run.topology(expr.edge_type)
+        found[there] = topology.counts(nodes[there], expr.direction, per_edge=True)
+        return int64_array(found) if there.all() else pa.array(found, mask=~there)
 
     def at(self, numbers: Positions) -> MatchedRows:
         return MatchedRows(self.run, self.relation.take(numbers))

@@ -19,10 +19,10 @@ from omnigraph.engine.arrow import Array, as_mask, pa
 from omnigraph.engine.expr.evaluate import (
     SWAPPED,
     Constants,
-    Search,
     can_fail,
     conjuncts,
     is_constant,
+    needs_whole,
     true_rows,
 )
 from omnigraph.engine.read.context import Run
@@ -69,8 +69,7 @@ def pieces(run: Run, relation: Relation, exprs: Sequence[ir.Expr]) -> list[Match
 
 def _cut(relation: Relation, exprs: Sequence[ir.Expr]) -> list[Relation]:
     # A rank is measured among all rows.
-    searches = any(isinstance(part, Search) for expr in exprs for part in ir.walk(expr))
-    return [relation] if searches else relation.pieces()
+    return [relation] if any(map(needs_whole, exprs)) else relation.pieces()
 
 
 # --- conditions on one table -------------------------------------------------------------------

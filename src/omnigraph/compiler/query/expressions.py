@@ -1,0 +1,501 @@
+"""Expressions and matches of the query IR, as frozen values; `ir` has the plans made of them.
+
+Names are resolved and unique. Variables are plain strings; hidden ones (wildcards, shadowed names
+of inner blocks) contain a `#`, which no written variable can.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Literal as Choice
+from typing import TypeAlias
+
+import msgspec
+
+from omnigraph.compiler.text import parents_first
+from omnigraph.model.schema import EntityKind, PropertyType, Scalar
+
+ScalarValue: TypeAlias = str | bool | int | float | dt.date
+Value: TypeAlias = ScalarValue | tuple[ScalarValue, ...] | None
+
+BOOL = PropertyType(scalar=Scalar.BOOL)
+ID = PropertyType(scalar=Scalar.STRING)
+_ABSENT_ID = PropertyType(scalar=Scalar.STRING, nullable=True)
+TIMESTAMP = PropertyType(scalar=Scalar.DATETIME)
+SCORE = PropertyType(scalar=Scalar.F64, nullable=True)
+
+# The variable of a mutation's `where`: the entity that the statement looks at.
+SELF = "#self"
+
+
+class CompareOp(StrEnum):
+    """How two values are compared; a comparison with null is null, hence not true."""
+
+    EQ = "="
+    NE = "!="
+    LT = "<"
+    LE = "<="
+    GT = ">"
+    GE = ">="
+
+
+class ArithmeticOp(StrEnum):
+    """Arithmetic on numbers; null in, null out; division and remainder by zero give null.
+
+    Integers stay integers under `+ - * %`; `/` is always a float division. `%` takes the sign of
+    its left side, as in SQL.
+    """
+
+    ADD = "+"
+    SUB = "-"
+    MUL = "*"
+    DIV = "/"
+    MOD = "%"
+
+
+class AggregateFn(StrEnum):
+    """Aggregates skip nulls; over nothing `count` is 0 and the others are null."""
+
+    COUNT = "count"
+    SUM = "sum"
+    AVG = "avg"
+    MIN = "min"
+    MAX = "max"
+
+
+class TextMatchKind(StrEnum):
+    """`search`: any term occurs; `fuzzy`: a term within `max_edits`; `phrase`: terms in a row."""
+
+    SEARCH = "search"
+    FUZZY = "fuzzy"
+    PHRASE = "phrase"
+
+
+# --- expressions: leaves ---------------------------------------------------------------------
+
+
+class Literal(msgspec.Struct, frozen=True, kw_only=True):
+    """A constant, already in the Python form of its type."""
+
+    value: Value
+    type: PropertyType
+
+
+class Param(msgspec.Struct, frozen=True, kw_only=True):
+    """The value that `bind_params` gives for `name` (without `$`). Where it is declared,
+    `type.nullable` says whether it may be left out."""
+
+    name: str
+    type: PropertyType
+
+
+class Now(msgspec.Struct, frozen=True, kw_only=True):
+    """The one timestamp of this run: DateTime, milliseconds."""
+
+    type: PropertyType = TIMESTAMP
+
+
+class PropertyRef(msgspec.Struct, frozen=True, kw_only=True):
+    """A declared property of the node or edge that `var` stands for."""
+
+    var: str
+    prop: str
+    type: PropertyType
+
+
+class IdRef(msgspec.Struct, frozen=True, kw_only=True):
+    """The entity id behind `var` (a bare `$p`, `$p.id`, `$w.id`); null only for optional ones."""
+
+    var: str
+    type: PropertyType = ID
+
+
+class EndpointRef(msgspec.Struct, frozen=True, kw_only=True):
+    """The stored source or target id of the edge behind `var` (`$w.src`, `where from = …`)."""
+
+    var: str
+    side: Choice["src", "dst"]
+    type: PropertyType = ID
+
+
+# --- expressions: logic ----------------------------------------------------------------------
+
+
+class Compare(msgspec.Struct, frozen=True, kw_only=True):
+    """Numbers of any two types compare by value, without loss; false < true; text by code point."""
+
+    op: CompareOp
+    left: Expr
+    right: Expr
+    type: PropertyType = BOOL
+
+
+class And(msgspec.Struct, frozen=True, kw_only=True):
+    """Three-valued conjunction."""
+
+    items: tuple[Expr, ...]
+    type: PropertyType = BOOL
+
+
+class Or(msgspec.Struct, frozen=True, kw_only=True):
+    """Three-valued disjunction."""
+
+    items: tuple[Expr, ...]
+    type: PropertyType = BOOL
+
+
+class Not(msgspec.Struct, frozen=True, kw_only=True):
+    """Three-valued negation: not null is null."""
+
+    item: Expr
+    type: PropertyType = BOOL
+
+
+class InList(msgspec.Struct, frozen=True, kw_only=True):
+    """`needle in options`; options is a list Literal or a list Param. A null needle gives null, a
+    null list gives null, a null among the options never matches and is otherwise ignored."""
+
+    needle: Expr
+    options: Literal | Param
+    type: PropertyType = BOOL
+
+
+class IsNull(msgspec.Struct, frozen=True, kw_only=True):
+    """True or false, never null."""
+
+    item: Expr
+    negated: bool = False
+    type: PropertyType = BOOL
+
+
+class ListContains(msgspec.Struct, frozen=True, kw_only=True):
+    """Membership of a scalar in a list property; null when either side is null."""
+
+    items: Expr
+    needle: Expr
+    type: PropertyType = BOOL
+
+
+class TextContains(msgspec.Struct, frozen=True, kw_only=True):
+    """Case-sensitive substring; null when either side is null."""
+
+    text: Expr
+    part: Expr
+    type: PropertyType = BOOL
+
+
+class StartsWith(msgspec.Struct, frozen=True, kw_only=True):
+    """Case-sensitive prefix; null when either side is null."""
+
+    text: Expr
+    prefix: Expr
+    type: PropertyType = BOOL
+
+
+class Arithmetic(msgspec.Struct, frozen=True, kw_only=True):
+    """See `ArithmeticOp`. A unary minus is `0 - x`."""
+
+    op: ArithmeticOp
+    left: Expr
+    right: Expr
+    type: PropertyType
+
+
+class FunctionCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A scalar function of `functions.py`. If its result is "common", `type` is also what the
+    arguments become first."""
+
+    name: str
+    args: tuple[Expr, ...]
+    type: PropertyType
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True):
+    """The value of the first condition that is true, else `otherwise`. All values become `type`; a
+    condition or value is only looked at for rows that get so far."""
+
+    whens: tuple[tuple[Expr, Expr], ...]
+    otherwise: Expr
+    type: PropertyType
+
+
+# --- expressions: the graph ------------------------------------------------------------------
+
+
+class Degree(msgspec.Struct, frozen=True, kw_only=True):
+    """How many stored edges of the type start at the node (`out`), end there (`in`), or touch it
+    (`both`); null where there is no node."""
+
+    var: str
+    edge_type: str
+    direction: Choice["out", "in", "both"]
+    type: PropertyType
+
+
+class BlockValue(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the block, with the variables of the row fixed, matches anything (`exists`), or how
+    often (`count`). `outer` names the variables of the row that it uses, at any depth."""
+
+    word: Choice["exists", "count"]
+    block: MatchBlock
+    outer: frozenset[str]
+    type: PropertyType
+
+
+# --- expressions: search ---------------------------------------------------------------------
+
+
+class TextMatch(msgspec.Struct, frozen=True, kw_only=True):
+    """A full-text predicate on a String property of a node. `max_edits` only for fuzzy."""
+
+    kind: TextMatchKind
+    field: PropertyRef
+    query: Expr
+    max_edits: Expr | None = None
+    type: PropertyType = BOOL
+
+
+class Bm25(msgspec.Struct, frozen=True, kw_only=True):
+    """Full-text relevance, higher is better; null where the text does not match at all."""
+
+    field: PropertyRef
+    query: Expr
+    type: PropertyType = SCORE
+
+
+class Nearest(msgspec.Struct, frozen=True, kw_only=True):
+    """Vector distance, smaller is better; null where the property is null.
+
+    When `embed_text` is true the query is a String to be embedded first to `dimension` numbers;
+    `embed_model` is the model the schema declares for the property (None: any will do).
+    """
+
+    field: PropertyRef
+    query: Expr
+    dimension: int
+    embed_text: bool = False
+    embed_model: str | None = None
+    type: PropertyType = SCORE
+
+
+class Rrf(msgspec.Struct, frozen=True, kw_only=True):
+    """Reciprocal rank fusion: the sum of 1 / (k + rank + 1), ranks from 0; higher is better."""
+
+    first: Nearest | Bm25
+    second: Nearest | Bm25
+    k: Expr
+    type: PropertyType = SCORE
+
+
+# --- expressions: aggregation ----------------------------------------------------------------
+
+
+class AggregateCall(msgspec.Struct, frozen=True, kw_only=True):
+    """One aggregate. `arg` None is `count(*)`. Lives only in `Grouping.aggregates`."""
+
+    fn: AggregateFn
+    arg: Expr | None
+    distinct: bool = False
+    type: PropertyType
+
+
+class KeyRef(msgspec.Struct, frozen=True, kw_only=True):
+    """The value of `Grouping.keys[index]`, in projections and orderings of a grouped plan."""
+
+    index: int
+    type: PropertyType
+
+
+class AggregateRef(msgspec.Struct, frozen=True, kw_only=True):
+    """The value of `Grouping.aggregates[index]`, in projections and orderings of a grouped plan."""
+
+    index: int
+    type: PropertyType
+
+
+Expr: TypeAlias = (
+    Literal
+    | Param
+    | Now
+    | PropertyRef
+    | IdRef
+    | EndpointRef
+    | Compare
+    | And
+    | Or
+    | Not
+    | InList
+    | IsNull
+    | ListContains
+    | TextContains
+    | StartsWith
+    | Arithmetic
+    | FunctionCall
+    | Case
+    | Degree
+    | BlockValue
+    | TextMatch
+    | Bm25
+    | Nearest
+    | Rrf
+    | AggregateCall
+    | KeyRef
+    | AggregateRef
+)
+
+
+# --- walking ---------------------------------------------------------------------------------
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """The direct parts of an expression."""
+    match expr:
+        case Compare() | Arithmetic():
+            return (expr.left, expr.right)
+        case And() | Or():
+            return expr.items
+        case FunctionCall():
+            return expr.args
+        case Case():
+            return (*(part for when in expr.whens for part in when), expr.otherwise)
+        case Not() | IsNull():
+            return (expr.item,)
+        case InList():
+            return (expr.needle, expr.options)
+        case ListContains():
+            return (expr.items, expr.needle)
+        case TextContains():
+            return (expr.text, expr.part)
+        case StartsWith():
+            return (expr.text, expr.prefix)
+        case TextMatch():
+            parts: tuple[Expr, ...] = (expr.field, expr.query)
+            return (*parts, expr.max_edits) if expr.max_edits is not None else parts
+        case Bm25() | Nearest():
+            return (expr.field, expr.query)
+        case Rrf():
+            return (expr.first, expr.second, expr.k)
+        case AggregateCall():
+            return (expr.arg,) if expr.arg is not None else ()
+        case _:
+            return ()
+
+
+def walk(expr: Expr) -> Iterator[Expr]:
+    """The expression and everything inside it, parents first."""
+    return parents_first(expr, children)
+
+
+def variables_of(expr: Expr) -> frozenset[str]:
+    """The variables that an expression reads."""
+    found: set[str] = set()
+    for part in walk(expr):
+        if isinstance(part, PropertyRef | IdRef | EndpointRef | Degree):
+            found.add(part.var)
+        elif isinstance(part, BlockValue):
+            found |= part.outer
+    return frozenset(found)
+
+
+def asks_graph(expr: Expr) -> bool:
+    """Whether the expression looks at edges, so that it needs more than columns of its rows."""
+    return any(isinstance(part, Degree | BlockValue) for part in walk(expr))
+
+
+# --- match -----------------------------------------------------------------------------------
+
+
+class Variable(msgspec.Struct, frozen=True, kw_only=True):
+    """What a plan variable stands for. `nullable`: it comes from an `optional` block."""
+
+    name: str
+    kind: EntityKind
+    type_name: str
+    nullable: bool = False
+    hidden: bool = False
+
+    @property
+    def id(self) -> IdRef:
+        return IdRef(var=self.name, type=_ABSENT_ID if self.nullable else ID)
+
+
+class NodeBinding(msgspec.Struct, frozen=True, kw_only=True):
+    """A node variable that its block introduces, with every condition on it alone.
+
+    `declared` is false when the variable only appears as an end of a traversal: it is then reached
+    by that traversal and never scanned. Conditions may use parameters and `now()`.
+    """
+
+    var: str
+    type_name: str
+    conditions: tuple[Expr, ...] = ()
+    declared: bool = True
+
+
+class Traversal(msgspec.Struct, frozen=True, kw_only=True):
+    """A walk along one edge type from `src` to `dst` (`from` side to `to` side).
+
+    Either end may be bound first. An `edge_var` means exactly one hop and one row per stored edge;
+    without it parallel edges fold into one row. When the two endpoint types differ `max_hops` is at
+    most 1, so `min_hops > max_hops` is possible and matches nothing.
+    """
+
+    src: str
+    dst: str
+    edge_type: str
+    from_type: str
+    to_type: str
+    edge_var: str | None = None
+    undirected: bool = False
+    min_hops: int = 1
+    max_hops: int = 1
+    edge_conditions: tuple[Expr, ...] = ()  # conditions on `edge_var` alone
+
+    @property
+    def variables(self) -> frozenset[str]:
+        ends = {self.src, self.dst}
+        return frozenset(ends | {self.edge_var} if self.edge_var else ends)
+
+
+class Filter(msgspec.Struct, frozen=True, kw_only=True):
+    """A condition over more than one variable, over none, or over variables of an outer block."""
+
+    expr: Expr
+    variables: frozenset[str]
+
+
+class Negation(msgspec.Struct, frozen=True, kw_only=True):
+    """Keep a row when `block`, with the row's variables fixed, matches nothing.
+
+    `outer` names the outer variables that the block uses, at any depth.
+    """
+
+    block: MatchBlock
+    outer: frozenset[str]
+
+
+class Optional(msgspec.Struct, frozen=True, kw_only=True):
+    """Extend a row by every match of `block`, or by nulls when there is none.
+
+    `outer` names the outer variables that the block uses, `introduces` those that it adds.
+    """
+
+    block: MatchBlock
+    outer: frozenset[str]
+    introduces: tuple[str, ...]
+
+
+class MatchBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """One level of `match`. Order of meaning: bindings, traversals and `filters` together; then
+    `optionals` one after the other; then `late_filters` (they use variables of optionals); then
+    `negations`. Bindings that nothing connects form a cross product. The block of a negation may
+    hold nothing but filters on outer variables."""
+
+    bindings: tuple[NodeBinding, ...] = ()
+    traversals: tuple[Traversal, ...] = ()
+    filters: tuple[Filter, ...] = ()
+    optionals: tuple[Optional, ...] = ()
+    late_filters: tuple[Filter, ...] = ()
+    negations: tuple[Negation, ...] = ()
