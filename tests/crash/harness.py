@@ -90,11 +90,14 @@ def world(steps: Any) -> World:
 
 
 def content(uri: str) -> dict[str, Any]:
-    """Everything a user can see: every branch's entities, without the ids that we made up."""
+    """Everything a user can see: the entities of every branch and tag, without the ids that we
+    made up."""
     with Graph.open(uri, mode=OpenMode.READ_ONLY) as graph:
+        tags = {f"tag {tag.name}": tag.name for tag in graph.tags()}
+        refs = {name: name for name in graph.branches()} | tags
         return {
-            branch: sorted(_without_made_ids(line) for line in graph.export(branch=branch))
-            for branch in graph.branches()
+            word: sorted(_without_made_ids(line) for line in graph.export(snapshot=ref))
+            for word, ref in refs.items()
         }
 
 

@@ -173,6 +173,17 @@ STORIES: tuple[Story, ...] = (
         lambda graph: graph.delete_branch("side"),
         prepare=_two_sides,
     ),
+    Story(
+        "branch: delete of one that a tag needs",
+        lambda graph: graph.delete_branch("side", force=True),
+        prepare=lambda graph: (_two_sides(graph), graph.create_tag("kept", "side")),
+    ),
+    Story("tag: create", lambda graph: graph.create_tag("v1", "side~1"), prepare=_two_sides),
+    Story(
+        "tag: delete",
+        lambda graph: graph.delete_tag("v1"),
+        prepare=lambda graph: (_two_sides(graph), graph.create_tag("v1", "side")),
+    ),
     Story("optimize: two tables", lambda graph: graph.optimize(), prepare=_small_commits),
     Story(
         "optimize: a branch",

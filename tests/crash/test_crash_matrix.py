@@ -17,8 +17,8 @@ from omnigraph.errors import OmnigraphError
 from omnigraph.model.ports import LeaseTerms, World
 from omnigraph.model.steps import Step
 
-# When the sidecar is gone the write is over, and a branch is there or not as soon as its reference
-# is: there is nothing left that could fail.
+# When the sidecar is gone the write is over, and a branch or tag is there or not as soon as its
+# file is: there is nothing left that could fail.
 PAST_FAILING = frozenset(
     {
         Step.SIDECAR_DELETED,
@@ -26,6 +26,8 @@ PAST_FAILING = frozenset(
         Step.BRANCH_REF_DELETED,
         Step.BRANCH_MANIFEST_DROPPED,
         Step.BRANCH_TABLE_DROPPED,
+        Step.TAG_WRITTEN,
+        Step.TAG_DELETED,
     }
 )
 

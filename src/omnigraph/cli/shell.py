@@ -20,6 +20,7 @@ from omnigraph.cli import failure, output
 from omnigraph.cli.call import Call, read_params, verb
 from omnigraph.cli.history import moment
 from omnigraph.cli.scope import home
+from omnigraph.cli.tag import tag_line
 from omnigraph.errors import InputError, OmnigraphError
 from omnigraph.storage.commit.outcome import outcome_told
 
@@ -33,6 +34,7 @@ _HELP = """\
 query name() { … }      run a query; it ends with its closing brace
 \\d [TYPE]               the types, or the properties of one
 \\b                      the branches
+\\tags                   the tags
 \\use BRANCH             read and write this branch from now on
 \\log                    the newest commits of the branch
 \\params {"name": …}     parameters for the queries that follow
@@ -175,6 +177,7 @@ class Session:
         commands: Mapping[str, Callable[[str], None]] = {
             "d": self._types,
             "b": self._branches,
+            "tags": self._tags,
             "use": self._use,
             "log": self._log,
             "params": self._set_params,
@@ -215,6 +218,10 @@ class Session:
         for name in self.graph.branches():
             click.echo(f"{'*' if name == self.branch else ' '} {name}")
 
+    def _tags(self, _: str) -> None:
+        for one in self.graph.tags():
+            click.echo(tag_line(one))
+
     def _use(self, name: str) -> None:
         self.graph.snapshot(name)
         self.branch = name
@@ -246,13 +253,15 @@ class Session:
             click.echo(line)
 
     def words(self) -> list[str]:
-        """What the tab key can complete: the schema's names and the language's words."""
+        """What the tab key can complete: the schema's names, the language's words, branches and
+        tags."""
         from omnigraph.compiler.query.functions import CALLABLE
         from omnigraph.compiler.schema import compile_schema
 
         catalog = compile_schema(self.graph.schema_source(self.branch))
         found = {"query", "match", "return", "order", "limit", "insert", "update", "delete", "not"}
         found |= CALLABLE | {"case", "exists", "like", "matches", "ends_with", "between"}
+        found.update(self.graph.branches(), (one.name for one in self.graph.tags()))
         for one in catalog.types():
             found |= {one.name, *(prop.name for prop in one.properties)}
             if one.kind == "edge":

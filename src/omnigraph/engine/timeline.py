@@ -9,17 +9,19 @@ from omnigraph.engine.arguments import AT_OR_NONE, INT_OR_NONE, REF, TEXT, TEXT_
 from omnigraph.engine.core import Core, OpenMode
 from omnigraph.engine.refs import At, Ref
 from omnigraph.errors import InputError
-from omnigraph.model.graph import MAIN, Branch, Commit, Snapshot
+from omnigraph.model.graph import MAIN, Branch, Commit, Snapshot, Tag
 from omnigraph.model.machine import Later
 from omnigraph.storage.manifest.ref_files import UnreadableRef
 from omnigraph.storage.objects.local import Presence
 
 if TYPE_CHECKING:
+    from omnigraph.engine import naming
     from omnigraph.engine.history import changes as changing
     from omnigraph.engine.history import entity, feed
     from omnigraph.engine.merge import conflicts
     from omnigraph.engine.merge import run as merging
 else:
+    naming = Later("omnigraph.engine.naming")
     changing = Later("omnigraph.engine.history.changes")
     entity = Later("omnigraph.engine.history.entity")
     feed = Later("omnigraph.engine.history.feed")
@@ -70,6 +72,34 @@ class Timeline:
         whose reference cannot be read."""
         require(TEXT_OR_NONE, actor=actor)
         self._opened().delete_branch(name, force=force)
+
+    def create_tag(
+        self,
+        name: str,
+        at: At | None = None,
+        *,
+        actor: str | None = None,
+        message: str | None = None,
+    ) -> Tag:
+        """Name a commit for good: the one that `at` is (any ref), by default main's head.
+
+        A tag never moves, and cleanup keeps what it names, also after its branch is deleted.
+        """
+        return naming.create_tag(self._opened(), name, at, actor_id=actor, message=message)
+
+    def tags(self) -> list[Tag]:
+        """Every tag, by name."""
+        return naming.tags(self._opened())
+
+    def delete_tag(self, name: str) -> None:
+        """Take a tag away, also one that cannot be read; what only it named goes with the next
+        cleanup."""
+        naming.delete_tag(self._opened(), name)
+
+    def unreadable_tags(self) -> list[UnreadableRef]:
+        """The tags whose file is damaged: they are in no list and stop nobody else. While there is
+        one, cleanup lets nothing of the past go."""
+        return self._opened().store.manifests.tags.unreadable()
 
     def merge(
         self,

@@ -26,6 +26,9 @@ class Step(StrEnum):
     BRANCH_MANIFEST_DROPPED = "branch-delete.manifest-dropped"
     BRANCH_TABLE_DROPPED = "branch-delete.table-dropped"
 
+    TAG_WRITTEN = "tag-create.written"
+    TAG_DELETED = "tag-delete.deleted"
+
     TABLE_FORKED = "write.table-forked"
     WRITE_STAGED = "write.staged"
     WRITE_LEASED = "write.leased"

@@ -37,7 +37,7 @@ from omnigraph.model.structs import JsonStruct
 from omnigraph.storage.lance.line import Collected, Line
 from omnigraph.storage.manifest.history import Descent, contracted, parents_of
 from omnigraph.storage.manifest.ref_files import Kept
-from omnigraph.storage.objects.lease import Lease
+from omnigraph.storage.objects.lease import PAST, Lease, stop_if_asked
 from omnigraph.storage.objects.local import Presence, collect_drafts
 from omnigraph.storage.objects.root import DESCENT, MANIFEST
 
@@ -123,16 +123,18 @@ def cleanup(core: Core, presence: Presence, how: Cleanup) -> CleanupReport:
     if how.grace is not None:
         grace_us = age_us("grace", how.grace)
     policy = Policy(retention=retention, now_us=now, superseded_us=now - grace_us)
-    found = survey(core, policy)
-    if found.blind:
-        # Whatever might go could be what a branch that cannot be read stands on.
-        found = replace(found, unwanted={}, table_keys={})
-    if not how.preview:
-        end_retired(core, found)
     safe_us = now if alone else now - STAGED_SAFE_AGE_MS * 1000
-    reclaim = _Reclaim(core=core, found=found, before_us=safe_us, preview=how.preview)
-    reclaimed, failures = reclaim.all()
-    manifest = _prune_manifest(core, found, preview=how.preview)
+
+    def let_go(_: Lease | None) -> _LetGo:
+        return _let_go(core, policy, before_us=safe_us, preview=how.preview)
+
+    if how.preview:
+        gone = let_go(None)
+    else:
+        # Nobody may name something in the past between the look at what is named and the end of
+        # what is not: whoever makes a tag or brings a branch back holds this lease too.
+        gone = core.store.leases.holding(PAST, let_go, wait_ms=LEASE_WAIT_MS_MAX)
+    found = gone.found
     unread = [(name, _UNREADABLE) for name in found.unreadable]
     if found.retired.problem is not None:
         unread.append((DESCENT, found.retired.problem))
@@ -143,10 +145,39 @@ def cleanup(core: Core, presence: Presence, how: Cleanup) -> CleanupReport:
         older_than=Bounds.of(None, how.older_than).older_than,
         retention=retention,
         datasets=_collect_tables(core, found, how),
-        manifest=manifest,
-        reclaimed=tuple(reclaimed),
-        failures=(*unread, *failures),
+        manifest=gone.manifest,
+        reclaimed=gone.reclaimed,
+        failures=(*unread, *gone.failures),
         warnings=tuple(_warnings(retention)),
+    )
+
+
+class _LetGo(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found, and what has ended of it: only files are left to collect."""
+
+    found: Survey
+    reclaimed: tuple[tuple[str, str], ...]
+    failures: tuple[tuple[str, str], ...]
+    manifest: CleanupStats
+
+
+def _let_go(core: Core, policy: Policy, *, before_us: int, preview: bool) -> _LetGo:
+    """Look at everything, then end what nobody needs: deleted branches, lines, old snapshots."""
+    found = survey(core, policy)
+    if found.blind:
+        # Whatever might go could be what a branch or tag that cannot be read stands on.
+        found = replace(found, unwanted={}, table_keys={})
+    if not preview:
+        end_retired(core, found)
+    reclaimed, failures = _Reclaim(
+        core=core, found=found, before_us=before_us, preview=preview
+    ).all()
+    manifest = _prune_manifest(core, found, preview=preview)
+    return _LetGo(
+        found=found,
+        reclaimed=tuple(reclaimed),
+        failures=tuple(failures),
+        manifest=manifest,
     )
 
 
@@ -186,6 +217,7 @@ def _prune_manifest(core: Core, found: Survey, *, preview: bool) -> CleanupStats
     datasets = core.store.manifests.datasets
     bases = datasets.bases()
     for branch_id, versions in found.unwanted.items():
+        stop_if_asked()
         try:
             stats = stats.plus(
                 datasets.drop_versions(branch_id, versions, bases=bases, preview=preview)
@@ -307,6 +339,7 @@ class _Reclaim(msgspec.Struct, frozen=True, kw_only=True):
             return done, failures  # what an unreadable branch needs is not known: next time
         owners = {at: self.found.table_keys.get(at, at) for at in self._locations()}
         for location, owner in {**owners, MANIFEST: MANIFEST}.items():
+            stop_if_asked()
             try:
                 gone = self._manifest() if location == MANIFEST else self._table(location)
                 done += ((owner, line) for line in gone)

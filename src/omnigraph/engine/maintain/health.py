@@ -76,6 +76,7 @@ def health(core: Core, branch: str = MAIN) -> HealthReport:
     found = _needs(core)
     datasets: list[TableHealth] = []
     damage = [f"branch '{ref.name}': {ref.problem}" for ref in core.store.refs.unreadable()]
+    damage += [f"tag '{tag.name}': {tag.problem}" for tag in core.store.manifests.tags.unreadable()]
     damage += [*_damaged_branches(core), *core.recovery.audit.problems()]
     for key, entry in snapshot.entries.items():
         try:

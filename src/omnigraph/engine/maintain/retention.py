@@ -1,8 +1,8 @@
 """What must be kept, decided from everything that anybody may still ask for.
 
 A snapshot is kept if the policy says so, if it was the head a moment ago, or if a live branch needs
-it: as its head, as the point it was made from, or as the base of a future merge. Everything that a
-kept snapshot or an unfinished write pins is kept with it. The rest may go.
+it: as its head, as the point it was made from, or as the base of a future merge; and if a tag names
+it. Everything that a kept snapshot or an unfinished write pins is kept with it. The rest may go.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     unwanted: Mapping[str | None, tuple[int, ...]]  # manifest versions by branch id
     pins: Mapping[Line, frozenset[int]]
     table_keys: Mapping[str, str]  # location -> the name it goes by
-    unreadable: tuple[str, ...]  # branches whose reference or history cannot be read
+    unreadable: tuple[str, ...]  # branches and tags that cannot be read, or their history
     blind: bool  # whether what some branch needs is not known, so that nothing may go
     retired: Retired
 
@@ -110,6 +110,8 @@ def survey(core: Core, policy: Policy) -> Survey:
     damaged: list[str] = []
     named = core.store.refs.list()
     lost = [ref.name for ref in core.store.refs.unreadable()]
+    # What a tag that cannot be read names may be any commit.
+    obscure = [f"tag {tag.name}" for tag in core.store.manifests.tags.unreadable()]
     nameless = _nameless(core, named) if lost else []
     every = (*named, *nameless)
     with ThreadPoolExecutor(MAINTENANCE_CONCURRENCY, thread_name_prefix="survey") as pool:
@@ -128,7 +130,8 @@ def survey(core: Core, policy: Policy) -> Survey:
     # One look at the history answers for every pair of branches.
     bases = bases_of_all((each.head.graph_commit_id for each in looks.values()), descent.parents)
     forks = {branch.fork_commit_id for branch in looks if branch.fork_commit_id is not None}
-    needed = [row for one in bases | forks if (row := descent.row(one)) is not None]
+    tagged = {tag.graph_commit_id for tag in core.store.manifests.tags.all()}
+    needed = [row for one in bases | forks | tagged if (row := descent.row(one)) is not None]
     retired = _judged(core, replace(retired, bases=bases), branches, needed)
     for branch in retired.needed:
         looks[branch] = _look(core, branch)
@@ -156,8 +159,8 @@ def survey(core: Core, policy: Policy) -> Survey:
         table_keys={
             entry.location: entry.table_key for head in heads[::-1] for entry in head.datasets
         },
-        unreadable=(*lost, *damaged),
-        blind=bool(damaged),
+        unreadable=(*lost, *damaged, *obscure),
+        blind=bool(damaged or obscure),
         retired=retired,
     )
 

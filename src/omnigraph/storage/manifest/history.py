@@ -312,16 +312,19 @@ def parents_of(row: CommitRow) -> tuple[str, ...]:
 class Farewell(msgspec.Struct, frozen=True, kw_only=True):
     """What has to stay of a branch that is deleted.
 
-    `needed`: it holds the base of a merge that the others may still make. `kept`: the parents of
-    its commits that the others contain.
+    `needed`: it holds the base of a merge that the others may still make, or what a tag names.
+    `kept`: the parents of its commits that the others contain.
     """
 
     needed: bool = False
     kept: Mapping[str, tuple[str, ...]]
 
 
-def farewell(manifests: ManifestStore, going: Branch, others: Iterable[Branch]) -> Farewell:
-    """Look at what the branches that stay have merged of the one that goes."""
+def farewell(
+    manifests: ManifestStore, going: Branch, others: Iterable[Branch], *, tagged: Collection[str]
+) -> Farewell:
+    """Look at what the branches that stay have merged of the one that goes, and at what tags name
+    of it."""
     known = manifests.fresh(going.id)
     if known.tail.head.branch_id != going.id:
         return Farewell(kept={})  # it has no commit of its own
@@ -338,7 +341,8 @@ def farewell(manifests: ManifestStore, going: Branch, others: Iterable[Branch]) 
         # A base that no other manifest knows counts too: migrated branches have commits of an
         # older id.
         needed=any(
-            one in gone and (gone[one].branch_id == going.id or one not in left) for one in bases
+            one in gone and (gone[one].branch_id == going.id or one not in left)
+            for one in bases.union(tagged)
         )
         or any(each.parent in (going.name, None) for each in retired),
         kept={

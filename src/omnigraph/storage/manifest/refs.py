@@ -9,18 +9,19 @@ from __future__ import annotations
 import logging
 import unicodedata
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 from msgspec.structs import replace
 
 from omnigraph.errors import (
     AlreadyExistsError,
     ConflictError,
+    CorruptGraphError,
     InvalidNameError,
     NotFoundError,
     OmnigraphError,
 )
-from omnigraph.model.graph import MAIN, Branch
+from omnigraph.model.graph import MAIN, Branch, Tag
 from omnigraph.model.limits import BRANCH_NAME_BYTES_MAX
 from omnigraph.model.ports import ObjectStore, World
 from omnigraph.model.steps import Step
@@ -30,6 +31,7 @@ from omnigraph.storage.manifest.store import ManifestStore
 
 logger = logging.getLogger(__name__)
 
+RefKind = Literal["branch", "tag"]
 RESERVED_NAMES: Final = frozenset({"__schema_apply_lock__"})
 _JOINERS: Final = frozenset("\u200c\u200d")  # part of words and emoji, though not "printable"
 
@@ -51,6 +53,7 @@ class Refs:
         self._world = world
         self._store = store
         self._files = manifests.refs
+        self._tags = manifests.tags
 
     def list(self) -> list[Branch]:
         """Main first, then all others by name."""
@@ -84,6 +87,8 @@ class Refs:
         validate_name(name)
         if self._files.find(name) is not None:
             raise _taken(name)
+        if self._tags.is_there(name):
+            raise _called_alike(name, kind="tag")
         parent = self._files.get(from_branch)
         known = self._manifests.fresh(parent.id)
         branch = Branch(
@@ -102,6 +107,9 @@ class Refs:
             raise _taken(name)
         self._world.steps.reach(Step.BRANCH_REF_WRITTEN)
         self._check_parent(branch, parent)
+        if self._tags.is_there(name):
+            self._withdraw(branch)
+            raise _called_alike(name, kind="tag")
         return branch
 
     def delete(self, name: str) -> Branch:
@@ -119,7 +127,8 @@ class Refs:
             raise _needed(name, child)
         # A branch whose reference cannot be read may have been made from this one, or have merged
         # it: then this one stays for it, and cleanup decides once all references can be read.
-        blind = bool(self._files.unreadable())
+        # The same goes for what a tag that cannot be read may name.
+        blind = bool(self._files.unreadable() or self._tags.unreadable())
         assert branch.id is not None, "only main has no id"
         forked = self._forked(branch)
         retired = self._put_aside(branch, blind=blind)
@@ -158,7 +167,8 @@ class Refs:
             return False  # what cannot be read now helps no merge later
         try:
             others = (each for each in self._files.all() if each.id != branch.id)
-            parting = farewell(self._manifests, branch, others)
+            tagged = {tag.graph_commit_id for tag in self._tags.all()}
+            parting = farewell(self._manifests, branch, others, tagged=tagged)
             if blind:
                 parting = replace(parting, needed=True)
             elif parting.kept and not parting.needed:
@@ -207,12 +217,48 @@ class Refs:
         """
         if self._files.is_alive(parent):
             return
-        self._store.delete(ref_key(branch.name))
-        assert branch.id is not None, "only main has no id"
-        self._drop_manifest(branch.id)
+        self._withdraw(branch)
         raise NotFoundError(
             f"branch '{parent.name}' does not exist", kind="branch", name=parent.name
         )
+
+    def _withdraw(self, branch: Branch) -> None:
+        """Take back a branch that was made a moment ago."""
+        assert branch.id is not None, "only main has no id"
+        self._store.delete(ref_key(branch.name))
+        self._drop_manifest(branch.id)
+
+    # --- tags --------------------------------------------------------------------------------
+
+    def create_tag(self, tag: Tag) -> Tag:
+        """Make the tag exist. For whoever holds the leases of the past and of the branch that the
+        commit is of, and has seen that the commit is kept.
+
+        A branch and a tag are each written and then look for one of the other kind that has the
+        name. If both are made at once, at least one of the two is therefore taken back, perhaps
+        both; never do both stay.
+        """
+        validate_name(tag.name, kind="tag")
+        if self._has_branch(tag.name):
+            raise _called_alike(tag.name, kind="branch")
+        if not self._tags.put(tag):
+            raise _taken(tag.name, kind="tag")
+        self._world.steps.reach(Step.TAG_WRITTEN)
+        if self._has_branch(tag.name):
+            self._tags.remove(tag.name)
+            raise _called_alike(tag.name, kind="branch")
+        return tag
+
+    def delete_tag(self, name: str) -> None:
+        """End the tag, readable or not; `NotFoundError` if there is none."""
+        self._tags.remove(name)
+        self._world.steps.reach(Step.TAG_DELETED)
+
+    def _has_branch(self, name: str) -> bool:
+        try:
+            return self._files.find(name) is not None
+        except CorruptGraphError:
+            return True  # it cannot be read, but it has the name
 
     def _child_of(self, name: str) -> Branch | None:
         children = (branch for branch in self._files.others() if branch.parent == name)
@@ -228,34 +274,44 @@ class Refs:
             )
 
 
-def validate_name(name: str) -> None:
-    """Raise `InvalidNameError` for a name that no new branch may have."""
-    reason = _refusal(name)
+def validate_name(name: str, *, kind: RefKind = "branch") -> None:
+    """Raise `InvalidNameError` for a name that no new branch or tag may have."""
+    reason = _refusal(name, kind)
     if reason is not None:
-        raise InvalidNameError(reason, kind="branch", name=name)
+        raise InvalidNameError(reason, kind=kind, name=name)
 
 
-def _refusal(name: str) -> str | None:
+def _refusal(name: str, kind: RefKind) -> str | None:
     if not name.strip():
-        return "a branch name must not be empty"
+        return f"a {kind} name must not be empty"
     if name == MAIN:
-        return "cannot create branch 'main'"
+        return f"cannot create {kind} 'main'"
     if name in RESERVED_NAMES:
-        return f"branch name '{name}' is reserved for internal system refs"
+        return f"{kind} name '{name}' is reserved for internal system refs"
     odd = next((each for each in name if not each.isprintable() and each not in _JOINERS), None)
     if odd is not None:
         what = unicodedata.name(odd, f"U+{ord(odd):04X}").lower()
-        return f"a branch name must be printable text, this one holds {what}"
+        return f"a {kind} name must be printable text, this one holds {what}"
     if name != name.strip():
-        return f"branch name '{name}' begins or ends with a space"
+        return f"{kind} name '{name}' begins or ends with a space"
     size = len(name.encode())
     if size > BRANCH_NAME_BYTES_MAX:
-        return f"a branch name has at most {BRANCH_NAME_BYTES_MAX} bytes, this one {size}"
+        return f"a {kind} name has at most {BRANCH_NAME_BYTES_MAX} bytes, this one {size}"
     return None
 
 
-def _taken(name: str) -> AlreadyExistsError:
-    return AlreadyExistsError(f"branch '{name}' already exists", kind="branch", name=name)
+def _taken(name: str, *, kind: RefKind = "branch") -> AlreadyExistsError:
+    return AlreadyExistsError(f"{kind} '{name}' already exists", kind=kind, name=name)
+
+
+def _called_alike(name: str, *, kind: RefKind) -> AlreadyExistsError:
+    """Something of the other kind, `kind`, has the name."""
+    return AlreadyExistsError(
+        f"there is a {kind} '{name}', and a branch and a tag cannot share a name",
+        kind=kind,
+        name=name,
+        hint="choose another name",
+    )
 
 
 def _needed(name: str, child: Branch) -> ConflictError:

@@ -396,13 +396,7 @@ class ManifestStore:
         try:
             known = self._read_past(self.datasets.open_version(branch_id, version), row)
         except NotFoundError as cause:
-            raise NotFoundError(
-                f"the graph as it was at commit '{row.id}' is not kept any more",
-                hint="cleanup removed it; --keep and --older-than say what it leaves",
-                kind="commit",
-                name=row.id,
-                manifest_version=version,
-            ) from cause
+            raise not_kept(row.id, version) from cause
         self._past.put((branch_id, version), known)
         return known
 
@@ -459,6 +453,17 @@ class ManifestStore:
             return None
         listed = self.legacy.branches(main.opened.stamp)
         return {name: self.legacy.branch(name, old) for name, old in listed.items()}
+
+
+def not_kept(commit_id: str, version: int) -> NotFoundError:
+    """The commit is known, and cleanup has taken what the graph was then."""
+    return NotFoundError(
+        f"the graph as it was at commit '{commit_id}' is not kept any more",
+        hint="cleanup removed it; --keep and --older-than say what it leaves",
+        kind="commit",
+        name=commit_id,
+        manifest_version=version,
+    )
 
 
 def check_stamp(opened: Opened) -> None:

@@ -79,6 +79,10 @@ class TagFiles:
         found = self._store.read(tag_key(name))
         return None if found is None else decode_tag(tag_key(name), found.body)
 
+    def is_there(self, name: str) -> bool:
+        """Whether there is a tag of that name, readable or not."""
+        return encodable(name) and self._store.read(tag_key(name)) is not None
+
     def names(self) -> list[str]:
         """What the tags are called, readable or not, as far as their files tell it."""
         return [name_of(key) for key in self._keys()]

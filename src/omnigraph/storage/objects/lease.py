@@ -37,6 +37,11 @@ _QUEUE_LOOK_MS: Final = 50  # how often one who waits in the queue looks whether
 _Result = TypeVar("_Result")
 
 
+# The lease of those who let the past go, and of those who give something in it a name: a cleanup, a
+# new tag, a branch that is brought back. No branch has such an id.
+PAST: Final = "~past"
+
+
 class Lease(Protocol):
     """The right to commit on a branch, for as long as `check` does not raise."""
 
@@ -74,7 +79,8 @@ class Leases:
         anew: a lock file is looked at again by whoever got it, and a claim is read again.
         """
         if self._local is not None:
-            kept = {f"{name}.lock" for name in (MAIN, *living)} | {OBJECTS_LOCK, PRESENCE_LOCK}
+            kept = {f"{name}.lock" for name in (MAIN, PAST, *living)}
+            kept |= {OBJECTS_LOCK, PRESENCE_LOCK}
             files = sorted(self._local.glob("*.lock"))
             return sum(_removed(path) for path in files if path.name not in kept)
         assert self._stored is not None, "a root is local or on an object store"
@@ -114,9 +120,13 @@ class Leases:
         return self._stored.hold(f"{LOCKS}/{name}.json", waiting)
 
 
+def _words(name: str) -> str:
+    return "the past of the graph" if name == PAST else f"branch '{name}'"
+
+
 def _lost(name: str) -> LeaseUnavailableError:
     return LeaseUnavailableError(
-        f"the lease of branch '{name}' was lost", hint="try again", branch=name
+        f"the lease of {_words(name)} was lost", hint="try again", branch=name
     )
 
 
@@ -140,7 +150,7 @@ class _Waiting:
 
     def too_long(self) -> LeaseUnavailableError:
         return LeaseUnavailableError(
-            f"another writer held branch '{self.name}' for more than {self._wait_ms} ms",
+            f"another writer held {_words(self.name)} for more than {self._wait_ms} ms",
             hint="try again",
             branch=self.name,
             waited_ms=self._wait_ms,
@@ -316,7 +326,7 @@ class _StoredLeases:
             lease.release()
 
     def collect(self, living: Collection[str]) -> int:
-        kept = {f"{LOCKS}/{name}.json" for name in (MAIN, *living)}
+        kept = {f"{LOCKS}/{name}.json" for name in (MAIN, PAST, *living)}
         gone = [key for key in self._store.list_keys(LOCKS) if key not in kept]
         # Whoever asks for a claim that is not there makes a new one.
         return sum(
