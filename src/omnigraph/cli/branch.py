@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from omnigraph.cli import resolve
 from omnigraph.cli.call import Call, CommandGroup, exclusive, message_option, once_option, verb
 from omnigraph.cli.history import change_counts
+from omnigraph.cli.output import table_style
+from omnigraph.errors import MergeConflictsError
 
 if TYPE_CHECKING:
-    from omnigraph.engine.merge.conflicts import Strategy
+    from omnigraph.engine.merge.conflicts import MergePreview, MergeResult, Strategy
 
 branch = CommandGroup("branch", help="Create, list, delete and merge branches.")
 
@@ -78,6 +81,16 @@ def delete(call: Call, name: str, *, force: bool) -> None:
     help="what becomes of entities that both sides changed",
 )
 @click.option("--preview", is_flag=True, help="show what the merge would do, and do nothing")
+@click.option(
+    "--resolve", "resolve_path", metavar="FILE", help="what to do about conflicts, as JSON or YAML"
+)
+@click.option("--interactive", "-i", is_flag=True, help="ask about each conflict")
+@click.option(
+    "--write-conflicts",
+    "conflicts_path",
+    metavar="FILE",
+    help="merge nothing; write the conflicts to a file to be filled in for --resolve",
+)
 @click.option("--delete-branch", is_flag=True, help="delete SOURCE after a merge that succeeded")
 @message_option
 @once_option
@@ -88,45 +101,74 @@ def merge(
     target: str,
     strategy: Strategy,
     preview: bool,
-    delete_branch: bool,
-    message: str | None,
-    idempotency_key: str | None,
+    resolve_path: str | None,
+    interactive: bool,
+    conflicts_path: str | None,
+    **how: Any,
 ) -> None:
     """Merge branch SOURCE into another; conflicts leave everything as it was."""
-    if preview:
-        exclusive({"--preview": True, "--delete-branch": delete_branch or None})
-        exclusive({"--preview": True, "--idempotency-key": idempotency_key})
-        exclusive({"--preview": True, "--message": message})
+    decided = resolve.read_resolutions(resolve_path) if resolve_path is not None else {}
+    looking = "--preview" if preview else "--write-conflicts"
+    if preview or conflicts_path is not None:
+        for option, name in (
+            ("--delete-branch", "delete_branch"),
+            ("--idempotency-key", "idempotency_key"),
+            ("--message", "message"),
+        ):
+            exclusive({looking: True, option: how[name] or None})
+        exclusive({looking: True, "--interactive": interactive or None})
         with call.graph() as graph:
-            plan = graph.merge_preview(source, target, strategy=strategy).to_json()
-        lines = [f"would merge {source} into {target}: {plan['outcome']}"]
-        lines += [*change_counts(plan["changes"]), *_conflict_lines(plan["conflicts"])]
-        call.emit(plan, human=lines)
+            plan = graph.merge_preview(source, target, strategy=strategy, resolutions=decided)
+        _show_plan(call, plan, conflicts_path, decided)
         return
+    if interactive:
+        resolve.require_terminal()
     call.announce()
     with call.graph(write=True) as graph:
-        result = graph.merge(
-            source,
-            into=target,
-            actor=call.actor,
-            strategy=strategy,
-            delete_branch=delete_branch,
-            message=message,
-            idempotency_key=idempotency_key,
-        )
+        if interactive:
+            plan = graph.merge_preview(source, target, strategy=strategy, resolutions=decided)
+            decided |= resolve.ask(call, plan.conflicts)
+        try:
+            result = graph.merge(
+                source,
+                into=target,
+                actor=call.actor,
+                strategy=strategy,
+                resolutions=decided,
+                **how,
+            )
+        except MergeConflictsError as error:
+            resolve.add_way_out(error)
+            raise
+    _show_merged(call, result)
+
+
+def _show_plan(
+    call: Call, plan: MergePreview, path: str | None, decided: resolve.Resolutions
+) -> None:
+    facts = resolve.template(plan, decided)
+    body = plan.to_json()
+    lines = [f"would merge {plan.source} into {plan.target}: {body['outcome']}"]
+    lines += change_counts(body["changes"])
+    lines += resolve.conflict_lines(plan.conflicts, table_style(call.config))
+    if path is not None:
+        resolve.write_template(path, facts)
+        many = len(facts["conflicts"])
+        lines.append(f"wrote {many} conflict{'' if many == 1 else 's'} to {path}")
+    call.emit(body, human=lines)
+
+
+def _show_merged(call: Call, result: MergeResult) -> None:
     again = " (already applied)" if result.already_applied else ""
-    lines = [f"merged {source} into {target}: {result.outcome}{again}"]
+    lines = [f"merged {result.source} into {result.target}: {result.outcome}{again}"]
     lines += change_counts({key: counts.to_json() for key, counts in result.changes.items()})
     if result.branch_deleted:
-        lines.append(f"deleted branch {source}")
+        lines.append(f"deleted branch {result.source}")
     elif result.branch_delete_error is not None:
         # The merge has landed; a branch left over is worth a warning, not a failure.
-        lines.append(f"warning: branch {source} was not deleted: {result.branch_delete_error}")
+        why = result.branch_delete_error
+        lines.append(f"warning: branch {result.source} was not deleted: {why}")
     call.emit(result.to_json(), human=lines)
-
-
-def _conflict_lines(conflicts: list[dict[str, Any]]) -> list[str]:
-    return [f"  conflict: {one['kind']}: {one['message']}" for one in conflicts]
 
 
 for _command in (create, list_branches, delete, merge):

@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from omnigraph.cli.output import fitted_style
+from omnigraph.cli.resolve import conflict_lines
 from omnigraph.errors import (
     ConstraintViolationError,
     ExpectedVersionMismatchError,
@@ -79,7 +81,7 @@ def error_lines(error: OmnigraphError) -> list[str]:
         place = f"line {error.facts['line']}" + (f", column {column}" if column else "")
         if place not in error.message and f"line {error.facts['line']}" not in error.message:
             lines.append(f"  at {place}")
-    lines.extend(_listed(error))
+    lines.extend(_conflicts(error) if isinstance(error, MergeConflictsError) else _listed(error))
     if error.hint:
         lines.append(click.style("hint:", fg="cyan") + f" {error.hint}")
     return lines
@@ -89,8 +91,6 @@ def _listed(error: OmnigraphError) -> list[str]:
     """What the message alone does not say: all that is wrong, when it is more than one thing."""
     if isinstance(error, ConstraintViolationError):
         items, total = list(error.violations), error.total
-    elif isinstance(error, MergeConflictsError):
-        items, total = list(error.conflicts), len(error.conflicts)
     elif "offenders" in error.facts:
         items = [f"{one['place']}: {one['message']}" for one in error.facts["offenders"]]
         total = error.facts["total"]
@@ -103,6 +103,14 @@ def _listed(error: OmnigraphError) -> list[str]:
     if total > len(shown):
         shown.append(f"  … and {total - len(shown)} more")
     return shown
+
+
+def _conflicts(error: MergeConflictsError) -> list[str]:
+    """What each side says, property by property."""
+    shown = list(error.conflicts)[:_SHOWN_MAX]
+    lines = [f"  {line}" for line in conflict_lines(shown, fitted_style())]
+    more = len(error.conflicts) - len(shown)
+    return [*lines, f"  … and {more} more"] if more else lines
 
 
 def _item_line(item: Any) -> str:

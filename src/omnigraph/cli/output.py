@@ -192,5 +192,10 @@ def table_style(config: OperatorConfig) -> TableStyle:
             f"'{config.path}': defaults.table_cell_layout is '{layout}'",
             hint="one of: truncate, wrap",
         )
+    return fitted_style(column_width_max=width, layout=layout)
+
+
+def fitted_style(*, column_width_max: int = 80, layout: Layout = "truncate") -> TableStyle:
+    """A style that fits the terminal, if there is one."""
     room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    return TableStyle(column_width_max=width, layout=layout, total_width=room)
+    return TableStyle(column_width_max=column_width_max, layout=layout, total_width=room)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from omnigraph.engine.arguments import AT_OR_NONE, INT_OR_NONE, REF, TEXT, TEXT_OR_NONE, require
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from omnigraph.engine import naming
     from omnigraph.engine.history import changes as changing
     from omnigraph.engine.history import entity, feed
-    from omnigraph.engine.merge import conflicts
+    from omnigraph.engine.merge import conflicts, settle
     from omnigraph.engine.merge import run as merging
 else:
     naming = Later("omnigraph.engine.naming")
@@ -27,6 +27,7 @@ else:
     feed = Later("omnigraph.engine.history.feed")
     conflicts = Later("omnigraph.engine.merge.conflicts")
     merging = Later("omnigraph.engine.merge.run")
+    settle = Later("omnigraph.engine.merge.settle")
 
 
 class Timeline:
@@ -108,6 +109,7 @@ class Timeline:
         actor: str | None = None,
         *,
         strategy: conflicts.Strategy = "fail",
+        resolutions: Mapping[tuple[str, str], settle.Decision] | None = None,
         delete_branch: bool = False,
         message: str | None = None,
         idempotency_key: str | None = None,
@@ -115,25 +117,33 @@ class Timeline:
         """Merge a branch into another as one commit; `MergeConflictsError` and nothing otherwise.
 
         `strategy` settles entities that both sides changed: "ours" keeps the target's, "theirs"
-        takes the source's, "property" merges what each side changed. With an `idempotency_key`
-        the merge is made once, however often it is submitted.
+        takes the source's, "property" merges what each side changed. `resolutions` settle them one
+        by one, by (type key, id), and count more than the strategy: "ours", "theirs", or values by
+        property; properties that a resolution leaves out are merged if only one side changed them.
+        With an `idempotency_key` the merge is made once, however often it is submitted.
         """
         return merging.merge(
             self._opened(),
             source,
             into,
             actor_id=actor,
-            strategy=strategy,
+            settling=settle.Settling.of(strategy, resolutions),
             delete_branch=delete_branch,
             message=message,
             idempotency_key=idempotency_key,
         )
 
     def merge_preview(
-        self, source: str, into: str = MAIN, *, strategy: conflicts.Strategy = "fail"
+        self,
+        source: str,
+        into: str = MAIN,
+        *,
+        strategy: conflicts.Strategy = "fail",
+        resolutions: Mapping[tuple[str, str], settle.Decision] | None = None,
     ) -> conflicts.MergePreview:
         """What `merge` would do now, conflicts included, without writing anything."""
-        return merging.preview(self._opened(), source, into, strategy=strategy)
+        settling = settle.Settling.of(strategy, resolutions)
+        return merging.preview(self._opened(), source, into, settling)
 
     def commits(
         self, branch: str = MAIN, *, actor: str | None = None, limit: int | None = None

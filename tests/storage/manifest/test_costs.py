@@ -52,7 +52,7 @@ def test_costs_do_not_grow_with_history(local_root, s3_server, request_counter):
     assert sum(young["snapshot, one commit behind"].values()) <= 4
     assert sum(young["snapshot, cold"].values()) <= 5
     assert sum(young["ten newest commits"].values()) <= 1
-    assert sum(young["branch create"].values()) <= 12
+    assert sum(young["branch create"].values()) <= 13  # one is the look for a tag of that name
 
 
 def costs_on_s3(local, s3_server, counter, *, commits):

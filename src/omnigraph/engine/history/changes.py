@@ -251,14 +251,14 @@ def images(side: Side, places: Places, entity: Entity) -> Iterator[Image]:
     blobs = {name: side.blobs(name, places) for name in blob_names(entity)}
     for at, row in enumerate(picked(side.rows, places).to_pylist()):
         properties = {
-            prop.name: _blob_image(blobs[prop.name][at]) if prop.name in blobs else row[prop.name]
+            prop.name: blob_image(blobs[prop.name][at]) if prop.name in blobs else row[prop.name]
             for prop in entity.properties
         }
         ends = {"from": row["src"], "to": row["dst"]} if entity.kind == "edge" else None
         yield Image(properties=properties, endpoints=ends)
 
 
-def _blob_image(blob: Blob | None) -> dict[str, Any] | None:
+def blob_image(blob: Blob | None) -> dict[str, Any] | None:
     """What stands for a blob in an image."""
     if blob is None:
         return None

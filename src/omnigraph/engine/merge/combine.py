@@ -31,7 +31,6 @@ from omnigraph.engine.history.difference import (
     paired,
     read_columns,
     stored_side,
-    unequal_columns,
     unequal_rows,
     whole_rows,
 )
@@ -39,11 +38,13 @@ from omnigraph.engine.history.lift import Seen
 from omnigraph.engine.merge.conflicts import (
     ConflictKind,
     MergeConflict,
+    PropertyConflict,
     Strategy,
+    entity_words,
     row_conflict,
 )
-from omnigraph.engine.rows.columns import batch_schema
-from omnigraph.errors import NotFoundError
+from omnigraph.engine.merge.settle import Clash, Decision, Take, told_of_deleted
+from omnigraph.errors import InputError, NotFoundError
 from omnigraph.model.graph import Snapshot, TableEntry, TypeCounts
 from omnigraph.model.limits import MERGE_BASE_ROUNDS_MAX
 from omnigraph.model.schema import ROW_ID
@@ -51,6 +52,8 @@ from omnigraph.storage.manifest.history import Parents, best_common
 from omnigraph.storage.table.table import Tables
 
 DeedKind = Literal["insert", "update", "delete"]
+_TAKES: tuple[Take, ...] = ("ours", "theirs")
+_UNDECIDED: Mapping[str, Decision] = {}
 
 
 class _Deed(NamedTuple):
@@ -66,6 +69,7 @@ class Combined(msgspec.Struct, frozen=True, kw_only=True):
     change: TableChange
     counts: TypeCounts
     conflicts: tuple[MergeConflict, ...] = ()
+    clashing: frozenset[str] = frozenset()  # what both sides changed, settled or not
 
 
 def adopt(theirs: TableDifference) -> Combined:
@@ -79,12 +83,14 @@ def combine(
     *,
     strategy: Strategy,
     disputed: frozenset[str],
+    decisions: Mapping[str, Decision] = _UNDECIDED,
 ) -> Combined:
     """Both sides changed the type: take what the target left alone, compare what both touched.
 
     `ours` is the target's difference from the base, `theirs` the source's. What the base says of
     the `disputed` entities proves nothing: each side counts as having touched them, so that only
-    sides that agree are no conflict.
+    sides that agree are no conflict. What somebody has decided about an entity counts more than
+    the strategy.
     """
     mine, wanted = _deeds(ours, disputed), _deeds(theirs, disputed)
     shared = [one for one in wanted if one in mine]
@@ -93,12 +99,6 @@ def combine(
         theirs.entity, ours.after, _at(mine, written), theirs.after, _at(wanted, written)
     )
     differ = [one for one, unlike in zip(written, unequal, strict=True) if unlike]
-    merged: pa.Table | None = None
-    # Without a row in the base, nobody can tell who changed which property.
-    based = [one for one in differ if mine[one].kind == "update" and one not in disputed]
-    if strategy == "property" and based:
-        settled, merged = _by_property(ours, theirs, based, mine, wanted)
-        differ = [one for one in differ if one not in settled]
     clashes: dict[str, ConflictKind] = {
         one: "divergent_insert" if mine[one].kind == "insert" else "divergent_update"
         for one in differ
@@ -106,14 +106,106 @@ def combine(
     for one in set(shared) - set(written):
         if mine[one].kind != wanted[one].kind:
             clashes[one] = "delete_vs_update"
+    both = _Both(
+        ours=ours, theirs=theirs, mine=mine, wanted=wanted, disputed=disputed, clashes=clashes
+    )
+    takes, merged, conflicts = both.settled(strategy, decisions)
     for one in shared:
-        if one not in clashes or strategy != "theirs":
+        if takes.get(one) != "theirs":
             del wanted[one]
-    told = sorted(clashes.items()) if strategy in ("fail", "property") else ()
-    conflicts = [
-        row_conflict(theirs.entity, one, kind, sure=one not in disputed) for one, kind in told
-    ]
-    return _combined(theirs, wanted, merged, tuple(conflicts))
+    return replace(_combined(theirs, wanted, merged, conflicts), clashing=frozenset(clashes))
+
+
+class _Both(msgspec.Struct, frozen=True, kw_only=True):
+    """What both sides did to the entities of a type, and those on which they clash."""
+
+    ours: TableDifference
+    theirs: TableDifference
+    mine: Mapping[str, _Deed]
+    wanted: Mapping[str, _Deed]
+    disputed: frozenset[str]
+    clashes: Mapping[str, ConflictKind]
+
+    def settled(
+        self, strategy: Strategy, decisions: Mapping[str, Decision]
+    ) -> tuple[Mapping[str, Take], pa.Table | None, tuple[MergeConflict, ...]]:
+        """The entities of which one side is taken, the rows that are put together from both, and
+        what stays a conflict."""
+        by_strategy = next((side for side in _TAKES if side == strategy), None)
+        takes: dict[str, Take] = {}
+        apart: list[str] = []
+        deleted: list[str] = []
+        for one, kind in self.clashes.items():
+            decision = decisions.get(one, by_strategy)
+            if isinstance(decision, str):
+                takes[one] = decision
+            elif kind != "delete_vs_update":
+                apart.append(one)
+            elif decision is None:
+                deleted.append(one)
+            else:
+                raise _no_values(self.theirs.entity, one)
+        merged: pa.Table | None = None
+        told: dict[str, list[PropertyConflict]] = {}
+        if apart:
+            clash = Clash.of(self.ours, self.theirs, apart, self._places(apart))
+            done, rows, left = clash.settled(decisions, strategy)
+            merged = rows if done else None
+            told = clash.told([one for one in apart if one not in done], left)
+        for side in _TAKES:
+            told |= self._told_of_deleted([one for one in deleted if self._deleted_by(one) == side])
+        conflicts = (
+            row_conflict(
+                self.theirs.entity,
+                one,
+                self.clashes[one],
+                sure=one not in self.disputed,
+                properties=told[one],
+                deleted_by=self._deleted_by(one),
+            )
+            for one in sorted(told)
+        )
+        return takes, merged, tuple(conflicts)
+
+    def _deleted_by(self, one: str) -> Take | None:
+        """The side that deleted the entity, if one did."""
+        if self.mine[one].kind == "delete":
+            return "ours"
+        return "theirs" if self.wanted[one].kind == "delete" else None
+
+    def _places(self, entity_ids: Sequence[str]) -> tuple[Places, Places, Places]:
+        """Where the entities are in our rows, in theirs, and in those of the base."""
+        return (
+            _at(self.mine, entity_ids),
+            _at(self.wanted, entity_ids),
+            self._in_base(self.theirs.before, entity_ids),
+        )
+
+    def _in_base(self, before: Side, entity_ids: Sequence[str]) -> Places:
+        # Without a row in the base, nobody can tell who changed which property.
+        there = places_by_id(before)
+        known = (-1 if one in self.disputed else there.get(one, -1) for one in entity_ids)
+        return np.array(list(known), dtype=np.int64)
+
+    def _told_of_deleted(self, entity_ids: Sequence[str]) -> dict[str, list[PropertyConflict]]:
+        """What the other side changed of entities that one and the same side deleted."""
+        if not entity_ids:
+            return {}
+        by = self._deleted_by(entity_ids[0])
+        assert by is not None, "one of the sides deleted it"
+        found, deeds = (self.theirs, self.wanted) if by == "ours" else (self.ours, self.mine)
+        at_base = self._in_base(found.before, entity_ids)
+        return told_of_deleted(found, entity_ids, _at(deeds, entity_ids), at_base, by=by)
+
+
+def _no_values(entity: Entity, one: str) -> InputError:
+    return InputError(
+        f"one side deleted {entity_words(entity.table_key, one)}: no values can settle that",
+        hint='say "ours" or "theirs"',
+        argument="resolutions",
+        type_key=entity.table_key,
+        entity_id=one,
+    )
 
 
 def _deeds(found: TableDifference, disputed: frozenset[str] = frozenset()) -> dict[str, _Deed]:
@@ -159,37 +251,6 @@ def _combined(
         ),
         conflicts=conflicts,
     )
-
-
-def _by_property(
-    ours: TableDifference,
-    theirs: TableDifference,
-    entity_ids: Sequence[str],
-    mine: Mapping[str, _Deed],
-    wanted: Mapping[str, _Deed],
-) -> tuple[set[str], pa.Table]:
-    """Those of the entities whose sides changed different properties, and their merged rows."""
-    entity, before = theirs.entity, theirs.before
-    at_mine, at_wanted = _at(mine, entity_ids), _at(wanted, entity_ids)
-    base_of = places_by_id(before)
-    base = np.array([base_of[one] for one in entity_ids], dtype=np.int64)
-    by_us = dict(unequal_columns(entity, before, base, ours.after, at_mine))
-    by_them = dict(unequal_columns(entity, before, base, theirs.after, at_wanted))
-    between = unequal_columns(entity, ours.after, at_mine, theirs.after, at_wanted)
-    clash = np.zeros(len(entity_ids), dtype=bool)
-    for name, unlike in between:
-        clash |= by_us[name] & by_them[name] & unlike
-    free = np.flatnonzero(~clash)
-    kept = whole_rows(ours.after, entity, at_mine[free])
-    brought = whole_rows(theirs.after, entity, at_wanted[free])
-    columns = [
-        kept[name]
-        if name == "id"
-        else pc.if_else(pa.array(by_them[name][free]), brought[name], kept[name])
-        for name in batch_schema(entity).names
-    ]
-    merged = pa.Table.from_arrays(columns, schema=batch_schema(entity))
-    return {entity_ids[at] for at in free.tolist()}, merged
 
 
 def places_by_id(side: Side) -> dict[str, int]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+import builtins
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 
@@ -38,22 +39,85 @@ _WORDS: Mapping[ConflictKind, str] = {
 }
 
 
+class PropertyConflict(NamedTuple):
+    """One property that the sides do not agree on, with its value on each, as JSON shows values:
+    a blob is its size and its SHA-256 or URI. An edge's ends are `from` and `to`."""
+
+    property: str
+    base: Any
+    ours: Any
+    theirs: Any
+
+
 class MergeConflict(JsonStruct, frozen=True, kw_only=True):
-    """One reason why two branches cannot be merged by themselves."""
+    """One reason why two branches cannot be merged by themselves.
+
+    `properties` are the properties in question, for conflicts of both sides' changes. `deleted_by`
+    is the side, "ours" or "theirs", that deleted the entity.
+    """
 
     entity_kind: EntityKind
     type_name: str
     entity_id: str | None
     kind: ConflictKind
     message: str
+    properties: list[PropertyConflict] = msgspec.field(default_factory=list)
+    deleted_by: Literal["ours", "theirs"] | None = None
 
-    @property
+    @builtins.property
     def type_key(self) -> str:
         return f"{self.entity_kind}:{self.type_name}"
 
+    @builtins.property
+    def can_be_resolved(self) -> bool:
+        """Whether a resolution can settle it: it is about what both sides did to an entity."""
+        return self.kind in _WORDS
+
+    @builtins.property
+    def _first(self) -> PropertyConflict | None:
+        return self.properties[0] if self.properties else None
+
+    @builtins.property
+    def property(self) -> str | None:
+        """The first property in question; None if there is none."""
+        return self._first.property if self._first else None
+
+    @builtins.property
+    def base(self) -> Any:
+        """The first property as both sides found it."""
+        return self._first.base if self._first else None
+
+    @builtins.property
+    def ours(self) -> Any:
+        """The first property as the target has it."""
+        return self._first.ours if self._first else None
+
+    @builtins.property
+    def theirs(self) -> Any:
+        """The first property as the source has it."""
+        return self._first.theirs if self._first else None
+
+    def to_json(self) -> dict[str, Any]:
+        body = super().to_json()
+        body["properties"] = [one._asdict() for one in self.properties]
+        if self.deleted_by is None:
+            del body["deleted_by"]
+        return body
+
+
+def entity_words(type_key: str, entity_id: str) -> str:
+    """One entity for people: `node Person 'ada'`."""
+    return f"{type_key.replace(':', ' ', 1)} '{entity_id}'"
+
 
 def row_conflict(
-    entity: Entity, entity_id: str, kind: ConflictKind, *, sure: bool
+    entity: Entity,
+    entity_id: str,
+    kind: ConflictKind,
+    *,
+    sure: bool,
+    properties: Sequence[PropertyConflict] = (),
+    deleted_by: Literal["ours", "theirs"] | None = None,
 ) -> MergeConflict:
     """Both sides did different things to one entity; or, if that is not `sure`, they differ and
     nobody can tell from what they share which of them changed it."""
@@ -64,6 +128,8 @@ def row_conflict(
         kind=kind,
         message=f"{_WORDS[kind]} for id '{entity_id}'"
         + ("" if sure else ", and what the branches share does not tell which side changed it"),
+        properties=list(properties),
+        deleted_by=deleted_by,
     )
 
 
@@ -93,18 +159,33 @@ class MergePreview(JsonStruct, frozen=True, kw_only=True):
         return "conflict" if self.conflicts else self.outcome
 
     def to_json(self) -> dict[str, Any]:
-        return super().to_json() | {"outcome": self._told}
+        conflicts = [one.to_json() for one in self.conflicts]
+        return super().to_json() | {"outcome": self._told, "conflicts": conflicts}
 
     def _repr_html_(self) -> str:
         """For notebooks: what would come in, and what stands against it."""
         counts = [
             (key, one.inserted, one.updated, one.deleted) for key, one in self.changes.items()
         ]
-        conflicts = [(one.kind, one.type_key, one.entity_id, one.message) for one in self.conflicts]
+        conflicts = [
+            (
+                one.kind,
+                one.type_key,
+                one.entity_id,
+                each.property,
+                each.base,
+                each.ours,
+                each.theirs,
+            )
+            for one in self.conflicts
+            for each in one.properties or [PropertyConflict("", "", one.message, "")]
+        ]
         return html_block(
             f"merge of {self.source} into {self.target}: {self._told}",
             html_table(("type", "inserted", "updated", "deleted"), counts) if counts else "",
-            html_table(("conflict", "type", "id", "message"), conflicts) if conflicts else "",
+            html_table(("conflict", "type", "id", "property", "base", "ours", "theirs"), conflicts)
+            if conflicts
+            else "",
         )
 
 

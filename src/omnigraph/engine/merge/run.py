@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import get_args
 
 import msgspec
 from msgspec.structs import replace
@@ -29,9 +28,9 @@ from omnigraph.engine.merge.conflicts import (
     MergeResult,
     Outcome,
     RevertResult,
-    Strategy,
     rule_conflict,
 )
+from omnigraph.engine.merge.settle import Settling
 from omnigraph.engine.refs import Ref
 from omnigraph.engine.rows.parts import Stored
 from omnigraph.errors import (
@@ -59,8 +58,6 @@ from omnigraph.storage.commit.prepared import AppliedBeforeError, Intent, Prepar
 from omnigraph.storage.commit.writer import WriteContext
 from omnigraph.storage.manifest.history import best_common
 
-STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
-
 
 class Merge(msgspec.Struct, frozen=True, kw_only=True):
     """One merge, worked out against one head of the target."""
@@ -84,16 +81,21 @@ def merge(
     target: str,
     *,
     actor_id: str | None,
-    strategy: Strategy = "fail",
+    settling: Settling,
     delete_branch: bool = False,
     message: str | None = None,
     idempotency_key: str | None = None,
 ) -> MergeResult:
     """Bring everything the source has and the target lacks into the target, as one commit."""
     require(FLAG, delete_branch=delete_branch)
-    _require_mergeable(source, target, strategy)
+    _require_mergeable(source, target)
     request = KeyedRequest.of(
-        idempotency_key, "merge", source=source, strategy=strategy, delete_branch=delete_branch
+        idempotency_key,
+        "merge",
+        source=source,
+        strategy=settling.strategy,
+        delete_branch=delete_branch,
+        **settling.resolutions.facts,
     )
     intent = Intent(
         branch=core.branch(target),
@@ -104,7 +106,7 @@ def merge(
     )
 
     def prepare(context: WriteContext) -> tuple[Prepared | None, Merge]:
-        worked = work_out(core, source, context, strategy=strategy)
+        worked = work_out(core, source, context, settling)
         if worked.conflicts:
             raise MergeConflictsError(source=source, target=target, conflicts=worked.conflicts)
         changes = {key: one.to_json() for key, one in worked.counts.items()}
@@ -135,13 +137,13 @@ def merge(
     return _with_branch_deleted(core, result) if delete_branch else result
 
 
-def preview(core: Core, source: str, target: str, *, strategy: Strategy = "fail") -> MergePreview:
+def preview(core: Core, source: str, target: str, settling: Settling) -> MergePreview:
     """What `merge` would do right now. Nothing is written, not even a table fork."""
-    _require_mergeable(source, target, strategy)
+    _require_mergeable(source, target)
     core.branch(source)
     branch = core.branch(target)
     context = WriteContext(core.writer, branch, core.store.manifests.head(branch))
-    worked = work_out(core, source, context, strategy=strategy)
+    worked = work_out(core, source, context, settling)
     return MergePreview(
         source=source,
         target=target,
@@ -152,13 +154,7 @@ def preview(core: Core, source: str, target: str, *, strategy: Strategy = "fail"
     )
 
 
-def _require_mergeable(source: str, target: str, strategy: str) -> None:
-    if strategy not in STRATEGIES:
-        raise InputError(
-            f"unknown merge strategy '{strategy}'",
-            hint=f"use one of {', '.join(STRATEGIES)}",
-            argument="strategy",
-        )
+def _require_mergeable(source: str, target: str) -> None:
     require(TEXT, source=source, into=target)
     if source == target:
         raise InputError("branch_merge requires distinct source and target branches")
@@ -190,14 +186,14 @@ def _with_merged_branch_deleted(core: Core, result: MergeResult) -> MergeResult:
 # --- working out -----------------------------------------------------------------------------
 
 
-def work_out(core: Core, source: str, context: WriteContext, *, strategy: Strategy) -> Merge:
+def work_out(core: Core, source: str, context: WriteContext, settling: Settling) -> Merge:
     """Compare both heads with their base and decide about every type."""
     branch = core.branch(source)
     with core.store.meanwhile(branch, context.branch):
-        return _worked_out(core, branch, context, strategy=strategy)
+        return _worked_out(core, branch, context, settling)
 
 
-def _worked_out(core: Core, branch: Branch, context: WriteContext, *, strategy: Strategy) -> Merge:
+def _worked_out(core: Core, branch: Branch, context: WriteContext, settling: Settling) -> Merge:
     ours = context.snapshot
     theirs = core.store.manifests.head(branch)
     descent = core.store.history.descent(first=(theirs.branch, ours.branch))
@@ -207,7 +203,7 @@ def _worked_out(core: Core, branch: Branch, context: WriteContext, *, strategy: 
         base = Base(snapshots=(theirs,))
         return Merge(source=theirs, target=ours, base=base, outcome="already_up_to_date")
     if ours.graph_commit_id in found.best:
-        return three_way(core, Base(snapshots=(ours,)), theirs, context, strategy=strategy)
+        return three_way(core, Base(snapshots=(ours,)), theirs, context, settling)
     if not (found.best or found.unknown):
         for one in (theirs.branch, ours.branch):
             core.store.refs.require_alive(one)
@@ -217,11 +213,11 @@ def _worked_out(core: Core, branch: Branch, context: WriteContext, *, strategy: 
     # Behind a commit that nobody knows there may be a better ancestor than those found.
     certain = () if found.unknown else found.best
     base = Base(snapshots=readable(core, certain), parents=descent.parents)
-    return three_way(core, base, theirs, context, strategy=strategy)
+    return three_way(core, base, theirs, context, settling)
 
 
 def three_way(
-    core: Core, base: Base, theirs: Snapshot, context: WriteContext, *, strategy: Strategy
+    core: Core, base: Base, theirs: Snapshot, context: WriteContext, settling: Settling
 ) -> Merge:
     """Bring what differs from `base` in `theirs` to the context's snapshot."""
     ours = context.snapshot
@@ -235,7 +231,9 @@ def three_way(
         source=theirs, target=ours, base=base, outcome="fast_forward" if fast else "merged"
     )
     catalog = core.catalog(ours)
-    merge = _combine_all(core, catalog, merge, context, strategy)
+    settling.resolutions.require_known(catalog)
+    merge = _combine_all(core, catalog, merge, context, settling)
+    settling.resolutions.require_used({key: one.clashing for key, one in merge.combined.items()})
     if merge.conflicts:
         return merge
     changes = {key: one.change for key, one in merge.combined.items()}
@@ -243,7 +241,7 @@ def three_way(
 
 
 def _combine_all(
-    core: Core, catalog: Catalog, merge: Merge, context: WriteContext, strategy: Strategy
+    core: Core, catalog: Catalog, merge: Merge, context: WriteContext, settling: Settling
 ) -> Merge:
     tables = core.store.tables
     combined: dict[str, Combined] = {}
@@ -253,7 +251,7 @@ def _combine_all(
         ours, theirs = merge.target.entries[key], merge.source.entries[key]
         if theirs == ours:
             continue
-        base = base_state(core, merge.base, entity, (ours, theirs), strategy)
+        base = base_state(core, merge.base, entity, (ours, theirs), settling.strategy)
         if base.is_stored and theirs == base.entry:
             continue
         found = state_difference(tables, entity, base, State(entry=theirs))
@@ -263,7 +261,13 @@ def _combine_all(
                 repoints.append(TableUpdate.pointing_to(theirs))
         else:
             mine = state_difference(tables, entity, base, State(entry=ours))
-            combined[key] = combine(mine, found, strategy=strategy, disputed=base.disputed)
+            combined[key] = combine(
+                mine,
+                found,
+                strategy=settling.strategy,
+                disputed=base.disputed,
+                decisions=settling.resolutions.by_type.get(key, {}),
+            )
     conflicts = [conflict for one in combined.values() for conflict in one.conflicts]
     return replace(merge, combined=combined, repoints=tuple(repoints), conflicts=tuple(conflicts))
 
@@ -329,7 +333,7 @@ def revert(
                 hint="apply the earlier schema, or change the entities by hand",
                 commit_id=commit_id,
             )
-        worked = three_way(core, Base(snapshots=(done,)), undone, context, strategy="fail")
+        worked = three_way(core, Base(snapshots=(done,)), undone, context, Settling())
         if worked.conflicts:
             raise MergeConflictsError(
                 source=f"revert of {commit_id}", target=branch, conflicts=worked.conflicts

@@ -87,8 +87,6 @@ class Refs:
         validate_name(name)
         if self._files.find(name) is not None:
             raise _taken(name)
-        if self._tags.is_there(name):
-            raise _called_alike(name, kind="tag")
         parent = self._files.get(from_branch)
         known = self._manifests.fresh(parent.id)
         branch = Branch(
