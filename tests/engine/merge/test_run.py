@@ -48,7 +48,14 @@ def test_every_conflict_is_told_and_nothing_is_published(world):
     ]
     assert world.graph.snapshot() == head
     body = caught.value.conflicts[0].to_json()
-    assert set(body) == {"entity_kind", "type_name", "entity_id", "kind", "message"}
+    assert set(body) == {
+        "entity_kind",
+        "type_name",
+        "entity_id",
+        "kind",
+        "message",
+        "properties",
+    }
 
 
 def test_ours_keeps_the_targets_side_of_what_both_changed(world):
