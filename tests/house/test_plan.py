@@ -9,12 +9,12 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MOST = {
-    "files": 209,
-    "lines": 56_000,
+    "files": 215,
+    "lines": 58_000,
     "lines of the largest file": 600,
     "files in the fullest folder": 25,
     "modules with one importer": 46,
-    "public classes and functions": 1_345,
+    "public classes and functions": 1_390,
     "names at the package's front": 24,
     "import cycles": 0,
     "import cycles, late ones too": 0,
