@@ -6,14 +6,13 @@ whatever becomes of the branch that the commit is of.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TypeVar
 
 from omnigraph.engine.arguments import AT_OR_NONE, TEXT, TEXT_OR_NONE, require, require_message
 from omnigraph.engine.core import Core
 from omnigraph.engine.refs import At, tag_named
-from omnigraph.errors import NotFoundError
-from omnigraph.model.graph import MAIN, Branch, Snapshot, Tag
+from omnigraph.model.graph import MAIN, Branch, Tag
 from omnigraph.model.limits import LEASE_WAIT_MS_MAX
 from omnigraph.storage.manifest.refs import validate_name
 from omnigraph.storage.manifest.store import not_kept
@@ -25,15 +24,6 @@ _Done = TypeVar("_Done")
 def tags(core: Core) -> list[Tag]:
     """Every tag that can be read, by name."""
     return sorted(core.store.manifests.tags.all(), key=lambda tag: tag.name)
-
-
-def tagged(core: Core) -> Iterator[Snapshot]:
-    """What the tags name, as far as it is there."""
-    for tag in tags(core):
-        try:
-            yield core.store.manifests.at_commit(tag.graph_commit_id)
-        except NotFoundError:
-            continue  # somebody took its file or the snapshot away by hand
 
 
 def create_tag(
