@@ -11,7 +11,7 @@
     ├── ConflictError         somebody else was faster, or it exists already; nothing landed
     │   ├── AlreadyExistsError  KeyConflictError  PreconditionFailedError
     │   ├── ExpectedVersionMismatchError  RowLevelCasContentionError  MergeConflictsError
-    │   ├── ParentlessCommitError  SchemaBoundaryError  IdempotencyKeyReusedError
+    │   ├── ParentlessCommitError  IdempotencyKeyReusedError
     │   ├── UnmergedBranchError
     ├── OutcomeUnknownError   it may have landed; look before trying again
     ├── UnavailableError      the world is not ready; try again later
@@ -403,17 +403,6 @@ class ParentlessCommitError(ConflictError):
     def __init__(self, *, commit_id: str) -> None:
         message = f"commit '{commit_id}' is the genesis commit: it has no parent to compare with"
         super().__init__(message, commit_id=commit_id)
-
-
-class SchemaBoundaryError(ConflictError):
-    """Two states have different schemas, so their entities cannot be compared one by one."""
-
-    code = "schema-boundary"
-    hint = "compare states on one side of the schema change"
-
-    def __init__(self, *, from_commit_id: str, to_commit_id: str) -> None:
-        message = f"the schema changed between {from_commit_id} and {to_commit_id}"
-        super().__init__(message, from_commit_id=from_commit_id, to_commit_id=to_commit_id)
 
 
 # --- we do not know --------------------------------------------------------------------------

@@ -173,13 +173,23 @@ def test_a_leap_finds_what_single_steps_find(graph, seed, monkeypatch):
     assert {one: told(graph, *one) for one in asked} == leapt
 
 
-def test_an_entity_that_a_schema_change_touched_is_not_leapt_over(graph):
+def test_a_schema_change_is_nobodys_version_of_an_entity(graph):
     load(graph, p("a", v=1), actor="ada")
-    graph.apply_schema(SCHEMA.replace("s: String?", "s: String?  d: I32?"), actor="boss")
+    graph.apply_schema(SCHEMA.replace("s: String?", "s: String?  d: I32 @default(3)"), actor="boss")
     for number in range(5):
         load(graph, p(f"n{number}"))
-    ops = [(one.op, one.commit.actor_id) for one in graph.entity_history("node", "P", "a")]
-    assert ops == [("update", "boss"), ("insert", "ada")]
+    assert blamed(graph, "a") == [("insert", "ada")]
+    load(graph, p("a", v=1, d=4), actor="cyd")
+    assert blamed(graph, "a") == [("update", "cyd"), ("insert", "ada")]
+
+
+def test_blame_knows_a_dropped_type_from_a_later_one_of_its_name(graph):
+    load(graph, p("a", v=1), actor="ada")
+    graph.apply_schema("node X { k: String @key }", actor="boss")
+    assert blamed(graph, "a") == [("delete", "boss"), ("insert", "ada")]
+    graph.apply_schema(SCHEMA, actor="boss")
+    load(graph, p("a", v=2), actor="cyd")
+    assert blamed(graph, "a") == [("insert", "cyd")]
 
 
 @pytest.mark.parametrize("deleted", [False, True])

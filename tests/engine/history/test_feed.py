@@ -12,7 +12,6 @@ from omnigraph.errors import (
     InputError,
     NotFoundError,
     ParentlessCommitError,
-    SchemaBoundaryError,
 )
 
 SCHEMA = """
@@ -129,18 +128,65 @@ def test_the_genesis_has_no_parent_to_differ_from(graph):
         graph.commit_changes("01M0000000000000000000000X")
 
 
-def test_a_schema_change_is_a_boundary(graph):
-    load(graph, p("a"))
+def test_a_schema_change_is_no_change_of_entities(graph):
+    load(graph, p("a", v=1))
     before = graph.snapshot().graph_commit_id
-    applied = graph.apply_schema(SCHEMA.replace("v: I32?", "v: I64?")).commit
-    with pytest.raises(SchemaBoundaryError):
-        graph.diff(before, "main")
-    with pytest.raises(SchemaBoundaryError):
-        graph.commit_changes(applied.graph_commit_id)
-    after = load(graph, p("b"))
-    assert told(graph.commit_changes(after.graph_commit_id).changes) == [
-        ("node", "P", "b", "insert")
+    text = SCHEMA.replace("v: I32?", 'w: I32? @rename_from("v")  d: I32 @default(3)')
+    more = SCHEMA.replace("v: I32?", "n: F64?  w: I64?  d: I32 @default(4)")
+    for new in (text, text.replace("w: I32?", "w: I64?"), more):
+        applied = graph.apply_schema(new).commit
+        assert not graph.commit_changes(applied.graph_commit_id).changes
+        assert not graph.diff(before, "main").changes
+        assert not graph.diff("main", before).changes
+    load(graph, {"type": "P", "data": {"k": "a", "w": 2**40, "d": 3}})
+    (change,) = graph.diff(before, "main").changes
+    assert (change.op, change.before.properties["w"], change.after.properties["w"]) == (
+        "update",
+        1,
+        2**40,
+    )
+    (back,) = graph.diff("main", before).changes
+    assert (back.before.properties["v"], back.after.properties["v"]) == (2**40, 1)
+
+
+def test_the_entities_of_a_dropped_type_are_deleted_and_those_of_a_new_one_inserted(graph):
+    load(graph, p("a", v=1))
+    before = graph.snapshot().graph_commit_id
+    dropped = graph.apply_schema("node X { k: String @key }").commit
+    assert told(graph.commit_changes(dropped.graph_commit_id).changes) == [
+        ("node", "P", "a", "delete")
     ]
+    (change,) = graph.commit_changes(dropped.graph_commit_id, types=["P"]).changes
+    assert change.before.properties["v"] == 1
+    again = graph.apply_schema(SCHEMA).commit
+    assert not graph.commit_changes(again.graph_commit_id).changes
+    load(graph, p("a", v=1), p("b"))
+    assert told(graph.diff(before, "main").changes) == [
+        ("node", "P", "a", "insert"),
+        ("node", "P", "a", "delete"),
+        ("node", "P", "b", "insert"),
+    ]
+    with pytest.raises(NotFoundError):
+        graph.diff(before, "main", types=["X"])
+
+
+def test_branches_of_different_schemas_are_compared(graph):
+    load(graph, p("a", v=1), p("b", v=2))
+    graph.create_branch("side")
+    graph.apply_schema(
+        SCHEMA.replace("node P {", 'node R @rename_from("P") { d: I32 @default(3) ').replace(
+            "P -> Q", "R -> Q"
+        ),
+        branch="side",
+    )
+    assert not graph.diff("main", "side").changes
+    load(graph, p("b", v=5))
+    graph.load('{"type":"R","data":{"k":"a","v":1,"d":4}}', mode="merge", branch="side")
+    assert told(graph.diff("main", "side").changes) == [
+        ("node", "R", "a", "update"),
+        ("node", "R", "b", "update"),
+    ]
+    assert told(graph.diff("side", "main", types=["R"]).changes) == [("node", "P", "b", "update")]
 
 
 # --- the feed --------------------------------------------------------------------------------
@@ -265,15 +311,17 @@ def test_a_hard_drop_leaves_a_gap_that_is_named(graph):
         graph.commit_changes(commit.graph_commit_id)
 
 
-def test_a_feed_delivers_what_lies_before_a_schema_change_and_goes_on_after_it(graph):
+def test_a_feed_goes_through_schema_changes(graph):
     load(graph, p("a"))
-    applied = graph.apply_schema(SCHEMA.replace("v: I32?", "v: I64?")).commit
-    load(graph, p("b"))
+    graph.apply_schema(SCHEMA.replace("v: I32?", "v: I64?") + "node T { k: String @key }")
+    load(graph, p("b"), {"type": "T", "data": {"k": "t"}})
     page = graph.changes(start="beginning")
-    assert [one.id for block in page.blocks for one in block.changes] == ["a"]
-    assert not page.caught_up
-    with pytest.raises(SchemaBoundaryError):
-        graph.changes(cursor=page.cursor)
-    rest = graph.changes(start=f"after:{applied.graph_commit_id}")
-    assert [one.id for block in rest.blocks for one in block.changes] == ["b"]
-    assert rest.caught_up
+    assert [one.id for block in page.blocks for one in block.changes] == ["a", "b", "t"]
+    assert page.caught_up
+    late = graph.changes(start="beginning", types=["T"])
+    assert [one.id for block in late.blocks for one in block.changes] == ["t"]
+    graph.apply_schema(SCHEMA.replace("v: I32?", "v: I64?"))
+    gone = graph.changes(cursor=late.cursor, types=["T"])
+    assert [(one.id, one.op) for block in gone.blocks for one in block.changes] == [("t", "delete")]
+    with pytest.raises(NotFoundError):
+        graph.changes(start="beginning", types=["Nobody"])

@@ -50,6 +50,19 @@ def test_a_new_column_never_shows_the_values_of_a_dropped_one(bench):
     assert bench.rows() == [{"id": "a", "age": 1, "bio": "story of a", "last": None}]
 
 
+def test_a_list_after_a_dropped_column_stands_in_nobodys_way(bench):
+    """Numbers have a gap then, and the list's is no longer its place."""
+    bench.append("a")
+    for name in ("one", "two"):
+        changes = ColumnChanges(added=[column(name, pa.list_(pa.string()))])
+        bench.land(bench.now().stage_schema(changes))
+    bench.land(bench.now().stage_schema(ColumnChanges(dropped=["age"])))
+    bench.land(bench.now().stage_schema(ColumnChanges(added=[column("last", pa.string())])))
+    assert bench.rows() == [
+        {"id": "a", "bio": "story of a", "one": None, "two": None, "last": None}
+    ]
+
+
 def test_older_versions_keep_their_columns(bench):
     bench.append("a")
     since = bench.version

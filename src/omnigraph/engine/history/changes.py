@@ -1,10 +1,16 @@
-"""Differences as users see them: one change per entity, with its images before and after."""
+"""Differences as users see them: one change per entity, with its images before and after.
+
+Between states of different schemas, types and properties are matched by identity and both images
+are told under the later schema: a rename, a wider number, or a property that came with a default or
+went is no change of any entity. The entities of a type that is gone count as deleted, and are told
+under the schema that they had.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from itertools import zip_longest
+from itertools import groupby, zip_longest
 from typing import Any, Literal
 
 import msgspec
@@ -21,15 +27,15 @@ from omnigraph.engine.history.difference import (
     blob_names,
     difference,
     ids_at,
+    one_sided,
 )
-from omnigraph.engine.history.lift import Seen
+from omnigraph.engine.history.lift import Seen, comparable, lift
 from omnigraph.engine.refs import Ref
 from omnigraph.errors import (
     ChangeFeedGapError,
     InputError,
     NotFoundError,
     ParentlessCommitError,
-    SchemaBoundaryError,
 )
 from omnigraph.model.graph import Commit, Snapshot
 from omnigraph.model.schema import Catalog, EntityKind
@@ -182,18 +188,26 @@ class ChangeFilter(msgspec.Struct, frozen=True, kw_only=True):
         parts = [None if one is None else sorted(one) for one in (self.kinds, self.types, self.ops)]
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
-    def entities(self, catalog: Catalog) -> Iterator[Entity]:
-        """The types that changes may be of."""
-        entities = list(catalog.types())
-        unknown = sorted((self.types or frozenset()) - {entity.name for entity in entities})
-        if unknown:
-            raise NotFoundError(f"unknown type '{unknown[0]}'", kind="type", name=unknown[0])
-        yield from filter(self.wants, entities)
+    def unknown_types(self, *catalogs: Catalog) -> frozenset[str]:
+        """The wanted types that none of the schemas has."""
+        known = {entity.name for catalog in catalogs for entity in catalog.types()}
+        return (self.types or frozenset()) - known
 
-    def wants(self, entity: Entity) -> bool:
-        """Whether changes of the type are wanted, as far as kinds and types tell."""
-        of_kind = self.kinds is None or entity.kind in self.kinds
-        return of_kind and (self.types is None or entity.name in self.types)
+    def require_known(self, *catalogs: Catalog) -> None:
+        """Refuse a type that none of the schemas has."""
+        require_none(self.unknown_types(*catalogs))
+
+    def wants(self, *names: Entity) -> bool:
+        """Whether changes of the type, under any of the names it had, are wanted, as far as kinds
+        and types tell."""
+        of_kind = self.kinds is None or names[0].kind in self.kinds
+        return of_kind and (self.types is None or any(one.name in self.types for one in names))
+
+
+def require_none(unknown: frozenset[str]) -> None:
+    """Refuse types that nobody knows."""
+    for name in sorted(unknown)[:1]:
+        raise NotFoundError(f"unknown type '{name}'", kind="type", name=name)
 
 
 # --- diff ------------------------------------------------------------------------------------
@@ -203,6 +217,7 @@ def diff(core: Core, from_ref: Ref, to_ref: Ref, wanted: ChangeFilter) -> Change
     """What is different at `to_ref`, seen from `from_ref`."""
     require(REF, from_ref=from_ref, to_ref=to_ref)
     before, after = core.snapshot(at=from_ref), core.snapshot(at=to_ref)
+    wanted.require_known(core.catalog(before), core.catalog(after))
     return ChangeSet(
         from_commit_id=before.graph_commit_id,
         to_commit_id=after.graph_commit_id,
@@ -214,16 +229,52 @@ def changes_between(
     core: Core, before: Snapshot, after: Snapshot, wanted: ChangeFilter
 ) -> Iterator[EntityChange]:
     """The changes in their frozen order."""
-    if before.schema.fingerprint != after.schema.fingerprint:
-        raise SchemaBoundaryError(
-            from_commit_id=before.graph_commit_id, to_commit_id=after.graph_commit_id
-        )
-    for entity in wanted.entities(core.catalog(after)):
-        old, new = before.entries[entity.table_key], after.entries[entity.table_key]
-        if old.pin != new.pin:
-            sides = (Seen.plain(entity, old), Seen.plain(entity, new))
-            found = difference(core.store.tables, *sides)
-            yield from sorted(_changes(found, wanted), key=lambda change: change.position)
+    # A type that is gone and a new one may have the same name: their changes are told as one.
+    pairs = sorted(_pairs(core, before, after, wanted), key=lambda one: one.place)
+    for _, group in groupby(pairs, key=lambda one: one.place):
+        found = [change for pair in group for change in _changes(pair.compared(core), wanted)]
+        yield from sorted(found, key=lambda change: change.position)
+
+
+class _Pair(msgspec.Struct, frozen=True, kw_only=True):
+    """One type in two states; in one of them it may not be."""
+
+    entity: Entity
+    before: Seen | None
+    after: Seen | None
+
+    @property
+    def place(self) -> tuple[int, str]:
+        return KINDS.index(self.entity.kind), self.entity.name
+
+    def compared(self, core: Core) -> TableDifference:
+        tables = core.store.tables
+        if self.before is not None and self.after is not None:
+            return difference(tables, self.before, self.after)
+        return one_sided(tables, before=self.before, after=self.after)
+
+
+def _pairs(core: Core, before: Snapshot, after: Snapshot, wanted: ChangeFilter) -> Iterator[_Pair]:
+    """The types of both states that may differ."""
+    older, newer = core.catalog(before), core.catalog(after)
+    for type_id, entity in newer.by_type_id.items():
+        twin = older.by_type_id.get(type_id)
+        if not wanted.wants(entity, twin or entity):
+            continue
+        entry = after.entries[entity.table_key]
+        if twin is None:
+            yield _Pair(entity=entity, before=None, after=Seen.plain(entity, entry))
+        elif (old := before.entries[twin.table_key]).pin != entry.pin:
+            seen = comparable(entity, newer, older)
+            yield _Pair(
+                entity=seen,
+                before=Seen(entry=old, lift=lift(older, twin.table_key, seen, newer)),
+                after=Seen(entry=entry, lift=lift(newer, entity.table_key, seen, newer)),
+            )
+    for type_id, entity in older.by_type_id.items():
+        if type_id not in newer.by_type_id and wanted.wants(entity):
+            gone = Seen.plain(entity, before.entries[entity.table_key])
+            yield _Pair(entity=entity, before=gone, after=None)
 
 
 def _changes(found: TableDifference, wanted: ChangeFilter) -> Iterator[EntityChange]:
@@ -271,16 +322,24 @@ def blob_image(blob: Blob | None) -> dict[str, Any] | None:
 # --- one commit ------------------------------------------------------------------------------
 
 
-def commit_images(core: Core, commit: Commit, wanted: ChangeFilter) -> list[EntityChange]:
-    """Everything a commit did to its first parent."""
+class CommitImages(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a commit did to its first parent, and the wanted types that neither knows."""
+
+    changes: list[EntityChange]
+    unknown_types: frozenset[str]
+
+
+def commit_images(core: Core, commit: Commit, wanted: ChangeFilter) -> CommitImages:
+    """`ChangeFeedGapError` if the data of one of the two is not kept."""
     if commit.parent_commit_id is None:
         raise ParentlessCommitError(commit_id=commit.graph_commit_id)
     manifests = core.store.manifests
     try:
         before = manifests.at_commit(commit.parent_commit_id)
         after = manifests.at_commit(commit.graph_commit_id)
-        return list(changes_between(core, before, after, wanted))
+        return CommitImages(
+            changes=list(changes_between(core, before, after, wanted)),
+            unknown_types=wanted.unknown_types(core.catalog(before), core.catalog(after)),
+        )
     except NotFoundError as cause:
-        if cause.facts.get("kind") == "type":
-            raise
         raise ChangeFeedGapError(commit_id=commit.graph_commit_id) from cause

@@ -122,6 +122,19 @@ def difference(tables: Tables, before: Seen, after: Seen) -> TableDifference:
     )
 
 
+def one_sided(tables: Tables, *, before: Seen | None, after: Seen | None) -> TableDifference:
+    """The difference of a type that is in one of two states only: all its entities."""
+    seen = after or before
+    assert seen is not None, "a type is in one of the states"
+    columns = read_columns(seen.lift.entity)
+    table = tables.open(seen.entry)
+    stored = table.read(columns=[*seen.lift.stored(columns), ROW_ID])
+    side = Side(table=table, lift=seen.lift, rows=seen.lift.rows(stored, columns))
+    nobody = Side(table=table, lift=seen.lift, rows=side.rows.slice(0, 0))
+    pair = (side, nobody) if after is None else (nobody, side)
+    return paired(seen.lift.entity, *pair)
+
+
 def read_columns(entity: Entity) -> list[str]:
     """What is read of a row to compare it: all but blobs."""
     return [name for name in batch_schema(entity).names if name not in blob_names(entity)]

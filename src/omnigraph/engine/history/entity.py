@@ -18,7 +18,7 @@ from omnigraph.engine.arguments import TEXT, require
 from omnigraph.engine.core import Core
 from omnigraph.engine.history.changes import Image, Op, images
 from omnigraph.engine.history.difference import same, stored_side
-from omnigraph.engine.history.lift import Lift
+from omnigraph.engine.history.lift import comparable, lift
 from omnigraph.errors import InputError, NotFoundError
 from omnigraph.model.graph import Commit, Pin, Snapshot, TableEntry, WriterKind
 from omnigraph.storage.manifest.rows import CommitRow
@@ -34,6 +34,9 @@ _PLAIN: Final = frozenset(
         WriterKind.OPTIMIZE,
     }
 )
+
+
+_NOWHERE: Final = ""  # the key of no table
 
 
 class EntityVersion(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,8 +66,8 @@ def entity_history(
     found = list(_versions(core, f"{kind}:{type_name}", entity_id, branch))
     if not found:
         name = f"{kind} {type_name} '{entity_id}'"
-        now = _Place(snapshot=core.head(branch), table_key=f"{kind}:{type_name}")
-        if _image(core, now, entity_id) is not None:
+        now = _place(core, core.head(branch), f"{kind}:{type_name}")
+        if _image(core, now, entity_id, seen_from=now) is not None:
             raise NotFoundError(
                 f"what happened to {name} is not kept any more",
                 hint="it is there; cleanup removed the data of the commits that made it",
@@ -80,6 +83,7 @@ class _Place(msgspec.Struct, frozen=True, kw_only=True):
 
     snapshot: Snapshot
     table_key: str
+    type_id: str | None  # None while no schema was met that has the type
 
     @property
     def entry(self) -> TableEntry | None:
@@ -93,7 +97,7 @@ class _Place(msgspec.Struct, frozen=True, kw_only=True):
 def _versions(core: Core, table_key: str, entity_id: str, branch: str) -> Iterator[EntityVersion]:
     """Walk back over first parents; where a merge took the entity as its source had it, go on
     there, because its author is."""
-    here = _Place(snapshot=core.head(branch), table_key=table_key)
+    here = _place(core, core.head(branch), table_key)
     # A merge that brought a version from its source, and the way on if the source does not tell.
     trail: tuple[EntityVersion, _Place] | None = None
     while True:
@@ -159,7 +163,7 @@ def _farthest(core: Core, here: _Place, is_same: Callable[[TableEntry], bool]) -
         rows.extend(row for row, _ in zip(source, range(at + 1 - len(rows)), strict=False))
         if at >= len(rows):
             return False
-        place = _named(here, core.store.manifests.at_row(rows[at]))
+        place = _named(core, here, core.store.manifests.at_row(rows[at]))
         now, then = here.entry, place.entry
         assert now is not None, "there is no way back from a place without the type"
         # On another line the numbers of versions, and stamps, mean something else.
@@ -214,21 +218,33 @@ def _earlier(core: Core, here: _Place, commit_id: str | None) -> _Place | None:
         snapshot = core.store.manifests.at_commit(commit_id)
     except NotFoundError:
         return None
-    return _named(here, snapshot)
+    return _named(core, here, snapshot)
 
 
-def _named(here: _Place, snapshot: Snapshot) -> _Place:
-    """The place in another snapshot: a renamed type keeps its table's place."""
-    place = here.entry.location if here.entry is not None else None
-    keys = (key for key, entry in snapshot.entries.items() if entry.location == place)
-    return _Place(snapshot=snapshot, table_key=next(keys, here.table_key))
+def _place(core: Core, snapshot: Snapshot, table_key: str) -> _Place:
+    """The place of the type that has that name there."""
+    known = table_key in snapshot.entries
+    type_id = core.catalog(snapshot).identities.type_id(table_key) if known else None
+    return _Place(snapshot=snapshot, table_key=table_key, type_id=type_id)
+
+
+def _named(core: Core, here: _Place, snapshot: Snapshot) -> _Place:
+    """The place of the same type in another snapshot, whatever it is called there."""
+    if here.type_id is None:
+        return _place(core, snapshot, here.table_key)
+    found = core.catalog(snapshot).by_type_id.get(here.type_id)
+    # Where it is not, another type may have its name: that one's entities are none of its.
+    key = _NOWHERE if found is None else found.table_key
+    return _Place(snapshot=snapshot, table_key=key, type_id=here.type_id)
 
 
 def _version(core: Core, here: _Place, before: _Place, entity_id: str) -> EntityVersion | None:
     """What the commit made of the entity; None if it left it as it was."""
     if here.pin == before.pin:
         return None
-    new, old = (_image(core, one, entity_id) for one in (here, before))
+    # Both under the schema of the later commit, which names what it left as it was.
+    later = here if here.entry is not None else before
+    new, old = (_image(core, one, entity_id, seen_from=later) for one in (here, before))
     if _same_image(new, old):
         return None
     op: Op = "insert" if old is None else "delete" if new is None else "update"
@@ -239,7 +255,10 @@ def _source_of(core: Core, here: _Place, version: EntityVersion, entity_id: str)
     """The merged commit, if it had the entity as the merge left it."""
     source = _earlier(core, here, here.snapshot.head.merged_parent_commit_id)
     try:
-        if source is None or not _same_image(_image(core, source, entity_id), version.image):
+        if source is None:
+            return None
+        theirs = _image(core, source, entity_id, seen_from=here)
+        if not _same_image(theirs, version.image):
             return None
     except NotFoundError:
         return None
@@ -252,9 +271,12 @@ def _same_image(one: Image | None, other: Image | None) -> bool:
     return same(asdict(one), asdict(other))
 
 
-def _image(core: Core, place: _Place, entity_id: str) -> Image | None:
-    if place.entry is None:
+def _image(core: Core, place: _Place, entity_id: str, *, seen_from: _Place) -> Image | None:
+    """The entity at the place, under the schema of another one."""
+    if place.entry is None or seen_from.entry is None:
         return None
-    entity = core.catalog(place.snapshot).type_of(place.table_key)
-    side = stored_side(core.store.tables.open(place.entry), Lift(entity=entity), [entity_id])
+    stored, shown = core.catalog(place.snapshot), core.catalog(seen_from.snapshot)
+    entity = comparable(shown.type_of(seen_from.table_key), shown, stored)
+    lifted = lift(stored, place.table_key, entity, shown)
+    side = stored_side(core.store.tables.open(place.entry), lifted, [entity_id])
     return next(images(side, np.arange(side.rows.num_rows), entity), None)

@@ -19,10 +19,15 @@ import orjson
 
 from omnigraph.engine.arguments import INT_OR_NONE, REF, TEXT_OR_NONE, require
 from omnigraph.engine.core import Core
-from omnigraph.engine.history.changes import ChangeFilter, ChangePage, commit_images
+from omnigraph.engine.history.changes import (
+    ChangeFilter,
+    ChangePage,
+    commit_images,
+    require_none,
+)
 from omnigraph.engine.read.export import table_lines
 from omnigraph.engine.refs import Ref
-from omnigraph.errors import ChangeFeedGapError, InputError, NotFoundError, SchemaBoundaryError
+from omnigraph.errors import ChangeFeedGapError, InputError, NotFoundError
 from omnigraph.model.graph import Branch, Commit, Snapshot
 from omnigraph.model.limits import (
     CHANGES_PER_PAGE_DEFAULT,
@@ -145,13 +150,17 @@ def _filled(
     """A page from the place on: after a commit, so many changes into the next one."""
     blocks: list[ChangePage] = []
     left, (after, skip) = size, place
+    unknown = wanted.types or frozenset()
     for commit in ahead[:FEED_COMMITS_PER_POLL]:
         try:
-            changes = commit_images(core, commit, wanted)[skip:]
-        except (ChangeFeedGapError, SchemaBoundaryError):
+            found = commit_images(core, commit, wanted)
+        except ChangeFeedGapError:
             if not blocks:
                 raise
             break  # what lies before it is delivered first
+        # A type may have come later, or be gone by now: only one that no commit knows is wrong.
+        unknown &= found.unknown_types
+        changes = found.changes[skip:]
         if len(changes) > left and blocks:
             break
         blocks.append(ChangePage(cause=commit, changes=tuple(changes[:left])))
@@ -162,6 +171,9 @@ def _filled(
             )
         left, after, skip = left - len(changes), commit.graph_commit_id, 0
     head = ahead[-1].graph_commit_id if ahead else after
+    if unknown and ahead:
+        newest = core.store.manifests.at_commit(head)
+        require_none(unknown & wanted.unknown_types(core.catalog(newest)))
     return FeedPage(
         blocks=tuple(blocks),
         cursor=_sealed("feed-cursor", {**bond, "after": after}),
@@ -193,7 +205,9 @@ def commit_changes(
         if (told.get("commit"), told.get("filter")) != (commit_id, wanted.digest):
             raise InputError("change cursor rejected: it belongs to another commit or filter")
         start = int(told["next"])
-    found = commit_images(core, commit, wanted)
+    images = commit_images(core, commit, wanted)
+    require_none(images.unknown_types)
+    found = images.changes
     more = start + size < len(found)
     token = {"commit": commit_id, "filter": wanted.digest, "next": start + size}
     return ChangePage(

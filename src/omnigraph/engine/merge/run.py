@@ -325,6 +325,12 @@ def revert(
         raise ParentlessCommitError(commit_id=commit_id)
     done = core.store.manifests.at_commit(commit_id)
     undone = core.store.manifests.at_commit(commit.parent_commit_id)
+    if done.schema.fingerprint != undone.schema.fingerprint:
+        raise ConflictError(
+            f"commit '{commit_id}' changed the schema, which cannot be undone by a revert",
+            hint="apply the earlier schema",
+            commit_id=commit_id,
+        )
 
     def prepare(context: WriteContext) -> tuple[Prepared, Merge]:
         if len({one.schema.hash for one in (done, undone, context.snapshot)}) > 1:

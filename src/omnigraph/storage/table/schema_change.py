@@ -56,7 +56,7 @@ def stage(pinned: Pinned, changes: ColumnChanges) -> StagedWrite | None:
         schema, fragments = _fill(pinned, {_draft(name): drafts[name] for name in drafts})
         if not fragments:
             drafts = {}  # no rows, no values: these columns are added like all others
-        schema = _evolved(schema, fragments, changes, list(drafts), pinned.dataset.max_field_id)
+        schema = _evolved(schema, changes, list(drafts), pinned.dataset.max_field_id)
         # Only a projection may relax columns, and only a merge may bring new files.
         operation: Any = Op.Project(schema)
         if not changes.made_nullable:
@@ -108,23 +108,14 @@ def _fill(pinned: Pinned, values: Mapping[str, str]) -> tuple[Any, list[Fragment
     return schema, fragments
 
 
-def _evolved(
-    schema: Any,
-    fragments: list[FragmentMetadata],
-    changes: ColumnChanges,
-    drafts: Sequence[str],
-    highest: int,
-) -> Any:
+def _evolved(schema: Any, changes: ColumnChanges, drafts: Sequence[str], highest: int) -> Any:
     """The schema after the changes; new columns have numbers beyond the highest ever used."""
-    # Only the numbers that the files use matter; whose rows they are does not.
-    bare = [
-        FragmentMetadata(id=one.id, files=one.files, physical_rows=one.physical_rows)
-        for one in fragments
-    ]
+    # Without the files: creating a dataset numbers its columns anew, and what a file holds under a
+    # number may be of another shape than the column that has the number then.
     scratch = lance.LanceDataset.commit(
-        f"memory://{secrets.token_hex(8)}", Op.Overwrite(schema, bare)
+        f"memory://{secrets.token_hex(8)}", Op.Overwrite(schema, [])
     )
-    # Creating a dataset numbers its columns anew; this puts the table's own numbers back.
+    # This puts the table's own numbers back.
     scratch = lance.LanceDataset.commit(
         scratch, Op.Project(schema), read_version=int(scratch.version)
     )
