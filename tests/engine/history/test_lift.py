@@ -88,3 +88,11 @@ def test_a_row_id_stays_with_its_row():
     found = lift(first, "node:A", last.nodes["A"], last)
     table = pa.table({**ROWS, "_rowid": pa.array([5], pa.uint64())})
     assert found.rows(table, ["id", "y"]).to_pydict() == {"id": ["a"], "y": [7], "_rowid": [5]}
+
+
+def test_a_schema_that_dropped_what_is_shown_says_so():
+    first, without, again = grown(node("x: I32?"), node(""), node("x: I32?"))
+    for stored in (without, again):
+        assert lift(stored, "node:A", first.nodes["A"], first).has_lost
+    for shown in (without, again):
+        assert not lift(first, "node:A", shown.nodes["A"], shown).has_lost

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import replace
 
 from omnigraph.engine.arrow import Mask, flat
 from omnigraph.engine.check.rules import Entity
@@ -107,6 +108,8 @@ def difference(tables: Tables, before: Seen, after: Seen) -> TableDifference:
     rows of one type."""
     entity = after.lift.entity
     assert before.lift.entity == entity, "only rows of one type can be compared"
+    if before.lift.has_lost or after.lift.has_lost:
+        return paired(entity, _whole_side(tables, before), _whole_side(tables, after))
     old, new = tables.open(before.entry), tables.open(after.entry)
     columns = read_columns(entity)
     new_rows, old_rows = new.differing_rows(
@@ -126,13 +129,17 @@ def one_sided(tables: Tables, *, before: Seen | None, after: Seen | None) -> Tab
     """The difference of a type that is in one of two states only: all its entities."""
     seen = after or before
     assert seen is not None, "a type is in one of the states"
+    side = _whole_side(tables, seen)
+    nobody = replace(side, rows=side.rows.slice(0, 0))
+    pair = (side, nobody) if after is None else (nobody, side)
+    return paired(seen.lift.entity, *pair)
+
+
+def _whole_side(tables: Tables, seen: Seen) -> Side:
     columns = read_columns(seen.lift.entity)
     table = tables.open(seen.entry)
     stored = table.read(columns=[*seen.lift.stored(columns), ROW_ID])
-    side = Side(table=table, lift=seen.lift, rows=seen.lift.rows(stored, columns))
-    nobody = Side(table=table, lift=seen.lift, rows=side.rows.slice(0, 0))
-    pair = (side, nobody) if after is None else (nobody, side)
-    return paired(seen.lift.entity, *pair)
+    return Side(table=table, lift=seen.lift, rows=seen.lift.rows(stored, columns))
 
 
 def read_columns(entity: Entity) -> list[str]:

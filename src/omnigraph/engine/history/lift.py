@@ -32,6 +32,9 @@ class Lift(msgspec.Struct, frozen=True, kw_only=True):
     stored_as: Mapping[str, str | None] = msgspec.field(default_factory=dict)
     # What entities hold for a property that is not there, if not null.
     filled: Mapping[str, LiteralValue] = msgspec.field(default_factory=dict)
+    # Whether the stored schema dropped a property that is shown: then entities that nobody touched
+    # differ too.
+    has_lost: bool = False
 
     def stored(self, columns: Sequence[str]) -> list[str]:
         """What has to be read of the table to show these columns."""
@@ -90,7 +93,9 @@ def lift(stored: Catalog, key: str, entity: Entity, shown: Catalog) -> Lift:
         value = shown.filling(entity.table_key, entity.by_name[name])
         if source is None and value is not None:
             filled[name] = value
-    return Lift(entity=entity, stored_as=stored_as, filled=filled)
+    retired = stored.identities.retired
+    has_lost = any(name is None and ids[one] in retired for one, name in stored_as.items())
+    return Lift(entity=entity, stored_as=stored_as, filled=filled, has_lost=has_lost)
 
 
 def comparable(entity: Entity, catalog: Catalog, other: Catalog) -> Entity:
