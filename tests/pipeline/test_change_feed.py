@@ -58,24 +58,20 @@ def told(rows, key="id"):
 
 # --- across schema changes --------------------------------------------------------------------
 
-# what changed: (type, properties, what the apply itself changes in the rows)
+# what changed: (type, properties)
 EVOLUTIONS = {
-    "added": ("P", PERSON + " x: String?", []),
-    "added and filled": (
-        "P",
-        PERSON + " x: I32 @default(7)",
-        [("update", "a"), ("update", "b"), ("update", "c")],
-    ),
-    "dropped": ("P", PERSON.replace("f: F64?", "").replace("pic: Blob?", ""), []),
-    "renamed": ("P", PERSON.replace("n: I32?", 'm: I32? @rename_from("n")'), []),
-    "widened": ("P", PERSON.replace("I32", "I64"), []),
-    "all at once": ("P", 'k: String @key n: I64? g: F64? @rename_from("f") x: String?', []),
-    "type renamed": ("Q", PERSON, []),
+    "added": ("P", PERSON + " x: String?"),
+    "added and filled": ("P", PERSON + " x: I32 @default(7)"),
+    "dropped": ("P", PERSON.replace("f: F64?", "").replace("pic: Blob?", "")),
+    "renamed": ("P", PERSON.replace("n: I32?", 'm: I32? @rename_from("n")')),
+    "widened": ("P", PERSON.replace("I32", "I64")),
+    "all at once": ("P", 'k: String @key n: I64? g: F64? @rename_from("f") x: String?'),
+    "type renamed": ("Q", PERSON),
 }
 
 
 def evolve(graph, evolution):
-    name, properties, _ = EVOLUTIONS[evolution]
+    name, properties = EVOLUTIONS[evolution]
     rename = "" if name == "P" else '@rename_from("P")'
     graph.apply_schema(
         f"node {name} {rename} {{ {properties} }}\nedge E: {name} -> {name} {{ w: I32? }}"
@@ -87,10 +83,10 @@ def evolve(graph, evolution):
 def test_a_schema_change_alone_is_no_change_of_rows(graph, evolution):
     start = put(graph, node("P", k="a", n=1), node("P", k="b", f=0.1), node("P", k="c"))
     name = evolve(graph, evolution)
-    assert told(changes(graph, start, name)) == EVOLUTIONS[evolution][2]
+    assert told(changes(graph, start, name)) == []
 
 
-@pytest.mark.parametrize("evolution", [name for name in EVOLUTIONS if "filled" not in name])
+@pytest.mark.parametrize("evolution", EVOLUTIONS)
 def test_changes_after_a_schema_change_are_told_in_the_new_columns(graph, evolution):
     start = put(
         graph,
