@@ -108,9 +108,12 @@ class Bench:
         return sorted(self.now().read().to_pylist(), key=lambda row: row["id"])
 
     @property
+    def place(self):
+        return f"{PLACE}/tree/{self.branch}" if self.branch else PLACE
+
+    @property
     def folder(self):
-        place = f"{PLACE}/tree/{self.branch}" if self.branch else PLACE
-        return self.root.child(place)
+        return self.root.child(self.place)
 
     def index(self, *specs):
         write = indexed(self.now(), *specs)

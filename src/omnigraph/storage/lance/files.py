@@ -9,12 +9,13 @@ if it is not. The look at the sidecars is the caller's.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 import struct
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from glob import escape, glob
 from typing import Any, BinaryIO, Final
@@ -181,6 +182,26 @@ def data_paths(folder: str, fragments: Iterable[Any], *, last_only: bool = False
             yield from glob(f"{escape(path.removesuffix('.lance'))}/*")
 
 
+def index_paths(folder: str, names: Iterable[str]) -> list[str]:
+    """The files of index segments in the folder of a line."""
+    found = (path for name in names for path in glob(f"{escape(folder)}/_indices/{name}/*"))
+    return [path for path in found if os.path.isfile(path)]  # Lance leaves folders of drafts
+
+
+def transaction_paths(folder: str, dataset: Any, since: int) -> list[str]:
+    """The transaction files of the versions after `since`."""
+    paths: list[str] = []
+    for version in range(since + 1, int(dataset.version) + 1):
+        made = pylance.transaction(dataset, version)
+        if made.uuid is not None:
+            paths.append(f"{folder}/_transactions/{made.read_version}-{made.uuid}.txn")
+        else:
+            # A compaction that moved indexes does not tell its name.
+            for read in range(since, version):
+                paths.extend(glob(f"{escape(folder)}/_transactions/{read}-*.txn"))
+    return paths
+
+
 def delete_data(store: ObjectStore, folder: str, names: Iterable[str]) -> int:
     """Delete data files with the blobs beside them; how many files were there."""
     removed = 0
@@ -272,16 +293,19 @@ def deleted_offsets(kind: str, body: bytes) -> Any:
 #
 # Lance writes local files without asking the disk to keep them; we ask.
 
+_THREADED_BYTES_MIN: Final = 1 << 20
 _LANCE_DRAFT: Final = ".tmp"  # a file that Lance is still writing; it is renamed when it is whole
 
 
 class Flusher:
     """Syncs files and the folders that name them, each once per call; does nothing on object
-    stores and under durability "process"."""
+    stores and under durability "process". Digests of local files it takes in either case; on an
+    object store that would mean to fetch what was just sent."""
 
     def __init__(self, root: Root, world: World) -> None:
         local = root.scheme == "file" and world.durability == "power"
         self._disk = world.disk if local else None
+        self._is_local = root.scheme == "file"
         self._top = root.local_path or ""
         self._known: set[str] = set()
 
@@ -291,16 +315,38 @@ class Flusher:
 
     def flush(self, paths: Iterable[str]) -> None:
         """Make the files survive a power cut: their bytes and their names."""
-        if self._disk is None:
-            return
+        if self._disk is not None:
+            self._await(self._syncs(sorted(set(paths))))
+
+    def keep(self, folder: str, paths: Iterable[str]) -> dict[str, str]:
+        """The same, and the SHA-256 of each file by its path in the folder. Their bytes are still
+        in memory, so that it is taken while the disk works."""
+        if not self._is_local:
+            return {}
         files = sorted(set(paths))
+        syncs = self._syncs(files)
+        with translated(folder, doing="read back what was written to"):
+            # To hand a small file to a thread takes longer than to read it.
+            many = sum(map(os.path.getsize, files)) > _THREADED_BYTES_MIN
+            told = _threads(os.getpid()).map(sha256, files) if many else map(sha256, files)
+            names = [os.path.relpath(path, folder) for path in files]
+            digests = dict(zip(names, told, strict=True))
+        self._await(syncs)
+        return digests
+
+    def _syncs(self, files: Sequence[str]) -> list[Future[None]]:
+        if self._disk is None:
+            return []
         # Syncs that wait side by side share one turn of the file system's journal.
         pool = _threads(os.getpid())
         waits = [pool.submit(self._disk.fsync_file, path) for path in files]
         waits += [pool.submit(self._disk.fsync_folder, path) for path in self._folders(files)]
-        with translated(os.path.dirname(files[0]) if files else self._top, doing="sync"):
-            for wait in waits:
-                wait.result()
+        return waits
+
+    def _await(self, syncs: Sequence[Future[None]]) -> None:
+        with translated(self._top, doing="sync"):
+            for sync in syncs:
+                sync.result()
 
     def flush_tree(self, folder: str) -> None:
         """Everything below a folder, for what was just made as a whole.
@@ -340,6 +386,12 @@ class Flusher:
 def _threads(_process: int) -> ThreadPoolExecutor:
     """The threads that wait for the disk; a forked process needs its own."""
     return ThreadPoolExecutor(WRITE_THREADS_MAX, thread_name_prefix="fsync")
+
+
+def sha256(path: str) -> str:
+    """The digest of a local file's bytes."""
+    with open(path, "rb", buffering=0) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _files_below(folder: str) -> Iterator[str]:

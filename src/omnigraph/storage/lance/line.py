@@ -12,7 +12,6 @@ import json
 import logging
 from collections.abc import Callable, Collection, Iterator
 from datetime import UTC, datetime
-from glob import escape, glob
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
@@ -23,7 +22,7 @@ from omnigraph.model.graph import Pin, TableEntry
 from omnigraph.model.limits import STAGED_SAFE_AGE_MS, TABLE_HANDLES_MAX
 from omnigraph.model.ports import ObjectStore, World
 from omnigraph.model.structs import Recent
-from omnigraph.storage.lance import collect, pylance
+from omnigraph.storage.lance import collect, digests, pylance
 from omnigraph.storage.lance.files import (
     Flusher,
     blamed,
@@ -33,6 +32,7 @@ from omnigraph.storage.lance.files import (
     newest_whole,
     remove_torn,
     require_home,
+    transaction_paths,
     version_file,
 )
 from omnigraph.storage.lance.pylance import VersionTransaction, told_by, translated
@@ -40,7 +40,7 @@ from omnigraph.storage.objects.root import Root, branch_folder, dropped_mark, op
 
 logger = logging.getLogger(__name__)
 
-_PARTS: Final = ("_versions", "_transactions", "_deletions", "_indices", "data")
+_PARTS: Final = ("_versions", "_transactions", "_deletions", "_indices", "data", digests.FOLDER)
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
@@ -322,7 +322,7 @@ class Lines:
             if uuid is not None:
                 paths.append(f"{folder}/_transactions/{since}-{uuid}.txn")
             else:
-                paths += _transaction_files(folder, dataset, since)
+                paths += transaction_paths(folder, dataset, since)
             self.flusher.flush(paths)
 
     def attempts(self, location: str, branch: str | None, version: int) -> list[str]:
@@ -541,6 +541,8 @@ class Lines:
         # Danger: a branch that is made from this line meanwhile is not among the bases. It starts
         # from a published head, which is never unwanted, and from no file that only others name.
         bases = self.bases(location) if bases is None else bases
+        if old and not preview and self.root.local_path is not None:
+            digests.save(self.store, branch_folder(location, branch), frozenset(old))
         # Lines of migrated graphs nest, so that the files of one lie among those of another.
         if branch is not None and "/" not in branch and branch not in bases:
             done = self._collect_leaf((location, branch), head, old, preview=preview)
@@ -572,20 +574,6 @@ class Lines:
             for file in (*found.version_files, *found.others):
                 self.store.delete(f"{branch_folder(*line)}/{file.path}")
         return Collected(versions=len(found.versions), bytes=found.bytes)
-
-
-def _transaction_files(folder: str, dataset: Any, since: int) -> list[str]:
-    """The transaction files of the versions after `since`."""
-    paths: list[str] = []
-    for version in range(since + 1, int(dataset.version) + 1):
-        made = pylance.transaction(dataset, version)
-        if made.uuid is not None:
-            paths.append(f"{folder}/_transactions/{made.read_version}-{made.uuid}.txn")
-        else:
-            # A compaction that moved indexes does not tell its name.
-            for read in range(since, version):
-                paths.extend(glob(f"{escape(folder)}/_transactions/{read}-*.txn"))
-    return paths
 
 
 def _reference_key(location: str, branch_id: str) -> str:

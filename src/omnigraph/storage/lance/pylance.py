@@ -272,6 +272,12 @@ def commit(dataset: Any, transaction: Any) -> Any:
     return LanceDataset.commit(dataset, transaction, max_retries=0)
 
 
+def segment_names(dataset: Any) -> frozenset[str]:
+    """The folders of the index segments that a version names."""
+    found = dataset.describe_indices()
+    return frozenset(str(segment.uuid) for index in found for segment in index.segments)
+
+
 class VersionTransaction(msgspec.Struct, frozen=True, kw_only=True):
     """What made one version of a table. `uuid` is None where Lance cannot tell."""
 

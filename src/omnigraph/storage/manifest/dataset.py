@@ -24,12 +24,16 @@ from omnigraph.model.limits import INTERNAL_SCHEMA_VERSION
 from omnigraph.model.ports import ObjectStore, World
 from omnigraph.model.steps import Step
 from omnigraph.storage.lance import pylance, sql
+from omnigraph.storage.lance.digests import Written, as_properties
 from omnigraph.storage.lance.files import data_paths, is_there, remove_torn
 from omnigraph.storage.lance.line import Collected, Line, Lines
 from omnigraph.storage.manifest.rows import HEAD_ID, MIGRATED_KEY, ROW_SCHEMA, SCHEMA_ID, STAMP_KEY
 from omnigraph.storage.objects.root import INIT_CLAIM, MANIFEST, Root, branch_folder
 
 FIRST_STAMP: Final = 4  # what our first landing wrote; the reference's 0.8 has it too
+
+
+_NOTHING: Final = Written(fragments=[])
 
 
 class LostRaceError(Exception):
@@ -179,9 +183,12 @@ class ManifestDatasets:
         uri, options = self._lines.uri(MANIFEST, None), self._root.storage_options
         try:
             draft = pylance.drafted(uri, rows, options)
-            self._flush_data(None, draft.operation.fragments)
+            told = self._keep_data(None, draft.operation.fragments)
             self._world.steps.reach(Step.PUBLISH_STAGED)
-            made = pylance.commit_first(uri, draft, options)
+            named = Transaction(
+                draft.read_version, draft.operation, draft.uuid, as_properties(told)
+            )
+            made = pylance.commit_first(uri, named, options)
         except (OSError, ValueError) as cause:
             if not pylance.is_taken(cause):
                 raise pylance.unavailable(cause, uri=self._root.uri, doing="write") from cause
@@ -203,22 +210,24 @@ class ManifestDatasets:
         that we do not know.
         """
         new: list[Any] = []
+        told: dict[str, str] = {}
         for rows in (sealed, tail):  # the tail comes last: readers look there first
             if rows is not None:
-                new += self._write(opened, rows)
+                made = self._write(opened, rows)
+                new, told = [*new, *made.fragments], {**told, **made.digests}
         self._world.steps.reach(Step.PUBLISH_STAGED)
         # Lance moves an append, an update or a delete on top of what came in between if it can.
         # An overwrite it never moves, so that exactly the version we have read is followed.
         assert new, "a publish writes at least a tail"
         fragments = [*(one.metadata for one in kept), *new]
         operation = LanceOperation.Overwrite(_stamped(opened.dataset.schema), fragments)
-        return self._commit(opened, operation, new)
+        return self._commit(opened, operation, Written(fragments=new, digests=told))
 
     def overwrite(self, opened: Opened, rows: pa.Table) -> Opened:
         """Commit the next version with these rows and their schema only."""
-        fragments = self._write(opened, rows, mode="overwrite")
+        made = self._write(opened, rows, mode="overwrite")
         self._world.steps.reach(Step.PUBLISH_STAGED)
-        return self._commit(opened, LanceOperation.Overwrite(rows.schema, fragments), fragments)
+        return self._commit(opened, LanceOperation.Overwrite(rows.schema, made.fragments), made)
 
     def restamp(self, opened: Opened) -> Opened:
         """Commit the next version: the same rows under our stamp."""
@@ -226,20 +235,20 @@ class ManifestDatasets:
         schema = _stamped(opened.dataset.schema)
         return self._commit(opened, LanceOperation.Overwrite(schema, fragments))
 
-    def _write(self, opened: Opened, rows: pa.Table, mode: str = "append") -> list[Any]:
+    def _write(self, opened: Opened, rows: pa.Table, mode: str = "append") -> Written:
         with pylance.told_by(lambda cause: self._unavailable(cause, opened.branch_id)):
             fragments = list(write_fragments(rows, opened.dataset, mode=mode))
-        self._flush_data(opened.branch_id, fragments)
-        return fragments
+        return Written(fragments=fragments, digests=self._keep_data(opened.branch_id, fragments))
 
-    def _commit(self, opened: Opened, operation: Any, new: Sequence[Any] = ()) -> Opened:
+    def _commit(self, opened: Opened, operation: Any, new: Written = _NOTHING) -> Opened:
         """Danger: this makes a change visible. Whatever it relies on is on disk by now."""
         branch_id, name = opened.branch_id, str(uuid.uuid4())
-        transaction = Transaction(read_version=opened.version, operation=operation, uuid=name)
+        told = as_properties(new.digests)
+        transaction = Transaction(opened.version, operation, name, told)
         try:
             dataset = pylance.commit(opened.dataset, transaction)
         except CommitConflictError as cause:
-            self._discard(branch_id, new)
+            self._discard(branch_id, new.fragments)
             raise LostRaceError(pylance.reason_of(cause)) from cause
         except (OSError, ValueError, RuntimeError) as cause:
             folder = self._lines.versions_folder(MANIFEST, branch_id)
@@ -405,9 +414,9 @@ class ManifestDatasets:
         except OSError:
             return -1
 
-    def _flush_data(self, branch_id: str | None, fragments: Sequence[Any]) -> None:
-        if self._lines.flusher.active:
-            self._lines.flusher.flush(data_paths(self._lines.uri(MANIFEST, branch_id), fragments))
+    def _keep_data(self, branch_id: str | None, fragments: Sequence[Any]) -> dict[str, str]:
+        folder = self._lines.uri(MANIFEST, branch_id)
+        return self._lines.flusher.keep(folder, data_paths(folder, fragments))
 
 
 def _stamped(schema: pa.Schema) -> pa.Schema:

@@ -226,15 +226,13 @@ def build(dataset: Any, task: IndexBuild, uri: str) -> Any:
 
 
 def joined(pinned: Pinned, wanted: IndexBuild, pieces: Sequence[Any]) -> Any:
-    """One segment of all the pieces, whoever built them; their own files go."""
+    """One segment of all the pieces, whoever built them; their own files go. Whoever uses it asks
+    the disk to keep it."""
     (segment, *more), spec = pieces, wanted.spec
     # A raw full-text piece holds drafts only, and merging makes it complete.
     if more or spec.kind == "inverted":
         with pinned.translated(doing=f"join index '{spec.name}' of"):
             segment = pinned.dataset.merge_existing_index_segments(list(pieces))
-    pinned.lines.flusher.flush(
-        f"{pinned.folder}/_indices/{segment.uuid}/{file.path}" for file in segment.files or ()
-    )
     for piece in pieces:
         if piece.uuid != segment.uuid:
             discard(pinned, piece)

@@ -20,6 +20,7 @@ from lance.fragment import FragmentMetadata
 from omnigraph.errors import SchemaUnsupportedError
 from omnigraph.storage.lance import sql
 from omnigraph.storage.lance.columns import is_blob
+from omnigraph.storage.lance.digests import Written
 from omnigraph.storage.lance.files import data_paths
 from omnigraph.storage.table.pinned import Pinned
 from omnigraph.storage.table.stage import StagedWrite, staged
@@ -53,7 +54,8 @@ def stage(pinned: Pinned, changes: ColumnChanges) -> StagedWrite | None:
     changes = _copied(pinned, changes)
     with pinned.translated(doing="change columns of"):
         drafts = {one.field.name: one.value for one in changes.added if one.value is not None}
-        schema, fragments = _fill(pinned, {_draft(name): drafts[name] for name in drafts})
+        schema, filled = _fill(pinned, {_draft(name): drafts[name] for name in drafts})
+        fragments = filled.fragments
         if not fragments:
             drafts = {}  # no rows, no values: these columns are added like all others
         schema = _evolved(schema, changes, list(drafts), pinned.dataset.max_field_id)
@@ -61,7 +63,7 @@ def stage(pinned: Pinned, changes: ColumnChanges) -> StagedWrite | None:
         operation: Any = Op.Project(schema)
         if not changes.made_nullable:
             operation = Op.Merge(fragments, schema, preserves_nullability=True)
-    return staged(pinned, "schema", operation)
+    return staged(pinned, "schema", operation, digests=filled.digests)
 
 
 def _copied(pinned: Pinned, changes: ColumnChanges) -> ColumnChanges:
@@ -92,7 +94,7 @@ def _draft(name: str) -> str:
     return f"{name} in the making"
 
 
-def _fill(pinned: Pinned, values: Mapping[str, str]) -> tuple[Any, list[FragmentMetadata]]:
+def _fill(pinned: Pinned, values: Mapping[str, str]) -> tuple[Any, Written]:
     """The fragments with a new data file each for the columns that have values."""
     dataset = pinned.dataset
     schema: Any = dataset.lance_schema
@@ -103,9 +105,11 @@ def _fill(pinned: Pinned, values: Mapping[str, str]) -> tuple[Any, list[Fragment
             fragments.append(changed)
         else:
             fragments.append(fragment.metadata)
-    if values:
-        pinned.lines.flusher.flush(data_paths(pinned.folder, fragments, last_only=True))
-    return schema, fragments
+    if not values:
+        return schema, Written(fragments=fragments)
+    paths = data_paths(pinned.folder, fragments, last_only=True)
+    digests = pinned.lines.flusher.keep(pinned.folder, paths)
+    return schema, Written(fragments=fragments, digests=digests)
 
 
 def _evolved(schema: Any, changes: ColumnChanges, drafts: Sequence[str], highest: int) -> Any:

@@ -33,6 +33,7 @@ from omnigraph.model.ports import World
 from omnigraph.model.structs import HidingStruct
 from omnigraph.storage.lance import pylance
 from omnigraph.storage.lance.columns import as_stored, standard
+from omnigraph.storage.lance.digests import NONE, Digests, Written, joined, of_files
 from omnigraph.storage.lance.files import Flusher, data_paths, delete_data
 from omnigraph.storage.lance.pylance import translated
 from omnigraph.storage.objects.root import Root, store_at
@@ -45,6 +46,7 @@ U64 = npt.NDArray[np.uint64]
 
 COMMIT_PROPERTY: Final = "omnigraph.commit"
 FRAGMENT_ROWS_MAX: Final = 1024 * 1024
+_DIGESTS: Final = "omnigraph_sha256"  # of a receipt: Lance ignores what it does not know
 _OFFSET_MASK: Final = np.uint64((1 << OFFSET_BITS) - 1)
 
 
@@ -69,7 +71,7 @@ class StagedWrite(HidingStruct, frozen=True, kw_only=True):
     """
 
     UNCOMPARED: ClassVar[frozenset[str]] = frozenset({"transaction"})
-    UNSHOWN: ClassVar[frozenset[str]] = frozenset({"transaction"})
+    UNSHOWN: ClassVar[frozenset[str]] = frozenset({"transaction", "digests"})
 
     table_key: str
     location: str
@@ -80,6 +82,7 @@ class StagedWrite(HidingStruct, frozen=True, kw_only=True):
     row_count_after: int
     counts: TypeCounts = UNCHANGED
     commit_id: str | None = None
+    digests: Digests = NONE  # of the files that it brings, as far as they are known
     transaction: Any  # opaque: only `Tables.apply` looks inside
 
     @property
@@ -92,26 +95,26 @@ class StagedWrite(HidingStruct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, commit_id=commit_id)
 
 
-def written(pinned: Pinned, rows: Rows | Receipts) -> list[FragmentMetadata]:
+def written(pinned: Pinned, rows: Rows | Receipts) -> Written:
     """The rows as uncommitted fragments in the table's folder, on disk."""
     if not isinstance(rows, Rows):
-        return [receipt_fragment(receipt) for receipt in rows]
+        return received(rows)
     if isinstance(rows, pa.RecordBatch):
         rows = pa.Table.from_batches([rows])
     if isinstance(rows, pa.Table) and rows.num_rows == 0:
-        return []
+        return Written(fragments=[])
     rows = as_stored(rows, pinned.dataset.schema)
     with translated(pinned.folder, doing="write rows to"):
         fragments: list[FragmentMetadata] = lance_write_fragments(
             rows, pinned.dataset, allow_external_blob_outside_bases=True
         )
-    pinned.lines.flusher.flush(data_paths(pinned.folder, fragments))
+    digests = pinned.lines.flusher.keep(pinned.folder, data_paths(pinned.folder, fragments))
     if isinstance(rows, pa.Table) and len(fragments) == 1:
         pinned.narrowing.wrote(pinned.dataset, fragments[0].files[0].path, rows)
-    return fragments
+    return Written(fragments=fragments, digests=digests)
 
 
-def without_rows(pinned: Pinned, addresses: U64) -> tuple[list[FragmentMetadata], list[int]]:
+def without_rows(pinned: Pinned, addresses: U64) -> tuple[Written, list[int]]:
     """The fragments that lose some rows, with their deletion files, and those that lose all."""
     places = np.sort(addresses)
     numbers, starts = np.unique(places >> np.uint64(OFFSET_BITS), return_index=True)
@@ -125,8 +128,9 @@ def without_rows(pinned: Pinned, addresses: U64) -> tuple[list[FragmentMetadata]
                 removed.append(number)
             else:
                 updated.append(left)
-    pinned.lines.flusher.flush(_deletion_paths(pinned.folder, updated))
-    return updated, removed
+    paths = _deletion_paths(pinned.folder, updated)
+    digests = pinned.lines.flusher.keep(pinned.folder, paths)
+    return Written(fragments=updated, digests=digests), removed
 
 
 def replacement(pinned: Pinned, fragments: Sequence[FragmentMetadata]) -> Any:
@@ -160,14 +164,19 @@ def change(
 
 
 def staged(
-    pinned: Pinned, operation: str, lance_operation: Any, counts: TypeCounts = UNCHANGED
+    pinned: Pinned,
+    operation: str,
+    lance_operation: Any,
+    counts: TypeCounts = UNCHANGED,
+    *,
+    digests: Digests = NONE,
 ) -> StagedWrite:
     """The operation as a write that waits for `Tables.apply`, and what it does to rows."""
     rows = int(pinned.dataset.count_rows()) + counts.inserted - counts.deleted
     version = pinned.entry.version
     transaction = Transaction(version, lance_operation, str(uuid.uuid4()), {})
     write = staged_on(pinned.entry, operation, transaction, rows=rows)
-    return msgspec.structs.replace(write, counts=counts)
+    return msgspec.structs.replace(write, counts=counts, digests=digests)
 
 
 def staged_on(
@@ -217,6 +226,25 @@ def receipt_fragment(receipt: str) -> FragmentMetadata:
     return FragmentMetadata.from_json(receipt)
 
 
+def received(receipts: Receipts) -> Written:
+    """What receipts of executors tell."""
+    return Written(
+        fragments=[receipt_fragment(receipt) for receipt in receipts],
+        digests=joined(json.loads(receipt).get(_DIGESTS, NONE) for receipt in receipts),
+    )
+
+
+def _receipt(fragment: FragmentMetadata, digests: Digests) -> str:
+    return json.dumps({**fragment.to_json(), **({_DIGESTS: digests} if digests else {})})
+
+
+def _receipts(made: Written) -> list[str]:
+    """A receipt per fragment, with the digests of its data files."""
+    names = [pylance.file_names(fragment) for fragment in made.fragments]
+    told = of_files(made.digests, names)
+    return [_receipt(one, digests) for one, digests in zip(made.fragments, told, strict=True)]
+
+
 def receipt_files(receipt: str) -> tuple[str, ...]:
     """The names of the data files that a receipt tells of."""
     return pylance.file_names(receipt_fragment(receipt))
@@ -260,8 +288,8 @@ def write_fragments(
             allow_external_blob_outside_bases=True,
         )
     kept = [fragment for fragment in fragments if fragment.physical_rows]
-    _keep(uri, storage_options, data_paths(uri, kept))
-    return [json.dumps(fragment.to_json()) for fragment in kept]
+    digests = _keep(uri, storage_options, data_paths(uri, kept))
+    return _receipts(Written(fragments=kept, digests=digests))
 
 
 def write_images(
@@ -269,9 +297,9 @@ def write_images(
 ) -> list[str]:
     """Write rows of which the first ones are new images of the rows with these row ids."""
     receipts = write_fragments(uri, storage_options, rows, rows.schema)
-    fragments = [receipt_fragment(receipt) for receipt in receipts]
-    hand_over_row_ids(fragments, row_ids)
-    return [json.dumps(fragment.to_json()) for fragment in fragments]
+    made = received(receipts)
+    hand_over_row_ids(made.fragments, row_ids)
+    return _receipts(made)
 
 
 def take_out(
@@ -287,8 +315,7 @@ def take_out(
         left = dataset.get_fragment(fragment).delete_rows(list(offsets))
     if left is None:
         return None
-    _keep(uri, storage_options, _deletion_paths(uri, [left]))
-    return json.dumps(left.to_json())
+    return _receipt(left, _keep(uri, storage_options, _deletion_paths(uri, [left])))
 
 
 def read_columns(
@@ -322,6 +349,5 @@ def delete_files(uri: str, storage_options: Mapping[str, str], receipts: Sequenc
     return delete_data(store_at(uri, storage_options), "", names)
 
 
-def _keep(uri: str, storage_options: Mapping[str, str], paths: Iterable[str]) -> None:
-    if not storage_options:
-        Flusher(Root.parse(uri, {}), World()).flush(paths)
+def _keep(uri: str, storage_options: Mapping[str, str], paths: Iterable[str]) -> Digests:
+    return NONE if storage_options else Flusher(Root.parse(uri, {}), World()).keep(uri, paths)

@@ -36,8 +36,8 @@ from omnigraph.errors import (
 from omnigraph.model.graph import TableEntry, TableUpdate, TypeCounts, type_words
 from omnigraph.model.ports import World
 from omnigraph.model.schema import ROW_ADDRESS, ROW_ID
-from omnigraph.storage.lance import pylance
-from omnigraph.storage.lance.files import delete_data
+from omnigraph.storage.lance import digests, pylance
+from omnigraph.storage.lance.files import delete_data, index_paths
 from omnigraph.storage.lance.line import Lines
 from omnigraph.storage.lance.pylance import reason_of, translated
 from omnigraph.storage.objects.root import Root, branch_folder
@@ -62,17 +62,18 @@ class Table(TableReader):
     def stage_append(self, data: Rows | Receipts) -> StagedWrite | None:
         """Add rows, or what executors wrote, without looking at their ids; None if that is no
         row."""
-        fragments = stage.written(self._pinned, data)
-        added = sum(fragment.physical_rows for fragment in fragments)
+        new = stage.written(self._pinned, data)
+        added = sum(fragment.physical_rows for fragment in new.fragments)
         if added == 0:
             return None
-        operation = stage.change(self._pinned, added=fragments)
-        return stage.staged(self._pinned, "append", operation, TypeCounts(inserted=added))
+        operation = stage.change(self._pinned, added=new.fragments)
+        counts = TypeCounts(inserted=added)
+        return stage.staged(self._pinned, "append", operation, counts, digests=new.digests)
 
     def stage_overwrite(self, data: Rows | Receipts) -> StagedWrite:
         """Replace all rows, also by what executors wrote; zero rows empty the table."""
-        fragments = stage.written(self._pinned, data)
-        kept = [fragment for fragment in fragments if fragment.physical_rows]
+        new = stage.written(self._pinned, data)
+        kept = [fragment for fragment in new.fragments if fragment.physical_rows]
         return stage.staged(
             self._pinned,
             "overwrite",
@@ -81,6 +82,7 @@ class Table(TableReader):
                 inserted=sum(fragment.physical_rows for fragment in kept),
                 deleted=int(self._pinned.dataset.count_rows()),
             ),
+            digests=new.digests,
         )
 
     def stage_change(
@@ -110,14 +112,17 @@ class Table(TableReader):
         # gives fresh ones only to the rows after them.
         ascending = np.argsort(row_ids)
         ordered = rows.take(pa.array(np.concatenate([old[ascending], new])))
-        fragments = stage.written(self._pinned, ordered)
-        stage.hand_over_row_ids(fragments, row_ids[ascending].tolist())
+        written = stage.written(self._pinned, ordered)
+        stage.hand_over_row_ids(written.fragments, row_ids[ascending].tolist())
         replaced = u64(existing[ROW_ADDRESS])[places]
         leaving = np.concatenate([replaced, u64(gone[ROW_ADDRESS])])
-        updated, removed = stage.without_rows(self._pinned, leaving)
-        operation = stage.change(self._pinned, updated=updated, removed=removed, added=fragments)
+        reduced, removed = stage.without_rows(self._pinned, leaving)
+        operation = stage.change(
+            self._pinned, updated=reduced.fragments, removed=removed, added=written.fragments
+        )
         counts = TypeCounts(inserted=len(new), updated=len(old), deleted=gone.num_rows)
-        return stage.staged(self._pinned, "upsert", operation, counts)
+        told = {**written.digests, **reduced.digests}
+        return stage.staged(self._pinned, "upsert", operation, counts, digests=told)
 
     def stage_delete_ids(self, ids: Sequence[str]) -> StagedWrite | None:
         """Remove the rows with these ids; None if none of them is there."""
@@ -133,23 +138,22 @@ class Table(TableReader):
     ) -> StagedWrite:
         """Add and replace rows as executors prepared it (`stage.write_images`, `take_out`):
         new fragments, fragments that lost rows, and the numbers of those that lost all."""
-        new = [stage.receipt_fragment(one) for one in added]
+        new, less = stage.received(added), stage.received(reduced)
         operation = stage.change(
-            self._pinned,
-            updated=[stage.receipt_fragment(one) for one in reduced],
-            removed=removed,
-            added=new,
+            self._pinned, updated=less.fragments, removed=removed, added=new.fragments
         )
-        inserted = sum(fragment.physical_rows for fragment in new) - rows_updated
+        inserted = sum(fragment.physical_rows for fragment in new.fragments) - rows_updated
         counts = TypeCounts(inserted=inserted, updated=rows_updated)
-        return stage.staged(self._pinned, "upsert", operation, counts)
+        told = {**new.digests, **less.digests}
+        return stage.staged(self._pinned, "upsert", operation, counts, digests=told)
 
     def _deleted(self, addresses: pa.ChunkedArray[Any]) -> StagedWrite | None:
         if not len(addresses):
             return None
-        updated, removed = stage.without_rows(self._pinned, u64(addresses))
-        operation = stage.change(self._pinned, updated=updated, removed=removed)
-        return stage.staged(self._pinned, "delete", operation, TypeCounts(deleted=len(addresses)))
+        left, removed = stage.without_rows(self._pinned, u64(addresses))
+        operation = stage.change(self._pinned, updated=left.fragments, removed=removed)
+        counts = TypeCounts(deleted=len(addresses))
+        return stage.staged(self._pinned, "delete", operation, counts, digests=left.digests)
 
     # --- columns and upkeep ------------------------------------------------------------------
 
@@ -303,7 +307,9 @@ class Tables(Lines):
             self._require_head(write)
         draft = write.transaction
         assert draft.read_version == write.pinned_version, "a write lands on what it was made on"
-        properties = {COMMIT_PROPERTY: write.commit_id} if write.commit_id is not None else {}
+        properties = digests.as_properties(write.digests)
+        if write.commit_id is not None:
+            properties[COMMIT_PROPERTY] = write.commit_id
         transaction = Transaction(draft.read_version, draft.operation, draft.uuid, properties)
         try:
             return pylance.commit(dataset, transaction)
@@ -326,18 +332,24 @@ class Tables(Lines):
         base = write.pinned_version
         if rewrites.first is not None:
             part = msgspec.structs.replace(
-                write, operation="index", version_after=base + 1, transaction=rewrites.first
+                write,
+                operation="index",
+                version_after=base + 1,
+                transaction=rewrites.first,
+                digests=digests.NONE,
             )
             base = int(self._commit(part).version)
         try:
             # Lance moves the handle it commits through, so it must be nobody else's.
             own = self.own(write.location, write.branch, base)
-            indexed = bool(own.describe_indices())
+            before = pylance.segment_names(own)
             decode: Any = RewriteResult  # its stub forgets `from_json`
             results = [
-                decode.from_json(upkeep.on_version(result, base, indexed=indexed))
+                decode.from_json(upkeep.on_version(result, base, indexed=bool(before)))
                 for result in rewrites.results
             ]
+            # Before the commit: what Lance moves with it cannot carry a word of ours.
+            self._note(write, write.digests)
             Compaction.commit(own, results, {})
         except (OSError, ValueError) as cause:
             if pylance.is_conflict(cause):
@@ -345,7 +357,15 @@ class Tables(Lines):
             if pylance.is_refusal(cause):
                 raise _refused(write, cause) from cause
             raise self._unknown(write, cause) from cause
-        return self.head(write.location, write.branch)
+        after = self.head(write.location, write.branch)
+        folder = self.uri(write.location, write.branch)
+        # It made the indexes anew that its rows are in.
+        moved = index_paths(folder, pylance.segment_names(after) - before)
+        self._note(write, self.flusher.keep(folder, moved))
+        return after
+
+    def _note(self, write: StagedWrite, told: digests.Digests) -> None:
+        digests.note(self.store, branch_folder(write.location, write.branch), told)
 
     def _require_head(self, write: StagedWrite) -> None:
         if self.head_version(write.location, write.branch) != write.pinned_version:

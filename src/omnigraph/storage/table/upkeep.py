@@ -21,7 +21,8 @@ from lance.optimize import Compaction, CompactionTask
 
 from omnigraph.model.limits import AUTO_RUN_FRAGMENTS_MAX, TARGET_FRAGMENT_ROWS
 from omnigraph.storage.lance import pylance, stamps
-from omnigraph.storage.lance.files import FragmentKey, fragment_key
+from omnigraph.storage.lance.digests import NONE, Digests
+from omnigraph.storage.lance.files import FragmentKey, fragment_key, index_paths
 from omnigraph.storage.lance.pylance import translated
 from omnigraph.storage.objects.root import branch_folder
 from omnigraph.storage.table import index as indexes
@@ -92,6 +93,7 @@ class UpkeepWork(msgspec.Struct, frozen=True, kw_only=True):
     segments: tuple[tuple[IndexBuild, Any], ...]
     drops: tuple[str, ...]
     identities: Mapping[int, FragmentKey]
+    digests: Digests = NONE
 
 
 class StagedUpkeep(msgspec.Struct, frozen=True, kw_only=True):
@@ -259,17 +261,21 @@ def done(pinned: Pinned, planned: UpkeepPlan, answers: Sequence[Any]) -> UpkeepW
     results = answers[: len(planned.compactions)]
     pieces = iter(answers[len(planned.compactions) :])
     # Whoever ran the tasks wrote without asking the disk to keep it.
-    pinned.lines.flusher.flush(path for one in results for path in _new_files(pinned.folder, one))
+    paths = [path for one in results for path in _new_files(pinned.folder, one)]
+    segments = tuple(
+        (build, indexes.joined(pinned, build, list(islice(pieces, len(tasks)))))
+        for build, tasks in planned.builds
+    )
+    names = [str(segment.uuid) for _, segment in segments]
+    digests = pinned.lines.flusher.keep(pinned.folder, [*paths, *index_paths(pinned.folder, names)])
     return UpkeepWork(
         location=pinned.entry.location,
         branch=pinned.entry.branch,
         results=tuple(results),
-        segments=tuple(
-            (build, indexes.joined(pinned, build, list(islice(pieces, len(tasks)))))
-            for build, tasks in planned.builds
-        ),
+        segments=segments,
         drops=planned.drops,
         identities={part.number: part.identity for part in parts(pinned)},
+        digests=digests,
     )
 
 
@@ -285,7 +291,9 @@ def stage(pinned: Pinned, work: UpkeepWork) -> StagedUpkeep | None:
     coverage = indexes.coverage(known, [build for build, _ in kept], drops)
     results = [one for one in work.results if _still_compacts(one, current, work, coverage)]
     operation = indexes.operation(pinned, kept, drops)
-    index_write = None if operation is None else staged(pinned, "index", operation)
+    index_write = (
+        None if operation is None else staged(pinned, "index", operation, digests=work.digests)
+    )
     used = frozenset([*results, *(str(segment.uuid) for _, segment in kept)])
     if not results:
         return None if index_write is None else StagedUpkeep(write=index_write, used=used)
@@ -298,6 +306,7 @@ def stage(pinned: Pinned, work: UpkeepWork) -> StagedUpkeep | None:
         rows=sum(part.rows for part in current.values()),
         versions=_COMPACTION_VERSIONS + (first is not None),
     )
+    write = msgspec.structs.replace(write, digests=work.digests)
     return StagedUpkeep(
         write=write,
         fragments_removed=sum(int(one["fragments_removed"]) for one in metrics),
