@@ -33,9 +33,14 @@ SMALL_STEPS = {
     "SLICE_ROWS": FEW,
     "BLOCK_EDGES": 1,
     "NEWER_TEXTS_MAX": 1,
+    "NEWER_PARTS_MAX": 1,
     "PROJECTED_ROWS_MAX": FEW,
     "PARALLEL_ROWS_MIN": 0,
     "HELD_GROUPS_MAX": FEW,
+    "FOLLOWED_ROWS_MAX": 1,
+    "FOLLOWED_CHANGES_MAX": 1,
+    "READ_CACHE_VERSIONS_MAX": 1,
+    "READ_CACHE_VALUES_MAX": FEW,
     "MOVED_SHARE_MAX": 1.0,  # whatever changes, caches follow it
 }
 QUICK_KERNELS = {

@@ -119,6 +119,8 @@ OFFENDERS_SHOWN_MAX: Final = 20  # bad records that an error or report describes
 # Reading.
 READ_CACHE_SHARE: Final = 0.25  # of the machine's memory, for what an open graph keeps
 READ_CACHE_BYTES_MIN: Final = 1024 * 1024 * 1024  # the same where memory is small
+READ_CACHE_VERSIONS_MAX: Final = 4  # of one thing that is kept, say the frame of a table
+READ_CACHE_VALUES_MAX: Final = 1_024  # things that an open graph keeps
 QUERY_MEMORY_BYTES_MAX: Final = 2 * 1024 * 1024 * 1024  # match rows of one query
 QUERY_TIME_MS_MAX: Final = 300_000
 TOPOLOGY_FILE_EDGES_MIN: Final = 100_000  # the shape of a smaller edge type is not kept on disk

@@ -39,7 +39,8 @@ from omnigraph.engine.read.match.relation import WHOLE_MATCH, MatchedRows, Relat
 from omnigraph.engine.read.match.walk import only_counted
 from omnigraph.engine.read.memory.arrays import Positions
 from omnigraph.engine.read.memory.cache import Caches
-from omnigraph.engine.read.memory.frame import Frame, ReadCost
+from omnigraph.engine.read.memory.counted import ReadCost
+from omnigraph.engine.read.memory.frame import Frame
 from omnigraph.engine.read.result import QueryResult
 from omnigraph.engine.read.search.search import near_enough
 from omnigraph.engine.read.stream import streamed

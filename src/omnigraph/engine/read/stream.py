@@ -29,7 +29,8 @@ from omnigraph.engine.read.match.candidates import columns_of, looked_at, only_t
 from omnigraph.engine.read.match.relation import Relation
 from omnigraph.engine.read.match.scan import selected
 from omnigraph.engine.read.memory.arrays import CHUNK_ROWS, Positions
-from omnigraph.engine.read.memory.frame import CountedTable, Frame
+from omnigraph.engine.read.memory.counted import CountedTable
+from omnigraph.engine.read.memory.frame import Frame
 from omnigraph.model.schema import ROW_ID
 
 HELD_GROUPS_MAX: Final = 1 << 18  # more groups of batches than this are put together

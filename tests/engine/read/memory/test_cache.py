@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import shutil
 import subprocess
 import sys
@@ -13,8 +14,10 @@ import pytest
 
 from omnigraph import Graph
 from omnigraph.engine.read.memory import cache, files
-from omnigraph.engine.read.memory.cache import Kept
+from omnigraph.engine.read.memory.topology import Bulk
+from omnigraph.engine.read.search import search, text
 from omnigraph.errors import InputError
+from omnigraph.model.limits import READ_CACHE_VERSIONS_MAX
 
 SCHEMA = "node N { name: String @key }\nedge E: N -> N { w: I32? }"
 WALK = 'query q() { match { $a: N { name: "n0" }  $a e{1,9} $b } return { $b.name } }'
@@ -124,96 +127,6 @@ def test_the_folder_keeps_to_its_size(home, monkeypatch):
 # --- the budget --------------------------------------------------------------------------------
 
 
-class Held:
-    """A value that holds some buffers."""
-
-    def __init__(self, **buffers):
-        self._buffers = {ord(name): size for name, size in buffers.items()}
-
-    @property
-    def nbytes(self):
-        return sum(self._buffers.values())
-
-    def buffers(self):
-        return self._buffers
-
-
-def kept_after(kept, *keys):
-    return [key[0] + key[1] for key in keys if kept.get(key) is not None]
-
-
-def put(kept, key, **buffers):
-    with kept.query():
-        return kept.get_or_make(key, lambda: Held(**buffers))
-
-
-def test_what_was_used_longest_ago_goes_first():
-    kept = Kept(100)
-    for name in "abc":
-        put(kept, ("frame", name), **{name: 40})
-    assert kept_after(kept, ("frame", "a"), ("frame", "b"), ("frame", "c")) == ["frameb", "framec"]
-
-
-def test_what_is_dear_to_make_stays_longer():
-    kept = Kept(100)
-    put(kept, ("text", "a"), a=40)
-    put(kept, ("frame", "b"), b=40)
-    put(kept, ("frame", "c"), c=40)
-    assert kept_after(kept, ("text", "a"), ("frame", "b"), ("frame", "c")) == ["texta", "framec"]
-
-
-def test_bytes_that_two_versions_share_count_once():
-    kept = Kept(100)
-    put(kept, ("frame", "1"), a=80, b=5)
-    put(kept, ("frame", "2"), a=80, c=5)
-    assert kept.held_bytes() == 90
-    assert kept_after(kept, ("frame", "1"), ("frame", "2")) == ["frame1", "frame2"]
-
-
-def test_what_a_running_query_uses_stays():
-    kept = Kept(100)
-    with kept.query():
-        kept.get_or_make(("frame", "a"), lambda: Held(a=90))
-        for name in "bcd":
-            put(kept, ("frame", name), **{name: 90})
-        assert kept.get(("frame", "a")) is not None
-    kept.trim()
-    assert kept.held_bytes() <= 100
-
-
-def test_who_makes_one_value_does_not_hold_up_another():
-    kept, begun, go_on, made = Kept(1000), threading.Event(), threading.Event(), []
-
-    def slow():
-        made.append("slow")
-        begun.set()
-        assert go_on.wait(30)
-        return Held(a=1)
-
-    makers = [
-        threading.Thread(target=kept.get_or_make, args=(("frame", "slow"), slow)) for _ in range(2)
-    ]
-    for maker in makers:
-        maker.start()
-    assert begun.wait(30)
-    assert kept.get_or_make(("frame", "quick"), lambda: Held(b=1)).nbytes == 1
-    go_on.set()
-    for maker in makers:
-        maker.join(30)
-    assert made == ["slow"]
-
-
-def test_a_value_that_could_not_be_made_is_made_by_the_next():
-    kept = Kept(1000)
-
-    def fails():
-        raise OSError
-
-    with pytest.raises(OSError):  # noqa: PT011 - any will do
-        kept.get_or_make(("frame", "a"), fails)
-    assert kept.get_or_make(("frame", "a"), lambda: Held(a=1)).nbytes == 1
-
-
 def test_a_column_goes_by_itself_and_is_read_again(home):
     uri, expected = made(home, [0, 1, 2, 3, 4])
     with Graph.open(uri) as graph:
@@ -302,6 +215,8 @@ ENDS_EARLY = """
 import sys, time
 from omnigraph import Graph
 from omnigraph.engine.read.memory import cache, files
+from omnigraph.engine.read.memory.topology import Bulk
+from omnigraph.engine.read.search import search, text
 files.TOPOLOGY_FILE_EDGES_MIN = 1 << 60
 cache.LOOKUP_EDGES_MIN = cache.BACKGROUND_EDGES_MIN = cache.IDS_AT_ONCE_ROWS = 0
 cache.SLICE_ROWS = 1
@@ -386,3 +301,114 @@ def test_after_optimize_nothing_is_read_again(home):
         told = graph.explain(EDGES)
         assert told.rows_read == 0
         assert answers(graph) == expected
+
+
+# --- many commits ------------------------------------------------------------------------------
+
+TEXTS = "node N { name: String @key  said: String?  at: Vector(2)? }\nedge E: N -> N { w: I32? }"
+ASKED = {
+    "said": 'match { $n: N } return { $n.name } order { bm25($n.said, "hello") } limit 9',
+    "walk": 'match { $a: N { name: "n0" }  $a e{1,9} $b } return { $b.name }',
+    "near": "match { $n: N } return { $n.name } order { nearest($n.at, [1.0, 0.5]) } limit 2",
+    "group": "match { $n: N } return { $n.said, count(*) as n }",
+    "edges": "match { $a: N  $a $e:e $b  $e.w > 1 } return { count(*) as n }",
+}
+
+
+def a_few(graph, first, last):
+    made = []
+    for n in range(first, last):
+        said = {"name": f"n{n}", "said": f"hello {n}", "at": [float(n), 1.0]}
+        made.append(json.dumps({"type": "N", "data": said}))
+        made.append(json.dumps({"edge": "E", "from": f"n{n}", "to": f"n{n // 2}"}))
+        made.append(json.dumps({"edge": "E", "from": f"n{n // 2}", "to": f"n{n}"}))
+    graph.load("\n".join(made), mode="append")
+
+
+def told(graph, name):
+    return graph.query(f"query q() {{ {ASKED[name]} }}").to_pylist()
+
+
+@pytest.fixture
+def texts(tmp_path, monkeypatch):
+    monkeypatch.setattr(search, "NEAR_ROWS_MIN", 1)
+    with Graph.init(str(tmp_path / "t.omni"), TEXTS, durability="process") as graph:
+        a_few(graph, 0, 12)
+        yield graph
+
+
+def test_after_many_commits_no_more_is_kept_than_after_a_few(texts):
+    counts = []
+    for turn in range(12, 12 + 2 * READ_CACHE_VERSIONS_MAX):
+        a_few(texts, turn, turn + 1)
+        for name in ASKED:
+            told(texts, name)
+        counts.append(len(texts._reader._caches._kept.matching(lambda _: True)))
+    things = 5  # two frames, a topology, words, vectors
+    assert counts[READ_CACHE_VERSIONS_MAX:] == [things * READ_CACHE_VERSIONS_MAX] * (
+        READ_CACHE_VERSIONS_MAX
+    )
+
+
+def test_what_was_not_asked_for_since_some_commits_still_follows_them(texts, monkeypatch):
+    for name in ASKED:
+        told(texts, name)
+    built = []
+    for kind, make in ((text.TextIndex, "build"), (search.UnitVectors, "build"), (Bulk, "of")):
+        monkeypatch.setattr(kind, make, lambda *_, kind=kind: built.append(kind))
+    for turn in range(12, 18):
+        a_few(texts, turn, turn + 1)
+        for name in ("group", "edges"):  # the frames move, and what rests on them does not yet
+            told(texts, name)
+    texts.optimize()
+    found = {name: told(texts, name) for name in ASKED}
+    monkeypatch.undo()
+    assert built == []
+    with Graph.open(texts.uri) as fresh:
+        assert found == {name: told(fresh, name) for name in ASKED}
+
+
+def test_words_follow_also_when_their_column_was_let_go_of(texts):
+    told(texts, "said")
+    kept = texts._reader._caches._kept
+    (frame,) = kept.matching(lambda key: key[0] == "frame")
+    frame.shed("said")
+    a_few(texts, 12, 13)
+    assert len(told(texts, "said")) == 9
+    assert len(kept.matching(lambda key: key[0] == "text")[0].parts) == 2
+
+
+def test_what_rests_on_a_frame_goes_with_it(texts):
+    for name in ASKED:
+        told(texts, name)
+    kept = texts._reader._caches._kept
+    kept.budget_bytes = 0
+    kept.trim()
+    assert kept.matching(lambda key: key[0] != "frame") == []
+    assert kept.held_bytes() == 0
+
+
+def test_one_build_at_a_time_serves_the_versions_that_come_meanwhile(home, beside, monkeypatch):
+    uri, _ = made(home, [0, 1, 2, 3, 4])
+    go_on, begun = threading.Event(), []
+    read = cache._Ends.both
+
+    def slow(self):
+        begun.append(self)
+        assert go_on.wait(30)
+        return read(self)
+
+    monkeypatch.setattr(cache._Ends, "both", slow)
+    with Graph.open(uri, durability="process") as graph:
+        for turn in range(3):
+            for _ in range(cache.LOOKUP_WALKS + 1):
+                graph.query(HOP)
+            graph.load(f'{{"edge": "E", "from": "n0", "to": "n{turn + 5}"}}', mode="append")
+        found = [row["b.name"] for row in graph.query(HOP).to_pylist()]
+        go_on.set()
+        assert [row["b.name"] for row in graph.query(HOP).to_pylist()] == found
+        graph.query(EDGES)
+        assert sorted(found) == ["n1", "n5", "n6", "n7"]
+        assert "edge:E" not in graph.explain(HOP).columns_read
+        assert [row["b.name"] for row in graph.query(HOP).to_pylist()] == found
+    assert len(begun) == 1

@@ -9,27 +9,28 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import lru_cache
 from time import perf_counter
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final
 
 import numpy as np
 
 from omnigraph.engine.arrow import Array, flat, pa
 from omnigraph.engine.read.memory.arrays import Positions, SmallPositions
 from omnigraph.engine.read.memory.compressed import Checkpoint, no_checkpoint
+from omnigraph.engine.read.memory.counted import CountedTable, ReadCost
 from omnigraph.engine.read.memory.files import StoredEdges, TopologyFiles, user_topology_folder
 from omnigraph.engine.read.memory.frame import (
     SMALL_TABLE_ROWS,
     Change,
-    CountedTable,
     Frame,
-    ReadCost,
     column_bytes,
 )
+from omnigraph.engine.read.memory.kept import Kept, S
 from omnigraph.engine.read.memory.topology import ENDS, Bulk, End, Lookups, Topology
 from omnigraph.errors import OmnigraphError
 from omnigraph.model.graph import Pin, TableEntry
@@ -47,162 +48,9 @@ SLICE_ROWS: Final = 1 << 19  # of an edge table, turned into positions at once
 IDS_AT_ONCE_ROWS: Final = 1 << 17  # of more rows, ids and ends are read when they are needed
 PUSHED_SCANS: Final = 2  # queries over one big table before it is worth keeping in memory
 FRAME_ROWS_MAX: Final = 20_000_000  # a bigger table is never read whole for a query over it alone
+FORKS_KNOWN_MAX: Final = 4_096
+ASKED_KNOWN_MAX: Final = 4_096
 LONG_MS: Final = 5  # a query that took less has made nothing that counts
-RETURNED_BYTES: Final = 64 << 20  # when so much is let go of, the allocator gives it back at once
-
-# What a byte of each kind costs to make again, beside a byte of a column (about 2 ns).
-REBUILD_COST: Final[Mapping[str, int]] = {"frame": 1, "vectors": 1, "topology": 4, "text": 16}
-
-
-class Sized(Protocol):
-    @property
-    def nbytes(self) -> int: ...
-
-
-S = TypeVar("S", bound=Sized)
-Key = tuple[Any, ...]  # its first part is the kind
-Piece = tuple[Key, str | None]  # a column of a value, or the value without these
-
-
-class Kept:
-    """Values under a byte budget, each made by one thread while others wait for that one only.
-
-    When all together are bigger than the budget, the piece goes first (a column of a frame, or a
-    whole value) whose bytes, times the queries since it was last used, divided by the cost of a
-    byte of its kind, are the most. What a running query has used stays until that is done. Bytes
-    that versions share count once.
-    """
-
-    def __init__(self, budget_bytes: int) -> None:
-        self.budget_bytes = budget_bytes
-        self._values: OrderedDict[Key, Sized] = OrderedDict()  # the last used are last
-        self._used: dict[Key, int] = {}  # the query that used it last
-        self._query = 0
-        self._running: Counter[int] = Counter()
-        self._making: dict[Key, threading.RLock] = {}
-        self._lock = threading.Lock()
-
-    @contextmanager
-    def query(self) -> Iterator[None]:
-        """While this runs, what it has used is not let go of."""
-        with self._lock:
-            self._query += 1
-            number = self._query
-            self._running[number] += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                del self._running[number]
-
-    def get(self, key: Key) -> Any:
-        with self._lock:
-            found = self._values.get(key)
-            if found is not None:
-                self._values.move_to_end(key)
-                self._used[key] = self._query
-            return found
-
-    def get_or_make(self, key: Key, make: Callable[[], S]) -> S:
-        """The kept value, or a new one: made by one thread while the others wait for it."""
-        found: S | None = self.get(key)
-        if found is not None:
-            return found
-        with self._lock:
-            making = self._making.setdefault(key, threading.RLock())
-        with making:
-            found = self.get(key)
-            if found is None:
-                try:
-                    found = make()
-                    with self._lock:
-                        self._values[key] = found
-                        self._used[key] = self._query
-                finally:
-                    with self._lock:
-                        self._making.pop(key, None)
-                self.trim()
-            return found
-
-    def matching(self, wanted: Callable[[Key], bool]) -> list[Any]:
-        """The values whose key is wanted, the one used last first."""
-        with self._lock:
-            return [self._values[key] for key in reversed(self._values) if wanted(key)]
-
-    def clear(self) -> None:
-        with self._lock:
-            self._values.clear()
-            self._used.clear()
-
-    def held_bytes(self, *, but: str | None = None) -> int:
-        """What all values hold, or those of all kinds but one."""
-        with self._lock:
-            values = {key: value for key, value in self._values.items() if key[0] != but}
-        return sum(_sizes(_buffers(values)).values())
-
-    def trim(self) -> None:
-        """Let go of values, or of columns of frames, until the rest fits the budget."""
-        with self._lock:
-            values = dict(self._values)
-        sizes = _sizes(_buffers(values))
-        total = sum(sizes.values())
-        if total <= self.budget_bytes:
-            return
-        pieces = _pieces(values)
-        holders = Counter(at for held in pieces.values() for at in held)
-        with self._lock:
-            oldest = min(self._running, default=self._query + 1)
-            ages = {key: 1 + self._query - used for key, used in self._used.items()}
-            idle = [piece for piece in pieces if self._used.get(piece[0], 0) < oldest]
-
-        def worth_going(piece: Piece) -> float:
-            own = sum(size / holders[at] for at, size in pieces[piece].items())
-            return own * ages.get(piece[0], 1) / REBUILD_COST.get(piece[0][0], 1)
-
-        gone = 0
-        for key, name in sorted(idle, key=worth_going, reverse=True):
-            if total - gone <= self.budget_bytes:
-                break
-            self._let_go(key, name)
-            for at in pieces[key, name]:
-                holders[at] -= 1
-                gone += 0 if holders[at] else sizes.get(at, 0)
-        logger.debug("let go", extra={"bytes": gone, "held": total - gone})
-        if gone >= RETURNED_BYTES:
-            pa.default_memory_pool().release_unused()
-
-    def _let_go(self, key: Key, name: str | None) -> None:
-        with self._lock:
-            value = self._values.get(key)
-            if name is None:
-                self._values.pop(key, None)
-                self._used.pop(key, None)
-        if name is not None and isinstance(value, Frame):
-            value.shed(name)
-
-
-def _buffers(values: Mapping[Key, Sized]) -> dict[Key, dict[int, int]]:
-    """The buffers of each value by address; a value that does not tell has one of its own."""
-    return {
-        key: value.buffers() if hasattr(value, "buffers") else {id(value): value.nbytes}
-        for key, value in values.items()
-    }
-
-
-def _pieces(values: Mapping[Key, Sized]) -> dict[Piece, dict[int, int]]:
-    """What can be let go of by itself: columns of frames, and values with what is left of them."""
-    found: dict[Piece, dict[int, int]] = {}
-    for key, held in _buffers(values).items():
-        value = values[key]
-        parts = value.parts() if isinstance(value, Frame) else {}
-        found |= {(key, name): buffers for name, buffers in parts.items()}
-        inside = {at for buffers in parts.values() for at in buffers}
-        found[key, None] = {at: size for at, size in held.items() if at not in inside}
-    return found
-
-
-def _sizes(buffers: Mapping[Key, Mapping[int, int]]) -> dict[int, int]:
-    return {at: size for held in buffers.values() for at, size in held.items()}
 
 
 class _Stopped(Exception):  # noqa: N818 - not an error: nobody wants the build any more
@@ -221,9 +69,10 @@ class Caches:
         self._kept = Kept(budget_bytes)
         self._lock = threading.Lock()  # guards what follows
         self._asked: Counter[Hashable] = Counter()
-        self._builds: dict[Hashable, threading.Thread] = {}
-        self._forks: dict[tuple[Pin, Pin], bool] = {}
+        self._builds: dict[str, tuple[Pin, threading.Thread]] = {}  # the last one of each table
         self._closed = False
+        # What was forked from where never changes; looking it up reads a file.
+        self._is_fork = lru_cache(FORKS_KNOWN_MAX)(self._is_forked_from)
 
     def table(self, entry: TableEntry) -> CountedTable:
         return CountedTable(self._tables.open(entry), self.cost)
@@ -232,7 +81,7 @@ class Caches:
         """Stop what is being built, between two slices, and drop everything."""
         with self._lock:
             self._closed = True
-            builds = list(self._builds.values())
+            builds = [thread for _, thread in self._builds.values()]
         for build in builds:
             build.join()
         self._kept.clear()
@@ -260,25 +109,33 @@ class Caches:
         *,
         build: Callable[[], S],
         move: Callable[[S, Change], S | None],
+        rests_on: frozenset[int] = frozenset(),
     ) -> S:
-        """What a frame gives (say, the text index of a column): kept, moved from the version before
-        where that is known and `move` can, or built."""
+        """What a frame gives (say, the text index of a column): kept, moved from a version before
+        where one is known and `move` can, or built. `rests_on` are other lineages it is about."""
 
         def make() -> S:
-            change = frame.change
-            if change is not None:
-                older: S | None = self._kept.get((kind, *change.origin, frame.lineage, about))
-                moved = None if older is None else move(older, change)
-                if moved is not None:
-                    return moved
+            # The newest version that is known may be several commits back.
+            for at in reversed(range(len(frame.changes))):
+                found: S | None = self._kept.get((kind, *frame.changes[at].origin, *which))
+                if found is None:
+                    continue
+                for change in frame.changes[at:]:
+                    found = None if found is None else move(found, change)
+                return build() if found is None else found
             return build()
 
-        return self._kept.get_or_make((kind, *frame.table.entry.pin, frame.lineage, about), make)
+        which = (frame.lineage, about)
+        key = (kind, *frame.table.entry.pin, *which)
+        return self._kept.get_or_make(key, make, rests_on=rests_on | {frame.lineage})
 
     def _asked_times(self, what: str, entry: TableEntry) -> int:
+        about = (what, entry.location, entry.branch)
         with self._lock:
-            self._asked[what, entry.location, entry.branch] += 1
-            return self._asked[what, entry.location, entry.branch]
+            if about not in self._asked and len(self._asked) >= ASKED_KNOWN_MAX:
+                self._asked.clear()  # a table that is asked often soon shows again
+            self._asked[about] += 1
+            return self._asked[about]
 
     # --- frames ---
 
@@ -303,29 +160,25 @@ class Caches:
         return self.frame(entry)
 
     def _older_frame(self, entry: TableEntry) -> Frame | None:
-        """The most recently used frame of an earlier version; else one of a version that the line
-        of this table was forked from."""
+        """The newest frame of an earlier version; else one of a version that the line of this table
+        was forked from."""
         frames: list[Frame] = self._kept.matching(lambda key: key[:2] == ("frame", entry.location))
-        before = [one for one in frames if self._is_older(one.table.entry, entry)]
-        own = [one for one in before if one.table.entry.branch == entry.branch]
-        return next(iter([*own, *before]), None)
+        # The newest of its own branch first: the least has changed since.
+        frames.sort(key=lambda one: one.table.entry.version, reverse=True)
+        frames.sort(key=lambda one: one.table.entry.branch != entry.branch)
+        return next((one for one in frames if self._is_older(one.table.entry, entry)), None)
 
     def _is_older(self, older: TableEntry, newer: TableEntry) -> bool:
         if older.branch == newer.branch:
             return older.version < newer.version
-        if newer.branch is None:
+        return newer.branch is not None and self._is_fork(newer, older)
+
+    def _is_forked_from(self, newer: TableEntry, older: TableEntry) -> bool:
+        try:
+            return self._tables.shared(newer, older) == older.version
+        except OmnigraphError as cause:  # then the frame is read as if there were no other
+            logger.warning("fork unknown", extra={"why": cause.message})
             return False
-        # What was forked from where never changes; looking it up reads a file.
-        pins = (older.pin, newer.pin)
-        known = self._forks.get(pins)
-        if known is None:
-            try:
-                known = self._tables.shared(newer, older) == older.version
-            except OmnigraphError as cause:  # then the frame is read as if there were no other
-                logger.warning("fork unknown", extra={"why": cause.message})
-                known = False
-            self._forks[pins] = known
-        return known
 
     def wants_pushed_scan(self, entry: TableEntry) -> bool:
         """Whether a query over this table alone should read just its part: big and rarely asked."""
@@ -366,7 +219,7 @@ class Caches:
         if frame is None:
             return False
         about = (sources.lineage, targets.lineage)
-        pins = [frame.table.entry.pin, *([frame.change.origin] if frame.change else [])]
+        pins = [frame.table.entry.pin, *(change.origin for change in frame.changes)]
         return any(self._kept.get(("topology", *pin, frame.lineage, about)) for pin in pins)
 
     def _builds_beside(self, edges: TableEntry, sources: Frame, targets: Frame) -> bool:
@@ -387,13 +240,15 @@ class Caches:
                 logger.info("topology not built beside", extra={"why": str(cause)})
 
         with self._lock:
-            known = self._builds.get(edges.pin)
-            if known is not None:
-                return known.is_alive()
+            pin, thread = self._builds.get(edges.location, (None, None))
+            # One at a time, whatever the version: what it builds is moved to the others.
+            if thread is not None and (thread.is_alive() or pin == edges.pin):
+                return thread.is_alive()
             if self._closed:
                 return False
-            self._builds[edges.pin] = threading.Thread(target=build, name="topology")
-            self._builds[edges.pin].start()
+            thread = threading.Thread(target=build, name="topology")
+            self._builds[edges.location] = (edges.pin, thread)
+            thread.start()
             return True
 
     def topology(
@@ -429,7 +284,9 @@ class Caches:
             return older.moved(*added, change.deleted_at)
 
         lineages = (sources.lineage, targets.lineage)
-        return self.derived("topology", frame, lineages, build=build, move=move)
+        return self.derived(
+            "topology", frame, lineages, build=build, move=move, rests_on=frozenset(lineages)
+        )
 
     def _edge_frame(
         self, edges: TableEntry, sources: Frame, targets: Frame

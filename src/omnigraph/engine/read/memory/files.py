@@ -20,6 +20,7 @@ import os
 import threading
 import zlib
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,7 +32,7 @@ from omnigraph.engine.read.memory.arrays import RowIdList, SmallPositions
 from omnigraph.engine.read.memory.compressed import Checkpoint, Csr
 from omnigraph.engine.read.memory.frame import Frame
 from omnigraph.engine.read.memory.topology import ENDS, SIDES, Bulk, End, Side
-from omnigraph.model.graph import TableEntry
+from omnigraph.model.graph import Pin, TableEntry
 from omnigraph.model.limits import TOPOLOGY_FILE_EDGES_MIN, TOPOLOGY_FILES_BYTES_MAX
 from omnigraph.storage.table.table import Tables
 
@@ -40,6 +41,7 @@ logger = logging.getLogger(__name__)
 _MAGIC: Final = b"omnigraph topology 2\n"
 _SUFFIX: Final = ".topology"
 _ALIGNED: Final = 64
+_NAMES_KNOWN_MAX: Final = 1_024
 _UNREADABLE: Final = (OSError, ValueError)
 
 Remake = Callable[[End], SmallPositions]
@@ -191,7 +193,7 @@ class TopologyFiles:
     def __init__(self, tables: Tables, folder: Path) -> None:
         self._tables = tables
         self._folder = folder
-        self._names: dict[Any, Path | None] = {}
+        self._name = lru_cache(_NAMES_KNOWN_MAX)(self._named)
 
     def has(self, edges: TableEntry, sources: Frame, targets: Frame) -> bool:
         name = self._file(edges, sources, targets)
@@ -217,7 +219,7 @@ class TopologyFiles:
         """Store the edges of a build from scratch, and give them back as they are stored; a failure
         only costs the next process."""
         name = self._file(frame.table.entry, sources, targets)
-        if name is None or frame.change is not None:
+        if name is None or not frame.fresh:
             return None
         for side in SIDES:
             bulk.rows(side, checkpoint)
@@ -239,23 +241,17 @@ class TopologyFiles:
 
     def _file(self, edges: TableEntry, sources: Frame, targets: Frame) -> Path | None:
         """The file for these versions; None where positions are not those of a fresh build."""
-        if edges.row_count < TOPOLOGY_FILE_EDGES_MIN or sources.change or targets.change:
+        if edges.row_count < TOPOLOGY_FILE_EDGES_MIN or not (sources.fresh and targets.fresh):
             return None
-        entries = (edges, sources.table.entry, targets.table.entry)
-        key = tuple(entry.pin for entry in entries)
-        if key not in self._names:
-            self._names[key] = self._named(entries)
-        return self._names[key]
+        return self._name(edges.pin, sources.table.entry.pin, targets.table.entry.pin)
 
-    def _named(self, entries: tuple[TableEntry, ...]) -> Path | None:
+    def _named(self, *pins: Pin) -> Path | None:
         facts: list[Any] = []
-        for entry in entries:
-            made = self._tables.transactions(
-                entry.location, entry.branch, after=entry.version - 1, upto=entry.version
-            )
+        for location, branch, version in pins:
+            made = self._tables.transactions(location, branch, after=version - 1, upto=version)
             if not made or made[-1].uuid is None:
                 return None
-            facts.append([*entry.pin, made[-1].uuid])
+            facts.append([location, branch, version, made[-1].uuid])
         digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
         return self._folder / f"{digest[:40]}{_SUFFIX}"
 

@@ -2,22 +2,21 @@
 
 Positions follow row ids. Within one *lineage* (a frame and those moved from it) a position keeps
 its meaning for ever: new rows come at the end, deleted rows leave a hole. Columns are loaded when
-they are needed, by the one way from reading to storage: a table that counts what was read of it.
-Everything here is derived from storage and may be dropped at any time.
+they are needed, by a table that counts what was read of it. Everything here is derived from
+storage and may be dropped at any time.
 """
 
 from __future__ import annotations
 
 import itertools
 import threading
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
 import numpy as np
 
-from omnigraph.engine.arrow import Array, ArrowTable, RecordBatch, flat, pa, pc, picked
+from omnigraph.engine.arrow import Array, ArrowTable, flat, pa, pc, picked
 from omnigraph.engine.read.memory.arrays import (
     CHUNK_ROWS,
     NO_POSITIONS,
@@ -33,13 +32,12 @@ from omnigraph.engine.read.memory.arrays import (
     places_among,
 )
 from omnigraph.engine.read.memory.codes import Coded
+from omnigraph.engine.read.memory.counted import CountedTable
 from omnigraph.engine.read.memory.id_order import IdOrder
 from omnigraph.engine.read.memory.ids import ONE_BY_ONE_MAX, IdTable
 from omnigraph.engine.read.memory.selection import Selection
 from omnigraph.model.graph import Pin
 from omnigraph.model.schema import ROW_ID
-from omnigraph.storage.table.read import Order, TableDelta
-from omnigraph.storage.table.table import Table
 
 SMALL_TABLE_ROWS: Final = 16_384  # below this a whole column is read at the first touch
 HOT_FETCHES: Final = 2  # a column asked for this often is read whole
@@ -47,6 +45,8 @@ ROWS_PER_FETCH: Final = 1 << 19  # or by a few positions as often as it has so m
 WHOLE_SHARE: Final = 8  # from this part of the rows on, the whole column is read
 MOVED_SHARE_MAX: Final = 0.25  # a bigger difference than this share of the table is a rebuild
 COLUMN_BYTES_MAX: Final = 512 * 1024 * 1024  # a bigger column is never kept whole
+FOLLOWED_ROWS_MAX: Final = 16_384  # of more changed rows, what rests on a frame is built anew
+FOLLOWED_CHANGES_MAX: Final = 16
 GONE_SHARE_MAX: Final = 0.5  # more holes than this share of the positions are a rebuild
 SEARCHED_IDS_MAX: Final = 1024  # more ids are looked up in a table of all ids, which is made then
 SEARCHES_MAX: Final = 16  # from this search of a walk on, a table is better
@@ -57,92 +57,6 @@ T = TypeVar("T")
 _lineages = itertools.count(1)
 
 
-class ReadCost(msgspec.Struct):
-    """How often tables were read, how many rows came, and how often each column of which table.
-
-    The running total of a reader is shared by its threads; tests assert it, `explain` shows it.
-    """
-
-    reads: int = 0
-    rows: int = 0
-    columns: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
-    _lock: threading.Lock = msgspec.field(default_factory=threading.Lock)
-
-    def add(self, table_key: str, columns: Sequence[str], rows: int) -> None:
-        with self._lock:
-            self.reads += 1
-            self.rows += rows
-            self.columns.update((table_key, column) for column in columns)
-
-    def since(self, earlier: ReadCost) -> ReadCost:
-        """What was added after `earlier`."""
-        with self._lock:
-            added = self.columns - earlier.columns
-            return ReadCost(self.reads - earlier.reads, self.rows - earlier.rows, added)
-
-    def by_table(self) -> dict[str, list[str]]:
-        """The columns that were read, by table key."""
-        found: dict[str, list[str]] = {}
-        for table_key, column in sorted(self.columns):
-            found.setdefault(table_key, []).append(column)
-        return found
-
-
-class CountedTable:
-    """Reads of one table version, each of them counted. Every answer carries `_rowid`."""
-
-    def __init__(self, stored: Table, cost: ReadCost) -> None:
-        self.stored = stored
-        self.entry = stored.entry
-        self._cost = cost
-
-    def read(
-        self,
-        columns: Sequence[str],
-        *,
-        where: str | None = None,
-        limit: int | None = None,
-        order_by: Sequence[Order] = (),
-    ) -> ArrowTable:
-        """The named columns and `_rowid` of the rows that satisfy the SQL condition."""
-        found = self.stored.read(
-            columns=list(columns), where=where, limit=limit, order_by=order_by, with_row_id=True
-        )
-        self._cost.add(self.entry.table_key, columns, found.num_rows)
-        return found
-
-    def batches(
-        self, columns: Sequence[str], *, where: str | None = None, batch_rows: int
-    ) -> Iterator[RecordBatch]:
-        """The rows that satisfy the SQL condition, a batch at a time."""
-        reader = self.stored.scan(
-            columns=list(columns), where=where, with_row_id=True, batch_rows=batch_rows
-        )
-        for batch in reader:
-            self._cost.add(self.entry.table_key, columns, batch.num_rows)
-            yield batch
-
-    def take(self, row_ids: RowIds, columns: Sequence[str]) -> ArrowTable:
-        """The named columns of these rows, in this order."""
-        found = self.stored.take(row_ids, list(columns))
-        self._cost.add(self.entry.table_key, columns, found.num_rows)
-        return found
-
-    def lookup(self, ids: Array) -> ArrowTable:
-        """The ids and `_rowid` of the rows that have one of these ids."""
-        wanted = ids.unique().drop_null().to_pylist()
-        found: ArrowTable = self.stored.lookup("id", wanted, ["id", ROW_ID])
-        self._cost.add(self.entry.table_key, ["id"], found.num_rows)
-        return found
-
-    def changes_since(self, older: CountedTable, columns: Sequence[str]) -> TableDelta:
-        """What happened between the two versions, with the named columns of the rows."""
-        delta = self.stored.changes_since(older.stored, columns=columns)
-        rows = delta.inserted.num_rows + delta.updated.num_rows
-        self._cost.add(self.entry.table_key, columns if rows else (), rows)
-        return delta
-
-
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """How a frame came from an older one: what everything derived from that one needs to follow."""
 
@@ -151,6 +65,29 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: Positions
     updated: ArrowTable
     deleted_at: Positions
+    length: int  # of the frame after it
+    nbytes: int  # of its rows
+
+    @property
+    def rows(self) -> int:
+        return self.added.num_rows + self.updated.num_rows + len(self.deleted_at)
+
+    @property
+    def touched(self) -> Positions:
+        """Every position that is not what it was."""
+        return np.concatenate([self.updated_at, self.deleted_at, self._added_at])
+
+    def values(self, name: str) -> tuple[Positions, Array] | None:
+        """The positions that have another value, updated ones first, and these values; None if the
+        column was not compared."""
+        if name not in self.added.column_names:
+            return None
+        values = pa.concat_arrays([flat(self.updated[name]), flat(self.added[name])])
+        return np.concatenate([self.updated_at, self._added_at]), values
+
+    @property
+    def _added_at(self) -> Positions:
+        return np.arange(self.length - self.added.num_rows, self.length, dtype=np.int64)
 
 
 class Frame:
@@ -165,12 +102,14 @@ class Frame:
         lineage: int,
         gone: Positions = NO_POSITIONS,
         ids: IdTable | None = None,
-        change: Change | None = None,
+        changes: tuple[Change, ...] = (),
+        fresh: bool = True,
         part: bool = False,
     ) -> None:
         self.table = table
         self.lineage = lineage
-        self.change = change
+        self.changes = changes  # the last ones that led here, one after the other
+        self.fresh = fresh  # positions are those of a table that was just read
         self.part = part
         self.gone = gone  # the positions that are not alive, ascending
         self.length = row_ids.length
@@ -178,6 +117,7 @@ class Frame:
         self._columns = columns
         self._ids = ids
         self._fetches: dict[str, int] = {}
+        self._followed: frozenset[str] = frozenset()
         self._alive: Mask | None = None
         self._living: Selection | None = None
         self._id_searches = 0
@@ -307,6 +247,8 @@ class Frame:
             held |= column.buffers()
         for codes in coded:
             held |= codes.buffers()
+        for change in self.changes:
+            held[id(change)] = change.nbytes
         return held
 
     def parts(self) -> dict[str, dict[int, int]]:
@@ -341,6 +283,11 @@ class Frame:
         with self._lock:
             asked = self._fetches[name] = self._fetches.get(name, 0) + 1
         return asked
+
+    def follow(self, name: str) -> None:
+        """From now on every change tells what became of the column, whether it is kept or not."""
+        with self._lock:
+            self._followed |= {name}
 
     def column(self, name: str) -> Column:
         """The whole column, read now if it is not in memory."""
@@ -448,7 +395,8 @@ class Frame:
             loaded = dict(self._columns)
         kind = table.entry.entity_kind
         always = ("id",) if kind == "node" else ("src", "dst")
-        delta = table.changes_since(self.table, [*dict.fromkeys([*always, *loaded])])
+        wanted = dict.fromkeys([*always, *loaded, *sorted(self._followed)])
+        delta = table.changes_since(self.table, [*wanted])
         changed = delta.inserted.num_rows + delta.updated.num_rows + len(delta.deleted_row_ids)
         if changed > max(64, self.length * MOVED_SHARE_MAX):
             return None
@@ -471,37 +419,40 @@ class Frame:
             # Storage forgets the ids of rows that are gone, and the next look is for them too.
             if len(gone):
                 loaded["id"] = self.column("id")
+        change = Change(
+            origin=self.table.entry.pin,
+            added=added,
+            updated_at=updated_at,
+            updated=delta.updated,
+            deleted_at=deleted_at,
+            length=row_ids.length,
+            nbytes=added.nbytes + delta.updated.nbytes,
+        )
         frame = Frame(
             table,
             row_ids,
             loaded,
             lineage=self.lineage,
             gone=gone,
-            change=Change(
-                origin=self.table.entry.pin,
-                added=added,
-                updated_at=updated_at,
-                updated=delta.updated,
-                deleted_at=deleted_at,
-            ),
+            changes=_last_changes([*self.changes, change]),
+            fresh=False,
         )
         for name, column in loaded.items():
-            changes = frame.changed_values(name)
+            changes = change.values(name)
             if changes is not None and len(changes[0]):
                 loaded[name] = column.patched(*changes, row_ids.length)
         if kind == "node" and self._ids is not None:
             frame._ids = self._ids.extended(frame.column("id"))
-        frame._coded_before = self._coded_since(frame)
+        frame._followed = self._followed
+        frame._coded_before = self._coded_since(change)
         frame._id_order = self._id_order.moved()
         frame._fetches = dict(self._fetches)
         frame._id_searches = self._id_searches
         return frame
 
-    def _coded_since(self, newer: Frame) -> dict[str, tuple[Coded, Positions]]:
-        """What is known here of codes, with all positions that changed up to a newer frame."""
-        assert newer.change is not None, "a frame that was moved from this one"
-        added = np.arange(self.length, newer.length, dtype=np.int64)
-        changed = np.concatenate([newer.change.updated_at, newer.change.deleted_at, added])
+    def _coded_since(self, change: Change) -> dict[str, tuple[Coded, Positions]]:
+        """What is known here of codes, with all positions that changed up to after the change."""
+        changed = change.touched
         with self._lock:
             known = {name: (codes, changed) for name, codes in self._coded.items()}
             for name, (codes, earlier) in self._coded_before.items():
@@ -512,15 +463,12 @@ class Frame:
             if len(at) <= PATCH_ROWS_MAX
         }
 
-    def changed_values(self, name: str) -> tuple[Positions, Array] | None:
-        """The positions that differ from the version before, updated ones first, and their values;
-        None if there is no such version or the column was not compared."""
-        change = self.change
-        if change is None or name not in change.added.column_names:
-            return None
-        added_at = np.arange(self.length - change.added.num_rows, self.length, dtype=np.int64)
-        values = pa.concat_arrays([flat(change.updated[name]), flat(change.added[name])])
-        return np.concatenate([change.updated_at, added_at]), values
+
+def _last_changes(changes: list[Change]) -> tuple[Change, ...]:
+    """As many of the last ones as something derived from before them would follow."""
+    rows = np.cumsum([change.rows for change in reversed(changes)])
+    kept = int(np.count_nonzero(rows <= FOLLOWED_ROWS_MAX))
+    return tuple(changes[len(changes) - min(kept, FOLLOWED_CHANGES_MAX) :])
 
 
 def column_bytes(table: CountedTable, names: Sequence[str]) -> int:

@@ -39,7 +39,8 @@ from omnigraph.engine.read.memory.compressed import (
     joined,
     no_checkpoint,
 )
-from omnigraph.engine.read.memory.frame import CountedTable, Frame
+from omnigraph.engine.read.memory.counted import CountedTable
+from omnigraph.engine.read.memory.frame import Frame
 from omnigraph.storage.lance import sql
 
 Direction = Literal["out", "in", "both"]

@@ -10,7 +10,7 @@ that cannot be among the nearest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -259,10 +259,11 @@ def unit_vectors(caches: Caches, frame: Frame, column: str, dimension: int) -> U
     def build() -> UnitVectors:
         return UnitVectors.build(frame.column(column).whole())
 
-    def move(older: UnitVectors, _: Change) -> UnitVectors | None:
-        changed = frame.changed_values(column)
-        return None if changed is None else older.moved(*changed, frame.length)
+    def move(older: UnitVectors, change: Change) -> UnitVectors | None:
+        changed = change.values(column)
+        return None if changed is None else older.moved(*changed, change.length)
 
+    frame.follow(column)
     return caches.derived("vectors", frame, column, build=build, move=move)
 
 
@@ -279,9 +280,9 @@ class UnitVectors(msgspec.Struct, frozen=True):
         """With other vectors at these positions, some of them perhaps new."""
         return UnitVectors(self.column.patched(at, _scaled(vectors), length))
 
-    @property
-    def nbytes(self) -> int:
-        return self.column.nbytes
+    def buffers(self) -> Mapping[int, int]:
+        """What is held: versions share most of it."""
+        return self.column.buffers()
 
     def similarity(self, query: Floats) -> npt.NDArray[np.float32]:
         """Roughly the cosine with the query, by position; -inf where there is no vector."""

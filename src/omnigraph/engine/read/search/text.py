@@ -24,6 +24,7 @@ from omnigraph.engine.read.memory.arrays import (
     NO_POSITIONS,
     Mask,
     Positions,
+    array_bytes,
     distinct_sorted,
     places_among,
 )
@@ -39,8 +40,9 @@ _NOT_WORD: Final = r"[^\p{L}\p{N}]+"
 _MARKS: Final = r"\p{M}+"
 K1: Final = 1.2  # BM25: how fast repetition saturates
 B: Final = 0.75  # BM25: how much long texts are held back
-NEWER_TEXTS_MAX: Final = 16_384  # with more texts or parts behind the first, an index is built anew
-NEWER_PARTS_MAX: Final = 64
+NEWER_TEXTS_MAX: Final = 16_384  # with more texts behind the first part, an index is built anew
+NEWER_PARTS_MAX: Final = 16  # more parts behind the first are put together
+WORD_BYTES: Final = 200  # of a word that is known by its number, about
 
 Scores = npt.NDArray[np.float64]
 TextNumbers = npt.NDArray[np.int32]  # by part
@@ -127,12 +129,16 @@ def text_index(caches: Caches, frame: Frame, column: str) -> TextIndex:
         return TextIndex.build(frame.column(column).whole(), frame.living().positions())
 
     def move(older: TextIndex, change: Change) -> TextIndex | None:
-        changed = frame.changed_values(column)
+        changed = change.values(column)
         if changed is None:
             return None
         gone = np.concatenate([change.deleted_at, change.updated_at])
-        return older.moved(gone=gone, positions=changed[0], values=changed[1])
+        moved = older.moved(gone=gone, positions=changed[0], values=changed[1])
+        if moved is None or change is not frame.changes[-1]:
+            return moved
+        return moved.joined(lambda positions: frame.fetch(column, positions))
 
+    frame.follow(column)
     return caches.derived("text", frame, column, build=build, move=move)
 
 
@@ -183,10 +189,12 @@ class Postings(msgspec.Struct):
             {name: code for code, name in enumerate(names) if name},
         )
 
-    @property
-    def nbytes(self) -> int:
-        arrays = (self.positions, self.starts, self.texts, self.places, self.weights)
-        return sum(array.nbytes for array in arrays) + 200 * len(self.codes)
+    def buffers(self) -> dict[int, int]:
+        """What is held, by address; words are Python strings in two dicts."""
+        held = {id(self.codes): WORD_BYTES * len(self.codes)}
+        for array in (self.positions, self.starts, self.texts, self.places, self.weights):
+            held |= array_bytes(array)
+        return held
 
     def occurrences(self, code: int) -> slice:
         return slice(int(self.starts[code]), int(self.starts[code + 1]))
@@ -218,22 +226,35 @@ class TextIndex(msgspec.Struct):
     def moved(self, *, gone: Positions, values: Array, positions: Positions) -> TextIndex | None:
         """The next version: texts at `gone` are out, `values` are in. None: build anew."""
         newer = sum(len(part.positions) for part, _ in self.parts[1:])
-        if newer + len(positions) > NEWER_TEXTS_MAX or len(self.parts) > NEWER_PARTS_MAX:
+        if newer + len(positions) > NEWER_TEXTS_MAX:
             return None
         parts = []
         for part, alive in self.parts:
             hit = places_among(part.positions, gone)
-            left = alive.copy()
-            left[hit[hit >= 0]] = False
+            hit = hit[hit >= 0]
+            left = alive.copy() if len(hit) else alive
+            left[hit] = False
             parts.append((part, left))
         if len(positions):
             order = np.argsort(positions)
             parts.append(_fresh(picked(values, order), positions[order]))
         return TextIndex(tuple(parts))
 
-    @property
-    def nbytes(self) -> int:
-        return sum(part.nbytes for part, _ in self.parts)
+    def joined(self, texts_at: Callable[[Positions], Array]) -> TextIndex:
+        """The same in two parts, where many commits have left many; `texts_at` gives the texts of
+        this version by position."""
+        if len(self.parts) <= NEWER_PARTS_MAX:
+            return self
+        first, *newer = self.parts
+        at = np.sort(np.concatenate([part.positions[alive] for part, alive in newer]))
+        return TextIndex((first, _fresh(texts_at(at), at)))
+
+    def buffers(self) -> dict[int, int]:
+        """What is held, by address: versions share all but who is still there."""
+        held: dict[int, int] = {}
+        for part, alive in self.parts:
+            held |= part.buffers() | array_bytes(alive)
+        return held
 
     # --- matching ---
 

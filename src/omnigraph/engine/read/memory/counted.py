@@ -1,0 +1,101 @@
+"""The one way from reading to storage: a table version that counts what was read of it."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from omnigraph.engine.arrow import Array, ArrowTable, RecordBatch
+from omnigraph.engine.read.memory.arrays import RowIds
+from omnigraph.model.schema import ROW_ID
+from omnigraph.storage.table.read import Order, TableDelta
+from omnigraph.storage.table.table import Table
+
+
+class ReadCost(msgspec.Struct):
+    """How often tables were read, how many rows came, and how often each column of which table.
+
+    The running total of a reader is shared by its threads; tests assert it, `explain` shows it.
+    """
+
+    reads: int = 0
+    rows: int = 0
+    columns: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
+    _lock: threading.Lock = msgspec.field(default_factory=threading.Lock)
+
+    def add(self, table_key: str, columns: Sequence[str], rows: int) -> None:
+        with self._lock:
+            self.reads += 1
+            self.rows += rows
+            self.columns.update((table_key, column) for column in columns)
+
+    def since(self, earlier: ReadCost) -> ReadCost:
+        """What was added after `earlier`."""
+        with self._lock:
+            added = self.columns - earlier.columns
+            return ReadCost(self.reads - earlier.reads, self.rows - earlier.rows, added)
+
+    def by_table(self) -> dict[str, list[str]]:
+        """The columns that were read, by table key."""
+        found: dict[str, list[str]] = {}
+        for table_key, column in sorted(self.columns):
+            found.setdefault(table_key, []).append(column)
+        return found
+
+
+class CountedTable:
+    """Reads of one table version, each of them counted. Every answer carries `_rowid`."""
+
+    def __init__(self, stored: Table, cost: ReadCost) -> None:
+        self.stored = stored
+        self.entry = stored.entry
+        self._cost = cost
+
+    def read(
+        self,
+        columns: Sequence[str],
+        *,
+        where: str | None = None,
+        limit: int | None = None,
+        order_by: Sequence[Order] = (),
+    ) -> ArrowTable:
+        """The named columns and `_rowid` of the rows that satisfy the SQL condition."""
+        found = self.stored.read(
+            columns=list(columns), where=where, limit=limit, order_by=order_by, with_row_id=True
+        )
+        self._cost.add(self.entry.table_key, columns, found.num_rows)
+        return found
+
+    def batches(
+        self, columns: Sequence[str], *, where: str | None = None, batch_rows: int
+    ) -> Iterator[RecordBatch]:
+        """The rows that satisfy the SQL condition, a batch at a time."""
+        reader = self.stored.scan(
+            columns=list(columns), where=where, with_row_id=True, batch_rows=batch_rows
+        )
+        for batch in reader:
+            self._cost.add(self.entry.table_key, columns, batch.num_rows)
+            yield batch
+
+    def take(self, row_ids: RowIds, columns: Sequence[str]) -> ArrowTable:
+        """The named columns of these rows, in this order."""
+        found = self.stored.take(row_ids, list(columns))
+        self._cost.add(self.entry.table_key, columns, found.num_rows)
+        return found
+
+    def lookup(self, ids: Array) -> ArrowTable:
+        """The ids and `_rowid` of the rows that have one of these ids."""
+        wanted = ids.unique().drop_null().to_pylist()
+        found: ArrowTable = self.stored.lookup("id", wanted, ["id", ROW_ID])
+        self._cost.add(self.entry.table_key, ["id"], found.num_rows)
+        return found
+
+    def changes_since(self, older: CountedTable, columns: Sequence[str]) -> TableDelta:
+        """What happened between the two versions, with the named columns of the rows."""
+        delta = self.stored.changes_since(older.stored, columns=columns)
+        rows = delta.inserted.num_rows + delta.updated.num_rows
+        self._cost.add(self.entry.table_key, columns if rows else (), rows)
+        return delta
