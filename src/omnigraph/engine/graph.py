@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
@@ -33,6 +34,7 @@ from omnigraph.engine.read.result import QueryResult
 from omnigraph.engine.read.run import Reader
 from omnigraph.engine.refs import At
 from omnigraph.engine.timeline import Timeline
+from omnigraph.errors import OmnigraphError
 from omnigraph.model.graph import MAIN
 from omnigraph.model.limits import GRACE_MS, MAINTENANCE_CONCURRENCY
 from omnigraph.model.machine import Later
@@ -65,6 +67,8 @@ else:
     exporting = Later("omnigraph.engine.read.export")
     mutating = Later("omnigraph.engine.write.mutate")
 
+logger = logging.getLogger(__name__)
+
 _LIMITS_OR_NONE = or_none(instance(ReadLimits))
 
 
@@ -78,6 +82,7 @@ class Graph(Timeline):
         super().__init__(core)
         self._auto = AutoMaintenance(core, maintenance, tidy=self._tidy)
         self._reader = Reader(core.store.tables, cache_bytes=core.world.cache_bytes)
+        self._stores_topologies = maintenance is not None and maintenance.topologies
 
     # --- opening and closing -----------------------------------------------------------------
 
@@ -284,6 +289,7 @@ class Graph(Timeline):
             quarantine=quarantine,
         )
         report = loading.load_here(self._opened(), order, then=self._auto.notice)
+        self._store_topologies(branch)
         return reporting.LoadResult.of(report)
 
     # --- schema ------------------------------------------------------------------------------
@@ -346,7 +352,20 @@ class Graph(Timeline):
 
         Readers and writers go on meanwhile. Refused while an unfinished write cannot be settled.
         """
-        return optimize(self._opened(), branch, Work(concurrency=concurrency, progress=progress))
+        how = Work(concurrency=concurrency, progress=progress)
+        report = optimize(self._opened(), branch, how)
+        self._store_topologies(branch)
+        return report
+
+    def _store_topologies(self, branch: str) -> None:
+        if not self._stores_topologies:
+            return
+        try:
+            target = self._core.snapshot(branch, None)
+            with self._core.store.meanwhile(target.branch):
+                self._reader.store_topologies(target, self._core.catalog(target))
+        except OmnigraphError as cause:  # what was asked for is done; this only saves time
+            logger.warning("topologies not stored", extra={"why": cause.message})
 
     def retention(self) -> keeping.Retention:
         """How much of the past each branch keeps, as `set_retention` has stored it."""

@@ -376,10 +376,13 @@ class MaintenancePolicy(msgspec.Struct, frozen=True, kw_only=True):
     """When a table is looked after without being asked.
 
     More small fragments than this are compacted, and the indexes of keys and ends extended over
-    them. Full-text and vector indexes are left to `optimize`.
+    them. Full-text and vector indexes are left to `optimize`. With `topologies`, `load` and
+    `optimize` also leave the topology of every big edge type in the user's cache folder, so that
+    no reader on this machine has to build it.
     """
 
     small_fragments_max: int = AUTO_FRAGMENTS_MAX
+    topologies: bool = False
 
 
 DEFAULT_POLICY: Final = MaintenancePolicy()

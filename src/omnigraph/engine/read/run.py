@@ -46,6 +46,7 @@ from omnigraph.engine.read.search.search import near_enough
 from omnigraph.engine.read.stream import streamed
 from omnigraph.errors import InputError
 from omnigraph.model.graph import Snapshot
+from omnigraph.model.limits import TOPOLOGY_FILE_EDGES_MIN
 from omnigraph.model.schema import Catalog
 from omnigraph.storage.lance.columns import value_type
 from omnigraph.storage.table.table import Tables
@@ -59,11 +60,29 @@ class Reader:
     """Runs read plans. One per open graph; safe to use from many threads."""
 
     def __init__(self, tables: Tables, *, cache_bytes: int | None = None) -> None:
+        self._tables = tables
         self._caches = Caches(tables, budget_bytes=cache_bytes)
 
     def close(self) -> None:
         """Stop what is being built and drop everything kept in memory."""
         self._caches.close()
+
+    def store_topologies(self, snapshot: Snapshot, catalog: Catalog) -> None:
+        """Leave the topologies of big edge types in files, for this process and the next.
+
+        They are built from what is stored, not moved from what is known here: the positions of a
+        file are those of tables that were just read.
+        """
+        caches = Caches(self._tables)
+        try:
+            for edge in catalog.edges.values():
+                entry = snapshot.entries[f"edge:{edge.name}"]
+                if entry.row_count >= TOPOLOGY_FILE_EDGES_MIN:
+                    sources = caches.frame(snapshot.entries[f"node:{edge.from_type}"])
+                    targets = caches.frame(snapshot.entries[f"node:{edge.to_type}"])
+                    caches.topology(entry, sources, targets)
+        finally:
+            caches.close()
 
     def run(
         self,

@@ -12,8 +12,9 @@ import threading
 import numpy as np
 import pytest
 
-from omnigraph import Graph
-from omnigraph.engine.read.memory import cache, files
+from omnigraph import Graph, MaintenancePolicy
+from omnigraph.engine.read import run
+from omnigraph.engine.read.memory import cache, files, topology
 from omnigraph.engine.read.memory.topology import Bulk
 from omnigraph.engine.read.search import search, text
 from omnigraph.errors import InputError
@@ -69,6 +70,49 @@ def test_after_a_commit_the_taken_over_topology_moves_on(home):
         answers(graph)
         graph.load('{"edge": "E", "from": "n3", "to": "n7"}', mode="append")
         assert {row["b.name"] for row in graph.query(WALK).to_pylist()} == {"n1", "n2", "n3", "n7"}
+
+
+def test_a_graph_that_says_so_stores_topologies_when_it_is_loaded_and_optimized(home, monkeypatch):
+    monkeypatch.setattr(run, "TOPOLOGY_FILE_EDGES_MIN", 1)
+    uri, policy = str(home / "g.omni"), MaintenancePolicy(topologies=True)
+    with Graph.init(uri, SCHEMA, durability="process", maintenance=policy) as graph:
+        graph.load(lines([0, 1, 2, 3]), mode="append")
+        assert len(stored()) == 1
+        assert graph.explain(WALK).columns_read.keys() == {"node:N"}
+        graph.mutate("query q() { delete E where w = 1 }")  # positions have a hole here
+        expected = answers(graph)
+        assert len(stored()) == 1
+        graph.optimize()
+        assert len(stored()) == 2
+        assert answers(graph) == expected
+    with Graph.open(uri) as graph:
+        assert "edge:E" not in graph.explain(WALK).columns_read
+        assert answers(graph) == expected
+
+
+def test_topologies_that_cannot_be_stored_do_not_fail_a_load(home, monkeypatch):
+    def fails(*_):
+        raise InputError("no")
+
+    monkeypatch.setattr(run.Reader, "store_topologies", fails)
+    uri, policy = str(home / "g.omni"), MaintenancePolicy(topologies=True)
+    with Graph.init(uri, SCHEMA, durability="process", maintenance=policy) as graph:
+        assert graph.load(lines([0, 1]), mode="append").nodes == {"N": 8}
+
+
+def test_a_file_outlives_compacting_and_indexing(home):
+    uri, _ = made(home, [0, 1, 2, 3, 4])
+    with Graph.open(uri, durability="process", maintenance=None) as graph:
+        graph.load('{"edge": "E", "from": "n3", "to": "n7"}', mode="append")
+    with Graph.open(uri) as graph:
+        expected = answers(graph)
+        before = stored()
+        report = graph.optimize()
+        assert any(one.fragments_removed for one in report.datasets)
+    with Graph.open(uri) as graph:
+        assert "edge:E" not in graph.explain(WALK).columns_read
+        assert answers(graph) == expected
+        assert stored() == before
 
 
 @pytest.mark.parametrize("damage", ["half", "byte", "head", "empty", "long", "other format"])
@@ -301,6 +345,32 @@ def test_after_optimize_nothing_is_read_again(home):
         told = graph.explain(EDGES)
         assert told.rows_read == 0
         assert answers(graph) == expected
+
+
+def test_a_topology_that_must_be_built_anew_is_built_beside(home, beside, monkeypatch):
+    monkeypatch.setattr(topology, "NEW_EDGES_MAX", 1)
+    uri, _ = made(home, [0, 1, 2, 3, 4])
+    go_on, begun = threading.Event(), []
+    read = cache._Ends.both
+
+    def slow(self):
+        begun.append(self)
+        assert len(begun) < 2 or go_on.wait(30)
+        return read(self)
+
+    monkeypatch.setattr(cache._Ends, "both", slow)
+    with Graph.open(uri, durability="process") as graph:
+        graph.query(EDGES)
+        assert "edge:E" not in graph.explain(HOP).columns_read
+        more = [f'{{"edge": "E", "from": "n0", "to": "n{n}"}}' for n in (5, 6)]
+        graph.load("\n".join(more), mode="append")
+        walks = [graph.query(HOP).to_pylist() for _ in range(cache.LOOKUP_WALKS + 2)]
+        go_on.set()
+        graph.query(EDGES)
+        assert "edge:E" not in graph.explain(HOP).columns_read
+        walks.append(graph.query(HOP).to_pylist())
+    assert {tuple(row["b.name"] for row in one) for one in walks} == {("n1", "n5", "n6")}
+    assert len(begun) == 2
 
 
 # --- many commits ------------------------------------------------------------------------------

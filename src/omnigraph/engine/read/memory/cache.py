@@ -215,12 +215,19 @@ class Caches:
 
     def _is_at_hand(self, edges: TableEntry, sources: Frame, targets: Frame) -> bool:
         """Whether the topology is in memory, perhaps of an earlier version that can be moved."""
-        frame = self._kept.get(_frame_key(edges)) or self._older_frame(edges)
+        frame = self.known_frame(edges)
         if frame is None:
             return False
-        about = (sources.lineage, targets.lineage)
-        pins = [frame.table.entry.pin, *(change.origin for change in frame.changes)]
-        return any(self._kept.get(("topology", *pin, frame.lineage, about)) for pin in pins)
+        which = (frame.lineage, (sources.lineage, targets.lineage))
+        if self._kept.get(("topology", *edges.pin, *which)) is not None:
+            return True
+        added = deleted = 0
+        for change in reversed(frame.changes):
+            added, deleted = added + change.added.num_rows, deleted + len(change.deleted_at)
+            older: Topology | None = self._kept.get(("topology", *change.origin, *which))
+            if older is not None:
+                return older.has_room(added=added, deleted=deleted)
+        return False
 
     def _builds_beside(self, edges: TableEntry, sources: Frame, targets: Frame) -> bool:
         """Whether a thread is building the topology; one is started if that is worth it."""

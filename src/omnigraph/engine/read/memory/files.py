@@ -1,10 +1,10 @@
 """Topologies in files, so that a new process does not build them again.
 
 A file is named after the exact table versions it was made from, down to the transaction that made
-each of them. It is written under another name first. It holds a head (JSON, with its checksum) and
-sections, which are mapped into memory and read when they are first needed; the checksum of a
-section is verified then, once. A missing, stale or damaged file costs the time of a rebuild and
-nothing else; a file of another format is not looked at.
+each of them; of versions with the same rows, the first. It is written under another name first. It
+holds a head (JSON, with its checksum) and sections, which are mapped into memory and read when they
+are first needed; the checksum of a section is verified then, once. A missing, stale or damaged file
+costs the time of a rebuild and nothing else; a file of another format is not looked at.
 
 Danger: reading a mapped page of a file that somebody has cut short ends the process. We never
 change a file in place and compare its size before we map it; deleting it is harmless.
@@ -32,6 +32,7 @@ from omnigraph.engine.read.memory.arrays import RowIdList, SmallPositions
 from omnigraph.engine.read.memory.compressed import Checkpoint, Csr
 from omnigraph.engine.read.memory.frame import Frame
 from omnigraph.engine.read.memory.topology import ENDS, SIDES, Bulk, End, Side
+from omnigraph.errors import OmnigraphError
 from omnigraph.model.graph import Pin, TableEntry
 from omnigraph.model.limits import TOPOLOGY_FILE_EDGES_MIN, TOPOLOGY_FILES_BYTES_MAX
 from omnigraph.storage.table.table import Tables
@@ -42,6 +43,8 @@ _MAGIC: Final = b"omnigraph topology 2\n"
 _SUFFIX: Final = ".topology"
 _ALIGNED: Final = 64
 _NAMES_KNOWN_MAX: Final = 1_024
+_SAME_ROWS: Final = frozenset({"Rewrite", "ReserveFragments", "CreateIndex"})
+_REWRITES_MAX: Final = 64  # versions without a change of rows, one after the other
 _UNREADABLE: Final = (OSError, ValueError)
 
 Remake = Callable[[End], SmallPositions]
@@ -246,14 +249,26 @@ class TopologyFiles:
         return self._name(edges.pin, sources.table.entry.pin, targets.table.entry.pin)
 
     def _named(self, *pins: Pin) -> Path | None:
-        facts: list[Any] = []
-        for location, branch, version in pins:
-            made = self._tables.transactions(location, branch, after=version - 1, upto=version)
-            if not made or made[-1].uuid is None:
-                return None
-            facts.append([location, branch, version, made[-1].uuid])
+        facts = [self._made_by(*pin) for pin in pins]
+        if None in facts:
+            return None
         digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
         return self._folder / f"{digest[:40]}{_SUFFIX}"
+
+    def _made_by(self, location: str, branch: str | None, version: int) -> list[Any] | None:
+        """The version that last changed rows, with the transaction that made it: neither compacting
+        nor indexing changes a row or its id, so a file outlives `optimize`."""
+        for at in range(version, max(0, version - _REWRITES_MAX), -1):
+            try:
+                made = self._tables.transactions(location, branch, after=at - 1, upto=at)
+            except OmnigraphError as cause:  # cleanup has let go of the versions before
+                logger.debug("no name for a topology", extra={"why": cause.message})
+                return None
+            if not made:
+                return None
+            if made[-1].operation not in _SAME_ROWS:
+                return None if made[-1].uuid is None else [location, branch, at, made[-1].uuid]
+        return None
 
     def _trim(self) -> None:
         """Delete the oldest files, also those of earlier formats, until the rest fits."""

@@ -182,11 +182,15 @@ class Topology(msgspec.Struct):
         self, src: SmallPositions, dst: SmallPositions, deleted: Positions
     ) -> Topology | None:
         """The next version: edges added at the end, some deleted. None when a rebuild is due."""
-        gone = distinct_sorted(np.concatenate([self.gone, deleted]))
-        if max(len(gone), self.new_src.length + len(src)) > NEW_EDGES_MAX:
+        if not self.has_room(added=len(src), deleted=len(deleted)):
             return None
+        gone = distinct_sorted(np.concatenate([self.gone, deleted]))
         new = self.new_src.extended(src), self.new_dst.extended(dst)
         return Topology(self.bulk, *new, gone)
+
+    def has_room(self, *, added: int, deleted: int) -> bool:
+        """Whether so many more edges may stand beside the bulk."""
+        return max(len(self.gone) + deleted, self.new_src.length + added) <= NEW_EDGES_MAX
 
     @property
     def length(self) -> int:
