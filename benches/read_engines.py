@@ -42,6 +42,7 @@ class Omnigraph:
         self.kind = Graph
         self.uri = str(folder / "graph.omni")
         self.graph: Any = None
+        self.branch = "main"
 
     def load(self, people: Path, friendships: Path) -> None:
         from omnigraph.pipeline import Source
@@ -67,7 +68,7 @@ class Omnigraph:
         params = {} if value is None else {"x": value}
         if isinstance(value, tuple):
             params = dict(zip("xy", value, strict=True))
-        found = self.graph.query(text, params=params)
+        found = self.graph.query(text, params=params, branch=self.branch)
         return [tuple(row.values()) for row in found.to_pylist()]
 
 

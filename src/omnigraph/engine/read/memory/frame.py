@@ -428,6 +428,17 @@ class Frame:
             length=row_ids.length,
             nbytes=added.nbytes + delta.updated.nbytes,
         )
+        return self._followed_by(table, change, row_ids, gone, loaded)
+
+    def _followed_by(
+        self,
+        table: CountedTable,
+        change: Change,
+        row_ids: RowIdList,
+        gone: Positions,
+        loaded: dict[str, Column],
+    ) -> Frame:
+        """The frame after the change, with what is known of the columns before it."""
         frame = Frame(
             table,
             row_ids,
@@ -441,7 +452,7 @@ class Frame:
             changes = change.values(name)
             if changes is not None and len(changes[0]):
                 loaded[name] = column.patched(*changes, row_ids.length)
-        if kind == "node" and self._ids is not None:
+        if table.entry.entity_kind == "node" and self._ids is not None:
             frame._ids = self._ids.extended(frame.column("id"))
         frame._followed = self._followed
         frame._coded_before = self._coded_since(change)
