@@ -160,8 +160,9 @@ class TreeMaker:
     def _aggregate(self, inner):
         if self.chance(20):
             return ast.Aggregate("count", None, distinct=False, at=0)
-        name = self.one(("count", "sum", "avg", "min", "max"))
-        return ast.Aggregate(name, inner(), self.chance(20), 0)
+        name = self.one(("count", "sum", "avg", "min", "max", "collect", "percentile"))
+        share = inner() if name == "percentile" else None
+        return ast.Aggregate(name, inner(), self.chance(20), 0, share)
 
     # --- queries ---
 
@@ -201,6 +202,8 @@ class TreeMaker:
         return ast.FilterClause(expr, 0)
 
     def projection(self) -> ast.Projection:
+        if self.chance(10):
+            return ast.Projection(ast.Star(self.one(VARS), 0), None, 0)
         alias = self.one(NAMES) if self.chance(30) else None
         return ast.Projection(self.expression(), alias, 0)
 
@@ -226,6 +229,7 @@ class TreeMaker:
             self.window(),
             self.window(),
             0,
+            self.expression() if self.chance(15) else None,
         )
 
     def statement(self):

@@ -310,7 +310,11 @@ class GraphCases(Cases):
             case "groups":
                 keys = ["n", *flat]
                 order = [one + self._way() for one in keys[: rng.randint(0, 2)]]
-                return f"return {{ {', '.join(shown)}, {self._counts()} }}{_order(order)}"
+                if rng.random() < 0.4:
+                    shown.append(f"{self._computed()} as made")
+                having = rng.choice(["", "", " having { n > 1 }", " having { not n = 1  n < 9 }"])
+                counts = self._counts()
+                return f"return {{ {', '.join(shown)}, {counts} }}{having}{_order(order)}"
             case "distinct":
                 order = [one + self._way() for one in flat[: rng.randint(0, 2)]]
                 return f"return distinct {{ {', '.join(shown)} }}{_order(order)}"
@@ -362,8 +366,15 @@ class GraphCases(Cases):
                     f"sum(${one}.{number}) as total",
                     f"avg(${one}.{number}) as mean",
                     f"count(distinct ${one}.{scalar}) as different",
+                    f"collect(${one}.{scalar}) as items",
+                    f"collect(distinct ${one}.{scalar}) as others",
+                    f"median(${one}.{number}) as middle",
+                    f"stddev(${one}.d) as spread",
+                    f"percentile(${one}.{number}, 0.3) as share",
+                    f"max(${one}.day) as last",
+                    f"min(${one}.t) as first",
                 ],
-                rng.randint(0, 2),
+                rng.randint(0, 3),
             )
         return ", ".join(made)
 

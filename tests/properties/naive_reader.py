@@ -239,6 +239,8 @@ class Naive:
 
     def _grouped(self, plan, envs):
         groups: dict[str, Any] = {}
+        order = plan.grouping.row_order
+        envs = sorted(envs, key=lambda env: [_weight(self.value(one, env)) for one in order])
         for env in envs:
             keys = [self.value(k, env) for k in plan.grouping.keys]
             groups.setdefault(_same(keys), (keys, []))[1].append(env)
@@ -249,6 +251,8 @@ class Naive:
             made = [self._aggregate(call, members) for call in plan.grouping.aggregates]
 
             of = functools.partial(self._over, _Group(keys, made))
+            if plan.grouping.having is not None and of(plan.grouping.having) is not True:
+                continue
             rows.append(
                 (
                     tuple(of(p.expr) for p in plan.projections),
@@ -266,8 +270,20 @@ class Naive:
             return len(envs)
         values = [v for v in (self.value(call.arg, env) for env in envs) if v is not None]
         if call.distinct:
-            values = list({_same(value): value for value in reversed(values)}.values())
+            first: dict[Any, Any] = {}
+            for value in (self.value(call.arg, env) for env in envs):
+                if value is not None:
+                    first.setdefault(_same(value), value)
+            values = list(first.values())
         match call.fn:
+            case ir.AggregateFn.COLLECT:
+                return values
+            case ir.AggregateFn.STDDEV:
+                return _deviation([float(one) for one in values])
+            case ir.AggregateFn.MEDIAN if values:
+                return _percentile([float(one) for one in values], 0.5)
+            case ir.AggregateFn.PERCENTILE if values:
+                return _percentile([float(one) for one in values], self.value(call.share, {}))
             case ir.AggregateFn.COUNT:
                 return len(values)
             case _ if not values:
@@ -281,6 +297,23 @@ class Naive:
                 return min(values, key=_weight)
             case ir.AggregateFn.MAX:
                 return max(values, key=_weight)
+
+
+def _deviation(values):
+    if len(values) < 2:
+        return None
+    mean = _total(values) / len(values)
+    squares = [(one - mean) * (one - mean) for one in values]
+    total = _total(squares)
+    return math.nan if math.isnan(total) else math.sqrt(total / (len(values) - 1))
+
+
+def _percentile(values, share):
+    values = sorted(values, key=_weight)
+    place = share * (len(values) - 1)
+    low, high = values[math.floor(place)], values[math.ceil(place)]
+    part = place - math.floor(place)
+    return low if part == 0 or low == high else low + (high - low) * part
 
 
 def _compared(op, a, b):

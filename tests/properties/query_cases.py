@@ -218,7 +218,13 @@ class Cases:
             case "count":
                 return "return { count(*) as n }"
             case "groups":
-                return f"return {{ {shown}, {self._aggregates()} }}{self._group_order(columns)}"
+                having = rng.choice(
+                    ["", "", " having { n > 1 }", " having { count($p.s) < 3  n != 2 }"]
+                )
+                order = self._group_order(columns)
+                if rng.random() < 0.3:
+                    shown += f", {Values(rng).of(rng.choice('SNRDTB'))} as made"
+                return f"return {{ {shown}, {self._aggregates()} }}{having}{order}"
             case "distinct":
                 flat = [one for one in columns if one not in LISTS]  # no list may be ordered by
                 order = [f"$p.{one}{self._way()}" for one in flat[: rng.randint(0, 2)]]
@@ -239,8 +245,15 @@ class Cases:
                 f"sum($p.{number}) as total",
                 f"avg($p.{number}) as mean",
                 f"count(distinct $p.{self.rng.choice(SCALARS)}) as different",
+                f"collect($p.{self.rng.choice(SCALARS)}) as items",
+                f"collect(distinct {Values(self.rng).of('S', 1)}) as texts",
+                f"median($p.{number}) as middle",
+                f"stddev($p.{number}) as spread",
+                f"percentile($p.{number}, {self.rng.choice(['0', '0.3', '0.95', '1'])}) as share",
+                "max($p.day) as last",
+                "min($p.t) as first",
             ],
-            self.rng.randint(0, 2),
+            self.rng.randint(0, 3),
         )
         return ", ".join(made)
 

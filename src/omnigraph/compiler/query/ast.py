@@ -148,11 +148,19 @@ class Call(Node, frozen=True):
 
 
 class Aggregate(Node, frozen=True):
-    """`count(x)`, `count(distinct x)`, `count(*)` (no argument), `sum(x)` …"""
+    """`count(x)`, `count(distinct x)`, `count(*)` (no argument), `percentile(x, share)` …"""
 
     name: str
     arg: Expr | None
     distinct: bool
+    at: int
+    share: Expr | None = None
+
+
+class Star(Node, frozen=True):
+    """`$var.*`: a column for every property; stands in `return` only."""
+
+    var: str
     at: int
 
 
@@ -175,6 +183,7 @@ Expr: TypeAlias = (
     | EdgeName
     | Call
     | Aggregate
+    | Star
 )
 
 
@@ -199,7 +208,7 @@ def children(expr: Expr) -> tuple[Expr, ...]:
         case Call():
             return expr.args
         case Aggregate():
-            return () if expr.arg is None else (expr.arg,)
+            return tuple(part for part in (expr.arg, expr.share) if part is not None)
         case _:
             return ()
 
@@ -294,6 +303,7 @@ class ReadBody(Node, frozen=True):
     limit: Lit | Var | None
     offset: Lit | Var | None
     at: int
+    having: Expr | None = None
 
 
 class Insert(Node, frozen=True):

@@ -10,8 +10,9 @@ import msgspec
 from msgspec.structs import replace
 
 from omnigraph.compiler.query import ast, ir
-from omnigraph.compiler.query.check_expr import Context, ExprChecker, Scope
+from omnigraph.compiler.query.check_expr import ExprChecker
 from omnigraph.compiler.query.check_match import MatchChecker
+from omnigraph.compiler.query.scope import Context, Scope
 from omnigraph.compiler.query.types import (
     I64,
     core,
@@ -23,6 +24,7 @@ from omnigraph.model.schema import Scalar
 from omnigraph.model.values import in_bounds
 
 _RANKS = (ir.Nearest, ir.Bm25, ir.Rrf)
+_SEARCHES = (*_RANKS, ir.TextMatch)
 _OF_ENTITIES = (ir.PropertyRef, ir.EndpointRef, ir.Degree, ir.BlockValue)
 
 
@@ -42,8 +44,10 @@ class ReadChecker(msgspec.Struct, kw_only=True):
     def plan(self, body: ast.ReadBody) -> ir.ReadPlan | None:
         """The plan, or None when the context holds problems."""
         block = MatchChecker(context=self.context, scope=self.scope).block(body.clauses)
+        body = replace(body, projections=self._without_stars(body.projections))
         self._project(body.projections)
         written = [item.expr for item in body.projections] + [item.expr for item in body.orderings]
+        written += [] if body.having is None else [body.having]
         grouped = any(
             isinstance(part, ast.Aggregate) for expr in written for part in ast.walk(expr)
         )
@@ -51,14 +55,24 @@ class ReadChecker(msgspec.Struct, kw_only=True):
         limit = self._window(body.limit, "limit")
         offset = self._window(body.offset, "offset")
         projected = [expr for expr in self._projected if expr is not None]
+        having = self._having(body, grouped=grouped)
         if grouped:
             projected, orderings = self._group(body, projected, orderings)
+            if having is not None and body.having is not None:
+                with suppress(RefusedError):
+                    having = self._over_groups(having, body.having.at)
         elif body.distinct:
             self._require_returned(body, orderings)
         if self.context.problems:
             return None
         names = _unique_names(body.projections)
-        grouping = ir.Grouping(keys=tuple(self._keys), aggregates=tuple(self._aggregates))
+        collects = any(call.fn is ir.AggregateFn.COLLECT for call in self._aggregates)
+        grouping = ir.Grouping(
+            keys=tuple(self._keys),
+            aggregates=tuple(self._aggregates),
+            having=having,
+            row_order=self._row_order() if collects else (),
+        )
         return ir.ReadPlan(
             params=self.params,
             variables=self.context.variables,
@@ -75,6 +89,24 @@ class ReadChecker(msgspec.Struct, kw_only=True):
             limit=limit,
             offset=offset,
         )
+
+    def _without_stars(self, projections: Sequence[ast.Projection]) -> tuple[ast.Projection, ...]:
+        """The projections, with `$p.*` as the properties that can be shown in a table."""
+        found: list[ast.Projection] = []
+        for item in projections:
+            if not isinstance(item.expr, ast.Star):
+                found.append(item)
+                continue
+            bound = self.scope.get(item.expr.var)
+            if bound is None:  # told as any other name that is not bound
+                found.append(replace(item, expr=ast.Access(item.expr.var, "id", item.at)))
+                continue
+            found += [
+                ast.Projection(ast.Access(item.expr.var, prop.name, item.at), None, item.at)
+                for prop in self.context.entity(bound).properties
+                if prop.type.scalar not in {Scalar.BLOB, Scalar.VECTOR}
+            ]
+        return tuple(found)
 
     def _columns(self, body: ast.ReadBody, names: Sequence[str]) -> tuple[ir.ColumnInfo, ...]:
         found: list[ir.ColumnInfo] = []
@@ -119,6 +151,21 @@ class ReadChecker(msgspec.Struct, kw_only=True):
         if hint is None:
             hint = f"name a column first: `$x.p as {word.name}`"
         raise self.context.problems.refused(word.at, f"unknown alias `{word.name}`", hint=hint)
+
+    def _having(self, body: ast.ReadBody, *, grouped: bool) -> ir.Expr | None:
+        """The condition on groups, as yet over rows."""
+        if body.having is None:
+            return None
+        if not grouped:
+            message = "having filters groups, and nothing is grouped here"
+            hint = "a condition on rows is a clause of `match`; an aggregate makes groups"
+            self.context.problems.report(body.having.at, message, code="T9", hint=hint)
+            return None
+        with suppress(RefusedError):
+            return ExprChecker(
+                context=self.context, scope=self.scope, aliases=self._alias, aggregates=True
+            ).condition(body.having)
+        return None
 
     # --- order ---
 
@@ -215,15 +262,12 @@ class ReadChecker(msgspec.Struct, kw_only=True):
         return (shown if len(shown) == len(projected) else projected), ordered
 
     def _add_key(self, written: ast.Projection, expr: ir.Expr) -> None:
-        if not isinstance(written.expr, ast.Access | ast.Var | ast.Word):
-            message = (
-                "in a query with aggregates every other projection must be a property access or "
-                "a variable"
-            )
+        if any(isinstance(part, _SEARCHES) for part in ir.walk(expr)):
+            message = "rows cannot be grouped by a search"
             hint = "aggregate it, or project it in a query of its own"
             self.context.problems.report(written.at, message, code="T9", hint=hint)
-            return
-        self._keys.setdefault(expr, len(self._keys))
+        elif ir.variables_of(expr):  # what is the same in all rows tells no groups apart
+            self._keys.setdefault(expr, len(self._keys))
 
     def _over_groups(self, expr: ir.Expr, at: int) -> ir.Expr:
         if isinstance(expr, ir.AggregateCall):
@@ -287,6 +331,10 @@ class ReadChecker(msgspec.Struct, kw_only=True):
             return tuple(
                 ir.KeyRef(index=index, type=key.type) for index, key in enumerate(self._keys)
             )
+        return self._row_order()
+
+    def _row_order(self) -> tuple[ir.IdRef, ...]:
+        """The order that rows have by themselves: by the ids of their variables."""
         return tuple(
             bound.id for bound in sorted(self.scope.values(), key=lambda bound: bound.name)
         )

@@ -15,9 +15,10 @@ import msgspec
 from msgspec.structs import replace
 
 from omnigraph.compiler.query import ast, ir
-from omnigraph.compiler.query.check_expr import WILDCARD, Context, ExprChecker, Scope
+from omnigraph.compiler.query.check_expr import ExprChecker
 from omnigraph.compiler.query.operators import truth
 from omnigraph.compiler.query.parse_expr import WORD_OPERATORS
+from omnigraph.compiler.query.scope import WILDCARD, Context, Scope
 from omnigraph.compiler.query.types import (
     comparable,
     core,

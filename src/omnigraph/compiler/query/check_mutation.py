@@ -11,7 +11,8 @@ from typing import assert_never
 import msgspec
 
 from omnigraph.compiler.query import ast, ir
-from omnigraph.compiler.query.check_expr import SIDES, Context, ExprChecker, Scope
+from omnigraph.compiler.query.check_expr import SIDES, ExprChecker
+from omnigraph.compiler.query.scope import Context, Scope
 from omnigraph.compiler.query.types import assignable, core, fitted
 from omnigraph.compiler.text import MisfitError, RefusedError, each_checked
 from omnigraph.model.schema import EdgeType, NodeType, Property, Scalar

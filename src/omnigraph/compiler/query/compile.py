@@ -13,10 +13,10 @@ from msgspec.structs import asdict
 
 from omnigraph.compiler.query import ast, ir
 from omnigraph.compiler.query.check_body import ReadChecker
-from omnigraph.compiler.query.check_expr import Context
 from omnigraph.compiler.query.check_match import inner_block
 from omnigraph.compiler.query.check_mutation import MutationChecker
 from omnigraph.compiler.query.parse import SOURCE_NAME, parse_file
+from omnigraph.compiler.query.scope import Context
 from omnigraph.compiler.query.types import kind_word
 from omnigraph.compiler.text import Problem, Problems, SourceText, did_you_mean, facts_of
 from omnigraph.errors import (

@@ -56,13 +56,18 @@ class ArithmeticOp(StrEnum):
 
 
 class AggregateFn(StrEnum):
-    """Aggregates skip nulls; over nothing `count` is 0 and the others are null."""
+    """Aggregates skip nulls; over nothing `count` is 0, `collect` is empty and the others are null.
+    `percentile` interpolates linearly, `median` is the middle one; `stddev` is the sample's."""
 
     COUNT = "count"
     SUM = "sum"
     AVG = "avg"
     MIN = "min"
     MAX = "max"
+    COLLECT = "collect"
+    MEDIAN = "median"
+    STDDEV = "stddev"
+    PERCENTILE = "percentile"
 
 
 class TextMatchKind(StrEnum):
@@ -293,11 +298,13 @@ class Rrf(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AggregateCall(msgspec.Struct, frozen=True, kw_only=True):
-    """One aggregate. `arg` None is `count(*)`. Lives only in `Grouping.aggregates`."""
+    """One aggregate. `arg` None is `count(*)`; `share` is the place of a percentile, from 0 to 1.
+    Lives only in `Grouping.aggregates`."""
 
     fn: AggregateFn
     arg: Expr | None
     distinct: bool = False
+    share: Literal | Param | None = None
     type: PropertyType
 
 

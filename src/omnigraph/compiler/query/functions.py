@@ -250,6 +250,12 @@ _NEAREST: Final = (
 _EDITS: Final = "condition: a term within that many edits (2 if not given)"
 _RRF: Final = "score: reciprocal rank fusion of two of the above (k 60 if not given); needs a limit"
 _COUNT: Final = "how many values; of `count(*)` rows, of `count(distinct x)` different values"
+_COLLECT: Final = (
+    "the values as a list, in the order of the rows; of `collect(distinct x)` each once"
+)
+_PERCENTILE: Final = (
+    "the number below which the share (0 to 1) of all lies, between two of them by their distance"
+)
 _LOWER: Final = "the text in lower case, letter by letter as Unicode maps them"
 _UPPER: Final = "the text in upper case, letter by letter as Unicode maps them (ß gives ẞ)"
 _SUBSTRING: Final = (
@@ -413,8 +419,12 @@ FUNCTIONS: Final[Mapping[str, Function]] = {
         _aggregate("count(x)", _COUNT),
         _aggregate("sum(x)", "the sum of numbers"),
         _aggregate("avg(x)", "the mean of numbers, a float"),
-        _aggregate("min(x)", "the smallest number or text"),
-        _aggregate("max(x)", "the largest number or text"),
+        _aggregate("min(x)", "the smallest number, text, day or moment"),
+        _aggregate("max(x)", "the largest number, text, day or moment"),
+        _aggregate("collect(x)", _COLLECT),
+        _aggregate("median(x)", "the middle of numbers, a float"),
+        _aggregate("stddev(x)", "the standard deviation of a sample; null of fewer than two"),
+        _aggregate("percentile(x, share)", _PERCENTILE),
         _NOW,
     )
 }
@@ -449,6 +459,9 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
     "`least(a, b)` of values, `min(x)` of rows": "minimum",
     "`greatest(a, b)` of values, `max(x)` of rows": "maximum",
     "`avg(x)`": "average mean",
+    "`collect(x)`": "collect_list collect_set array_agg group_concat string_agg list listagg",
+    "`stddev(x)`": "stdev stddev_samp std",
+    "`percentile(x, 0.95)`": "percentilecont percentiledisc quantile percentile_cont",
     "`type($v)`": "label labels",
     "`degree($v, edge)`": "out_degree outdegree",
 }

@@ -170,11 +170,15 @@ class Grouping(msgspec.Struct, frozen=True, kw_only=True):
     """Group rows by `keys` (null is a group of its own) and compute `aggregates` per group.
 
     Projections and orderings of a grouped plan read only `KeyRef` and `AggregateRef` (and
-    constants). Without keys there is exactly one row, even over nothing.
+    constants). Without keys there is exactly one row, even over nothing. Of the groups those stay
+    for which `having` is true. `row_order` are the ids that order the rows of a group, if an
+    aggregate keeps their order.
     """
 
     keys: tuple[Expr, ...]
     aggregates: tuple[AggregateCall, ...]
+    having: Expr | None = None
+    row_order: tuple[IdRef, ...] = ()
 
 
 class ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -279,6 +283,8 @@ def _shown(plan: ReadPlan) -> Iterator[Expr]:
     if plan.grouping is not None:
         yield from plan.grouping.keys
         yield from plan.grouping.aggregates
+        if plan.grouping.having is not None:
+            yield plan.grouping.having
 
 
 def _expressions_of(block: MatchBlock) -> Iterator[Expr]:

@@ -154,14 +154,19 @@ class _Parser(ExprParser):
             if distinct:
                 self.take()
         projections = self._projections()
+        having = self._having() if self.skip_word("having") else None
         orderings = self._orderings() if self.skip_word("order") else ()
         limit, offset = self._window()
-        return ast.ReadBody(clauses, projections, distinct, orderings, limit, offset, at)
+        return ast.ReadBody(clauses, projections, distinct, orderings, limit, offset, at, having)
 
     def _projections(self) -> tuple[ast.Projection, ...]:
         projections: list[ast.Projection] = []
         while not projections or self.peek().kind != "}":
             at = self.peek().at
+            if [self.peek(ahead).kind for ahead in range(3)] == ["variable", ".", "*"]:
+                projections.append(ast.Projection(self._star(), None, at))
+                self.skip(",")
+                continue
             expr = self.expression(after="column")
             alias = self.name("a column name").text if self.skip_word("as") else None
             projections.append(ast.Projection(expr, alias, at))
@@ -169,6 +174,22 @@ class _Parser(ExprParser):
             self.skip(",")
         self.take()
         return tuple(projections)
+
+    def _star(self) -> ast.Star:
+        token = self.take()
+        self.take()
+        self.take()
+        return ast.Star(token.text[1:], token.at)
+
+    def _having(self) -> ast.Expr:
+        """Conditions on groups; several are joined as by `and`."""
+        self.expect("{", "`{`", hint="write `having { people > 3 }`")
+        at, items = self.peek().at, [self.expression(after="clause")]
+        while not self.at("}"):
+            items.append(self.expression(after="clause"))
+            self._cap(len(items), QUERY_CLAUSES_MAX, "conditions", items[-1].at)
+        self.take()
+        return items[0] if len(items) == 1 else ast.Logic("and", _flat(items), at)
 
     def _orderings(self) -> tuple[ast.Ordering, ...]:
         self.expect("{", "`{`", hint="write `order { $p.age desc }`")
@@ -395,3 +416,12 @@ class _Parser(ExprParser):
         expr = self.expression()
         self.in_where = False
         return expr
+
+
+def _flat(items: list[ast.Expr]) -> tuple[ast.Expr, ...]:
+    """The parts of a conjunction; those of one inside it are its own."""
+    parts: list[ast.Expr] = []
+    for item in items:
+        joined = isinstance(item, ast.Logic) and item.op == "and"
+        parts.extend(item.items if isinstance(item, ast.Logic) and joined else (item,))
+    return tuple(parts)

@@ -523,7 +523,11 @@ class ExprParser(Cursor):
             if name == "count" and self.skip("*"):
                 return ast.Aggregate(name, None, distinct=False, at=token.at)
             distinct = self.peek(1).kind != ")" and self.skip_word("distinct")
-            return ast.Aggregate(name, self._sum(), distinct, token.at)
+            arg, share = self._sum(), None
+            if name == "percentile":
+                self.expect(",", "`,` and a share", hint="write `percentile($p.age, 0.95)`")
+                share = self._sum()
+            return ast.Aggregate(name, arg, distinct, token.at, share)
 
         return self._bracketed(argument)
 

@@ -80,12 +80,15 @@ class _Writer:
             self._clause(clause, 2)
         first = body.projections[0].at
         after = min((order.at for order in body.orderings), default=end)
+        having_at = after if body.having is None else body.having.at
         # Comments at the end of the block stay in it.
         self._flush(first, 2)
         self._line(1, "}")
         word = "return distinct" if body.distinct else "return"
         items = [(item.at, _with(item.expr, "as", item.alias)) for item in body.projections]
-        self._group(word, items, after)
+        self._group(word, items, having_at)
+        if body.having is not None:
+            self._group("having", [(body.having.at, expression(body.having))], after)
         if body.orderings:
             items = [(item.at, _with(item.expr, item.direction)) for item in body.orderings]
             self._group("order", items, end)
@@ -242,7 +245,10 @@ def _primary(expr: ast.Expr) -> str:
             if expr.arg is None:
                 return f"{expr.name}(*)"
             word = "distinct " if expr.distinct else ""
-            return f"{expr.name}({word}{expression(expr.arg, _SUM)})"
+            share = "" if expr.share is None else f", {expression(expr.share, _SUM)}"
+            return f"{expr.name}({word}{expression(expr.arg, _SUM)}{share})"
+        case ast.Star():
+            return f"${expr.var}.*"
         case _:
             raise AssertionError("operators are printed elsewhere")
 

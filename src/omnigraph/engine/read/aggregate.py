@@ -119,6 +119,14 @@ def finished(call: ir.AggregateCall, state: State) -> Array:
         case ir.AggregateFn.MIN | ir.AggregateFn.MAX:
             assert state.chosen is not None, "an extreme was chosen"
             return state.chosen.cast(target)
+        case (
+            ir.AggregateFn.COLLECT
+            | ir.AggregateFn.MEDIAN
+            | ir.AggregateFn.STDDEV
+            | ir.AggregateFn.PERCENTILE
+        ):
+            assert state.chosen is not None, "it was made from all values"
+            return state.chosen.cast(target)
         case ir.AggregateFn.SUM:
             sums = _numbers(state)
             if sums.dtype == np.object_:

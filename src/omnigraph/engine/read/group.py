@@ -32,6 +32,7 @@ from omnigraph.engine.read.memory.arrays import (
     distinct_positions,
 )
 from omnigraph.engine.read.memory.codes import Coded
+from omnigraph.engine.read.whole import WHOLE, of_all
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -401,8 +402,14 @@ class _Aggregation:
         sizes = self._counts(call.arg, distinct=call.distinct)
         if call.fn is ir.AggregateFn.COUNT:
             return State(sizes=used(sizes))
-        given = self._argument(call.arg, distinct=call.distinct)
-        state = state_of(call.fn, given, sizes, self._over)
+        if call.fn in WHOLE:
+            share = None if call.share is None else self._run.constants.value(call.share)
+            given = self._argument(call.arg, distinct=False)
+            made = of_all(call, given, len(sizes), share)
+            state = State(sizes=sizes, chosen=made)
+        else:
+            given = self._argument(call.arg, distinct=call.distinct)
+            state = state_of(call.fn, given, sizes, self._over)
         if self._numbered.used is None:
             return state
         chosen = None if state.chosen is None else picked(state.chosen, self._numbered.used)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from omnigraph.compiler.query import CompiledQuery, ir
 from omnigraph.engine.arrow import Array, ArrowTable, int64_array, pa
-from omnigraph.engine.expr.evaluate import Constants, Rows, needs_whole
+from omnigraph.engine.expr.evaluate import Constants, Rows, holding, needs_whole
 from omnigraph.engine.expr.order import (
     Key,
     Piece,
@@ -184,6 +184,8 @@ class _Answer:
             with run.trace.step("count", f"neighbours of ${counted.near}") as step:
                 relation, weights = counted.weigh(run, relation)
                 step.rows = relation.count
+        if grouping.row_order:
+            relation = _by_id(run, relation, [expr.var for expr in grouping.row_order])
         with run.trace.step("group" if plan.grouping else "distinct") as step:
             groups = grouped(run, grouping, relation, weights)
             step.rows = groups.count
@@ -191,6 +193,10 @@ class _Answer:
 
     def _grouped(self, groups: Groups) -> QueryResult:
         run, plan = self._run, self._plan
+        if plan.grouping is not None and plan.grouping.having is not None:
+            with run.trace.step("having") as step:
+                groups = groups.at(np.flatnonzero(holding([plan.grouping.having], groups)))
+                step.rows = groups.count
         with run.trace.step("order") as step:
             keys = [_key(groups, expr, descending=down) for expr, down in sort_keys(plan)]
             shown = groups.at(order_rows(keys, groups.count, self._window))

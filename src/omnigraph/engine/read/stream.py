@@ -31,6 +31,7 @@ from omnigraph.engine.read.match.scan import selected
 from omnigraph.engine.read.memory.arrays import CHUNK_ROWS, Positions
 from omnigraph.engine.read.memory.counted import CountedTable
 from omnigraph.engine.read.memory.frame import Frame
+from omnigraph.engine.read.whole import looks_at_all
 from omnigraph.model.schema import ROW_ID
 
 HELD_GROUPS_MAX: Final = 1 << 18  # more groups of batches than this are put together
@@ -44,7 +45,7 @@ def streamed(run: Run, plan: ir.ReadPlan, grouping: ir.Grouping) -> Groups | Non
     entry = run.entry_of(binding.var)
     exprs = [*binding.conditions, *looked_at(plan)]
     # Relevance and ranks are measured against the whole table.
-    if any(map(needs_whole, exprs)):
+    if any(map(needs_whole, exprs)) or looks_at_all(grouping):
         return None
     if not run.caches.wants_stream(entry, columns_of(run, exprs)):
         return None
