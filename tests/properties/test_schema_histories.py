@@ -10,12 +10,13 @@ import json
 import os
 import random
 import struct
+from contextlib import suppress
 from copy import deepcopy
 
 import pytest
 
 from omnigraph import Graph
-from omnigraph.errors import NotFoundError
+from omnigraph.errors import ConflictError, NotFoundError
 
 HISTORIES = int(os.environ.get("OMNIGRAPH_SCHEMA_HISTORIES", "6"))
 FIRST = int(os.environ.get("OMNIGRAPH_FIRST_HISTORY", "0"))
@@ -127,8 +128,9 @@ def differences(before, after):
 
 
 class History:
-    def __init__(self, path, seed):
+    def __init__(self, path, seed, *, forgetful=False):
         self.chance = random.Random(seed)
+        self.forgetful = forgetful  # drops take the past with them, and cleanup runs now and then
         start = State()
         start.types["T"] = (start.fresh("T"), {"a1": Prop(start.fresh("T.a1"), "I32", None)})
         start.rows["T"] = {}
@@ -139,15 +141,28 @@ class History:
     def step(self):
         branch = self.chance.choice(list(self.branches))
         deeds = [self.write] * 4 + [self.change] * 5 + [self.branch, self.optimize]
+        if self.forgetful:
+            deeds += [self.cleanup, self.end]
         self.chance.choice(deeds)(branch)
-        head = self.graph.snapshot(branch).graph_commit_id
-        self.past.append((head, deepcopy(self.branches[branch])))
+        if branch in self.branches:
+            head = self.graph.snapshot(branch).graph_commit_id
+            self.past.append((head, deepcopy(self.branches[branch])))
 
     def branch(self, branch):
         if len(self.branches) < 3:
-            name = f"b{len(self.branches)}"
+            name = next(one for one in ("b1", "b2", "b3") if one not in self.branches)
             self.graph.create_branch(name, branch)
             self.branches[name] = deepcopy(self.branches[branch])
+
+    def cleanup(self, branch):
+        self.graph.cleanup(keep_versions=self.chance.randrange(1, 4))
+
+    def end(self, branch):
+        """A branch goes, and with it what only it had."""
+        if branch != "main" and len(self.branches) > 1:
+            with suppress(ConflictError):  # another one was made from it
+                self.graph.delete_branch(branch, force=True)
+                del self.branches[branch]
 
     def optimize(self, branch):
         self.graph.optimize(branch)
@@ -184,7 +199,8 @@ class History:
             self.one_change(state, old, hints)
         plan = self.graph.plan_schema(state.text(hints), branch=branch)
         assert plan.supported, plan
-        self.graph.apply_schema(state.text(hints), branch=branch)
+        for_good = self.forgetful and self.chance.random() < 0.5
+        self.graph.apply_schema(state.text(hints), branch=branch, allow_data_loss=for_good)
         assert not self.graph.plan_schema(state.text(hints), branch=branch).steps
         self.branches[branch] = state
 
@@ -265,18 +281,24 @@ class History:
     def check(self):
         for branch, state in self.branches.items():
             assert self.shown(branch=branch) == state.shown()
+        gone = NotFoundError if self.forgetful else ()
         for commit, state in self.chance.sample(self.past, 4):
-            assert self.shown(snapshot=commit) == state.shown()
+            with suppress(gone):
+                assert self.shown(snapshot=commit) == state.shown()
         for _ in range(10):
-            (one, before), (other, after) = self.chance.choices(self.past, k=2)
-            found = {
-                (change.type_name, change.id, change.op): tuple(
-                    None if image is None else image.properties
-                    for image in (change.before, change.after)
-                )
-                for change in self.graph.diff(one, other).changes
-            }
-            assert found == differences(before, after), (one, other)
+            with suppress(gone):
+                self.check_difference(*self.chance.choices(self.past, k=2))
+
+    def check_difference(self, earlier, later):
+        (one, before), (other, after) = earlier, later
+        found = {
+            (change.type_name, change.id, change.op): tuple(
+                None if image is None else image.properties
+                for image in (change.before, change.after)
+            )
+            for change in self.graph.diff(one, other).changes
+        }
+        assert found == differences(before, after), (one, other)
 
     def check_blame(self):
         """Nobody wrote a version in an apply, unless it dropped the type."""
@@ -286,6 +308,17 @@ class History:
                 kinds = [one.commit.writer_kind for one in versions]
                 assert kinds
                 assert "SchemaApply" not in kinds
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + HISTORIES))
+def test_what_is_forgotten_on_one_branch_stays_on_the_others(tmp_path, seed):
+    history = History(tmp_path / "g.omni", seed, forgetful=True)
+    for _ in range(30):
+        history.step()
+        for branch, state in history.branches.items():
+            assert history.shown(branch=branch) == state.shown()
+    history.check()
+    history.graph.close()
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + HISTORIES))
