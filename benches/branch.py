@@ -1,11 +1,16 @@
 """What branches cost: making one, its first write, differences, previews and merges.
 
     python benches/branch.py [rows of main ...] [--durability process|power]      default: 100000
+    python benches/branch.py --branches 10 100 1000 | --commits 100 1000 10000 | --optimized 1000000
 
 For each size of main: branch create; the first and the second write on a branch; diff, preview and
 merge of 1, 1,000 and 100,000 changed entities (into a main that moved on, so that the merge is
 three-way, and again as a fast-forward); and the merge of one entity after 1,000 more commits, as
 they left the table and after `optimize`. Upkeep by itself is off: no figure depends on luck.
+
+`--branches`: what calls cost beside so many other branches, each with a commit of its own.
+`--commits`: what they cost after so many one-row commits. `--optimized`: the merge of ten changed
+rows a side, as they are and after `optimize` of one side since the fork.
 Prints JSON with milliseconds, medians over fresh branches; `run()` gives the value.
 """
 
@@ -81,7 +86,7 @@ def branch_costs(bench: Bench) -> dict[str, float]:
             took[word].append(
                 milliseconds(lambda s=source, n=name: bench.graph.mutate(s, branch=n))
             )
-        bench.graph.delete_branch(name)
+        bench.graph.delete_branch(name, force=True)
     return {name: median(values[2:]) for name, values in took.items()}
 
 
@@ -128,11 +133,126 @@ def run(rows: int, durability: str) -> dict[str, float]:
         return found
 
 
+# --- many branches, many commits, big tables ---------------------------------------------------
+
+
+def timed(work: Callable[[], object], rounds: int = 1) -> dict[str, float]:
+    """Wall and processor milliseconds, medians."""
+    wall, cpu = [], []
+    for _ in range(rounds):
+        began = time.process_time_ns()
+        wall.append(milliseconds(work))
+        cpu.append((time.process_time_ns() - began) / 1e6)
+    return {"ms": median(wall), "cpu ms": median(cpu)}
+
+
+def merge_of_ten(bench: Bench, *, between: Callable[[], object] = lambda: None) -> dict[str, float]:
+    """The merge of ten changed rows into a main that changed ten others, on a warm handle."""
+    found = []
+    for _ in range(5):
+        name = bench.branch()
+        bench.load(name, bench.spread(10), age=bench.number)
+        bench.load("main", [n + 1 for n in bench.spread(10)], age=bench.number)
+        between()
+        found.append(timed(lambda n=name: bench.graph.merge(n)))
+        bench.graph.delete_branch(name)
+    return {word: median([one[word] for one in found[1:]]) for word in ("ms", "cpu ms")}
+
+
+def many_branches(count: int) -> dict[str, Any]:
+    """What calls cost beside so many branches."""
+    with tempfile.TemporaryDirectory(prefix="omnigraph-branch-") as folder:
+        bench = Bench(Path(folder), 1_000, "process")
+        graph = bench.graph
+        for number in range(count):
+            graph.create_branch(f"other{number}")
+            graph.mutate(
+                f'query q() {{ insert Person {{ name: "o{number}" }} }}', branch=f"other{number}"
+            )
+        found: dict[str, Any] = {
+            "create": timed(bench.branch, 9),
+            "list": timed(graph.branches, 9),
+            "merge of 10": merge_of_ten(bench),
+            "tag": timed(lambda: graph.create_tag(f"t{time.perf_counter_ns()}"), 9),
+            "health": timed(graph.health, 3),
+        }
+        name = bench.branch()
+        graph.mutate('query q() { insert Person { name: "mine" } }', branch=name)
+        unknown = graph.commit(f"{name}").graph_commit_id
+
+        def cold() -> None:
+            with Graph.open(graph.uri) as fresh:
+                fresh.commit(unknown)
+
+        found["unknown commit, cold"] = timed(cold)
+        found["delete of one with unmerged work"] = timed(
+            lambda: graph.delete_branch(name, force=True)
+        )
+        found["cleanup preview"] = timed(lambda: graph.cleanup(keep_versions=3, preview=True))
+        found["cleanup"] = timed(lambda: graph.cleanup(keep_versions=3))
+        found["cleanup, nothing left"] = timed(lambda: graph.cleanup(keep_versions=3))
+        graph.close()
+        return found
+
+
+def many_commits(count: int) -> dict[str, Any]:
+    """What calls cost after so many one-row commits."""
+    with tempfile.TemporaryDirectory(prefix="omnigraph-branch-") as folder:
+        bench = Bench(Path(folder), 1_000, "process")
+        bench.graph.close()
+        with Graph.open(Path(folder) / "g.omni", durability="process") as graph:  # upkeep is on
+            bench.graph = graph
+            began = time.perf_counter()
+            for number in range(count):
+                graph.mutate(f'query q() {{ insert Person {{ name: "c{number}" }} }}')
+            each = round((time.perf_counter() - began) * 1000 / count, 1)
+            old = graph.commits()[count // 2].graph_commit_id
+            moment = graph.commit(old).created_at
+            count_all = "query q() { match { $p: Person } return { count($p) as n } }"
+
+            def cold() -> None:
+                with Graph.open(graph.uri) as fresh:
+                    fresh.query(count_all)
+
+            return {
+                "a commit": {"ms": each},
+                "list all": timed(graph.commits, 5),
+                "list 10": timed(lambda: graph.commits(limit=10), 5),
+                "open and count": timed(cold, 3),
+                "snapshot by time": timed(lambda: graph.snapshot(at=moment), 3),
+                "main~100": timed(lambda: graph.commit("main~99"), 3),
+                "diff of the last commit": timed(lambda: graph.diff("main~1", "main"), 3),
+                "history of a one-version entity": timed(
+                    lambda: graph.entity_history("node", "Person", "p7"), 3
+                ),
+                "merge of 10": merge_of_ten(bench),
+            }
+
+
+def optimized(rows: int) -> dict[str, Any]:
+    """The merge of ten changed rows a side, before and after `optimize` of main since the fork."""
+    with tempfile.TemporaryDirectory(prefix="omnigraph-branch-") as folder:
+        bench = Bench(Path(folder), rows, "process")
+        before = merge_of_ten(bench)
+        after = merge_of_ten(bench, between=bench.graph.optimize)
+        bench.graph.close()
+        return {"before optimize": before, "after optimize": after}
+
+
 def main(words: list[str]) -> None:
     parser = argparse.ArgumentParser(description="Measure branches.")
     parser.add_argument("rows", nargs="*", type=int, default=[100_000])
     parser.add_argument("--durability", choices=["process", "power"], default="process")
+    sizes = {"branches": many_branches, "commits": many_commits, "optimized": optimized}
+    for word in sizes:
+        parser.add_argument(f"--{word}", nargs="+", type=int, default=[], metavar="N")
     chosen = parser.parse_args(words)
+    asked = {word: getattr(chosen, word) for word in sizes}
+    if any(asked.values()):
+        for word, counts in asked.items():
+            for count in counts:
+                print(json.dumps({f"{count} {word}": sizes[word](count)}, indent=2), flush=True)
+        return
     result = {f"{rows} rows": run(rows, chosen.durability) for rows in chosen.rows}
     print(json.dumps({"durability": chosen.durability, "aims": AIMS_MS, **result}, indent=2))
 

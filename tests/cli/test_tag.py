@@ -1,4 +1,4 @@
-"""`omnigraph tag`."""
+"""`omnigraph tag`, and `branch delete` and `restore`."""
 
 from __future__ import annotations
 
@@ -66,3 +66,21 @@ def test_what_is_wrong_with_a_tag_is_said(desk):
     assert "odd  (unreadable" in desk("tag", "list")[-1]
     desk("tag", "delete", "odd")
     assert "unreadable" not in desk("tag", "list", "--json")
+
+
+def test_unmerged_work_is_deleted_by_force_only_and_can_be_brought_back(desk):
+    desk("branch", "create", "side")
+    query = 'query q() { insert P { k: "s" } }'
+    desk("mutate", "-e", query, "--branch", "side")
+    refused = desk("branch", "delete", "side", "--json", code=1)
+    assert (refused["code"], refused["commits"]) == ("unmerged-branch", 1)
+    assert desk("branch", "delete", "side", code=1)[-1].endswith("(`--force`)")
+    desk("branch", "delete", "side", "--force", "--as", "ada")
+    (found,) = desk("branch", "list", "--deleted", "--json")["deleted"]
+    assert (found["name"], found["actor_id"]) == ("side", "ada")
+    (line,) = desk("branch", "list", "--deleted")
+    assert line.startswith(f"side  {found['branch_id']}  {found['head_commit_id']}  ")
+    done = desk("branch", "restore", "side", "--name", "back", "--json")
+    assert (done["name"], done["head_commit_id"]) == ("back", found["head_commit_id"])
+    assert desk("branch", "list") == ["back", "main"]
+    assert desk("branch", "restore", "side", code=1)[0].startswith("error: there is no deleted")

@@ -171,7 +171,17 @@ STORIES: tuple[Story, ...] = (
     Story(
         "branch: delete",
         lambda graph: graph.delete_branch("side"),
+        prepare=lambda graph: (_two_sides(graph), graph.merge("side")),
+    ),
+    Story(
+        "branch: delete of unmerged work",
+        lambda graph: graph.delete_branch("side", force=True),
         prepare=_two_sides,
+    ),
+    Story(
+        "branch: restore",
+        lambda graph: graph.restore_branch("side"),
+        prepare=lambda graph: (_two_sides(graph), graph.delete_branch("side", force=True)),
     ),
     Story(
         "branch: delete of one that a tag needs",

@@ -26,6 +26,8 @@ PAST_FAILING = frozenset(
         Step.BRANCH_REF_DELETED,
         Step.BRANCH_MANIFEST_DROPPED,
         Step.BRANCH_TABLE_DROPPED,
+        Step.BRANCH_RESTORED,
+        Step.BRANCH_RETIRED_ENDED,
         Step.TAG_WRITTEN,
         Step.TAG_DELETED,
     }

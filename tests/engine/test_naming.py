@@ -1,4 +1,4 @@
-"""Tags: names that stay, for commits that stay with them."""
+"""Tags, which keep what they name; unmerged work, which is not deleted by mistake."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from omnigraph.errors import (
     InvalidNameError,
     LimitExceededError,
     NotFoundError,
+    UnmergedBranchError,
 )
 from omnigraph.model.ports import World
 from omnigraph.model.steps import Step
@@ -290,3 +291,175 @@ def test_a_branch_that_is_deleted_while_a_tag_is_made_on_it_leaves_the_tag_whole
     assert graph.branches() == ["main"]
     graph.cleanup(keep_versions=1, grace=0)
     assert keys(graph, snapshot="v1") == "ast"
+
+
+# --- unmerged work ---
+
+
+def test_a_branch_with_work_of_its_own_is_not_deleted_unless_forced(graph):
+    with pytest.raises(UnmergedBranchError) as refused:
+        graph.delete_branch("side")
+    head = graph.commit("side").graph_commit_id
+    assert (refused.value.branch, refused.value.head_commit_id) == ("side", head)
+    assert (refused.value.commits, refused.value.retryable) == (2, False)
+    assert keys(graph, branch="side") == "ast"
+    graph.delete_branch("side", force=True)
+    assert graph.branches() == ["main"]
+
+
+def test_a_branch_is_deleted_freely_once_another_has_its_work(graph):
+    graph.create_branch("copy", from_branch="side")
+    graph.delete_branch("copy")  # it has nothing of its own
+    graph.create_branch("other")
+    graph.merge("side", into="other")
+    graph.delete_branch("side")
+    with pytest.raises(UnmergedBranchError):
+        graph.delete_branch("other")
+    assert graph.merge("other", delete_branch=True).branch_deleted
+    assert (graph.branches(), keys(graph)) == (["main"], "abcst")
+
+
+def test_work_after_the_merge_counts_and_upkeep_does_not(graph):
+    graph.merge("side")
+    graph.optimize("side")
+    assert graph.commits("side")[0].writer_kind == "Optimize"
+    load(graph, "u", "side")
+    with pytest.raises(UnmergedBranchError, match="has a commit that no other"):
+        graph.delete_branch("side")
+    graph.merge("side")
+    graph.optimize("side")
+    graph.delete_branch("side")
+
+
+def test_a_tag_does_not_count_as_a_branch_that_has_the_work(graph):
+    graph.create_tag("v1", "side")
+    with pytest.raises(UnmergedBranchError):
+        graph.delete_branch("side")
+
+
+def test_a_merge_that_is_to_delete_its_source_leaves_what_came_meanwhile(graph):
+    late = At(Step.WRITE_PUBLISHED, lambda: load(graph, "u", "side"))
+    with stepping(graph, late) as merging:
+        done = merging.merge("side", delete_branch=True)
+    assert (done.outcome, done.branch_deleted) == ("merged", False)
+    assert "no other branch contains" in done.branch_delete_error
+    assert keys(graph, branch="side") == "astu"
+
+
+def test_a_write_that_is_under_way_is_seen_by_the_deletion(graph):
+    refused = []
+
+    def delete():
+        with Graph.open(graph.uri) as other:
+            try:
+                other.delete_branch("side")
+            except UnmergedBranchError as error:
+                refused.append(error.commits)
+
+    graph.merge("side")
+    thread = threading.Thread(target=delete)
+    with stepping(graph, At(Step.WRITE_LEASED, thread.start)) as writing:
+        load(writing, "u", "side")
+    thread.join()
+    assert (refused, keys(graph, branch="side")) == ([1], "astu")
+
+
+# --- deleted, and brought back ---
+
+
+def test_a_branch_that_was_deleted_by_force_comes_back_whole(graph):
+    commits = graph.commits("side")
+    old = commits[1].graph_commit_id
+    graph.delete_branch("side", actor="ada", force=True)
+    (found,) = graph.deleted_branches()
+    assert (found.name, found.deleted_by) == ("side", "ada")
+    assert found.head_commit_id == commits[0].graph_commit_id
+    assert datetime.now(UTC) - found.deleted_at < timedelta(minutes=5)
+    assert found.to_json()["head_commit_id"] == found.head_commit_id
+    back = graph.restore_branch("side")
+    assert (back.name, back.id) == ("side", found.branch.id)
+    assert (graph.commits("side"), graph.deleted_branches()) == (commits, [])
+    load(graph, "u", "side")
+    assert (keys(graph, branch="side"), keys(graph, snapshot=old)) == ("astu", "as")
+    assert graph.merge("side").outcome == "merged"
+    graph.delete_branch("side")
+    assert (keys(graph), graph.deleted_branches()) == ("abcstu", [])
+
+
+def test_a_branch_can_come_back_under_another_name_or_by_its_id(graph):
+    first = graph.snapshot("side").branch.id
+    graph.delete_branch("side", force=True)
+    graph.create_branch("side")
+    load(graph, "x", "side")
+    with pytest.raises(AlreadyExistsError):
+        graph.restore_branch("side")
+    graph.create_tag("old")
+    with pytest.raises(AlreadyExistsError, match="there is a tag"):
+        graph.restore_branch("side", as_name="old")
+    with pytest.raises(InvalidNameError):
+        graph.restore_branch("side", as_name="main")
+    graph.delete_branch("side", force=True)
+    assert [one.branch.id for one in graph.deleted_branches()][1] == first
+    assert keys(graph, branch=graph.restore_branch("side").name) == "abcx"
+    assert keys(graph, branch=graph.restore_branch(first, as_name="older").name) == "ast"
+    assert graph.deleted_branches() == []
+
+
+def test_what_was_made_from_a_deleted_branch_comes_back_too(graph):
+    graph.create_branch("child", from_branch="side")
+    load(graph, "u", "child")
+    for name in ("child", "side"):
+        graph.delete_branch(name, force=True)
+    back = graph.restore_branch("child")
+    assert (back.parent, keys(graph, branch="child")) == ("main", "astu")
+    graph.cleanup(keep_versions=1, grace=0)
+    with Graph.open(graph.uri) as again:
+        assert keys(again, branch="child") == "astu"
+        load(again, "v", "child")
+        assert again.merge("child").outcome == "merged"
+
+
+def test_cleanup_takes_deleted_branches_when_its_age_says_so(graph):
+    graph.delete_branch("side", force=True)
+    for key in "def":
+        load(graph, key)
+    graph.cleanup(older_than=timedelta(days=1), grace=0)
+    assert [one.name for one in graph.deleted_branches()] == ["side"]
+    graph.cleanup(older_than=timedelta(days=1), keep_versions=1, grace=0)
+    assert keys(graph, branch=graph.restore_branch("side").name) == "ast"
+    assert graph.merge_preview("side").conflicts == ()
+    graph.delete_branch("side", force=True)
+    graph.cleanup(keep_versions=1, grace=0)
+    assert graph.deleted_branches() == []
+    with pytest.raises(NotFoundError, match="no deleted branch 'side'"):
+        graph.restore_branch("side")
+    assert list(Path(graph.uri, "__manifest/tree").glob("*")) == []
+
+
+def test_a_branch_that_is_restored_while_cleanup_works_is_whole_or_refused(graph):
+    graph.delete_branch("side", force=True)
+    told = []
+
+    def restore():
+        with Graph.open(graph.uri) as other:
+            try:
+                other.restore_branch("side")
+            except NotFoundError as refused:
+                told.append(refused.message)
+
+    thread = threading.Thread(target=restore)
+    with stepping(graph, At(Step.CLEANUP_RETIRED_ENDED, thread.start)) as cleaner:
+        cleaner.cleanup(keep_versions=1, grace=0)
+    thread.join()
+    assert (len(told), graph.branches()) == (1, ["main"])
+
+
+def test_what_cannot_be_restored_is_said(graph):
+    graph.delete_branch("side", force=True)
+    with pytest.raises(NotFoundError) as found:
+        graph.restore_branch("sied")
+    assert found.value.hint == "did you mean 'side'?"
+    with Graph.open(graph.uri, mode=OpenMode.READ_ONLY) as reader:
+        assert [one.name for one in reader.deleted_branches()] == ["side"]
+        with pytest.raises(InputError, match="read-only"):
+            reader.restore_branch("side")

@@ -101,7 +101,7 @@ def test_a_snapshot_a_difference_and_a_preview_show_themselves(graph):
     graph.mutate('query q() { update Stop set { zone: 8 } where name = "Zoo" }')
     conflict = graph.merge_preview("later")._repr_html_()
     assert "divergent_update" in conflict
-    graph.delete_branch("later")
+    graph.delete_branch("later", force=True)
 
 
 def test_a_result_becomes_a_networkx_graph_with_its_attributes(graph):

@@ -269,7 +269,7 @@ class Play:
                 self.graph.delete_branch(name)
 
     def end(self, name):
-        self.graph.delete_branch(name)
+        self.graph.delete_branch(name, force=True)
         del self.model.heads[name]
         del self.model.parent[name]
 

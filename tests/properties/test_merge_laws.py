@@ -269,7 +269,7 @@ def test_a_branch_made_again_never_shows_old_data(tmp_path_factory, past, first,
     graph = story.graph
     story.fork("side", first)
     old = graph.commits("side", limit=1)[0].graph_commit_id
-    graph.delete_branch("side")
+    graph.delete_branch("side", force=True)
     story.fork("side")
     assert seen(graph, branch="side") == story.states["main"]
     story.go_on("side", second)

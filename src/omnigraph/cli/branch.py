@@ -1,4 +1,4 @@
-"""`branch create|list|delete|merge`."""
+"""`branch create|list|delete|restore|merge`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 
 from omnigraph.cli import resolve
 from omnigraph.cli.call import Call, CommandGroup, exclusive, message_option, once_option, verb
-from omnigraph.cli.history import change_counts
+from omnigraph.cli.history import change_counts, moment
 from omnigraph.cli.output import table_style
 from omnigraph.errors import MergeConflictsError
 
@@ -38,8 +38,12 @@ def create(call: Call, name: str, from_branch: str) -> None:
 
 
 @verb("branch list")
-def list_branches(call: Call) -> None:
+@click.option("--deleted", is_flag=True, help="those that were deleted and can be brought back")
+def list_branches(call: Call, *, deleted: bool) -> None:
     """List the branches by name."""
+    if deleted:
+        _list_deleted(call)
+        return
     with call.graph() as graph:
         names = sorted(graph.branches())
         damaged = [one.to_json() for one in graph.unreadable_branches()]
@@ -50,11 +54,42 @@ def list_branches(call: Call) -> None:
     call.emit(payload, human=[*names, *lines])
 
 
+def _list_deleted(call: Call) -> None:
+    with call.graph() as graph:
+        found = graph.deleted_branches()
+    lines = [
+        "  ".join(
+            (
+                one.name,
+                one.branch.id or "",
+                one.head_commit_id,
+                "-" if one.deleted_us is None else moment(one.deleted_us),
+                one.deleted_by or "-",
+            )
+        )
+        for one in found
+    ]
+    call.emit({"deleted": [one.to_json() for one in found]}, human=lines)
+
+
+@verb("branch restore", writes=True)
+@click.argument("name")
+@click.option("--name", "as_name", metavar="OTHER", help="what it is to be called now")
+def restore(call: Call, name: str, *, as_name: str | None) -> None:
+    """Bring back branch NAME (or the id of one), which was deleted, until cleanup takes it."""
+    call.announce()
+    with call.graph(write=True) as graph:
+        made = graph.restore_branch(name, as_name=as_name)
+        head = graph.commit(made.name).graph_commit_id
+    payload = {"uri": call.target.uri, "name": made.name, "head_commit_id": head}
+    call.emit(call.with_actor(payload), human=f"restored branch {made.name} at {head}")
+
+
 @verb("branch delete", writes=True)
 @click.argument("name")
-@click.option("--force", is_flag=True, help="also if its reference is damaged and cannot be read")
+@click.option("--force", is_flag=True, help="also if it has unmerged work, or if it cannot be read")
 def delete(call: Call, name: str, *, force: bool) -> None:
-    """Delete branch NAME; its own commits leave the history with it."""
+    """Delete branch NAME, if another branch has all its work."""
     call.consent()
     call.announce()
     with call.graph(write=True) as graph:
@@ -171,5 +206,5 @@ def _show_merged(call: Call, result: MergeResult) -> None:
     call.emit(result.to_json(), human=lines)
 
 
-for _command in (create, list_branches, delete, merge):
+for _command in (create, list_branches, delete, restore, merge):
     branch.add_command(_command)

@@ -38,7 +38,9 @@ COMMANDS: Mapping[str, Entry] = {
     "load": Entry("cli.load", "load", ANY, "load NDJSON and other data in one commit"),
     "ingest": Entry("cli.load", "ingest", ANY, "load into a branch (older spelling)", hidden=True),
     "export": Entry("cli.load", "export", ANY, "write the graph as NDJSON or Parquet"),
-    "branch": Entry("cli.branch", "branch", ANY, "create, list, delete and merge branches"),
+    "branch": Entry(
+        "cli.branch", "branch", ANY, "create, list, delete, restore and merge branches"
+    ),
     "tag": Entry("cli.tag", "tag", ANY, "name commits for good"),
     "commit": Entry("cli.history", "commit", ANY, "list, show, explain and undo commits"),
     "diff": Entry("cli.history", "diff", ANY, "what changed between two states"),

@@ -27,7 +27,14 @@ from omnigraph.engine.arguments import (
     require_message,
 )
 from omnigraph.engine.refs import At, Ref, branch_named, commit_at, snapshot_at
-from omnigraph.errors import AlreadyExistsError, CorruptGraphError, InputError, NotFoundError
+from omnigraph.engine.unmerged import is_work, unmerged_work
+from omnigraph.errors import (
+    AlreadyExistsError,
+    CorruptGraphError,
+    InputError,
+    NotFoundError,
+    UnmergedBranchError,
+)
 from omnigraph.model.graph import MAIN, Branch, Commit, Lineage, SchemaRecord, Snapshot, TableEntry
 from omnigraph.model.limits import LEASE_WAIT_MS_MAX
 from omnigraph.model.ports import ObjectStore, World
@@ -165,21 +172,31 @@ class Core(msgspec.Struct, frozen=True, kw_only=True):
 
         return self.store.leases.holding(parent.id, create, wait_ms=LEASE_WAIT_MS_MAX)
 
-    def delete_branch(self, name: str, *, force: bool = False) -> None:
-        """End a branch; a writer at work on it finishes first. `force` also ends one whose
-        reference cannot be read, and nothing else that would be refused."""
+    def delete_branch(self, name: str, *, actor_id: str | None = None, force: bool = False) -> None:
+        """End a branch; a writer at work on it finishes first.
+
+        `UnmergedBranchError` if it holds work that no other branch has; `force` ends it in any case
+        and keeps that work aside until cleanup. `force` also ends a branch that cannot be read.
+        """
         self.require_writable()
         require(TEXT, name=name)
+        require(TEXT_OR_NONE, actor=actor_id)
         require(FLAG, force=force)
         if force and self.store.refs.delete_unreadable(name):
             return
         branch = self.branch(name)
+
+        def delete(_: Lease) -> None:
+            own = unmerged_work(self.store, branch)
+            if own.commits and not force:
+                raise UnmergedBranchError(
+                    branch=name, head_commit_id=own.head_commit_id, commits=own.commits
+                )
+            self.store.refs.delete(name, actor_id=actor_id, unmerged=bool(own.commits))
+
         if branch.id is None:
             self.store.refs.delete(name)  # refuses main
-            return
-        self.store.leases.holding(
-            branch.id, lambda _: self.store.refs.delete(name), wait_ms=LEASE_WAIT_MS_MAX
-        )
+        self.store.leases.holding(branch.id, delete, wait_ms=LEASE_WAIT_MS_MAX)
 
     def load_target(
         self, name: str, from_branch: str | None, *, actor_id: str | None
@@ -206,8 +223,7 @@ class Core(msgspec.Struct, frozen=True, kw_only=True):
                 lambda commit: commit.graph_commit_id != made.fork_commit_id,
                 self.store.history.commits(made),
             )
-            # Taking back half a write leaves a commit too, but that one is nobody's work.
-            if not any(commit.writer_kind for commit in own):
+            if not any(is_work(commit) for commit in own):
                 self.store.refs.delete(made.name)
 
         self.store.leases.holding(made.id, abandon, wait_ms=LEASE_WAIT_MS_MAX)

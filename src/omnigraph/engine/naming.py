@@ -1,7 +1,8 @@
-"""Naming commits for good: tags.
+"""Names for what may be gone otherwise: tags, and deleted branches that get their name back.
 
 A tag is a small file that is made once. What it names stays, whatever the retention says and
-whatever becomes of the branch that the commit is of.
+whatever becomes of the branch that the commit is of. A branch that was deleted with work that no
+other branch has is put aside, and can be brought back until cleanup takes it.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from omnigraph.compiler.text import closest
 from omnigraph.engine.arguments import AT_OR_NONE, TEXT, TEXT_OR_NONE, require, require_message
 from omnigraph.engine.core import Core
 from omnigraph.engine.refs import At, tag_named
-from omnigraph.model.graph import MAIN, Branch, Tag
+from omnigraph.errors import CorruptGraphError, NotFoundError
+from omnigraph.model.graph import MAIN, Branch, DeletedBranch, Tag
 from omnigraph.model.limits import LEASE_WAIT_MS_MAX
 from omnigraph.storage.manifest.refs import validate_name
 from omnigraph.storage.manifest.store import not_kept
@@ -79,3 +82,58 @@ def delete_tag(core: Core, name: str) -> None:
     if not core.store.manifests.tags.is_there(name):
         tag_named(core.store, name)  # says what may have been meant
     core.store.refs.delete_tag(name)
+
+
+# --- deleted branches --------------------------------------------------------------------------
+
+
+def deleted_branches(core: Core) -> list[DeletedBranch]:
+    """The deleted branches that can be brought back, the newest deletion first."""
+    manifests = core.store.manifests
+    live = {branch.id for branch in core.store.refs.list()}
+    found: list[DeletedBranch] = []
+    for branch in manifests.retired.branches():
+        retirement = manifests.retired.retirement(branch)
+        if branch.id in live or retirement is None:
+            continue  # its deletion did not come to its end, or cleanup has just ended it
+        try:
+            head = manifests.head(branch).head
+        except (NotFoundError, CorruptGraphError):
+            continue  # there is nothing that could be brought back
+        found.append(
+            DeletedBranch(
+                branch=branch,
+                head=head,
+                deleted_us=retirement.deleted_at,
+                deleted_by=retirement.deleted_by,
+            )
+        )
+    return sorted(found, key=lambda one: (-(one.deleted_us or 0), one.name))
+
+
+def restore_branch(core: Core, name: str, *, as_name: str | None) -> Branch:
+    """Bring back the branch of that id, or the one that was deleted last of those of that name."""
+    core.require_writable()
+    require(TEXT, name=name)
+    require(TEXT_OR_NONE, as_name=as_name)
+    known = deleted_branches(core)
+    found = next((one.branch for one in known if name in (one.name, one.branch.id)), None)
+    if found is None:
+        near = closest(name, [one.name for one in known])
+        raise NotFoundError(
+            f"there is no deleted branch '{name}' that could be brought back",
+            kind="branch",
+            name=name,
+            hint=f"did you mean '{near}'?" if near else "cleanup takes deleted branches",
+        )
+
+    def restore(_: Lease) -> Branch:
+        # Under the lease of the past: no cleanup is at work, and what it took is not here any more.
+        if core.store.manifests.retired.retirement(found) is None:
+            raise NotFoundError(
+                f"cleanup has taken the deleted branch '{name}'", kind="branch", name=name
+            )
+        core.store.manifests.fresh(found.id)
+        return core.store.refs.restore(found, as_name or found.name)
+
+    return holding_past(core, found, restore)

@@ -9,7 +9,7 @@ from omnigraph.engine.arguments import AT_OR_NONE, INT_OR_NONE, REF, TEXT, TEXT_
 from omnigraph.engine.core import Core, OpenMode
 from omnigraph.engine.refs import At, Ref
 from omnigraph.errors import InputError
-from omnigraph.model.graph import MAIN, Branch, Commit, Snapshot, Tag
+from omnigraph.model.graph import MAIN, Branch, Commit, DeletedBranch, Snapshot, Tag
 from omnigraph.model.machine import Later
 from omnigraph.storage.manifest.ref_files import UnreadableRef
 from omnigraph.storage.objects.local import Presence
@@ -69,10 +69,22 @@ class Timeline:
         actor: str | None = None,
         force: bool = False,  # noqa: FBT001, FBT002 - the API fixes it
     ) -> None:
-        """End a branch; what was merged stays, its own commits go. `force` also ends a branch
-        whose reference cannot be read."""
-        require(TEXT_OR_NONE, actor=actor)
-        self._opened().delete_branch(name, force=force)
+        """End a branch; what was merged stays.
+
+        `UnmergedBranchError` if it has work that no other branch contains; a tag does not count.
+        `force` deletes it all the same, and `restore_branch` brings it back until cleanup takes it.
+        `force` also ends a branch whose reference cannot be read.
+        """
+        self._opened().delete_branch(name, actor_id=actor, force=force)
+
+    def deleted_branches(self) -> list[DeletedBranch]:
+        """The deleted branches that can still be brought back, the newest deletion first."""
+        return naming.deleted_branches(self._opened())
+
+    def restore_branch(self, name: str, *, as_name: str | None = None) -> Branch:
+        """Bring a deleted branch back with all its commits, under its name or another. `name` may
+        be the id of the branch; of several that had the name the one deleted last is meant."""
+        return naming.restore_branch(self._opened(), name, as_name=as_name)
 
     def create_tag(
         self,

@@ -206,6 +206,37 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
         return table_branch == self.id or table_branch.startswith(f"{self.id}__")
 
 
+class DeletedBranch(msgspec.Struct, frozen=True, kw_only=True):
+    """A branch that was deleted and can be brought back until cleanup takes it."""
+
+    branch: Branch
+    head: Commit
+    deleted_us: int | None  # None = by a release that did not say
+    deleted_by: str | None
+
+    @property
+    def name(self) -> str:
+        return self.branch.name
+
+    @property
+    def head_commit_id(self) -> str:
+        return self.head.graph_commit_id
+
+    @property
+    def deleted_at(self) -> datetime | None:
+        """When it was deleted, in UTC."""
+        return None if self.deleted_us is None else EPOCH + timedelta(microseconds=self.deleted_us)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "branch_id": self.branch.id,
+            "head_commit_id": self.head_commit_id,
+            "deleted_at": self.deleted_us,
+            "actor_id": self.deleted_by,
+        }
+
+
 class Tag(msgspec.Struct, frozen=True, kw_only=True):
     """A name for one commit, for good: it never moves, and cleanup keeps what it names."""
 

@@ -26,6 +26,9 @@ class Step(StrEnum):
     BRANCH_MANIFEST_DROPPED = "branch-delete.manifest-dropped"
     BRANCH_TABLE_DROPPED = "branch-delete.table-dropped"
 
+    BRANCH_RESTORED = "branch-restore.ref-written"
+    BRANCH_RETIRED_ENDED = "branch-restore.retired-ended"
+
     TAG_WRITTEN = "tag-create.written"
     TAG_DELETED = "tag-delete.deleted"
 

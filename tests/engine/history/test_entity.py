@@ -162,7 +162,7 @@ def test_a_leap_finds_what_single_steps_find(graph, seed, monkeypatch):
     for number in range(1, 40):
         some_step(graph, chance, number)
         if number == 20 and seed % 2:
-            graph.delete_branch("side")
+            graph.delete_branch("side", force=True)
             graph.apply_schema(SCHEMA.replace("s: String?", "s: String?  d: I32?"))
             graph.create_branch("side")
     if seed % 3 == 0:

@@ -270,7 +270,7 @@ def test_a_token_that_does_not_belong_here_is_rejected(graph, ask):
 def test_a_cursor_of_another_life_of_a_branch_is_rejected(graph):
     graph.create_branch("side")
     cursor = graph.changes(branch="side").cursor
-    graph.delete_branch("side")
+    graph.delete_branch("side", force=True)
     graph.create_branch("side")
     with pytest.raises(InputError, match="change cursor rejected: "):
         graph.changes(branch="side", cursor=cursor)

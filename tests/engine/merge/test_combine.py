@@ -41,7 +41,7 @@ class World(MergeWorld):
         self.graph.create_branch("crossing", one)
         self.graph.merge(other, into=one)
         self.graph.merge("crossing", into=other)
-        self.graph.delete_branch("crossing")
+        self.graph.delete_branch("crossing", force=True)
 
     def cleanup(self):
         return self.graph.cleanup(keep_versions=1, grace=0)
@@ -117,7 +117,7 @@ def resolved(world, ours, theirs):
     graph.create_branch("crossing")
     graph.merge("B", strategy="ours")
     graph.merge("crossing", into="B", strategy="ours")
-    graph.delete_branch("crossing")
+    graph.delete_branch("crossing", force=True)
 
 
 def test_sides_that_settled_a_dispute_differently_are_a_conflict(world):
@@ -276,7 +276,7 @@ def test_a_deleted_branch_that_is_needed_is_gone_for_everybody_else(world):
     world.put("feat", a=5)
     world.cleanup()
     assert world.xs("feat")["a"] == 5
-    graph.delete_branch("feat")
+    graph.delete_branch("feat", force=True)
     graph.merge("other")
     assert graph.branches() == ["main", "other"]
 
@@ -400,7 +400,7 @@ def test_a_branch_deleted_while_a_reference_is_unreadable_stays_for_it(world):
     reference = world.uri / "_refs/branches/other.json"
     body = reference.read_bytes()
     reference.write_bytes(b"{")
-    graph.delete_branch("feat")
+    graph.delete_branch("feat", force=True)
     world.cleanup()
     reference.write_bytes(body)
     world.cleanup()
@@ -468,12 +468,12 @@ def test_a_killed_deletion_of_a_needed_branch_changes_no_merge(world, step):
     graph.merge("feat", into="other")
     graph.merge("feat")
     with dying(world, step) as killed, pytest.raises(Stop):
-        killed.delete_branch("feat")
+        killed.delete_branch("feat", force=True)
     world.graph = Graph.open(world.uri, durability="process", maintenance=None)
     if "feat" in world.graph.branches():
         world.cleanup()
         assert not list((world.uri / "_refs/retired").iterdir()), "it lives: nobody retired it"
-        world.graph.delete_branch("feat")
+        world.graph.delete_branch("feat", force=True)
     world.cleanup()
     world.put("other", a=0)
     world.graph.merge("other")
@@ -490,7 +490,7 @@ def test_a_killed_deletion_of_a_merged_branch_changes_no_merge(world, step):
     world.put("feat", b=1)
     graph.merge("feat")
     with dying(world, step) as killed, pytest.raises(Stop):
-        killed.delete_branch("feat")
+        killed.delete_branch("feat", force=True)
     world.graph = Graph.open(world.uri, durability="process", maintenance=None)
     world.cleanup()
     world.put("other", a=0)

@@ -77,7 +77,7 @@ def test_a_write_to_the_source_in_between_waits_for_the_next_merge(graph, meddle
 
 def test_a_source_deleted_in_between_leaves_the_whole_merge_or_none(graph, meddled):
     steps, merging = meddled
-    steps.deed = lambda: graph.delete_branch("side")
+    steps.deed = lambda: graph.delete_branch("side", force=True)
     try:
         merging.merge("side")
         expected = {"a": 1, "b": 0, "n": 1}
@@ -121,7 +121,7 @@ def test_a_source_that_is_deleted_meanwhile_is_told_as_such(graph, monkeypatch, 
     def descent(**options):
         monkeypatch.setattr(history, "descent", real)
         with Graph.open(graph.uri, durability="process") as other:
-            other.delete_branch("side")
+            store_of(other).refs.delete("side")  # for good, at once
             if again:
                 other.create_branch("side")
         return real(**options)
@@ -136,7 +136,7 @@ def test_a_source_that_is_deleted_meanwhile_is_told_as_such(graph, monkeypatch, 
 def test_a_target_that_is_deleted_meanwhile_is_told_as_such(meddled, graph):
     steps, other = meddled
     graph.create_branch("target")
-    steps.deed = lambda: graph.delete_branch("target")
+    steps.deed = lambda: graph.delete_branch("target", force=True)
     with pytest.raises(NotFoundError, match="branch 'target' was deleted meanwhile"):
         put(other, "target", p("z", v=1))
     assert steps.deed is None
@@ -148,7 +148,7 @@ def test_a_reader_of_a_branch_that_is_deleted_meanwhile_is_told_so(graph):
         next(lines)
         lines.close()
         lines = other.export(branch="side")
-        graph.delete_branch("side")
+        graph.delete_branch("side", force=True)
         graph.cleanup(keep_versions=1, grace=0)
         with pytest.raises(NotFoundError, match="branch 'side' was deleted meanwhile"):
             list(lines)
@@ -162,7 +162,7 @@ def test_a_branch_that_goes_between_two_looks_at_it_is_told_as_such(graph, monke
         def looked(*where, **how):
             monkeypatch.undo()
             found = real(*where, **how)
-            other.delete_branch("side")
+            store_of(other).refs.delete("side")  # likewise
             other.cleanup(keep_versions=1, grace=0)
             return found
 

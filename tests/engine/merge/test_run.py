@@ -273,7 +273,7 @@ def test_siblings_merge_into_each_other(world):
     world.graph.merge("side", into="other")
     assert set(world.all("other")) == set("abcno")
     assert set(world.all("side")) == set("abcn")
-    world.graph.delete_branch("side")
+    world.graph.delete_branch("side", force=True)
     assert set(world.all("other")) == set("abcno")
 
 
@@ -336,7 +336,7 @@ def test_a_revert_that_later_commits_stand_against_is_refused(world):
 
 
 def test_a_revert_across_a_schema_change_says_so(world):
-    world.graph.delete_branch("side")
+    world.graph.delete_branch("side", force=True)
     commit = world.graph.snapshot().graph_commit_id
     world.graph.apply_schema(SCHEMA.replace("v: I32?", "v: I64?"))
     with pytest.raises(ConflictError, match="schema"):

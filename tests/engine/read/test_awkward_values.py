@@ -275,7 +275,7 @@ def test_a_condition_means_the_same_in_a_match_and_in_a_mutation(extremes, condi
             hit = 'query q() { match { $p: P  $p.tags contains "hit" } return { $p.name } }'
             return sorted(row["p.name"] for row in graph.query(hit, branch="b").to_pylist())
         finally:
-            graph.delete_branch("b")
+            graph.delete_branch("b", force=True)
 
     expected = outcome(lambda: sorted(names(graph, f"({read})")))
     assert outcome(mutated) == expected

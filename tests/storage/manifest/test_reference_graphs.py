@@ -122,7 +122,7 @@ def test_a_reference_graph_lives_on(reference):
         assert {each: normal(graph.export(branch=each)) for each in graph.branches()} == before
         for branch in reversed(graph.branches()[1:]):  # what was made from a branch goes before it
             graph.merge("main", into=branch)
-            graph.delete_branch(branch)
+            graph.delete_branch(branch, force=True)
         graph.create_branch("later")
         graph.mutate(insert.format(person, "later"), branch="later")
         assert graph.merge("later").outcome == "fast_forward"

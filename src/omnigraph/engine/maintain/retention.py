@@ -41,6 +41,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     now_us: int
     superseded_us: int
 
+    def keeps_deleted(self, branch: Branch, deleted_us: int | None) -> bool:
+        """Whether a deleted branch stays for whoever wants it back: as long as `older_than` says
+        of snapshots."""
+        age_us = self.retention.bounds(branch.name).older_than_us
+        return age_us is not None and deleted_us is not None and deleted_us >= self.now_us - age_us
+
     def kept(self, branch: Branch, versions: Iterable[_Version]) -> Iterator[_Version]:
         """Those of a branch's versions, newest first, that stay."""
         bounds = self.retention.bounds(branch.name)
@@ -62,6 +68,7 @@ class Retired(msgspec.Struct, frozen=True, kw_only=True):
     and nothing is ended."""
 
     needed: tuple[Branch, ...] = ()
+    young: tuple[Branch, ...] = ()  # of those needed the ones that somebody may want back
     ended: tuple[Branch, ...] = ()
     kept: Kept
     bases: frozenset[str] = frozenset()  # where merges of live branches start from
@@ -125,17 +132,23 @@ def survey(core: Core, policy: Policy) -> Survey:
         branch.id: {one.number for one in policy.kept(branch, look.versions) if one.former is None}
         for branch, look in looks.items()
     }
-    retired = _put_aside(core)
+    retired = _put_aside(core, policy)
     descent = Descent(core.store.manifests, (*looks, *retired.needed), kept=retired.kept)
     # One look at the history answers for every pair of branches.
-    bases = bases_of_all((each.head.graph_commit_id for each in looks.values()), descent.parents)
-    forks = {branch.fork_commit_id for branch in looks if branch.fork_commit_id is not None}
+    heads_of_young = (core.store.manifests.fresh(one.id).tail.head.id for one in retired.young)
+    marks = (*(each.head.graph_commit_id for each in looks.values()), *heads_of_young)
+    bases = bases_of_all(marks, descent.parents)
+    standing = (*looks, *retired.young)
+    forks = {branch.fork_commit_id for branch in standing if branch.fork_commit_id is not None}
     tagged = {tag.graph_commit_id for tag in core.store.manifests.tags.all()}
     needed = [row for one in bases | forks | tagged if (row := descent.row(one)) is not None]
     retired = _judged(core, replace(retired, bases=bases), branches, needed)
     for branch in retired.needed:
         looks[branch] = _look(core, branch)
         kept[branch.id] = {max(looks[branch].stored)}  # only what merges need: no policy
+        if branch in retired.young:
+            own = policy.kept(branch, looks[branch].versions)
+            kept[branch.id] |= {one.number for one in own if one.former is None}
     for row in needed:
         if row.branch_id in kept:
             kept[row.branch_id].add(row.commit.graph_manifest_version)
@@ -177,14 +190,21 @@ def _nameless(core: Core, named: Iterable[Branch]) -> list[Branch]:
     ]
 
 
-def _put_aside(core: Core) -> Retired:
+def _put_aside(core: Core, policy: Policy) -> Retired:
     """The deleted branches that were put aside, all taken for needed."""
     files = core.store.manifests.retired
     branches = tuple(files.branches())
+    young = tuple(
+        branch
+        for branch in branches
+        if (one := files.retirement(branch)) is not None
+        and policy.keeps_deleted(branch, one.deleted_at)
+        and _is_whole(core, branch)
+    )
     try:
-        return Retired(needed=branches, kept=files.descent())
+        return Retired(needed=branches, young=young, kept=files.descent())
     except CorruptGraphError as cause:  # space can be freed without it
-        return Retired(needed=branches, kept={}, problem=cause.message)
+        return Retired(needed=branches, young=young, kept={}, problem=cause.message)
 
 
 def _judged(
@@ -205,7 +225,7 @@ def _judged(
     for branch in retired.needed:
         # One that is live too was retired by a deletion that did not come to its end.
         still = branch.id not in live and _is_whole(core, branch)
-        if still and branch.id not in owners:
+        if still and branch.id not in owners and branch not in retired.young:
             tail = manifests.fresh(branch.id)
             still = any(manifests.find_row(tail, one) is not None for one in lonely)
         (needed if still else ended).append(branch)

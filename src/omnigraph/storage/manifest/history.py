@@ -39,13 +39,15 @@ class Bases(msgspec.Struct, frozen=True, kw_only=True):
     unknown: frozenset[str] = frozenset()
 
 
-def contained(starts: Iterable[str], parents: Parents) -> set[str]:
-    """The commits, and all that lies behind them."""
-    found = set(starts)
+def contained(
+    starts: Iterable[str], parents: Parents, *, but: Collection[str] = frozenset()
+) -> set[str]:
+    """The commits, and all that lies behind them, `but` for these and what lies behind those."""
+    found = set(starts).difference(but)
     waiting = list(found)
     while waiting:
         for parent in parents(waiting.pop()) or ():
-            if parent not in found:
+            if parent not in found and parent not in but:
                 found.add(parent)
                 waiting.append(parent)
     return found

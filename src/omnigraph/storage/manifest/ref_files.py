@@ -50,9 +50,9 @@ def encodable(name: str) -> bool:
     return True
 
 
-def encode_ref(branch: Branch) -> bytes:
+def encode_ref(branch: Branch, **more: Any) -> bytes:
     """The reference as stored: a format and the fields of `Branch`, in their order."""
-    facts = {"format_version": REF_FORMAT, **asdict(branch)}
+    facts = {"format_version": REF_FORMAT, **asdict(branch), **more}
     return orjson.dumps(facts, option=orjson.OPT_INDENT_2)
 
 
@@ -232,6 +232,13 @@ class RefFiles:
 # manifest and the tables' lines stay until `cleanup` finds that no such pair is left.
 
 
+class Retirement(msgspec.Struct, frozen=True, kw_only=True):
+    """When a branch was deleted, and by whom, as far as that is known."""
+
+    deleted_at: int | None = None
+    deleted_by: str | None = None
+
+
 class RetiredFiles:
     """References of retired branches, and the parents of commits that have no manifest any more."""
 
@@ -265,10 +272,23 @@ class RetiredFiles:
         """A retired branch that had the name, or None."""
         return next((branch for branch in self.branches() if branch.name == name), None)
 
-    def retire(self, branch: Branch) -> None:
+    def retirement(self, branch: Branch) -> Retirement | None:
+        """When the branch was deleted, and by whom; None if it is not retired."""
+        found = self._store.read(_retired_key(branch.id))
+        if found is None:
+            return None
+        try:
+            return msgspec.json.decode(found.body, type=Retirement)
+        except msgspec.MsgspecError:
+            return Retirement()
+
+    def retire(self, branch: Branch, *, at_us: int, by: str | None) -> None:
         """Remember a branch that is about to be deleted."""
         assert branch.id is not None, "main stays"
-        self._store.put_if_absent(_retired_key(branch.id), encode_ref(branch))
+        key = _retired_key(branch.id)
+        # A deletion that did not come to its end may have left one; the moment of this one counts.
+        self._store.delete(key)
+        self._store.put_if_absent(key, encode_ref(branch, deleted_at=at_us, deleted_by=by))
 
     def end(self, branch_id: str) -> None:
         """Forget a retired branch: its lines are orphans from here on."""

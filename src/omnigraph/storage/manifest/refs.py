@@ -110,8 +110,9 @@ class Refs:
             raise _called_alike(name, kind="tag")
         return branch
 
-    def delete(self, name: str) -> Branch:
-        """End the branch and drop what it alone used; gives back what it was.
+    def delete(self, name: str, *, actor_id: str | None = None, unmerged: bool = False) -> Branch:
+        """End the branch and drop what it alone used; gives back what it was. One with `unmerged`
+        work keeps its files until cleanup.
 
         Refused for main, a missing branch, and one that another branch was made from. Once the
         reference is gone the branch is; whatever fails after that leaves orphans for cleanup. What
@@ -129,7 +130,7 @@ class Refs:
         blind = bool(self._files.unreadable() or self._tags.unreadable())
         assert branch.id is not None, "only main has no id"
         forked = self._forked(branch)
-        retired = self._put_aside(branch, blind=blind)
+        retired = self._put_aside(branch, whole=blind or unmerged, actor_id=actor_id)
         if not self._store.delete(ref_key(name)):
             self._files.get(name)
         child = self._child_of(name)
@@ -137,8 +138,9 @@ class Refs:
             self._store.put_if_absent(ref_key(name), encode_ref(branch))
             raise _needed(name, child)
         self._world.steps.reach(Step.BRANCH_REF_DELETED)
-        if retired or blind:
-            # Its files stay: for merges that need them, or for a child that cannot be read.
+        if retired or blind or unmerged:
+            # Its files stay: for merges that need them, for a child that cannot be read, or for
+            # whoever wants the branch back.
             self._manifests.forget(branch.id)
             return branch
         self._drop_manifest(branch.id)
@@ -154,8 +156,9 @@ class Refs:
             self._world.steps.reach(Step.BRANCH_TABLE_DROPPED)
         return branch
 
-    def _put_aside(self, branch: Branch, *, blind: bool) -> bool:
-        """Keep what merges of other branches need; True if that is the branch itself.
+    def _put_aside(self, branch: Branch, *, whole: bool, actor_id: str | None) -> bool:
+        """Keep what merges of other branches need; True if that is the branch itself, or if it is
+        to be kept `whole` in any case.
 
         All of it is true while the branch still lives, so that a crash right after does no harm.
         """
@@ -167,7 +170,7 @@ class Refs:
             others = (each for each in self._files.all() if each.id != branch.id)
             tagged = {tag.graph_commit_id for tag in self._tags.all()}
             parting = farewell(self._manifests, branch, others, tagged=tagged)
-            if blind:
+            if whole:
                 parting = replace(parting, needed=True)
             elif parting.kept and not parting.needed:
                 self._manifests.retired.change_descent(lambda kept: {**kept, **parting.kept})
@@ -179,9 +182,29 @@ class Refs:
             )
             parting = Farewell(needed=True, kept={})
         if parting.needed:
-            self._manifests.retired.retire(branch)
+            now = self._world.clock.now_us()
+            self._manifests.retired.retire(branch, at_us=now, by=actor_id)
             self._world.steps.reach(Step.BRANCH_RETIRED)
         return parting.needed
+
+    def restore(self, branch: Branch, name: str) -> Branch:
+        """Give a deleted branch a name again. For whoever holds the leases of the past and of the
+        branch, and has seen that it is retired and whole."""
+        assert branch.id is not None, "main is never deleted"
+        validate_name(name)
+        alive = branch.parent is not None and self._has_branch(branch.parent)
+        # Nobody can delete main, and the lines that the branch stands on are kept for its own sake.
+        named = replace(branch, name=name, parent=branch.parent if alive else MAIN)
+        if not self._store.put_if_absent(ref_key(name), encode_ref(named)):
+            raise _taken(name)
+        self._world.steps.reach(Step.BRANCH_RESTORED)
+        if self._tags.is_there(name):
+            self._store.delete(ref_key(name))
+            raise _called_alike(name, kind="tag")
+        # From here on it lives; a crash before this leaves a retired reference that cleanup ends.
+        self._manifests.retired.end(branch.id)
+        self._world.steps.reach(Step.BRANCH_RETIRED_ENDED)
+        return named
 
     def delete_unreadable(self, name: str) -> bool:
         """Remove a reference that makes no sense, and with it the branch; its id is not known, so
