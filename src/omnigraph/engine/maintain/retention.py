@@ -113,25 +113,15 @@ class _Look(msgspec.Struct, frozen=True, kw_only=True):
 def survey(core: Core, policy: Policy) -> Survey:
     """Look at every live branch, every deleted one that may be needed, and every unfinished
     write."""
-    looks: dict[Branch, _Look] = {}
     damaged: list[str] = []
     named = core.store.refs.list()
     lost = [ref.name for ref in core.store.refs.unreadable()]
     # What a tag that cannot be read names may be any commit.
     obscure = [f"tag {tag.name}" for tag in core.store.manifests.tags.unreadable()]
     nameless = _nameless(core, named) if lost else []
-    every = (*named, *nameless)
-    with ThreadPoolExecutor(MAINTENANCE_CONCURRENCY, thread_name_prefix="survey") as pool:
-        for branch, look in zip(every, pool.map(partial(_tried, core), every), strict=True):
-            if look is not None:
-                looks[branch] = look
-            elif branch in nameless or _is_live(core, branch):  # else it was just deleted
-                damaged.append(branch.name)
+    looks = _looks(core, named, nameless, damaged)
     branches = tuple(looks)
-    kept = {
-        branch.id: {one.number for one in policy.kept(branch, look.versions) if one.former is None}
-        for branch, look in looks.items()
-    }
+    kept = {branch.id: _numbers(policy, branch, look) for branch, look in looks.items()}
     retired = _put_aside(core, policy)
     descent = Descent(core.store.manifests, (*looks, *retired.needed), kept=retired.kept)
     # One look at the history answers for every pair of branches.
@@ -147,8 +137,7 @@ def survey(core: Core, policy: Policy) -> Survey:
         looks[branch] = _look(core, branch)
         kept[branch.id] = {max(looks[branch].stored)}  # only what merges need: no policy
         if branch in retired.young:
-            own = policy.kept(branch, looks[branch].versions)
-            kept[branch.id] |= {one.number for one in own if one.former is None}
+            kept[branch.id] |= _numbers(policy, branch, looks[branch])
     for row in needed:
         if row.branch_id in kept:
             kept[row.branch_id].add(row.commit.graph_manifest_version)
@@ -176,6 +165,26 @@ def survey(core: Core, policy: Policy) -> Survey:
         blind=bool(damaged or obscure),
         retired=retired,
     )
+
+
+def _looks(
+    core: Core, named: Sequence[Branch], nameless: Sequence[Branch], damaged: list[str]
+) -> dict[Branch, _Look]:
+    """Each branch as it is; the names of those that cannot be read are told."""
+    every = (*named, *nameless)
+    looks: dict[Branch, _Look] = {}
+    with ThreadPoolExecutor(MAINTENANCE_CONCURRENCY, thread_name_prefix="survey") as pool:
+        for branch, look in zip(every, pool.map(partial(_tried, core), every), strict=True):
+            if look is not None:
+                looks[branch] = look
+            elif branch in nameless or _is_live(core, branch):  # else it was just deleted
+                damaged.append(branch.name)
+    return looks
+
+
+def _numbers(policy: Policy, branch: Branch, look: _Look) -> set[int]:
+    """The versions on the branch's own line that the policy keeps."""
+    return {one.number for one in policy.kept(branch, look.versions) if one.former is None}
 
 
 def _nameless(core: Core, named: Iterable[Branch]) -> list[Branch]:
