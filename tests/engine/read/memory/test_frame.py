@@ -11,7 +11,7 @@ import pytest
 
 from omnigraph import Graph
 from omnigraph.engine.read.match import relation
-from omnigraph.engine.read.memory import arrays, codes, frame, ids, selection
+from omnigraph.engine.read.memory import arrays, cache, codes, frame, ids, selection
 from omnigraph.engine.read.memory.arrays import RowIdList
 from omnigraph.errors import ConstraintViolationError
 
@@ -142,3 +142,34 @@ def test_row_ids_without_gaps_take_no_room(start):
         assert rows.places(asked).tolist() == found
         places = np.arange(len(expected))[::-1]
         assert rows.take(places).tolist() == expected[::-1]
+
+
+def test_row_ids_are_known_without_a_read_until_a_row_is_deleted(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache, "IDS_AT_ONCE_ROWS", 0)
+    uri, kinds = str(tmp_path / "g.omni"), "query q() { match { $n: N } return { $n.name } }"
+    known = []
+
+    def looked(branch):
+        with Graph.open(uri) as graph:
+            caches, target = graph._reader._caches, graph._core.snapshot(branch, None)
+            table = caches.table(target.entries["node:N"])
+            row_ids, stored = table.row_ids_without_gaps(), table.read([])["_rowid"].to_pylist()
+            assert row_ids is None or row_ids.all().tolist() == sorted(stored)
+            known.append(row_ids is not None)
+            return graph.query(kinds, branch=branch).to_pylist()
+
+    with Graph.init(uri, SCHEMA, durability="process") as graph:
+        for name in "abc":
+            graph.mutate(f'query m() {{ insert N {{ name: "{name}" }} }}')
+        assert len(looked("main")) == 3
+        graph.mutate('query m() { update N set { kind: "k" } where name = "a" }')
+        assert len(looked("main")) == 3
+        graph.optimize()
+        graph.create_branch("side")
+        graph.mutate('query m() { insert N { name: "d" } }', branch="side")
+        assert len(looked("side")) == 4
+        graph.mutate('query m() { delete N where name = "b" }', branch="side")
+        assert [row["n.name"] for row in looked("side")] == ["a", "c", "d"]
+        graph.mutate('query m() { insert N { name: "e" } }')
+        assert len(looked("main")) == 4
+    assert known == [True, True, True, False, True]

@@ -148,8 +148,14 @@ class Caches:
             # Whoever asks for a frame first also wants the ids, or the ends: one scan gives both.
             # Of a big table a few ids may be enough, and ends are turned into positions in slices.
             columns = ["id"] if entry.entity_kind == "node" else ["src", "dst"]
-            at_once = entry.row_count <= IDS_AT_ONCE_ROWS
-            return moved or Frame.of(table, table.read(columns if at_once else []))
+            if moved is not None:
+                return moved
+            if entry.row_count <= IDS_AT_ONCE_ROWS:
+                return Frame.of(table, table.read(columns))
+            row_ids = table.row_ids_without_gaps()
+            return (
+                Frame.of(table, table.read([])) if row_ids is None else Frame.bare(table, row_ids)
+            )
 
         return self._kept.get_or_make(_frame_key(entry), make)
 
