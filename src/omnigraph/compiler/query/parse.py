@@ -22,6 +22,22 @@ _BASE_TYPES = {scalar.value: scalar for scalar in Scalar if scalar is not Scalar
 _ANNOTATIONS = ("description", "instruction")
 _STATEMENTS = ("insert", "update", "delete")
 SOURCE_NAME = "query"
+_NODES = "a node is `$p: Person`, an edge `$p knows $f`: `match { $p: Person  $p knows $f }`"
+# What people write by habit from Cypher, GQL and SQL where a word is expected, and what is meant.
+_ELSEWHERE = {
+    "select": "write `match { $p: Person } return { $p.name }`",
+    "from": "write `match { $p: Person }`",
+    "create": 'write `insert Person { name: "Ann" }`',
+    "merge": "write `insert Person { ... }`, which replaces a node that has the key already",
+    "set": "write `update Person set { age: 1 } where ...`",
+    "detach": "write `delete Person where ...`; the edges of a node go with it",
+    "where": "conditions are clauses of `match { ... }`",
+    "group": "every column of `return` that is no aggregate is a group key",
+    "skip": "write `offset 10`",
+    "by": "write `order { $p.age desc }`",
+    "return": "the columns stand in braces: `return { $p.name, $p.age }`",
+    "match": "a query has a name: `query find() { match { $p: Person } return { $p.name } }`",
+}
 
 
 def parse_file(source: str) -> ast.QueryFile:
@@ -48,7 +64,13 @@ class _Parser(ExprParser):
         return ast.QueryFile(tuple(queries))
 
     def _query(self) -> ast.Query:
-        at = self.expect_word("query").at
+        if not self.at_word("query"):
+            begins = self.peek().text.lower()
+            words = {"match", *_STATEMENTS, *_ELSEWHERE}
+            raise self.refusal(
+                "`query`", words=("query",), hint=_ELSEWHERE["match"] if begins in words else None
+            )
+        at = self.take().at
         name = self.name("a query name").text
         params = self._params()
         notes = self._annotations()
@@ -60,7 +82,7 @@ class _Parser(ExprParser):
             body = self._mutation()
         else:
             what = "`match`, `insert`, `update` or `delete`"
-            raise self.refusal(what, words=("match", *_STATEMENTS))
+            raise self.refusal(what, words=("match", *_STATEMENTS), hint=self._elsewhere())
         end = self._end_of_body(body)
         description, instruction = notes.get("description"), notes.get("instruction")
         return ast.Query(name, params, description, instruction, body, at, end)
@@ -73,8 +95,8 @@ class _Parser(ExprParser):
                 hint = "a query either reads or changes the graph; write two queries"
             elif token.text in {"order", "limit", "offset"}:
                 hint = "after return comes order, then limit and offset, each at most once"
-            elif token.text == "where":
-                hint = "conditions are clauses of `match { ... }`"
+            else:
+                hint = self._elsewhere()
         return self.expect("}", "`}`", hint=hint).at
 
     def _params(self) -> tuple[ast.ParamDecl, ...]:
@@ -144,10 +166,15 @@ class _Parser(ExprParser):
     def _read(self) -> ast.ReadBody:
         at = self.take().at
         self.clauses_read = 0
+        if not self.at("{"):
+            raise self.refusal("`{` after `match`", hint=_NODES)
         clauses = self.clauses("match")
-        self.expect_word("return")
+        if not self.at_word("return"):
+            raise self.refusal("`return`", words=("return",), hint=self._elsewhere())
+        self.take()
         distinct = self.skip_word("distinct")
-        self.expect("{", "`{`")
+        star = "every property of a node is `return { $p.* }`" if self.at("*") else None
+        self.expect("{", "`{`", hint=star or _ELSEWHERE["return"])
         # The word may also stand inside the braces, where it can only mean this.
         if not distinct and self.at_word("distinct") and self.peek(1).kind not in {",", "}"}:
             distinct = not self.at_word("as", 1)
@@ -158,6 +185,10 @@ class _Parser(ExprParser):
         orderings = self._orderings() if self.skip_word("order") else ()
         limit, offset = self._window()
         return ast.ReadBody(clauses, projections, distinct, orderings, limit, offset, at, having)
+
+    def _elsewhere(self) -> str | None:
+        """What a word of another language is called here."""
+        return _ELSEWHERE.get(self.peek().text.lower())
 
     def _projections(self) -> tuple[ast.Projection, ...]:
         projections: list[ast.Projection] = []
@@ -192,7 +223,7 @@ class _Parser(ExprParser):
         return items[0] if len(items) == 1 else ast.Logic("and", _flat(items), at)
 
     def _orderings(self) -> tuple[ast.Ordering, ...]:
-        self.expect("{", "`{`", hint="write `order { $p.age desc }`")
+        self.expect("{", "`{`", hint=_ELSEWHERE["by"])
         orderings: list[ast.Ordering] = []
         while True:
             at = self.peek().at
@@ -257,6 +288,12 @@ class _Parser(ExprParser):
                 return self._binding()
             if self._at_traversal():
                 return self._traversal()
+        arrow = self.peek(1).kind == "-" and self.peek(2).kind in {"[", ">"}
+        if token.kind == "variable" and arrow:
+            self.take()
+            raise self.refusal("an edge", hint="an edge is walked by its name: `$a knows $b`")
+        if token.kind == "(" and self.peek(1).kind == "ident" and self.peek(2).kind in {":", ")"}:
+            raise self.refusal("a clause", hint=_NODES)
         if token.kind in {"}", "end"}:
             raise self.refusal(
                 "a clause", hint="for instance `$p: Person`, `$p knows $f` or `$p.age > 3`"
