@@ -224,7 +224,8 @@ class _Apply:
         found = Findings()
         for one in planned.evolution.kept:
             if one.checks and base.entries[one.old_key].row_count:
-                _check_rows(one, context.table(one.old_key), found)
+                rows = partial(_rows, one, context.table(one.old_key))
+                check_rows(one.entity, one.checks, rows, found)
         found.raise_if_any()
         return self._prepared(planned, context), planned
 
@@ -263,11 +264,12 @@ class _Apply:
     def _new_table(self, entity: Entity) -> TableEntry:
         """An empty table for a new type; a repeated preparation uses it again."""
         if entity.table_key not in self._made:
-            self._made[entity.table_key] = _created(self._core, entity)
+            self._made[entity.table_key] = created(self._core, entity)
         return self._made[entity.table_key]
 
 
-def _created(core: Core, entity: Entity) -> TableEntry:
+def created(core: Core, entity: Entity) -> TableEntry:
+    """A new empty table for a type, where no table has been; nobody refers to it yet."""
     for life in range(1, TYPE_LIVES_MAX + 1):
         location = type_folder(entity.kind, entity.name, life=life)
         # Old snapshots may still refer to what was there, also when nothing is left of it.
@@ -343,10 +345,12 @@ def _quietly(location: str, deed: Callable[[], None]) -> None:
 # defaults filled in and numbers widened. Rows stay in Arrow, value checks go batch by batch.
 
 
-def _check_rows(evolution: TableEvolution, table: Table, found: Findings) -> None:
-    """Add every way in which the table's rows break the constraints that the plan adds."""
-    entity, rows = evolution.entity, partial(_rows, evolution, table)
-    for check in evolution.checks:
+RowsOf = Callable[[Sequence[str]], Iterator[pa.Table]]  # some columns of all rows, in pieces
+
+
+def check_rows(entity: Entity, checks: Sequence[Checked], rows: RowsOf, found: Findings) -> None:
+    """Add every way in which the rows break constraints that are new."""
+    for check in checks:
         match check:
             case ChangeCardinality(to_cardinality=bounds):
                 assert isinstance(entity, EdgeType), "only edges have a cardinality"
@@ -502,9 +506,14 @@ def _kept(entity: Entity, steps: Sequence[SchemaStep]) -> TableEvolution:
         widened=tuple(step.property_name for step in steps if isinstance(step, WidenProperty)),
         relaxed=tuple(step.property_name for step in steps if isinstance(step, RelaxNullability)),
         dropped=tuple(step.property_name for step in drops),
-        checks=tuple(step for step in steps if isinstance(step, Checked) and _is_checked(step)),
+        checks=checked(steps),
         hard=any(step.mode == "hard" for step in drops),
     )
+
+
+def checked(steps: Sequence[SchemaStep]) -> tuple[Checked, ...]:
+    """The steps that rows have to obey."""
+    return tuple(step for step in steps if isinstance(step, Checked) and _is_checked(step))
 
 
 def _is_checked(step: Checked) -> bool:

@@ -36,6 +36,7 @@ class Step(StrEnum):
     WRITE_STAGED = "write.staged"
     WRITE_LEASED = "write.leased"
     SIDECAR_WRITTEN = "write.sidecar-written"
+    TABLE_EVOLVED = "write.table-evolved"
     TABLE_APPLIED = "write.table-applied"
     TABLES_APPLIED = "write.tables-applied"
     PUBLISH_STAGED = "publish.staged"

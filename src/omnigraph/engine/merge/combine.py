@@ -10,7 +10,7 @@ ancestor cannot be read any more.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -45,7 +45,7 @@ from omnigraph.engine.merge.conflicts import (
 )
 from omnigraph.engine.merge.settle import Clash, Decision, Take, told_of_deleted
 from omnigraph.errors import InputError, NotFoundError
-from omnigraph.model.graph import Snapshot, TableEntry, TypeCounts
+from omnigraph.model.graph import Pin, Snapshot, TypeCounts
 from omnigraph.model.limits import MERGE_BASE_ROUNDS_MAX
 from omnigraph.model.schema import ROW_ID
 from omnigraph.storage.manifest.history import Parents, best_common
@@ -265,7 +265,7 @@ def places_by_id(side: Side) -> dict[str, int]:
 class State(msgspec.Struct, frozen=True, kw_only=True):
     """One type: a stored version of its table, what is laid over it, and the disputed entities."""
 
-    entry: TableEntry
+    seen: Seen | None  # None: the type is not there
     laid: TableChange | None = None
     disputed: frozenset[str] = frozenset()
 
@@ -274,12 +274,20 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the stored version is all there is to it."""
         return self.laid is None and not self.disputed
 
+    def is_at(self, seen: Seen | None) -> bool:
+        """Whether it is just this version of a table."""
+        return self.is_stored and _pin(self.seen) == _pin(seen)
+
     @property
     def ids(self) -> frozenset[str]:
         """The entities of which the stored version does not tell everything."""
         if self.laid is None:
             return self.disputed
         return self.disputed | self.laid.deleted | _ids(self.laid.rows)
+
+
+def _pin(seen: Seen | None) -> Pin | None:
+    return None if seen is None else seen.entry.pin
 
 
 class Base(msgspec.Struct, frozen=True, kw_only=True):
@@ -301,16 +309,31 @@ def readable(core: Core, commit_ids: Sequence[str]) -> tuple[Snapshot, ...]:
         return ()  # a release that did not know that it is needed has cleaned it up
 
 
+def shared_by(
+    core: Core, base: Base, done: Sequence[Snapshot], snapshot: Snapshot
+) -> tuple[Snapshot, ...]:
+    """What some ancestors share with another one; none if that is not sure."""
+    assert base.parents is not None, "several ancestors come with who descends from whom"
+    found = best_common(
+        [one.graph_commit_id for one in done], [snapshot.graph_commit_id], base.parents
+    )
+    return () if found.unknown else readable(core, found.best)
+
+
 def base_state(
-    core: Core, base: Base, entity: Entity, sides: tuple[TableEntry, TableEntry], strategy: Strategy
+    core: Core,
+    base: Base,
+    see: Callable[[Snapshot], Seen | None],
+    sides: tuple[Seen | None, Seen | None],
+    strategy: Strategy,
 ) -> State:
     """The type in the base. If nothing is known of it, all that differs between the sides is
-    disputed."""
+    disputed. `see` says how a snapshot shows the type."""
     ours, theirs = sides
-    merging = _Bases(core=core, base=base, entity=entity, strategy=strategy)
+    merging = _Bases(core=core, base=base, see=see, strategy=strategy)
     if base.snapshots:
         return merging.of(base.snapshots, rounds_left=MERGE_BASE_ROUNDS_MAX)
-    return merging.disputed(State(entry=ours), State(entry=theirs))
+    return merging.disputed(State(seen=ours), State(seen=theirs))
 
 
 class _Bases(msgspec.Struct, frozen=True, kw_only=True):
@@ -318,53 +341,47 @@ class _Bases(msgspec.Struct, frozen=True, kw_only=True):
 
     core: Core
     base: Base
-    entity: Entity
+    see: Callable[[Snapshot], Seen | None]
     strategy: Strategy
 
     def of(self, snapshots: Sequence[Snapshot], *, rounds_left: int) -> State:
         """One after the other is merged into the first, in the order of their ids."""
-        key = self.entity.table_key
-        done = [snapshots[0]]
-        state = State(entry=snapshots[0].entries[key])
-        for snapshot in snapshots[1:]:
-            entry = snapshot.entries[key]
-            if not (state.is_stored and entry == state.entry):
-                shared = self._shared(done, snapshot) if rounds_left else ()
+        state = State(seen=self.see(snapshots[0]))
+        for at, snapshot in enumerate(snapshots[1:], start=1):
+            seen = self.see(snapshot)
+            if not state.is_at(seen):
+                done = snapshots[:at]
+                shared = shared_by(self.core, self.base, done, snapshot) if rounds_left else ()
                 if shared:
                     base = self.of(shared, rounds_left=rounds_left - 1)
-                    state = self._merged(base, state, State(entry=entry))
+                    state = self._merged(base, state, State(seen=seen))
                 else:
-                    state = self.disputed(state, State(entry=entry))
-            done.append(snapshot)
+                    state = self.disputed(state, State(seen=seen))
         return state
-
-    def _shared(self, done: Sequence[Snapshot], snapshot: Snapshot) -> tuple[Snapshot, ...]:
-        """What the snapshots merged so far share with the next; none if that is not sure."""
-        assert self.base.parents is not None, "several ancestors come with who descends from whom"
-        found = best_common(
-            [one.graph_commit_id for one in done], [snapshot.graph_commit_id], self.base.parents
-        )
-        return () if found.unknown else readable(self.core, found.best)
 
     def _merged(self, base: State, ours: State, theirs: State) -> State:
         tables = self.core.store.tables
+        if ours.is_at(None):  # laid over the table of the one that has the type
+            ours, theirs = theirs, ours
+        if theirs.is_at(None) and base.is_at(None):
+            return ours
         combined = combine(
-            state_difference(tables, self.entity, base, ours),
-            state_difference(tables, self.entity, base, theirs),
+            state_difference(tables, base, ours),
+            state_difference(tables, base, theirs),
             # Which side wins is for the sides of the merge, not for what they share.
             strategy="property" if self.strategy == "property" else "fail",
             disputed=base.disputed,
         )
         conflicts = frozenset(one.entity_id for one in combined.conflicts if one.entity_id)
         return State(
-            entry=ours.entry,
+            seen=ours.seen,
             laid=_laid(ours.laid, combined.change),
             disputed=ours.disputed | theirs.disputed | conflicts,
         )
 
     def disputed(self, ours: State, theirs: State) -> State:
         """Nothing is known of what they share: all that differs is disputed."""
-        found = state_difference(self.core.store.tables, self.entity, ours, theirs)
+        found = state_difference(self.core.store.tables, ours, theirs)
         ids = {
             *ids_at(found.before, found.deleted),
             *ids_at(found.after, found.inserted),
@@ -397,26 +414,41 @@ def _without(rows: pa.Table, ids: frozenset[str]) -> pa.Table:
 # --- differences of states -------------------------------------------------------------------
 
 
-def state_difference(
-    tables: Tables, entity: Entity, before: State, after: State
-) -> TableDifference:
+def state_difference(tables: Tables, before: State, after: State) -> TableDifference:
     """How the type's entities differ from one state to the other. Both sides of it have the rows
     of disputed entities, also where they are equal."""
-    found = difference(tables, Seen.plain(entity, before.entry), Seen.plain(entity, after.entry))
+    if before.seen is not None and after.seen is not None:
+        found = difference(tables, before.seen, after.seen)
+    else:
+        found = _all_or_nothing(tables, before.seen, after.seen)
     ids = before.ids | after.ids
     if not ids:
         return found
     return paired(
-        entity,
-        _laid_over(found.before, entity, before, ids),
-        _laid_over(found.after, entity, after, ids),
+        found.entity,
+        _laid_over(found.before, before, ids),
+        _laid_over(found.after, after, ids),
     )
 
 
-def _laid_over(side: Side, entity: Entity, state: State, ids: frozenset[str]) -> Side:
+def _all_or_nothing(tables: Tables, before: Seen | None, after: Seen | None) -> TableDifference:
+    """All rows are new, or gone, because the type is not there on one side."""
+    seen = before or after
+    assert seen is not None, "a type that is on no side is nobody's"
+    table, columns = tables.open(seen.entry), read_columns(seen.lift.entity)
+    stored = table.read(columns=[*seen.lift.stored(columns), ROW_ID])
+    full = Side(table=table, lift=seen.lift, rows=seen.lift.rows(stored, columns))
+    empty = replace(full, rows=full.rows.slice(0, 0))
+    sides = (full, empty) if before is not None else (empty, full)
+    return paired(seen.lift.entity, *sides)
+
+
+def _laid_over(side: Side, state: State, ids: frozenset[str]) -> Side:
     """The side with the stored rows of these entities too, and what the state lays over them."""
+    entity = side.lift.entity
     columns = [*read_columns(entity), ROW_ID]
-    missing = sorted(ids.difference(side.ids.to_pylist()))
+    there = state.seen is not None
+    missing = sorted(ids.difference(side.ids.to_pylist())) if there else []
     rows = side.rows.select(columns)
     if missing:
         stored = stored_side(side.table, side.lift, missing).rows

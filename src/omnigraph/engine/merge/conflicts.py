@@ -8,11 +8,12 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 
+from omnigraph.compiler.schema import SchemaConflict
 from omnigraph.engine.check.findings import Violation
 from omnigraph.engine.check.rules import Entity
 from omnigraph.model.graph import Commit, TypeCounts
+from omnigraph.model.plan import SchemaStep, TypeKind
 from omnigraph.model.requests import result_of
-from omnigraph.model.schema import EntityKind
 from omnigraph.model.structs import HidingStruct, JsonStruct, html_block, html_table
 
 ConflictKind = Literal[
@@ -23,6 +24,7 @@ ConflictKind = Literal[
     "unique_violation",
     "cardinality_violation",
     "value_constraint_violation",
+    "schema_conflict",
 ]
 Outcome = Literal["already_up_to_date", "fast_forward", "merged"]
 Strategy = Literal["fail", "ours", "theirs", "property"]
@@ -53,16 +55,19 @@ class MergeConflict(JsonStruct, frozen=True, kw_only=True):
     """One reason why two branches cannot be merged by themselves.
 
     `properties` are the properties in question, for conflicts of both sides' changes. `deleted_by`
-    is the side, "ours" or "theirs", that deleted the entity.
+    is the side, "ours" or "theirs", that deleted the entity. `step_ours` and `step_theirs` are the
+    steps that stand against each other in a conflict of schemas.
     """
 
-    entity_kind: EntityKind
+    entity_kind: TypeKind
     type_name: str
     entity_id: str | None
     kind: ConflictKind
     message: str
     properties: list[PropertyConflict] = msgspec.field(default_factory=list)
     deleted_by: Literal["ours", "theirs"] | None = None
+    step_ours: SchemaStep | None = None
+    step_theirs: SchemaStep | None = None
 
     @builtins.property
     def type_key(self) -> str:
@@ -102,6 +107,10 @@ class MergeConflict(JsonStruct, frozen=True, kw_only=True):
         body["properties"] = [one._asdict() for one in self.properties]
         if self.deleted_by is None:
             del body["deleted_by"]
+        for name, step in (("step_ours", self.step_ours), ("step_theirs", self.step_theirs)):
+            del body[name]
+            if step is not None:
+                body[name] = step.to_json()
         return body
 
 
@@ -130,6 +139,20 @@ def row_conflict(
         + ("" if sure else ", and what the branches share does not tell which side changed it"),
         properties=list(properties),
         deleted_by=deleted_by,
+    )
+
+
+def schema_conflict(found: SchemaConflict) -> MergeConflict:
+    """Both sides changed the schema, and both changes cannot be."""
+    return MergeConflict(
+        entity_kind=found.type_kind,
+        type_name=found.type_name,
+        entity_id=None,
+        kind="schema_conflict",
+        message=f"{found.message}; no strategy settles that: apply on one branch what the other "
+        "has, then merge again",
+        step_ours=found.step_ours,
+        step_theirs=found.step_theirs,
     )
 
 

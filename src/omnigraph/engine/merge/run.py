@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import msgspec
 from msgspec.structs import replace
 
 from omnigraph.engine.arguments import FLAG, TEXT, require
-from omnigraph.engine.check.bucket import TableChange, stage
+from omnigraph.engine.check.bucket import TableChange
 from omnigraph.engine.check.findings import Findings
 from omnigraph.engine.check.validate import find_orphans, validate_rows, validate_values
 from omnigraph.engine.core import Core
+from omnigraph.engine.history.lift import Seen
 from omnigraph.engine.merge.combine import (
     Base,
     Combined,
@@ -29,10 +31,12 @@ from omnigraph.engine.merge.conflicts import (
     Outcome,
     RevertResult,
     rule_conflict,
+    schema_conflict,
 )
+from omnigraph.engine.merge.landing import Landing
+from omnigraph.engine.merge.schemas import SeenRows, Sight, check_new_rules, merged_schema
 from omnigraph.engine.merge.settle import Settling
 from omnigraph.engine.refs import Ref
-from omnigraph.engine.rows.parts import Stored
 from omnigraph.errors import (
     ConflictError,
     ConstraintViolationError,
@@ -47,13 +51,11 @@ from omnigraph.model.graph import (
     Branch,
     Snapshot,
     TableEntry,
-    TableUpdate,
     TypeCounts,
     WriterKind,
 )
 from omnigraph.model.limits import MERGE_CONFLICTS_LISTED_MAX
 from omnigraph.model.requests import KeyedRequest
-from omnigraph.model.schema import Catalog
 from omnigraph.storage.commit.prepared import AppliedBeforeError, Intent, Prepared, remembering
 from omnigraph.storage.commit.writer import WriteContext
 from omnigraph.storage.manifest.history import best_common
@@ -67,7 +69,8 @@ class Merge(msgspec.Struct, frozen=True, kw_only=True):
     base: Base
     outcome: Outcome
     combined: Mapping[str, Combined] = msgspec.field(default_factory=dict)
-    repoints: tuple[TableUpdate, ...] = ()
+    sight: Sight | None = None  # of the merged schema; None: there was nothing to merge
+    shared: Mapping[str, TableEntry] = msgspec.field(default_factory=dict)  # tables to point to
     conflicts: tuple[MergeConflict, ...] = ()
 
     @property
@@ -221,46 +224,50 @@ def three_way(
 ) -> Merge:
     """Bring what differs from `base` in `theirs` to the context's snapshot."""
     ours = context.snapshot
-    if len({one.schema.hash for one in (*base.snapshots, ours, theirs)}) > 1:
-        raise ConflictError(
-            f"branches '{theirs.graph_branch}' and '{ours.graph_branch}' have different schemas",
-            hint="export the branch and load it into the new schema",
-        )
+    catalog, at_odds = merged_schema(core, base, ours, theirs)
+    sight = Sight(core=core, schema=catalog)
     fast = base.commit_ids == (ours.graph_commit_id,)
     merge = Merge(
-        source=theirs, target=ours, base=base, outcome="fast_forward" if fast else "merged"
+        source=theirs,
+        target=ours,
+        base=base,
+        outcome="fast_forward" if fast else "merged",
+        sight=sight,
+        conflicts=tuple(map(schema_conflict, at_odds)),
     )
-    catalog = core.catalog(ours)
+    if merge.conflicts:
+        return merge  # rows of a schema that nobody has decided about cannot be compared
     settling.resolutions.require_known(catalog)
-    merge = _combine_all(core, catalog, merge, context, settling)
+    merge = _combine_all(merge, sight, context, settling)
     settling.resolutions.require_used({key: one.clashing for key, one in merge.combined.items()})
     if merge.conflicts:
         return merge
     changes = {key: one.change for key, one in merge.combined.items()}
-    return replace(merge, conflicts=_broken_rules(changes, catalog, context))
+    return replace(merge, conflicts=_broken_rules(changes, sight, context))
 
 
-def _combine_all(
-    core: Core, catalog: Catalog, merge: Merge, context: WriteContext, settling: Settling
-) -> Merge:
+def _combine_all(merge: Merge, sight: Sight, context: WriteContext, settling: Settling) -> Merge:
+    core = sight.core
     tables = core.store.tables
     combined: dict[str, Combined] = {}
-    repoints: list[TableUpdate] = []
-    for entity in catalog.types():
+    shared: dict[str, TableEntry] = {}
+    for entity in sight.schema.types():
         key = entity.table_key
-        ours, theirs = merge.target.entries[key], merge.source.entries[key]
-        if theirs == ours:
+        see = partial(sight.of, entity=entity)
+        ours, theirs = see(merge.target), see(merge.source)
+        if theirs is None or State(seen=ours).is_at(theirs):
             continue
-        base = base_state(core, merge.base, entity, (ours, theirs), settling.strategy)
-        if base.is_stored and theirs == base.entry:
+        base = base_state(core, merge.base, see, (ours, theirs), settling.strategy)
+        if base.is_at(theirs):
             continue
-        found = state_difference(tables, entity, base, State(entry=theirs))
-        if base.is_stored and ours == base.entry:
+        found = state_difference(tables, base, State(seen=theirs))
+        if base.is_at(ours):
             combined[key] = adopt(found)
-            if _may_repoint(context, ours, theirs):
-                repoints.append(TableUpdate.pointing_to(theirs))
+            fits = sight.fits(merge.source, entity)
+            if fits and _may_repoint(context, ours, theirs):
+                shared[key] = theirs.entry
         else:
-            mine = state_difference(tables, entity, base, State(entry=ours))
+            mine = state_difference(tables, base, State(seen=ours))
             combined[key] = combine(
                 mine,
                 found,
@@ -269,39 +276,48 @@ def _combine_all(
                 decisions=settling.resolutions.by_type.get(key, {}),
             )
     conflicts = [conflict for one in combined.values() for conflict in one.conflicts]
-    return replace(merge, combined=combined, repoints=tuple(repoints), conflicts=tuple(conflicts))
+    return replace(merge, combined=combined, shared=shared, conflicts=tuple(conflicts))
 
 
-def _may_repoint(context: WriteContext, ours: TableEntry, theirs: TableEntry) -> bool:
+def _may_repoint(context: WriteContext, ours: Seen | None, theirs: Seen) -> bool:
     """A branch may share a version of main's line, which is never dropped; main owns its tables,
     and any other line ends with its branch."""
-    return context.branch.id is not None and theirs.branch is None and theirs.version > ours.version
+    if context.branch.id is None or theirs.entry.branch is not None:
+        return False
+    if ours is None:
+        return True
+    same_table = theirs.entry.location == ours.entry.location
+    return same_table and theirs.entry.version > ours.entry.version
 
 
 def _broken_rules(
-    changes: Mapping[str, TableChange], catalog: Catalog, context: WriteContext
+    changes: Mapping[str, TableChange], sight: Sight, context: WriteContext
 ) -> tuple[MergeConflict, ...]:
-    """What the merged graph would break, looked for only around the changed entities."""
+    """What the merged graph would break, looked for only around the changed entities, and in all
+    of ours for what is new in the schema."""
     found = Findings(listed_max=MERGE_CONFLICTS_LISTED_MAX)
-    stored = Stored(context.snapshot, context.table)
+    catalog, stored = sight.schema, SeenRows(sight, context)
     try:
         validate_values(changes, catalog, found)
         validate_rows(changes, catalog, stored, found)
     except ConstraintViolationError:
         pass  # what was found is listed
     find_orphans(changes, catalog, stored, found)
-    return tuple(rule_conflict(violation) for violation in found.listed)
+    check_new_rules(sight, changes, stored, found)
+    # What is new in the schema may be broken around a changed entity too.
+    listed = {(one.ids, one.message): rule_conflict(one) for one in found.listed}
+    return tuple(listed.values())
 
 
 def prepared_changes(merge: Merge, context: WriteContext) -> Prepared:
     """The staged tables of a merge without conflicts."""
-    shared = {update.table_key for update in merge.repoints}
-    changes = {key: one.change for key, one in merge.combined.items() if key not in shared}
-    return Prepared(
-        staged=stage(changes, context, Stored(context.snapshot, context.table)),
-        repoints=merge.repoints,
-        relied_on=frozenset(merge.target.entries),
-    )
+    assert merge.sight is not None, "a merge that brings something was worked out"
+    return Landing(
+        sight=merge.sight,
+        target=merge.target,
+        changes={key: one.change for key, one in merge.combined.items()},
+        shared=merge.shared,
+    ).prepared(context)
 
 
 # --- undoing a commit: a merge whose base is the commit and whose source its parent ------------
@@ -333,9 +349,9 @@ def revert(
         )
 
     def prepare(context: WriteContext) -> tuple[Prepared, Merge]:
-        if len({one.schema.hash for one in (done, undone, context.snapshot)}) > 1:
+        if done.schema.fingerprint != undone.schema.fingerprint:
             raise ConflictError(
-                f"commit '{commit_id}' cannot be undone across a change of the schema",
+                f"commit '{commit_id}' changed the schema, which cannot be undone by itself",
                 hint="apply the earlier schema, or change the entities by hand",
                 commit_id=commit_id,
             )
@@ -344,7 +360,7 @@ def revert(
             raise MergeConflictsError(
                 source=f"revert of {commit_id}", target=branch, conflicts=worked.conflicts
             )
-        prepared = prepared_changes(replace(worked, repoints=()), context)
+        prepared = prepared_changes(replace(worked, shared={}), context)
         return replace(prepared, properties={"reverts": commit_id}), worked
 
     intent = Intent(branch=target, kind=WriterKind.BRANCH_MERGE, actor_id=actor_id, message=message)

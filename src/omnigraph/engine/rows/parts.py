@@ -236,6 +236,10 @@ class Stored:
         self.relied_on: set[str] = set()
         self._places: dict[str, dict[str, dict[str, Any] | None]] = {}
 
+    @property
+    def snapshot(self) -> Snapshot:
+        return self._snapshot
+
     def table(self, table_key: str) -> Table:
         self.relied_on.add(table_key)
         return self._open(table_key)

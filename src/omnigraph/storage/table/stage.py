@@ -62,6 +62,20 @@ class Rewrites(msgspec.Struct, frozen=True, kw_only=True):
     uuid: str
 
 
+class Evolving(msgspec.Struct, frozen=True, kw_only=True):
+    """New columns (a transaction) and, right behind them, rows in those columns.
+
+    Lance takes columns and rows in two versions only, and rows can be written in columns that are
+    there; so the rows wait in memory. The uuid is that of the second version, which is there only
+    if both are.
+    """
+
+    first: Any
+    rows: pa.Table
+    delete_ids: tuple[str, ...]
+    uuid: str
+
+
 class StagedWrite(HidingStruct, frozen=True, kw_only=True):
     """One uncommitted Lance transaction, pinned to the version it was made on.
 

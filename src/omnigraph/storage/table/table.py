@@ -36,7 +36,9 @@ from omnigraph.errors import (
 from omnigraph.model.graph import TableEntry, TableUpdate, TypeCounts, type_words
 from omnigraph.model.ports import World
 from omnigraph.model.schema import ROW_ADDRESS, ROW_ID
+from omnigraph.model.steps import Step
 from omnigraph.storage.lance import digests, pylance
+from omnigraph.storage.lance.columns import seal
 from omnigraph.storage.lance.files import delete_data, index_paths
 from omnigraph.storage.lance.line import Lines
 from omnigraph.storage.lance.pylance import reason_of, translated
@@ -161,6 +163,27 @@ class Table(TableReader):
         """Rename, drop and add columns in one step; None if there is nothing to do."""
         return schema_change.stage(self._pinned, changes)
 
+    def stage_evolution(
+        self, changes: schema_change.ColumnChanges, rows: pa.Table, delete_ids: Sequence[str]
+    ) -> StagedWrite | None:
+        """Change the columns, then replace or add rows in the new ones and remove others: two
+        versions of the table that land together. `rows` have the columns as they will be."""
+        first = self.stage_schema(changes)
+        there = set(texts(self.locate([*texts(rows["id"]), *delete_ids])["id"]))
+        gone = [one for one in delete_ids if one in there]
+        if first is None:
+            return self.stage_change(seal(rows, self.schema), delete_ids=delete_ids)
+        if not (rows.num_rows or gone):
+            return first
+        known = sum(one in there for one in texts(rows["id"]))
+        counts = TypeCounts(inserted=rows.num_rows - known, updated=known, deleted=len(gone))
+        evolving = stage.Evolving(
+            first=first.transaction, rows=rows, delete_ids=tuple(gone), uuid=str(uuid.uuid4())
+        )
+        count = first.row_count_after + counts.inserted - counts.deleted
+        write = stage.staged_on(self._pinned.entry, "evolution", evolving, rows=count, versions=2)
+        return msgspec.structs.replace(write, counts=counts)
+
     def why_untrainable(self, spec: IndexSpec) -> str | None:
         """Why the index cannot be built yet; None if it can."""
         return indexes.untrainable(self._pinned, spec)
@@ -252,6 +275,8 @@ class Tables(Lines):
         """Land a staged write on its pinned version, or raise and change nothing."""
         if isinstance(write.transaction, stage.Rewrites):
             after, made = self._compact(write, write.transaction), None
+        elif isinstance(write.transaction, stage.Evolving):
+            after, made = self._evolve(write, write.transaction), None
         else:
             after, made = self._commit(write), write.transaction_uuid
         version = int(after.version)
@@ -366,6 +391,39 @@ class Tables(Lines):
 
     def _note(self, write: StagedWrite, told: digests.Digests) -> None:
         digests.note(self.store, branch_folder(write.location, write.branch), told)
+
+    def _evolve(self, write: StagedWrite, evolving: stage.Evolving) -> Any:
+        """The columns, then the rows. Who dies in between has left one version too few: the table
+        does not stand where the sidecar promised it, so recovery puts it back."""
+        part = msgspec.structs.replace(
+            write,
+            operation="schema",
+            version_after=write.pinned_version + 1,
+            transaction=evolving.first,
+        )
+        columns = self._commit(part)
+        self.world.steps.reach(Step.TABLE_EVOLVED)
+        entry = TableEntry(
+            table_key=write.table_key,
+            location=write.location,
+            version=int(columns.version),
+            branch=write.branch,
+        )
+        assert entry.version == part.version_after, "a table is committed on its pin"
+        table = self.open(entry)
+        staged = table.stage_change(
+            seal(evolving.rows, table.schema), delete_ids=evolving.delete_ids
+        )
+        assert staged is not None, "rows that change nothing were not staged"
+        assert staged.row_count_after == write.row_count_after, "what is told is what is done"
+        draft = staged.transaction
+        return self._commit(
+            msgspec.structs.replace(
+                staged,
+                commit_id=write.commit_id,
+                transaction=Transaction(draft.read_version, draft.operation, evolving.uuid, {}),
+            )
+        )
 
     def _require_head(self, write: StagedWrite) -> None:
         if self.head_version(write.location, write.branch) != write.pinned_version:
