@@ -80,10 +80,10 @@ class Shape:
                 prop.hint = None
         return new
 
-    def moved(self, chance):
+    def moved(self, chance, moves=None):
         """The schema after one random move, or None if there was nothing to do."""
         new = self.settled()
-        move = chance.choice(MOVES)
+        move = chance.choice(moves or MOVES)
         return new if move(new, chance) else None
 
 

@@ -1,4 +1,4 @@
-"""Changing the columns of a table in one staged step.
+"""Changing the columns of a table in one staged write.
 
 Lance numbers columns, and a number must never come to mean another column. The new numbers are
 therefore found on a copy of the table's description in memory, which Lance itself evolves; no file
@@ -8,22 +8,21 @@ of the table is touched until the write lands, and columns without values need n
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import lance
 import msgspec
 import pyarrow as pa
 from lance import LanceOperation as Op
+from lance.dataset import Transaction
 from lance.fragment import FragmentMetadata
 
-from omnigraph.errors import SchemaUnsupportedError
-from omnigraph.storage.lance import sql
-from omnigraph.storage.lance.columns import is_blob
 from omnigraph.storage.lance.digests import Written
 from omnigraph.storage.lance.files import data_paths
 from omnigraph.storage.table.pinned import Pinned
-from omnigraph.storage.table.stage import StagedWrite, staged
+from omnigraph.storage.table.stage import Evolving, StagedWrite, staged, staged_on
 
 
 class AddedColumn(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,41 +50,38 @@ def stage(pinned: Pinned, changes: ColumnChanges) -> StagedWrite | None:
     """All changes in one write; None if there are none."""
     if changes.is_empty:
         return None
-    changes = _copied(pinned, changes)
     with pinned.translated(doing="change columns of"):
         drafts = {one.field.name: one.value for one in changes.added if one.value is not None}
-        schema, filled = _fill(pinned, {_draft(name): drafts[name] for name in drafts})
+        brought, filled = _fill(pinned, {_draft(name): drafts[name] for name in drafts})
         fragments = filled.fragments
         if not fragments:
             drafts = {}  # no rows, no values: these columns are added like all others
-        schema = _evolved(schema, changes, list(drafts), pinned.dataset.max_field_id)
-        # Only a projection may relax columns, and only a merge may bring new files.
-        operation: Any = Op.Project(schema)
-        if not changes.made_nullable:
-            operation = Op.Merge(fragments, schema, preserves_nullability=True)
-    return staged(pinned, "schema", operation, digests=filled.digests)
+        schema = _evolved(brought, changes, list(drafts), pinned.dataset.max_field_id)
+    # Only a projection may relax columns or give a name to another column, and only a merge may
+    # bring new files: what needs both takes two versions, new columns first.
+    if not drafts:
+        return staged(pinned, "schema", Op.Project(schema))
+    if not (changes.made_nullable or _passes_names_on(pinned.dataset.lance_schema, schema, drafts)):
+        operation = Op.Merge(fragments, schema, preserves_nullability=True)
+        return staged(pinned, "schema", operation, digests=filled.digests)
+    version = pinned.entry.version
+    bring = Op.Merge(fragments, brought, preserves_nullability=True)
+    last = Transaction(version + 1, Op.Project(schema), str(uuid.uuid4()), {})
+    evolving = Evolving(
+        before=(Transaction(version, bring, str(uuid.uuid4()), {}),), last=last, uuid=last.uuid
+    )
+    rows = int(pinned.dataset.count_rows())
+    write = staged_on(pinned.entry, "evolution", evolving, rows=rows, versions=2)
+    return msgspec.structs.replace(write, digests=filled.digests)
 
 
-def _copied(pinned: Pinned, changes: ColumnChanges) -> ColumnChanges:
-    """The same changes; beside columns with values, relaxed ones are copied into new columns."""
-    if not changes.made_nullable or all(one.value is None for one in changes.added):
-        return changes
-    columns = {name: pinned.dataset.schema.field(name) for name in changes.made_nullable}
-    blobs = [name for name, column in columns.items() if is_blob(column.type)]
-    if blobs:
-        raise SchemaUnsupportedError(
-            f"Blob '{blobs[0]}' cannot become nullable in the same apply that fills new columns",
-            hint="apply one change first, then the other",
-        )
-    names = {name: changes.renamed.get(name, name) for name in columns}
-    copies = [
-        AddedColumn(field=column.with_name(names[name]), value=sql.column(name))
-        for name, column in columns.items()
-    ]
-    return ColumnChanges(
-        renamed={old: new for old, new in changes.renamed.items() if old not in columns},
-        dropped=[*changes.dropped, *columns],
-        added=[*changes.added, *copies],
+def _passes_names_on(before: Any, after: Any, drafts: Collection[str]) -> bool:
+    """Whether a name means another column afterwards, one without values of its own."""
+    numbers = {field.name(): field.id() for field in before.fields()}
+    return any(
+        numbers.get(field.name(), field.id()) != field.id()
+        for field in after.fields()
+        if field.name() not in drafts
     )
 
 

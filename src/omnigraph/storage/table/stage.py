@@ -63,17 +63,25 @@ class Rewrites(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evolving(msgspec.Struct, frozen=True, kw_only=True):
-    """New columns (a transaction) and, right behind them, rows in those columns.
+    """Other columns and, right behind them, rows in those columns: several versions of a table that
+    land one after the other.
 
-    Lance takes columns and rows in two versions only, and rows can be written in columns that are
-    there; so the rows wait in memory. The uuid is that of the second version, which is there only
-    if both are.
+    `before` are transactions, each on the version of the one before it. What comes last is one too,
+    or rows: they can only be written in columns that are there, so they wait in memory. The uuid is
+    that of the last version, which is there only if all are.
     """
 
-    first: Any
-    rows: pa.Table
-    delete_ids: tuple[str, ...]
+    before: tuple[Any, ...]
+    last: Any = None
+    rows: pa.Table | None = None
+    delete_ids: tuple[str, ...] = ()
+    existing: pa.Table | None = None  # where stored rows are that the rows replace or that go
     uuid: str
+
+    @property
+    def transactions(self) -> tuple[Any, ...]:
+        """Those that are there to be committed already."""
+        return self.before if self.last is None else (*self.before, self.last)
 
 
 class StagedWrite(HidingStruct, frozen=True, kw_only=True):

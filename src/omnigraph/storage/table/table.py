@@ -168,21 +168,32 @@ class Table(TableReader):
     ) -> StagedWrite | None:
         """Change the columns, then replace or add rows in the new ones and remove others: two
         versions of the table that land together. `rows` have the columns as they will be."""
+        existing = self.locate([*texts(rows["id"]), *delete_ids])
         first = self.stage_schema(changes)
-        there = set(texts(self.locate([*texts(rows["id"]), *delete_ids])["id"]))
-        gone = [one for one in delete_ids if one in there]
         if first is None:
-            return self.stage_change(seal(rows, self.schema), delete_ids=delete_ids)
+            rows = seal(rows, self.schema)
+            return self.stage_change(rows, delete_ids=delete_ids, existing=existing)
+        there = set(texts(existing["id"]))
+        gone = [one for one in delete_ids if one in there]
         if not (rows.num_rows or gone):
             return first
         known = sum(one in there for one in texts(rows["id"]))
         counts = TypeCounts(inserted=rows.num_rows - known, updated=known, deleted=len(gone))
+        staged = first.transaction
+        before = staged.transactions if isinstance(staged, stage.Evolving) else (staged,)
+        # Other columns leave rows where they are, so that what was located stays true.
         evolving = stage.Evolving(
-            first=first.transaction, rows=rows, delete_ids=tuple(gone), uuid=str(uuid.uuid4())
+            before=before,
+            rows=rows,
+            delete_ids=tuple(gone),
+            existing=existing,
+            uuid=str(uuid.uuid4()),
         )
         count = first.row_count_after + counts.inserted - counts.deleted
-        write = stage.staged_on(self._pinned.entry, "evolution", evolving, rows=count, versions=2)
-        return msgspec.structs.replace(write, counts=counts)
+        versions = len(before) + 1
+        entry = self._pinned.entry
+        write = stage.staged_on(entry, "evolution", evolving, rows=count, versions=versions)
+        return msgspec.structs.replace(write, counts=counts, digests=first.digests)
 
     def why_untrainable(self, spec: IndexSpec) -> str | None:
         """Why the index cannot be built yet; None if it can."""
@@ -393,36 +404,30 @@ class Tables(Lines):
         digests.note(self.store, branch_folder(write.location, write.branch), told)
 
     def _evolve(self, write: StagedWrite, evolving: stage.Evolving) -> Any:
-        """The columns, then the rows. Who dies in between has left one version too few: the table
-        does not stand where the sidecar promised it, so recovery puts it back."""
-        part = msgspec.structs.replace(
-            write,
-            operation="schema",
-            version_after=write.pinned_version + 1,
-            transaction=evolving.first,
-        )
-        columns = self._commit(part)
-        self.world.steps.reach(Step.TABLE_EVOLVED)
+        """The columns, then the rows. Who dies in between has left versions too few: the table does
+        not stand where the sidecar promised it, so recovery puts it back."""
+        for transaction in evolving.before:
+            self._commit(_part(write, transaction))
+            self.world.steps.reach(Step.TABLE_EVOLVED)
+        if evolving.rows is None:
+            return self._commit(_part(write, evolving.last))
         entry = TableEntry(
             table_key=write.table_key,
             location=write.location,
-            version=int(columns.version),
+            version=write.pinned_version + len(evolving.before),
             branch=write.branch,
         )
-        assert entry.version == part.version_after, "a table is committed on its pin"
         table = self.open(entry)
+        rows = seal(evolving.rows, table.schema)
         staged = table.stage_change(
-            seal(evolving.rows, table.schema), delete_ids=evolving.delete_ids
+            rows, delete_ids=evolving.delete_ids, existing=evolving.existing
         )
         assert staged is not None, "rows that change nothing were not staged"
         assert staged.row_count_after == write.row_count_after, "what is told is what is done"
         draft = staged.transaction
+        last = Transaction(draft.read_version, draft.operation, evolving.uuid, {})
         return self._commit(
-            msgspec.structs.replace(
-                staged,
-                commit_id=write.commit_id,
-                transaction=Transaction(draft.read_version, draft.operation, evolving.uuid, {}),
-            )
+            msgspec.structs.replace(staged, commit_id=write.commit_id, transaction=last)
         )
 
     def _require_head(self, write: StagedWrite) -> None:
@@ -471,6 +476,20 @@ class Tables(Lines):
             table_key=write.table_key,
             uri=self.uri(write.location, write.branch),
         )
+
+
+def _part(write: StagedWrite, transaction: Any) -> StagedWrite:
+    """One of the versions that a write of several makes."""
+    first = transaction.read_version == write.pinned_version
+    return msgspec.structs.replace(
+        write,
+        operation="schema",
+        pinned_version=transaction.read_version,
+        version_after=transaction.read_version + 1,
+        transaction=transaction,
+        # New columns come first, and no other part brings files.
+        digests=write.digests if first else digests.NONE,
+    )
 
 
 def _refused(write: StagedWrite, cause: BaseException) -> ConflictError:
