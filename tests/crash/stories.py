@@ -92,6 +92,37 @@ def _two_sides(graph: Graph) -> None:
     graph.mutate(PAIR, "older")
 
 
+OTHER = """
+node Person { name: String @key  age: I32?  nick: String? @default("none") }
+node Company { name: String @key  city: String? }
+node City { name: String @key }
+edge Knows: Person -> Person { since: Date? }
+edge WorksAt: Person -> Company
+"""
+
+
+def _two_schemas(graph: Graph) -> None:
+    """A branch and main that both went on, each with a schema of its own."""
+    graph.create_branch("side")
+    graph.apply_schema(EVOLVED, branch="side")
+    graph.load(
+        "\n".join(
+            [
+                '{"type":"Person","data":{"name":"ada","years":5,"rank":1}}',
+                '{"type":"Toy","data":{"name":"ball"}}',
+            ]
+        ),
+        mode="merge",
+        branch="side",
+    )
+    graph.apply_schema(OTHER)
+    # One table moves in several versions: how many of several tables moved would be chance.
+    graph.load(
+        '{"type":"City","data":{"name":"rome"}}\n{"type":"Person","data":{"name":"eve","age":7}}',
+        mode="append",
+    )
+
+
 def _small_commits(graph: Graph, branch: str = "main") -> None:
     for name in ("fay", "gus"):
         line = f'{{"type":"Person","data":{{"name":"{name}"}}}}'
@@ -144,6 +175,17 @@ STORIES: tuple[Story, ...] = (
         "merge: main into a branch",
         lambda graph: graph.merge("main", into="side", actor="act-merger"),
         prepare=_two_sides,
+        branch="side",
+    ),
+    Story(
+        "merge: with schemas, into main",
+        lambda graph: graph.merge("side", actor="act-merger"),
+        prepare=_two_schemas,
+    ),
+    Story(
+        "merge: with schemas, into a branch",
+        lambda graph: graph.merge("main", into="side", actor="act-merger"),
+        prepare=_two_schemas,
         branch="side",
     ),
     Story(
