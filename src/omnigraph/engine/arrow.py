@@ -36,7 +36,22 @@ def flat(column: Any) -> Column:
 
 def as_mask(flags: Any) -> Mask:
     """Arrow's booleans as numpy's; null is no."""
-    return np.asarray(pc.fill_null(flags, fill_value=False)).astype(bool, copy=True)
+    flags = flat(flags)
+    if flags.null_count:
+        flags = pc.fill_null(flags, fill_value=False)
+    if not len(flags):
+        return np.zeros(0, dtype=np.bool_)
+    # Bit by bit, as Arrow would do it, takes sixteen times as long.
+    first, start = divmod(flags.offset, 8)
+    bits = np.frombuffer(flags.buffers()[1], dtype=np.uint8)[first:]
+    unpacked = np.unpackbits(bits, count=start + len(flags), bitorder="little")
+    return unpacked[start:].view(np.bool_)
+
+
+def booleans(mask: Mask) -> Column:
+    """Numpy's booleans as Arrow's."""
+    bits = np.packbits(mask, bitorder="little")
+    return pa.Array.from_buffers(pa.bool_(), len(mask), [None, pa.py_buffer(bits)])
 
 
 def int64_array(numbers: Any) -> Column:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import struct
 from functools import partial
 
@@ -65,6 +66,35 @@ def test_equal_values_have_equal_codes_and_null_none(rungs, padded_max, monkeypa
     for one, place in zip(codes, places, strict=True):
         assert (codes == one).tolist() == (places == place).tolist()
     assert ((codes == -1) == values.is_null().to_numpy(zero_copy_only=False)).all()
+
+
+@pytest.mark.parametrize("range_max", [order.NEAR_RANGE_MAX, 0])
+@pytest.mark.parametrize(
+    ("kind", "least"),
+    [
+        (pa.int8(), -128),
+        (pa.int32(), 2**31 - 256),
+        (pa.int64(), -(2**63)),
+        (pa.uint64(), 2**64 - 256),
+        (pa.date32(), 19_000),
+        (pa.timestamp("ms", "UTC"), 1_700_000_000_000),
+    ],
+)
+def test_numbers_near_each_other_have_equal_codes_where_they_are_equal(
+    kind, least, range_max, monkeypatch
+):
+    monkeypatch.setattr(order, "NEAR_RANGE_MAX", range_max)
+    draw = random.Random(7)
+    numbers = [None if draw.random() < 0.1 else least + draw.randrange(256) for _ in range(600)]
+    raw = pa.array(numbers, kind if pa.types.is_integer(kind) else None)
+    values = raw if raw.type == kind else raw.cast(pa.int32() if kind == pa.date32() else raw.type)
+    codes = equal_codes(values.cast(kind).slice(3))
+    by_value = {}
+    for number, code in zip(numbers[3:], codes.tolist(), strict=True):
+        assert by_value.setdefault(number, code) == code
+    assert by_value.pop(None) == -1
+    assert len(set(by_value.values())) == len(by_value)
+    assert -1 not in by_value.values()
 
 
 @pytest.mark.parametrize("padded_max", [order._PADDED_MAX, -1])
@@ -136,6 +166,25 @@ def test_pieces_are_passed_by_and_the_answer_stays(rungs, descending, wanted, ar
     key = in_pieces(values, descending, [])
     found = order_rows([key], len(values), Window(limit=wanted))
     assert found.tolist() == expected[:wanted]
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.usefixtures("way")
+def test_a_piece_of_equal_values_does_not_stand_for_those_that_were_passed_by(descending):
+    best, worst = (9, 1) if descending else (1, 9)
+    values = pa.array([worst] * 5 + [best] * 5 + [worst] * 5)
+    names = Key.of(pa.array(list(range(15))), descending=False)
+    found = order_rows([in_pieces(values, descending, []), names], 15, Window(limit=3))
+    assert found.tolist() == [5, 6, 7]
+
+
+@pytest.mark.usefixtures("way")
+def test_where_a_key_is_equal_everywhere_the_next_one_decides():
+    keys = [
+        Key.of(pa.array([4.0] * 12), descending=True),
+        Key.of(pa.array(list(range(12, 0, -1))), descending=False),
+    ]
+    assert order_rows(keys, 12, Window(limit=3)).tolist() == [11, 10, 9]
 
 
 @pytest.mark.parametrize(

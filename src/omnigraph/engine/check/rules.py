@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from omnigraph.compiler.query.ir import CompareOp
 from omnigraph.engine.check.findings import Findings, Place, Violation, violated
-from omnigraph.engine.expr.evaluate import compare, number_scalar
+from omnigraph.engine.expr.compare import compare, number_scalar
 from omnigraph.engine.rows.columns import CellProblem
 from omnigraph.model.schema import FLOATS, Cardinality, Check, EdgeType, NodeType, Range
 from omnigraph.model.values import shown

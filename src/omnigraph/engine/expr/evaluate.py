@@ -20,7 +20,8 @@ import numpy.typing as npt
 from omnigraph.compiler.query import ir
 from omnigraph.compiler.query.functions import FUNCTIONS
 from omnigraph.compiler.query.ir import CompareOp
-from omnigraph.engine.arrow import Array, DataType, Mask, Values, as_mask, pa, pc, picked
+from omnigraph.engine.arrow import Array, DataType, Mask, Values, as_mask, booleans, pa, pc, picked
+from omnigraph.engine.expr.compare import by_numbers, compare
 from omnigraph.engine.expr.kernels import KERNELS, overflow
 from omnigraph.model.schema import INTEGERS, PropertyType, Scalar
 from omnigraph.model.values import INTEGER_BOUNDS, calendar_number
@@ -28,8 +29,6 @@ from omnigraph.storage.lance.columns import value_type
 
 Constant = ir.Literal | ir.Param | ir.Now
 Search = ir.TextMatch | ir.Bm25 | ir.Nearest | ir.Rrf
-Numbers = npt.NDArray[Any]
-OnNumbers = Callable[[Numbers, Numbers], Numbers]
 
 
 class Constants(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,37 +125,52 @@ def _fails(part: ir.Expr) -> bool:
             return False
 
 
+class Conditions(msgspec.Struct, frozen=True):
+    """Conditions with every `and` taken apart, to be asked of many rows. Those that can fail only
+    see the rows that the others keep: so a row that storage has left out, or might have, cannot
+    raise an error."""
+
+    safe: Sequence[ir.Expr]
+    failing: Sequence[ir.Expr]
+
+    @classmethod
+    def of(cls, conditions: Sequence[ir.Expr]) -> Conditions:
+        safe: list[ir.Expr] = []
+        failing: list[ir.Expr] = []
+        for part in conjuncts(conditions):
+            (failing if can_fail(part) else safe).append(part)
+        return cls(safe, failing)
+
+    def true_rows(self, rows: Rows) -> Array:
+        """The rows for which all conditions are true, as Arrow's booleans without null."""
+        kept: Array | None = None
+        if not rows.count:
+            return booleans(np.ones(0, dtype=np.bool_))
+        for part in self.safe:
+            if kept is not None and not kept.true_count:
+                return kept
+            answer = _true(evaluate(part, rows), rows.count)
+            kept = answer if kept is None else pc.and_(kept, answer)
+        for part in self.failing:
+            at = None if kept is None else np.flatnonzero(as_mask(kept))
+            if at is None or len(at) == rows.count:
+                kept = _true(evaluate(part, rows), rows.count)
+            elif len(at):
+                mask = np.zeros(rows.count, dtype=np.bool_)
+                mask[at] = as_mask(_true(evaluate(part, rows.at(at)), len(at)))
+                kept = booleans(mask)
+        return booleans(np.ones(rows.count, dtype=np.bool_)) if kept is None else kept
+
+
 def holding(conditions: Sequence[ir.Expr], rows: Rows) -> Mask:
     """The rows for which all conditions are true, as numpy's booleans."""
-    return as_mask(true_rows(conditions, rows))
-
-
-def true_rows(conditions: Sequence[ir.Expr], rows: Rows) -> Array:
-    """The rows for which all conditions are true, as Arrow's booleans without null.
-
-    Conditions that can fail only see the rows that the others keep. So a row that storage has
-    left out, or might have, cannot raise an error.
-    """
-    kept: Array | None = None
-    for part in sorted(conjuncts(conditions), key=can_fail):
-        some, at = rows, None
-        if kept is not None and can_fail(part) and kept.true_count < rows.count:
-            at = np.flatnonzero(as_mask(kept))
-            some = rows.at(at)
-        answer = _true(evaluate(part, some), some.count) if some.count else None
-        if at is None or kept is None:
-            kept = answer if kept is None or answer is None else pc.and_(kept, answer)
-        elif answer is not None:
-            mask = np.zeros(rows.count, dtype=np.bool_)
-            mask[at] = as_mask(answer)
-            kept = pa.array(mask)
-    return pa.array(np.ones(rows.count, dtype=np.bool_)) if kept is None else kept
+    return as_mask(Conditions.of(conditions).true_rows(rows))
 
 
 def _true(values: Values, count: int) -> Array:
     """Where a three-valued answer is true: null counts as not true."""
     if isinstance(values, pa.Scalar):
-        return pa.array(np.full(count, values.as_py() is True))
+        return booleans(np.full(count, values.as_py() is True))
     return values if not values.null_count else pc.fill_null(values, fill_value=False)
 
 
@@ -271,7 +285,7 @@ def _list_contains(items: Values, needle: Values, rows: Rows) -> Values:
     true_at = pc.fill_null(as_column(hits, len(parents)), False)  # noqa: FBT003 - a value
     found[parents.filter(true_at).to_numpy(zero_copy_only=False)] = True
     unknown = pc.or_(pc.is_null(lists), pc.is_null(wanted))
-    return pc.if_else(unknown, pa.scalar(None, pa.bool_()), pa.array(found))
+    return pc.if_else(unknown, pa.scalar(None, pa.bool_()), booleans(found))
 
 
 def _text(
@@ -367,110 +381,4 @@ def _remainder(left: Values, right: Values, target: DataType) -> Values:
         safe = pc.if_else(pc.equal(right, pa.scalar(-1, target)), pa.scalar(1, target), right)
         return pc.subtract(left, pc.multiply(pc.divide(left, safe), safe))
     with np.errstate(invalid="ignore"):
-        return _by_numbers(np.fmod, left, right)
-
-
-# --- comparing --------------------------------------------------------------------------------
-
-_I64_MIN, _I64_MAX = INTEGER_BOUNDS[Scalar.I64]
-_U64_MAX = INTEGER_BOUNDS[Scalar.U64][1]
-_UNORDERED: Final = 2  # the sign of two numbers one of which is NaN
-# What Arrow calls a comparison, and what it says of the sign of the difference.
-_COMPARISONS: Final[Mapping[CompareOp, tuple[str, Callable[[Any, int], Any]]]] = {
-    CompareOp.EQ: ("equal", operator.eq),
-    CompareOp.NE: ("not_equal", operator.ne),
-    CompareOp.LT: ("less", operator.lt),
-    CompareOp.LE: ("less_equal", operator.le),
-    CompareOp.GT: ("greater", operator.gt),
-    CompareOp.GE: ("greater_equal", operator.ge),
-}
-SWAPPED: Final[Mapping[CompareOp, CompareOp]] = {  # a < b is b > a
-    CompareOp.LT: CompareOp.GT,
-    CompareOp.LE: CompareOp.GE,
-    CompareOp.GT: CompareOp.LT,
-    CompareOp.GE: CompareOp.LE,
-}
-
-
-def number_scalar(value: int | float) -> Values:
-    """A Python number as the constant that it is in a query."""
-    if isinstance(value, float) or not _I64_MIN <= value <= _U64_MAX:
-        return pa.scalar(float(value))  # beyond 64 bits only the side matters
-    return pa.scalar(value, pa.int64() if value <= _I64_MAX else pa.uint64())
-
-
-def compare(op: CompareOp, left: Values, right: Values) -> Values:
-    """The three-valued answer, one for each row (one alone if both sides are constants)."""
-    if pa.types.is_boolean(left.type) and pa.types.is_boolean(right.type):
-        left, right = left.cast(pa.int8()), right.cast(pa.int8())
-    left, right = _as_single(left, right), _as_single(right, left)
-    if pa.types.is_floating(left.type) and pa.types.is_integer(right.type):
-        return compare(SWAPPED.get(op, op), right, left)
-    arrow, on_sign = _COMPARISONS[op]
-    both_whole = pa.types.is_integer(left.type) and pa.types.is_integer(right.type)
-    if pa.types.is_integer(left.type) and pa.types.is_floating(right.type):
-        sign: OnNumbers = _integer_to_float
-    elif both_whole and pa.types.is_uint64(left.type) != pa.types.is_uint64(right.type):
-        # Arrow would have to squeeze an unsigned 64-bit number into a signed one.
-        sign = _integer_to_integer
-    else:
-        return pc.call_function(arrow, [left, right])
-
-    def answers(a: Numbers, b: Numbers) -> Numbers:
-        signs = sign(a, b)
-        return np.where(signs == _UNORDERED, op is CompareOp.NE, on_sign(signs, 0))
-
-    return _by_numbers(answers, left, right)
-
-
-def _as_single(one: Values, other: Values) -> Values:
-    """A constant beside an F32 column means the nearest F32: 0.1 is what such a column can hold.
-
-    One that is out of its range stays what it is, for the nearest would be infinite.
-    """
-    if isinstance(one, pa.Scalar) and one.type == pa.float64() and other.type == pa.float32():
-        single = pc.cast(one, pa.float32(), safe=False)
-        return one if pc.is_inf(single).as_py() and not pc.is_inf(one).as_py() else single
-    return one
-
-
-def _by_numbers(kernel: OnNumbers, left: Values, right: Values) -> Values:
-    """What numpy gives for the numbers; null where a side is, and one alone for two constants."""
-    a, a_null = _numbers(left)
-    b, b_null = _numbers(right)
-    answer = kernel(*np.broadcast_arrays(a, b))
-    missing = np.broadcast_to(a_null | b_null, answer.shape)
-    made = pa.array(answer, mask=missing if missing.any() else None)
-    return made[0] if isinstance(left, pa.Scalar) and isinstance(right, pa.Scalar) else made
-
-
-def _numbers(values: Values) -> tuple[Numbers, Mask]:
-    array = pa.array([values.as_py()], values.type) if isinstance(values, pa.Scalar) else values
-    missing = np.asarray(array.is_null().to_numpy(zero_copy_only=False))
-    return array.fill_null(0).to_numpy(zero_copy_only=False), missing
-
-
-def _integer_to_float(whole: Numbers, real: Numbers) -> Numbers:
-    """-1, 0 or 1 for whole < = > real; 2 where real is NaN."""
-    real = real.astype(np.float64)
-    nan = np.isnan(real)
-    floor = np.floor(np.where(nan, 0.0, real))
-    info = np.iinfo(whole.dtype if whole.dtype == np.uint64 else np.int64)
-    above = floor >= float(info.max)  # info.max + 1 as a float: no such integer is that big
-    below = floor < float(info.min)
-    inside = np.where(above | below, 0.0, floor).astype(info.dtype)
-    whole = whole.astype(info.dtype)
-    sign = np.where(whole < inside, -1, np.where(whole > inside, 1, 0))
-    sign = np.where((sign == 0) & (real > floor), -1, sign)
-    sign = np.where(above, -1, np.where(below, 1, sign))
-    return np.where(nan, _UNORDERED, sign).astype(np.int8)
-
-
-def _integer_to_integer(a: Numbers, b: Numbers) -> Numbers:
-    """The sign of a - b where exactly one of them is unsigned with 64 bits."""
-    if a.dtype != np.uint64:
-        return (-_integer_to_integer(b, a)).astype(np.int8)
-    b = b.astype(np.int64)
-    reachable = np.where(b < 0, 0, b).astype(np.uint64)
-    sign = np.where(a < reachable, -1, np.where(a > reachable, 1, 0))
-    return np.where(b < 0, 1, sign).astype(np.int8)
+        return by_numbers(np.fmod, left, right)

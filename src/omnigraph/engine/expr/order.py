@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from omnigraph.engine.arrow import Array, DataType, counted, int64_array, pa, pc, picked
+from omnigraph.engine.arrow import Array, DataType, as_mask, counted, int64_array, pa, pc, picked
 from omnigraph.storage.lance.columns import equal_floats
 
 Codes = npt.NDArray[np.int64]
@@ -27,6 +27,7 @@ _PADDED_MAX: Final = 1 << 24  # elements; lists of very different lengths are co
 TOP_ROWS_MIN: Final = 4096  # below this, sorting everything is as fast as finding the first
 SAMPLE_ROWS: Final = 4096  # so many rows tell about where the first rows end
 PART_ROWS: Final = 1 << 17  # rows that a selection looks at together
+NEAR_RANGE_MAX: Final = 1 << 15  # whole numbers of a smaller range are codes of themselves
 COUNTED_RANGE_MAX: Final = 1 << 16  # Arrow counts whole numbers of so small a range, as of 26.0
 
 NO_ROWS: Final[RowNumbers] = np.empty(0, dtype=np.int64)
@@ -36,9 +37,30 @@ def equal_codes(values: Array) -> Codes:
     """Equal values have equal numbers; null is -1."""
     if pa.types.is_nested(values.type):
         return _list_ranks(values)
+    near = _near_codes(counted(values))
+    if near is not None:
+        return near
     coded = equal_floats(values).dictionary_encode()
     codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     return np.asarray(codes, dtype=np.int64)
+
+
+def _near_codes(values: Array) -> Codes | None:
+    """The same for whole numbers that are all near to each other: how far each is from the least.
+    A table of such numbers is an array, so none is hashed."""
+    if not pa.types.is_integer(values.type) or values.null_count == len(values):
+        return None
+    ends = pc.min_max(values)
+    least, most = ends["min"].as_py(), ends["max"].as_py()
+    if most - least >= min(NEAR_RANGE_MAX, len(values)):
+        return None
+    numbers = _numbers(values)
+    if numbers.dtype == np.uint64:
+        numbers, least = numbers - np.uint64(least), 0  # they may be beyond an int64
+    codes: Codes = numbers.astype(np.int64) - least
+    if values.null_count:
+        codes[as_mask(values.is_null())] = -1
+    return codes
 
 
 def row_keys(columns: Sequence[Codes]) -> Codes:
@@ -66,7 +88,7 @@ def ordered_codes(values: Array) -> Codes:
         _, codes = np.unique(numbers, return_inverse=True)
         codes = np.asarray(codes, dtype=np.int64) + 1
         if values.null_count:
-            codes[values.is_null().to_numpy(zero_copy_only=False)] = 0
+            codes[as_mask(values.is_null())] = 0
         return codes
     coded = values.dictionary_encode()
     order = pc.sort_indices(coded.dictionary).to_numpy()
@@ -80,7 +102,7 @@ def sortable(values: Array, *, descending: bool) -> list[npt.NDArray[Any]]:
     """Arrays that sort ascending as the numbers should, the weightier one first."""
     keys: list[npt.NDArray[Any]] = []
     if values.null_count:
-        missing = values.is_null().to_numpy(zero_copy_only=False)
+        missing = as_mask(values.is_null())
         keys.append(missing if descending else ~missing)
         values = values.fill_null(0)
     numbers = values.to_numpy(zero_copy_only=False)
@@ -109,7 +131,7 @@ def comparable(values: Array) -> Array:
 
 def _list_ranks(values: Array) -> Codes:
     """Lists by their first different element, the shorter first if there is none; null is -1."""
-    there = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
+    there = np.flatnonzero(as_mask(values.is_valid()))
     lengths = pc.list_value_length(values).drop_null().to_numpy(zero_copy_only=False)
     items = ordered_codes(pc.list_flatten(values)) + 1  # 0 is left for the place after the last
     ranks = np.full(len(values), -1, dtype=np.int64)
@@ -260,7 +282,7 @@ def _sorted(
     differ = pc.fill_null(pc.not_equal(here, before), fill_value=False)
     if values.null_count:
         differ = pc.or_(differ, pc.xor(here.is_null(), before.is_null()))
-    starts[1:] = differ.to_numpy(zero_copy_only=False)
+    starts[1:] = as_mask(differ)
     if runs is not None:
         starts[1:] |= runs[1:] != runs[:-1]  # sorting leaves each run at its places
     return order, starts
@@ -316,9 +338,13 @@ def first_rows(keys: Sequence[Key], count: int, wanted: int) -> RowNumbers:
         if wanted == 0:
             break
         parts = _parts(key, wanted) if some is None else _cut(key.at(some))
-        before, edge = _divided(parts, descending=key.descending, wanted=wanted)
-        if len(edge) == (count if some is None else len(some)):
+        asked = count if some is None else len(some)
+        # Parts that were left out are not equal to those that were not.
+        if sum(len(part.values) for part in parts) == asked and _all_equal(parts):
             continue  # this key tells nothing
+        before, edge = _divided(parts, descending=key.descending, wanted=wanted)
+        if len(edge) == asked:
+            continue
         chosen.append(before if some is None else some[before])
         some = edge if some is None else some[edge]
         wanted -= len(before)
@@ -338,13 +364,13 @@ class _Part(msgspec.Struct, frozen=True):
         """Where the flags are true; null is not."""
         if flags.null_count:
             flags = pc.fill_null(flags, fill_value=False)
-        return np.flatnonzero(flags.to_numpy(zero_copy_only=False)) + self.first
+        return np.flatnonzero(as_mask(flags)) + self.first
 
     def there(self, places: RowNumbers) -> RowNumbers:
         """The rows at these places that are not null."""
         if self.values.null_count:
             valid = picked(self.values, places).is_valid()
-            places = places[valid.to_numpy(zero_copy_only=False)]
+            places = places[as_mask(valid)]
         return places + self.first
 
 
@@ -377,6 +403,20 @@ def _parts(key: Key, wanted: int) -> list[_Part]:
             parts.append(_Part(first, comparable(piece.values())))
         first += piece.count
     return parts
+
+
+def _all_equal(parts: Sequence[_Part]) -> bool:
+    """Whether a look at their ends shows that all numbers are equal."""
+    first: Any = None
+    for part in parts:
+        if not is_number(part.values.type) or part.values.null_count or not len(part.values):
+            return False
+        numbers = _numbers(part.values)
+        least = numbers.min()
+        if (first is not None and least != first) or least != numbers.max():  # NaN equals nothing
+            return False
+        first = least
+    return True
 
 
 def _lowest(ends: Ends) -> tuple[Any, ...]:

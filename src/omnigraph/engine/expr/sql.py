@@ -20,8 +20,8 @@ from typing import Any, Final, Literal
 import msgspec
 
 from omnigraph.compiler.query import ir
+from omnigraph.engine.expr.compare import SWAPPED
 from omnigraph.engine.expr.evaluate import (
-    SWAPPED,
     Constants,
     can_fail,
     conjuncts,

@@ -91,7 +91,7 @@ def grouped(
     """
     if weights is not None:
         numbered, _ = _prepared(run, grouping, relation)
-        counts = int64_array(numbered.picked(numbered.weighed(weights)))
+        counts = int64_array(numbered.picked(numbered.weighed(run, weights)))
         aggregates = [counts] * len(grouping.aggregates)
         return Groups(run.constants, numbered.keys, aggregates, count=numbered.count)
     numbered, states = _states(run, grouping, relation)
@@ -159,7 +159,7 @@ def _prepared(
 
 def _states(run: Run, grouping: ir.Grouping, relation: Relation) -> tuple[_Numbered, list[State]]:
     numbered, rows = _prepared(run, grouping, relation)
-    if numbered.slots > PIECED_SLOTS_MAX and len(rows) > 1:
+    if numbered.alone or (numbered.slots > PIECED_SLOTS_MAX and len(rows) > 1):
         numbered, rows = numbered.in_one(), [MatchedRows(run, relation)]
     made = _Aggregation(run, relation, rows, numbered)
     return numbered, [made.state(call) for call in grouping.aggregates]
@@ -188,6 +188,8 @@ class _Numbered(msgspec.Struct, frozen=True, kw_only=True):
     sizes: Positions  # rows, by number
     used: Positions | None = None
     keys: Sequence[KeyValues] = ()
+    # Every row is a group by itself: its number is the row's, and codes are made when needed.
+    alone: bool = False
 
     @property
     def count(self) -> int:
@@ -199,14 +201,28 @@ class _Numbered(msgspec.Struct, frozen=True, kw_only=True):
 
     def in_one(self) -> _Numbered:
         """The same, with all rows as one piece."""
-        return replace(self, codes=[_joined(self.codes)])
+        codes = np.arange(self.slots, dtype=np.int64) if self.alone else _joined(self.codes)
+        return replace(self, codes=[codes])
 
-    def weighed(self, weights: Positions) -> Positions:
+    def weighed(self, run: Run, weights: Positions) -> Positions:
         """The sum of the weights of each number's rows; exact, for they are whole and few."""
-        codes = _joined(self.codes)
-        if codes is None:
+        if self.alone:
+            return weights
+        known = [part for part in self.codes if part is not None]
+        if len(known) < len(self.codes):
             return np.asarray([weights.sum()], dtype=np.int64)
-        return np.bincount(codes, weights=weights, minlength=self.slots).astype(np.int64)
+        if self.slots > PIECED_SLOTS_MAX:
+            known = [np.concatenate([NO_POSITIONS, *known])]
+        ends = np.cumsum([len(codes) for codes in known], dtype=np.int64).tolist()
+
+        def summed(piece: tuple[int, Codes]) -> Positions:
+            end, codes = piece
+            here = weights[end - len(codes) : end]
+            return np.bincount(codes, weights=here, minlength=self.slots).astype(np.int64)
+
+        sums = in_parallel(run, summed, [*zip(ends, known, strict=True)], len(weights))
+        total: Positions = np.sum([np.zeros(self.slots, dtype=np.int64), *sums], axis=0)
+        return total
 
 
 def _joined(codes: Sequence[Codes | None]) -> Codes | None:
@@ -229,11 +245,14 @@ def _numbered(
             # What an entity's id does not tell apart, its properties do not either.
             told = [key for key in left if ir.variables_of(key) == {lead.var}]
             if len(told) == len(left) and relation.selected(lead.var) is not None:
-                return _row_by_row(run, keys, relation, rows)
+                return _row_by_row(run, keys, relation)
             if told:
                 found.append(_entities(run, lead.var, told, rows))
                 left = [key for key in left if key not in told]
-    found += [_key(run, key, relation, rows) for key in left]
+    coded = {key: _known_codes(run, key, relation) for key in left}
+    if any(_tells_rows_apart(run, key, relation, coded[key]) for key in left):
+        return _row_by_row(run, keys, relation)
+    found += [_key(run, key, relation, rows, coded[key]) for key in left]
     numbered, codes_of = _combined(run, found, rows)
     places = {key: at for at, part in enumerate(found) for key in part.shows}
 
@@ -245,20 +264,36 @@ def _numbered(
     return replace(numbered, keys=[partial(values, key) for key in keys])
 
 
-def _row_by_row(
-    run: Run, keys: Sequence[ir.Expr], relation: Relation, rows: Sequence[MatchedRows]
-) -> _Numbered:
-    """Every row is a group of its own, for its entity is in no other row."""
+def _known_codes(run: Run, key: ir.Expr, relation: Relation) -> Coded | None:
+    """The codes of the key's column, if it has some that pay for these rows."""
+    if not isinstance(key, ir.PropertyRef):
+        return None
+    frame = run.frame_of(key.var)
+    return frame.codes_for(run.stored(key.var, key.prop), relation.count)
+
+
+def _tells_rows_apart(run: Run, key: ir.Expr, relation: Relation, coded: Coded | None) -> bool:
+    """Whether the key is a property that no two entities share, and no entity is in two rows."""
+    if coded is None or not isinstance(key, ir.PropertyRef) or not relation.selected(key.var):
+        return False
+    # As many values as entities, and each of them is one that there is.
+    everyone = run.frame_of(key.var).living().count
+    return coded.count == everyone and int(coded.first.min(initial=0)) >= 0
+
+
+def _row_by_row(run: Run, keys: Sequence[ir.Expr], relation: Relation) -> _Numbered:
+    """Every row is a group of its own: what its keys tell of is in no other row."""
 
     def values(key: ir.Expr, groups: Positions | None) -> Array:
         some = relation if groups is None else relation.take(groups)
         return MatchedRows(run, some).values(key)
 
     return _Numbered(
-        codes=_cut(np.arange(relation.count, dtype=np.int64), rows),
+        codes=(),
         slots=relation.count,
-        sizes=np.ones(relation.count, dtype=np.int64),
+        sizes=np.broadcast_to(np.int64(1), relation.count),
         keys=[partial(values, key) for key in keys],
+        alone=True,
     )
 
 
@@ -272,15 +307,20 @@ def _entities(run: Run, var: str, keys: Sequence[ir.Expr], rows: Sequence[Matche
     return _Key(codes, run.frame_of(var).length, {key: partial(values, key) for key in keys})
 
 
-def _key(run: Run, key: ir.Expr, relation: Relation, rows: Sequence[MatchedRows]) -> _Key:
+def _key(
+    run: Run,
+    key: ir.Expr,
+    relation: Relation,
+    rows: Sequence[MatchedRows],
+    coded: Coded | None,
+) -> _Key:
+    if coded is not None:
+        assert isinstance(key, ir.PropertyRef), "only a property has codes"
+        return _coded(run, coded, key, rows)
     variables = ir.variables_of(key)
     if len(variables) == 1:
         (var,) = variables
         frame = run.frame_of(var)
-        if isinstance(key, ir.PropertyRef) and relation.count * 2 > frame.length:
-            name = run.stored(var, key.prop)
-            if frame.held(name, relation.count) is not None:
-                return _coded(run, frame.coded(name), key, rows)
         if relation.selected(var) is None and relation.count * ENTITIES_SHARE > frame.length:
             entities, back = distinct_positions(relation[var], frame.length)
             values = MatchedRows(run, Relation.of(var, entities)).values(key)
@@ -342,11 +382,18 @@ def _combined(
         assert number is not None, "there are keys"
         return number
 
-    by_piece = [*zip(*(key.codes for key in keys), strict=True)]
-    made = in_parallel(run, numbers, by_piece, count)
-    sizes = np.zeros(slots, dtype=np.int64)
-    for part in made if slots <= PIECED_SLOTS_MAX else [np.concatenate([NO_POSITIONS, *made])]:
-        sizes += np.bincount(part, minlength=slots)
+    pieced = slots <= PIECED_SLOTS_MAX
+
+    def numbered(codes: tuple[Codes, ...]) -> tuple[Codes, Positions]:
+        made = numbers(codes)
+        return made, np.bincount(made, minlength=slots) if pieced else NO_POSITIONS
+
+    found = in_parallel(run, numbered, [*zip(*(key.codes for key in keys), strict=True)], count)
+    made = [codes for codes, _ in found]
+    if pieced:
+        sizes = np.sum([np.zeros(slots, dtype=np.int64), *(part for _, part in found)], axis=0)
+    else:
+        sizes = np.bincount(np.concatenate([np.empty(0, np.int8), *made]), minlength=slots)
     used = np.flatnonzero(sizes)
 
     def codes_of(place: int, groups: Positions) -> Positions:
@@ -444,26 +491,44 @@ class _Aggregation:
 
     def _pairs(self, arg: ir.Expr) -> tuple[_Key, Positions]:
         """The values as codes, and every different group * codes + code."""
-        if self._run.names_entity(arg):
-            key = _entities(self._run, arg.var, [arg], self._rows)
-        else:
-            key = _key(self._run, arg, self._relation, self._rows)
+        key = self._coded(arg)
+        met = self._met(key)
+        return key, self._sorted_pairs(key) if met is None else np.flatnonzero(met)
 
-        def pairs(numbered: tuple[Codes, Codes | None]) -> Positions:
+    def _coded(self, arg: ir.Expr) -> _Key:
+        if self._run.names_entity(arg):
+            return _entities(self._run, arg.var, [arg], self._rows)
+        coded = _known_codes(self._run, arg, self._relation)
+        return _key(self._run, arg, self._relation, self._rows, coded)
+
+    def _paired(self, key: _Key, work: Callable[[Positions], R]) -> list[R]:
+        """What the work gives for the pairs of each piece, as numbers."""
+
+        def pairs(numbered: tuple[Codes, Codes | None]) -> R:
             codes, groups = numbered
             together = codes.astype(np.int64)
             if groups is not None:
                 together += groups.astype(np.int64) * key.count
-            return together[codes >= 0]
+            there = codes >= 0
+            return work(together if there.all() else together[there])
 
-        found = self._over(pairs, [*zip(key.codes, self._numbered.codes, strict=True)])
+        return self._over(pairs, [*zip(key.codes, self._numbered.codes, strict=True)])
+
+    def _met(self, key: _Key) -> npt.NDArray[np.bool_] | None:
+        """Which pairs there are; None if most of them are not."""
         room = self._numbered.slots * key.count
         if room > 4 * self._relation.count + DENSE_ROOM:
-            return key, np.unique(np.concatenate([NO_POSITIONS, *found]))
+            return None
         met = np.zeros(room, dtype=np.bool_)
-        for part in found:
-            met[part] = True
-        return key, np.flatnonzero(met)
+
+        def mark(pairs: Positions) -> None:
+            met[pairs] = True  # by several threads, which all write the same
+
+        self._paired(key, mark)
+        return met
+
+    def _sorted_pairs(self, key: _Key) -> Positions:
+        return np.unique(np.concatenate([NO_POSITIONS, *self._paired(key, lambda pairs: pairs)]))
 
     def _counts(self, arg: ir.Expr, *, distinct: bool) -> Positions:
         """How many values there are, by number."""
@@ -475,8 +540,11 @@ class _Aggregation:
     def _counted(self, arg: ir.Expr, *, distinct: bool) -> Positions:
         slots, sizes = self._numbered.slots, self._numbered.sizes
         if distinct:
-            key, pairs = self._pairs(arg)
-            return np.bincount(pairs // max(1, key.count), minlength=slots)
+            key = self._coded(arg)
+            met = self._met(key)
+            if met is None:
+                return np.bincount(self._sorted_pairs(key) // max(1, key.count), minlength=slots)
+            return np.asarray(np.count_nonzero(met.reshape(slots, key.count), axis=1))
         if isinstance(arg, ir.IdRef):
             if self._relation.selected(arg.var) is not None:
                 return sizes

@@ -15,7 +15,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from omnigraph.compiler.query import CompiledQuery, ir
-from omnigraph.engine.arrow import Array, ArrowTable, int64_array, pa
+from omnigraph.engine.arrow import Array, ArrowTable, as_mask, int64_array, pa
 from omnigraph.engine.expr.evaluate import Constants, Rows, holding, needs_whole
 from omnigraph.engine.expr.order import (
     Key,
@@ -250,6 +250,8 @@ def _count(run: Run, expr: ir.Literal | ir.Param | None, word: str) -> int | Non
 
 def _ordered(run: Run, plan: ir.ReadPlan, relation: Relation, window: Window) -> Relation:
     """The rows that will be shown, in order."""
+    if relation.count < 2 and not plan.orderings:
+        return _windowed(relation, window)
     relation = _with_fusions(run, plan, relation)
     names = [key.var for key in plan.tie_break if isinstance(key, ir.IdRef)]
     assert len(names) == len(plan.tie_break), "rows that are not grouped are told apart by ids"
@@ -258,7 +260,6 @@ def _ordered(run: Run, plan: ir.ReadPlan, relation: Relation, window: Window) ->
     if not plan.orderings and window.wanted is None and relation.count * RANKED_SHARE >= everything:
         return _windowed(_by_id(run, relation, names), window)
     relation = _ranked_only(run, plan.orderings, relation, window.wanted)
-    rows = MatchedRows(run, relation)
     if not plan.orderings and _in_id_order(run, relation, names):
         return _windowed(relation, window)
     rows = MatchedRows(run, relation)
@@ -353,7 +354,7 @@ def _ranked_only(
             near = near_enough(run, ordering.expr, relation[ordering.expr.field.var], wanted)
             relation = relation if near is None else relation.where(near)
         scored = MatchedRows(run, relation).values(ordering.expr).is_valid()
-        relation = relation.where(scored.to_numpy(zero_copy_only=False))
+        relation = relation.where(as_mask(scored))
     return relation
 
 

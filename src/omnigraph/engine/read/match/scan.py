@@ -12,23 +12,17 @@ from functools import partial
 from itertools import chain
 from typing import Final, TypeVar
 
+import msgspec
 import numpy as np
 
 from omnigraph.compiler.query import ir
-from omnigraph.engine.arrow import Array, as_mask, pa
-from omnigraph.engine.expr.evaluate import (
-    SWAPPED,
-    Constants,
-    can_fail,
-    conjuncts,
-    is_constant,
-    needs_whole,
-    true_rows,
-)
+from omnigraph.engine.arrow import as_mask
+from omnigraph.engine.expr.compare import SWAPPED
+from omnigraph.engine.expr.evaluate import Conditions, Constants, is_constant, needs_whole
 from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.match.relation import MatchedRows, Relation
 from omnigraph.engine.read.memory import threads
-from omnigraph.engine.read.memory.arrays import Bounds
+from omnigraph.engine.read.memory.arrays import Bounds, Column
 from omnigraph.engine.read.memory.frame import Frame
 from omnigraph.engine.read.memory.selection import Part, Selection
 from omnigraph.model.schema import INTEGERS, Scalar
@@ -68,8 +62,8 @@ def pieces(run: Run, relation: Relation, exprs: Sequence[ir.Expr]) -> list[Match
 
 
 def _cut(relation: Relation, exprs: Sequence[ir.Expr]) -> list[Relation]:
-    # A rank is measured among all rows.
-    return [relation] if any(map(needs_whole, exprs)) else relation.pieces()
+    # A rank is measured among all rows, and where nothing is looked at there is nothing to share.
+    return [relation] if not exprs or any(map(needs_whole, exprs)) else relation.pieces()
 
 
 # --- conditions on one table -------------------------------------------------------------------
@@ -96,34 +90,28 @@ def selected(
     living = frame.living() if living is None else living
     if not conditions:
         return living
+    asked = Conditions.of(conditions)
     rows = pieces(run, Relation.of(var, living), conditions)
     if len(rows) != len(living.parts):  # looked at as a whole
         kept = np.zeros(frame.length, dtype=np.bool_)
-        kept[living.positions()] = as_mask(true_rows(conditions, rows[0])) if rows else True
+        kept[living.positions()] = as_mask(asked.true_rows(rows[0])) if rows else True
         return Selection.where(kept)
+    tests = [_test(condition, frame, run.constants) for condition in asked.safe]
+    known = [test for test in tests if test is not None]
+    # A condition that can fail is only asked where the others are true, so it settles nothing.
+    told = len(known) == len(tests) and not asked.failing
 
     def kept_of(numbered: tuple[Part, MatchedRows]) -> Part | None:
         part, chunk = numbered
-        answer = settled(conditions, frame, part.number, run.constants)
-        if answer is not None:
-            return part if answer else None
-        mask = true_rows(conditions, chunk)
-        count = mask.true_count
-        if count == chunk.count:
+        answers = [test.of(part.number) for test in known]
+        if False in answers:
+            return None
+        if told and None not in answers:
             return part
-        return Part(part.number, part.length, _among(part, mask)) if count else None
+        return part.narrowed(asked.true_rows(chunk))
 
     found = in_parallel(run, kept_of, [*zip(living.parts, rows, strict=True)], living.count)
     return Selection.of(frame.length, [part for part in found if part is not None])
-
-
-def _among(part: Part, mask: Array) -> Array:
-    """A mask of the rows of a part as one of its whole chunk."""
-    if part.mask is None:
-        return mask
-    whole = np.zeros(part.length, dtype=np.bool_)
-    whole[as_mask(part.mask)] = as_mask(mask)
-    return pa.array(whole)
 
 
 # --- what bounds tell --------------------------------------------------------------------------
@@ -140,24 +128,21 @@ _SETTLED: Final[Mapping[ir.CompareOp, Callable[[float, float, float], tuple[bool
 }
 
 
-def settled(
-    conditions: Sequence[ir.Expr], frame: Frame, chunk: int, constants: Constants
-) -> bool | None:
-    """Whether the conditions are true for all rows of the chunk, or for none; None: look at them.
+class _Test(msgspec.Struct, frozen=True):
+    """A comparison of a column with a constant, whose meaning is Python's."""
 
-    A condition that can fail is only asked where the others are true, so it settles nothing.
-    """
-    everywhere = True
-    for condition in conjuncts(conditions):
-        answer = None if can_fail(condition) else _compared(condition, frame, chunk, constants)
-        if answer is False:
-            return False
-        everywhere = everywhere and answer is True
-    return True if everywhere else None
+    op: ir.CompareOp
+    column: Column
+    value: float
+
+    def of(self, chunk: int) -> bool | None:
+        """Whether it is true for all rows of the chunk, or for none; None: look at them."""
+        bounds = self.column.bounds(chunk)
+        return None if bounds is None else _by_bounds(self.op, bounds, self.value)
 
 
-def _compared(condition: ir.Expr, frame: Frame, chunk: int, constants: Constants) -> bool | None:
-    """The same for one comparison of a property with a constant, whose meaning is Python's."""
+def _test(condition: ir.Expr, frame: Frame, constants: Constants) -> _Test | None:
+    """The condition as one that bounds can settle, if it is of that kind."""
     if not isinstance(condition, ir.Compare):
         return None
     op, left, right = condition.op, condition.left, condition.right
@@ -172,8 +157,7 @@ def _compared(condition: ir.Expr, frame: Frame, chunk: int, constants: Constants
     if not isinstance(value, int | float) or isinstance(value, bool) or math.isnan(value):
         return None
     column = frame.held(left.prop, frame.length)
-    bounds = None if column is None else column.bounds(chunk)
-    return None if bounds is None else _by_bounds(op, bounds, value)
+    return None if column is None else _Test(op, column, value)
 
 
 def _by_bounds(op: ir.CompareOp, bounds: Bounds, value: float) -> bool | None:

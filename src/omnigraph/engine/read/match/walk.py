@@ -14,6 +14,7 @@ the match and becomes a weight of its neighbour.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -21,9 +22,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from omnigraph.compiler.query import ir
+from omnigraph.engine.arrow import booleans
 from omnigraph.engine.expr.order import row_keys
 from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.match.relation import Relation
+from omnigraph.engine.read.match.scan import in_parallel
 from omnigraph.engine.read.memory.arrays import (
     NO_POSITIONS,
     Mask,
@@ -33,6 +36,7 @@ from omnigraph.engine.read.memory.arrays import (
     spread,
 )
 from omnigraph.engine.read.memory.compressed import NO_HITS, Hits
+from omnigraph.engine.read.memory.selection import Part, Selection
 from omnigraph.engine.read.memory.topology import (
     LOOKUP_HOPS_MAX,
     LOOKUP_NODES_MAX,
@@ -203,10 +207,24 @@ class Counted(msgspec.Struct, frozen=True, kw_only=True):
 
     def weigh(self, run: Run, relation: Relation) -> tuple[Relation, Positions]:
         """The rows that have any continuation, and how many each has."""
-        topology = run.topology(self.edge_type)
-        weights = topology.counts(relation[self.near], self.direction, per_edge=self.per_edge)
-        keep = weights > 0
-        return relation.where(keep), weights[keep]
+        counts = partial(
+            run.topology(self.edge_type).counts, direction=self.direction, per_edge=self.per_edge
+        )
+        selection = relation.selected(self.near)
+        if selection is None or len(relation.columns) > 1:
+            weights = counts(relation[self.near])
+            keep = weights > 0
+            return relation.where(keep), weights[keep]
+
+        def weighed(part: Part) -> tuple[Part | None, Positions]:
+            weights = counts(part.positions())
+            keep = weights > 0
+            return part.narrowed(booleans(keep)), weights if keep.all() else weights[keep]
+
+        found = in_parallel(run, weighed, selection.parts, selection.count)
+        kept = [part for part, _ in found if part is not None]
+        chosen = Relation.of(self.near, Selection.of(selection.length, kept))
+        return chosen, np.concatenate([NO_POSITIONS, *(weights for _, weights in found)])
 
 
 def only_counted(plan: ir.ReadPlan) -> Counted | None:

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from omnigraph.engine.arrow import Array, int64_array, pa, pc
+from omnigraph.engine.arrow import Array, as_mask, int64_array, pa, pc
 from omnigraph.engine.expr.order import equal_codes
 from omnigraph.engine.read.memory.arrays import CHUNK_ROWS, Column, Mask, Positions, array_bytes
 from omnigraph.storage.lance.columns import equal_floats
@@ -83,7 +83,7 @@ class Coded(msgspec.Struct, frozen=True, kw_only=True):
         known = equal_floats(self.values.take(self.first))
         # The few are looked for by the many: a table of the many would cost as much as new codes.
         hits = pc.index_in(known, value_set=listed.dictionary, skip_nulls=True)
-        codes = np.flatnonzero(hits.is_valid().to_numpy(zero_copy_only=False))
+        codes = np.flatnonzero(as_mask(hits.is_valid()))
         renamed = np.full(len(listed.dictionary) + 1, -1, dtype=np.int64)  # the last one is null's
         renamed[hits.drop_null().to_numpy()] = codes
         new = np.flatnonzero(renamed[:-1] < 0)

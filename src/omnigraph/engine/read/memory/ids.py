@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from omnigraph.engine.arrow import Array, pa, pc, picked
+from omnigraph.engine.arrow import Array, as_mask, pa, pc, picked
 from omnigraph.engine.read.memory.arrays import CHUNK_ROWS, Column, Mask, Positions, array_bytes
 from omnigraph.engine.read.memory.threads import in_parallel
 
@@ -96,7 +96,7 @@ class IdTable(msgspec.Struct, frozen=True, kw_only=True):
         same = pc.equal(self.ids.take(found), ids)
         if not (same.null_count or same.false_count):
             return found
-        unlike = np.flatnonzero(~pc.fill_null(same, False).to_numpy(zero_copy_only=False))  # noqa: FBT003
+        unlike = np.flatnonzero(~as_mask(same))
         # Nearly all of them met a free slot, and are new or unknown; another id with the same mark
         # stands in the way of the others.
         blocked = unlike[found[unlike] >= 0]
@@ -105,7 +105,7 @@ class IdTable(msgspec.Struct, frozen=True, kw_only=True):
             names = pa.array(list(self.added), ids.type)
             new = pc.index_in(picked(ids, unlike), value_set=names, skip_nulls=True)
             places = np.asarray(list(self.added.values()), dtype=np.int64)
-            there = new.is_valid().to_numpy(zero_copy_only=False)
+            there = as_mask(new.is_valid())
             found[unlike[there]] = places[new.drop_null().to_numpy()]
         for row, one in zip(blocked.tolist(), picked(ids, blocked).to_pylist(), strict=True):
             found[row] = -1 if one is None else self.get(one)

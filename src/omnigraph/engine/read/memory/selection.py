@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from omnigraph.engine.arrow import Array, pa
+from omnigraph.engine.arrow import Array, as_mask, booleans, pa
 from omnigraph.engine.read.memory.arrays import (
     CHUNK_ROWS,
     NO_POSITIONS,
@@ -38,7 +38,20 @@ class Part(msgspec.Struct, frozen=True):
         first = self.number * CHUNK_ROWS
         if self.mask is None:
             return np.arange(first, first + self.length, dtype=np.int64)
-        return np.flatnonzero(self.mask.to_numpy(zero_copy_only=False)) + first
+        return np.flatnonzero(as_mask(self.mask)) + first
+
+    def narrowed(self, mask: Array) -> Part | None:
+        """Those of these positions that a mask of them keeps; None if it keeps none."""
+        count = mask.true_count
+        if count == self.count:
+            return self
+        if not count:
+            return None
+        if self.mask is None:
+            return Part(self.number, self.length, mask)
+        whole = np.zeros(self.length, dtype=np.bool_)
+        whole[as_mask(self.mask)] = as_mask(mask)
+        return Part(self.number, self.length, booleans(whole))
 
     def of(self, column: Column) -> Array:
         """The values of the column at these positions."""
@@ -68,7 +81,7 @@ class Selection(msgspec.Struct, frozen=True):
             if start < end:
                 kept = np.ones(here, dtype=np.bool_)
                 kept[gone[start:end] - first] = False
-                mask = pa.array(kept)
+                mask = booleans(kept)
             if end - start < here:
                 parts.append(Part(number, here, mask))
         return cls(length, parts, length - len(gone))
