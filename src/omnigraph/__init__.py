@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from omnigraph.engine.load.inputs.sources import Source
     from omnigraph.engine.load.report import LoadResult, PipelineReport
     from omnigraph.engine.maintain.optimize import MaintenancePolicy
+    from omnigraph.engine.maintain.relocate import relocate
     from omnigraph.engine.merge.conflicts import MergePreview, MergeResult
     from omnigraph.engine.read.export import BlobReader
     from omnigraph.engine.read.result import QueryResult
@@ -55,6 +56,7 @@ __all__ = [
     "__version__",
     "errors",
     "pipeline",
+    "relocate",
 ]
 
 _ROOMS = frozenset({"errors", "pipeline"})
@@ -79,6 +81,7 @@ _HOMES = {
     "Sidecar": "omnigraph.storage.commit.sidecar",
     "Snapshot": "omnigraph.model.graph",
     "Source": "omnigraph.engine.load.inputs.sources",
+    "relocate": "omnigraph.engine.maintain.relocate",
 }
 
 

@@ -413,18 +413,12 @@ def test_a_moved_or_copied_graph_never_reads_the_files_of_the_original(graph, tm
     shutil.copytree(made_at, elsewhere)
     if original == "gone":
         shutil.rmtree(made_at)
-    with Graph.open(str(elsewhere), mode=OpenMode.READ_ONLY) as moved:
-        assert names(moved) == ["ada", "bob"]
+    for mode in OpenMode:
         with pytest.raises(CorruptGraphError) as caught:
-            list(moved.export(branch="b"))
-    assert "moved or copied" in str(caught.value)
-    assert str(caught.value.facts["made_at"]).startswith(made_at)
-    assert not caught.value.retryable
-    with Graph.open(str(elsewhere)) as moved:
-        moved.create_branch("young")
-        add(moved, "zoe", branch="young")  # what is made here is at home here
-        moved.merge("young")
-        assert "zoe" in names(moved)
+            Graph.open(str(elsewhere), mode=mode)
+        assert "moved or copied" in str(caught.value)
+        assert str(caught.value.facts["made_at"]).startswith(made_at)
+        assert not caught.value.retryable
 
 
 def test_a_graph_is_at_home_where_a_link_leads_to_it(graph, tmp_path):

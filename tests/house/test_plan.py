@@ -9,8 +9,8 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MOST = {
-    "files": 226,
-    "lines": 60_000,
+    "files": 232,
+    "lines": 61_200,
     "lines of the largest file": 600,
     "files in the fullest folder": 25,
     "modules with one importer": 54,

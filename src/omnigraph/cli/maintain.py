@@ -80,7 +80,7 @@ def optimize(
 
         report = pipeline.optimize(spark_session(spark_master, spark_remote), uri, branch=branch)
     else:
-        with call.graph(write=True) as graph, _bars(call) as advance:
+        with call.graph(write=True) as graph, progress_bars(call) as advance:
             report = graph.optimize(branch, concurrency=at_once, progress=advance)
     body = report.to_json()
     lines = [f"optimize {uri} — {len(body['datasets'])} tables"]
@@ -90,7 +90,7 @@ def optimize(
 
 
 @contextmanager
-def _bars(call: Call) -> Iterator[Any]:
+def progress_bars(call: Call) -> Iterator[Any]:
     """Something to call with (what, done, total), or None when no bar is wanted."""
     if not call.wants_progress:
         yield None

@@ -47,11 +47,13 @@ from omnigraph.storage.commit.sidecar import Sidecars
 from omnigraph.storage.commit.writer import Prepare, Writer
 from omnigraph.storage.lance.columns import arrow_schema
 from omnigraph.storage.manifest.migrations import is_due, migrate
+from omnigraph.storage.moving import require_home
 from omnigraph.storage.objects.lease import Lease, stop_if_asked
 from omnigraph.storage.objects.local import LOCKS
 from omnigraph.storage.objects.root import (
     INIT_CLAIM,
     MANIFEST,
+    UNFINISHED,
     Root,
     aws_environment,
     forget_empty_root,
@@ -267,7 +269,13 @@ def open_core(uri: str, *, mode: OpenMode, world: World | None = None) -> Core:
     """Open the graph at `uri`, or raise `NotFoundError`."""
     require(instance(OpenMode), mode=mode)
     core = assemble(Root.parse(uri, aws_environment()), world or World(), mode)
-    if not core.store.manifests.exists():
+    try:
+        is_there = core.store.manifests.exists()
+    except CorruptGraphError:
+        require_home(core.root, core.store.objects)  # what a backup that died left is no damage
+        raise
+    if not is_there:
+        require_home(core.root, core.store.objects)
         begun = core.store.objects.read(INIT_CLAIM) is not None
         raise NotFoundError(
             f"there is no graph at '{uri}'" + (", only an init that did not finish" * begun),
@@ -276,6 +284,8 @@ def open_core(uri: str, *, mode: OpenMode, world: World | None = None) -> Core:
             hint="make one with `omnigraph init`",
         )
     due = is_due(core.store.manifests)  # refuses a damaged old graph in either mode
+    if not due:  # graphs of others hold the places of whoever made them, and migrate all the same
+        require_home(core.root, core.store.objects)
     if mode is OpenMode.READ_WRITE:
         if due:
             migrate(core.store.manifests, core.world)
@@ -325,7 +335,7 @@ def init_core(uri: str, schema_text: str, *, actor_id: str | None, world: World)
 
 
 def _require_absent(core: Core) -> None:
-    if core.store.manifests.exists():
+    if core.store.objects.read(UNFINISHED) is not None or core.store.manifests.exists():
         raise AlreadyExistsError(
             f"graph already initialized at '{core.root.uri}'",
             kind="graph",

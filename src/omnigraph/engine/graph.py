@@ -49,10 +49,12 @@ if TYPE_CHECKING:
     from omnigraph.engine.load import order as orders
     from omnigraph.engine.load import report as reporting
     from omnigraph.engine.load import run as loading
+    from omnigraph.engine.maintain import backup as copying
     from omnigraph.engine.maintain import cleanup as cleaning
     from omnigraph.engine.maintain import health as checkup
     from omnigraph.engine.maintain import repair as repairing
     from omnigraph.engine.maintain import stored_retention as keeping
+    from omnigraph.engine.maintain import verify as verifying
     from omnigraph.engine.read import export as exporting
     from omnigraph.engine.write import mutate as mutating
 else:
@@ -64,6 +66,8 @@ else:
     keeping = Later("omnigraph.engine.maintain.stored_retention")
     checkup = Later("omnigraph.engine.maintain.health")
     repairing = Later("omnigraph.engine.maintain.repair")
+    copying = Later("omnigraph.engine.maintain.backup")
+    verifying = Later("omnigraph.engine.maintain.verify")
     exporting = Later("omnigraph.engine.read.export")
     mutating = Later("omnigraph.engine.write.mutate")
 
@@ -436,6 +440,25 @@ class Graph(Timeline):
     def health(self, branch: str = MAIN) -> checkup.HealthReport:
         """Fragments, index coverage, versions, bytes and unfinished writes, with advice."""
         return checkup.health(self._opened(), branch)
+
+    def verify(
+        self,
+        deep: bool = False,  # noqa: FBT001, FBT002
+        *,
+        progress: verifying.Progress | None = None,
+    ) -> verifying.VerifyReport:
+        """Compare files, sizes, digests and row counts of all branches, tags and kept commits with
+        what was promised; `deep` also reads all rows of every branch and tag. Changes nothing.
+        `progress` is called with what is looked at, how far it is, and how much there is."""
+        return verifying.verify(self._opened(), deep=deep, progress=progress)
+
+    def backup(
+        self, dest: str | os.PathLike[str], *, progress: copying.Progress | None = None
+    ) -> copying.BackupReport:
+        """Copy the graph as it is now, with all branches, tags and kept history, to an empty place:
+        a folder or an object store. Others may go on writing; cleanup waits. The copy is a graph
+        of its own."""
+        return copying.backup(self._opened(), dest, progress=progress)
 
     # --- recovery ----------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Literal, Protocol, TypeVar
 
 import msgspec
@@ -102,6 +102,19 @@ class ObjectStore(Protocol):
 
     def keys_beginning(self, start: str) -> Sequence[str]:
         """Every key of one folder whose last part begins so (`a/b/7-`), in one small listing."""
+        ...
+
+    def sizes(self, prefix: str) -> Mapping[str, int]:
+        """The size of every object below the prefix, by key."""
+        ...
+
+    def chunks(self, key: str) -> Iterator[bytes]:
+        """The bytes of an object of any size, piece by piece; an object that is not there is
+        `NotFoundError`."""
+        ...
+
+    def put_chunks(self, key: str, pieces: Iterator[bytes]) -> None:
+        """Write an object of any size, piece by piece; it is there as a whole or not at all."""
         ...
 
     def delete(self, key: str) -> bool:

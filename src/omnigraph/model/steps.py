@@ -61,6 +61,15 @@ class Step(StrEnum):
     MIGRATION_LINE_DROPPED = "migration.line-dropped"
     MIGRATION_OLD_FILE_REMOVED = "migration.old-file-removed"
 
+    RELOCATE_VERSION_REWRITTEN = "relocate.version-rewritten"
+    RELOCATE_DONE = "relocate.done"
+
+    BACKUP_BEGUN = "backup.begun"
+    BACKUP_FILE_COPIED = "backup.file-copied"
+    BACKUP_FILES_COPIED = "backup.files-copied"
+    BACKUP_VERSIONS_COPIED = "backup.versions-copied"
+    BACKUP_DONE = "backup.done"
+
     CLEANUP_DESCENT_KEPT = "cleanup.descent-kept"
     CLEANUP_RETIRED_ENDED = "cleanup.retired-ended"
     CLEANUP_FORK_RECLAIMED = "cleanup.fork-reclaimed"

@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 import msgspec
+import orjson
 from msgspec.structs import replace
 
 from omnigraph.engine.arguments import AGE_OR_NONE, FLAG, INT, require
@@ -39,11 +40,12 @@ from omnigraph.storage.manifest.history import Descent, contracted, parents_of
 from omnigraph.storage.manifest.ref_files import Kept
 from omnigraph.storage.objects.lease import PAST, Lease, stop_if_asked
 from omnigraph.storage.objects.local import Presence, collect_drafts
-from omnigraph.storage.objects.root import DESCENT, MANIFEST
+from omnigraph.storage.objects.root import DESCENT, HOLDS, MANIFEST
 
 logger = logging.getLogger(__name__)
 
 _UNREADABLE = "cannot be read: what it may need was kept"
+_COPIED = "the backup that is being made"
 
 
 class CleanupStats(JsonStruct, frozen=True, kw_only=True):
@@ -135,7 +137,10 @@ def cleanup(core: Core, presence: Presence, how: Cleanup) -> CleanupReport:
         # what is not: whoever makes a tag or brings a branch back holds this lease too.
         gone = core.store.leases.holding(PAST, let_go, wait_ms=LEASE_WAIT_MS_MAX)
     found = gone.found
-    unread = [(name, _UNREADABLE) for name in found.unreadable]
+    unread = [
+        (name, "all was kept for it" if name == _COPIED else _UNREADABLE)
+        for name in found.unreadable
+    ]
     if found.retired.problem is not None:
         unread.append((DESCENT, found.retired.problem))
     return CleanupReport(
@@ -164,9 +169,12 @@ class _LetGo(msgspec.Struct, frozen=True, kw_only=True):
 def _let_go(core: Core, policy: Policy, *, before_us: int, preview: bool) -> _LetGo:
     """Look at everything, then end what nobody needs: deleted branches, lines, old snapshots."""
     found = survey(core, policy)
-    if found.blind:
-        # Whatever might go could be what a branch or tag that cannot be read stands on.
+    held = _is_held(core, policy.now_us, preview=preview)
+    if found.blind or held:
+        # Whatever might go could be what a branch or tag that cannot be read, or a copy, stands on.
         found = replace(found, unwanted={}, table_keys={})
+    if held:
+        found = replace(found, unreadable=(*found.unreadable, _COPIED))
     if not preview:
         end_retired(core, found)
     reclaimed, failures = _Reclaim(
@@ -179,6 +187,21 @@ def _let_go(core: Core, policy: Policy, *, before_us: int, preview: bool) -> _Le
         failures=tuple(failures),
         manifest=manifest,
     )
+
+
+def _is_held(core: Core, now_us: int, *, preview: bool) -> bool:
+    """Whether a copy of the graph is being made. A hold that lapsed is of a process that died."""
+    objects, held = core.store.objects, False
+    for key in objects.list_keys(HOLDS):
+        stored = objects.read(key)
+        try:
+            lapsed = stored is None or int(orjson.loads(stored.body)["until_us"]) < now_us
+        except (ValueError, KeyError, TypeError):
+            lapsed = True
+        if lapsed and not preview:
+            objects.delete(key)
+        held = held or not lapsed
+    return held
 
 
 def _warnings(retention: Retention) -> Iterator[str]:

@@ -49,6 +49,12 @@ def version_file(version: int) -> str:
     return f"{_TOP - version:020d}.manifest"
 
 
+def version_of(name: str) -> int | None:
+    """The version that a file of this name is of; None for other files."""
+    match = _NAME.fullmatch(name)
+    return None if match is None else _TOP - int(match.group(1))
+
+
 class Found(msgspec.Struct, frozen=True, kw_only=True):
     """The newest whole version (None = there is none) and the torn ones above it."""
 
@@ -66,10 +72,9 @@ def newest_whole(versions_folder: str) -> Found:
     except OSError as cause:
         raise _unread(versions_folder, cause) from cause
     for name in names:
-        match = _NAME.fullmatch(name)
-        if match is None:
+        version = version_of(name)
+        if version is None:
             continue
-        version = _TOP - int(match.group(1))
         if is_whole(versions_folder, version):
             return Found(version=version, torn=tuple(torn))
         torn.append(version)
@@ -256,22 +261,20 @@ def _looks_well(path: str, size: int | None) -> bool:
 def require_home(dataset: Any, root: Root, folder: str) -> None:
     """Nothing may read another graph's files: branches hold absolute paths, so those of a graph
     that was moved or copied point to where it was made."""
-    here = root.local_path or root.uri
     bases = (str(base.path) for base in dataset.base_paths().values())
-    other = next((path for path in bases if not _is_below(path, here)), None)
+    other = next((path for path in bases if root.below(path) is None), None)
     if other is not None:
-        raise CorruptGraphError(
-            f"the graph was moved or copied: '{folder}' still reads from '{other}'",
-            hint="open it where it was made; only a graph without branches can be moved or copied",
-            part=folder,
-            made_at=other,
-        )
+        raise moved(root, folder, other)
 
 
-def _is_below(path: str, root: str) -> bool:
-    if "://" in root:
-        return path.startswith(f"{root}/")
-    return os.path.realpath(path).startswith(os.path.realpath(root) + os.sep)
+def moved(root: Root, folder: str, other: str) -> CorruptGraphError:
+    """What is said about a line that reads from outside of the graph."""
+    return CorruptGraphError(
+        f"the graph was moved or copied: '{folder}' still reads from '{other}'",
+        hint=f"`omnigraph relocate {root.uri}` makes it whole where it is now",
+        part=folder,
+        made_at=other,
+    )
 
 
 # --- deletion files --------------------------------------------------------------------------

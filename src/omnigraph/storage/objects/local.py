@@ -17,13 +17,14 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from omnigraph.errors import CorruptGraphError, StorageUnavailableError
+from omnigraph.errors import CorruptGraphError, NotFoundError, StorageUnavailableError
 from omnigraph.model.ports import StoredObject, World
 
 LOCKS: Final = "__locks"
 OBJECTS_LOCK: Final = "objects.lock"
 PRESENCE_LOCK: Final = "present.lock"
 _DRAFT: Final = ".draft-"
+_CHUNK_BYTES: Final = 1 << 20
 # Folders of tables, where Lance keeps many files and we write none.
 _NO_DRAFTS: Final = frozenset({"data", "_versions", "_transactions", "_indices", "_deletions"})
 
@@ -89,6 +90,23 @@ class LocalObjects:
                 return []
         return sorted(f"{folder}/{one}" for one in names if one.startswith(name))
 
+    def sizes(self, prefix: str) -> dict[str, int]:
+        found: dict[str, int] = {}
+        with self._faults(prefix, "list"):
+            for key in self._walk(self._path(prefix)):
+                with suppress(FileNotFoundError):  # removed since it was listed
+                    found[key] = os.stat(self._path(key)).st_size
+        return found
+
+    def chunks(self, key: str) -> Iterator[bytes]:
+        with self._faults(key, "read"):
+            try:
+                with self._path(key).open("rb", buffering=0) as file:
+                    while piece := file.read(_CHUNK_BYTES):
+                        yield piece
+            except (FileNotFoundError, NotADirectoryError) as cause:
+                raise _gone(key) from cause
+
     def delete(self, key: str) -> bool:
         path = self._path(key)
         with self._faults(key, "delete"):
@@ -122,13 +140,21 @@ class LocalObjects:
             start = f"{base}/" if base else ""
             yield from (start + name for name in names if not name.startswith(_DRAFT))
 
+    def put_chunks(self, key: str, pieces: Iterator[bytes]) -> None:
+        path = self._path(key)
+        with self._faults(key, "write"), self._draft(path, pieces) as draft:
+            os.replace(draft, path)
+            self._settle(path.parent)
+
     @contextmanager
-    def _draft(self, path: Path, body: bytes) -> Iterator[Path]:
+    def _draft(self, path: Path, body: bytes | Iterator[bytes]) -> Iterator[Path]:
         """A complete, synced file next to `path`; it is gone when the block ends."""
         self._make_folder(path.parent)
         draft = path.parent / f"{_DRAFT}{secrets.token_hex(8)}"
         try:
-            draft.write_bytes(body)
+            with draft.open("wb", buffering=0) as file:
+                for piece in [body] if isinstance(body, bytes) else body:
+                    file.write(piece)
             if self._disk is not None:
                 self._disk.fsync_file(str(draft))
             yield draft
@@ -186,6 +212,10 @@ def collect_drafts(folder: Path, *, before_us: int) -> int:
                         os.unlink(path)
                         gone += 1
     return gone
+
+
+def _gone(key: str) -> NotFoundError:
+    return NotFoundError(f"'{key}' is not there", kind="object", name=key)
 
 
 def _ignore_missing(

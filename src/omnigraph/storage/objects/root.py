@@ -92,6 +92,15 @@ class Root(HidingStruct, frozen=True, kw_only=True):
         """The absolute address of a folder or file below the root."""
         return f"{self.uri}/{location}" if location else self.uri
 
+    def below(self, address: str) -> str | None:
+        """The place below the root that an address of lance's means; None if it lies elsewhere."""
+        if self.local_path is None:
+            start = f"{self.uri}/"
+        else:
+            address = os.path.realpath(address)
+            start = os.path.realpath(self.local_path) + os.sep
+        return address.removeprefix(start) if address.startswith(start) else None
+
     @property
     def storage_options(self) -> dict[str, str]:
         """What lance needs to reach the place; empty on local disk."""
@@ -162,6 +171,9 @@ TAGS: Final = "_refs/tags"
 RETIRED: Final = "_refs/retired"  # branches that are deleted but still needed as bases
 RETENTION: Final = "_refs/retention.json"  # how much of the past each branch keeps
 DESCENT: Final = "_refs/descent.json"  # parents of commits whose branch is gone
+HOLDS: Final = "_refs/holds"  # copies that are being made: cleanup waits for them
+# Where an open graph looks anyway: a backup that has not come to its end is no graph.
+UNFINISHED: Final = "__manifest/_refs/branches/unfinished"
 INIT_CLAIM: Final = "__init_claim.json"
 AUDIT: Final = "_graph_commit_recoveries.lance"
 AUDIT_RECORDS: Final = "_graph_commit_recoveries"  # rows that the table could not take

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError, PreconditionError
 from obstore.store import S3Store
 
+from omnigraph import errors
 from omnigraph.errors import StorageUnavailableError
 from omnigraph.model.limits import (
     STORE_CONNECT_MS_MAX,
@@ -19,6 +20,8 @@ from omnigraph.model.limits import (
     STORE_RETRY_MS_MAX,
 )
 from omnigraph.model.ports import StoredObject
+
+_CHUNK_BYTES: Final = 1 << 20
 
 
 class S3Objects:
@@ -80,6 +83,25 @@ class S3Objects:
                 if not names or not names[-1].startswith(start):
                     break
         return found
+
+    def put_chunks(self, key: str, pieces: Iterator[bytes]) -> None:
+        with self._faults(key, "write"):
+            obstore.put(self._store, key, pieces)
+
+    def sizes(self, prefix: str) -> dict[str, int]:
+        with self._faults(prefix, "list"):
+            found = obstore.list(self._store, prefix or None).collect()
+            return {str(meta["path"]): int(meta["size"]) for meta in found}
+
+    def chunks(self, key: str) -> Iterator[bytes]:
+        with self._faults(key, "read"):
+            try:
+                for piece in obstore.get(self._store, key).stream(min_chunk_size=_CHUNK_BYTES):
+                    yield bytes(piece)
+            except (NotFoundError, FileNotFoundError) as cause:
+                raise errors.NotFoundError(
+                    f"'{key}' is not there", kind="object", name=key
+                ) from cause
 
     def delete(self, key: str) -> bool:
         with self._faults(key, "delete"):

@@ -260,6 +260,11 @@ def operation(
     return Op.CreateIndex([segment for _, segment in built], removed)
 
 
+def broken(pinned: Pinned) -> list[str]:
+    """The names of indexes that cannot be read through."""
+    return [one.name for one in _descriptions(pinned) if _is_broken(pinned, one.name)]
+
+
 def _is_broken(pinned: Pinned, name: str) -> bool:
     """Whether the index cannot be read through."""
     try:

@@ -199,6 +199,10 @@ class Table(TableReader):
         """Why the index cannot be built yet; None if it can."""
         return indexes.untrainable(self._pinned, spec)
 
+    def broken_indexes(self) -> list[str]:
+        """The indexes that cannot be read through; reads do without them."""
+        return indexes.broken(self._pinned)
+
     def fragmentation(self) -> upkeep.Fragmentation:
         """How fragmented the table is; no data is read for it."""
         return upkeep.fragmentation(self._pinned)

@@ -1,0 +1,244 @@
+"""What a version file of Lance's says, read and rewritten without Lance.
+
+A version file is a row of *sections*, each behind its length: the transaction that made it, its
+indexes, and at last the version itself, a protocol buffer. `verify` reads it here because Lance
+panics over some damaged files, `backup` to learn which files a version needs, and `relocate` to
+write other places into it. `tests/storage/lance/test_versions.py` holds this file to what Lance
+itself tells.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from omnigraph.storage.lance.stamps import fields
+
+_LENGTH: Final = struct.Struct("<I")
+_FOOTER: Final = struct.Struct("<QHH4s")
+_MAGIC: Final = b"LANC"
+
+# Fields of protocol buffers, by number.
+_FRAGMENT, _VERSION, _INDEX_AT, _TRANSACTION_FILE, _BASE = 2, 3, 6, 12, 18
+_FILES, _DELETIONS, _ROWS = 2, 3, 4  # of a fragment
+_PATH, _SIZE, _FILE_BASE = 1, 6, 7  # of a data file
+_KIND, _READ, _ID, _DELETED, _DELETIONS_BASE = 1, 2, 3, 4, 7  # of a deletion file
+_BASE_ID, _BASE_PATH = 1, 4  # of a base
+_INDEX, _UUID, _INDEX_BASE, _INDEX_FILES = 1, 1, 9, 10  # of the index section and its entries
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that a version needs: its path in the folder of a base, None = of its own line."""
+
+    path: str
+    base: int | None = None
+    size: int | None = None  # None = not recorded
+
+
+class VersionFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """One version: its files, how many rows it has, and where its bases are."""
+
+    version: int
+    transaction: str | None  # the name of the file of the transaction that made it
+    bases: Mapping[int, str]
+    parts: tuple[Part, ...]
+    rows: int
+
+
+class NotAVersionError(ValueError):
+    """The bytes are no version file. It never leaves `storage`."""
+
+
+def read(body: bytes) -> VersionFacts:
+    """What the version file says; `NotAVersionError` if it makes no sense."""
+    try:
+        return _read(body)
+    except (IndexError, TypeError, ValueError, struct.error) as cause:
+        raise NotAVersionError(str(cause) or "it makes no sense") from cause
+
+
+def _read(body: bytes) -> VersionFacts:
+    last_at = _last_at(body)
+    bases: dict[int, str] = {}
+    parts: list[Part] = []
+    rows, version, indexes_at, transaction = 0, 0, None, None
+    for number, value in fields(_section(body, last_at)):
+        if number == _FRAGMENT:
+            rows += _fragment(_bytes(value), parts)
+        elif number == _VERSION:
+            version = _number(value)
+        elif number == _INDEX_AT:
+            indexes_at = _number(value)
+        elif number == _TRANSACTION_FILE:
+            transaction = _bytes(value).decode()
+        elif number == _BASE:
+            base = dict(fields(_bytes(value)))
+            bases[_number(base.get(_BASE_ID, 0))] = _bytes(base[_BASE_PATH]).decode()
+    if indexes_at is not None:
+        parts += _indexes(_section(body, indexes_at))
+    return VersionFacts(
+        version=version, transaction=transaction, bases=bases, parts=tuple(parts), rows=rows
+    )
+
+
+def _fragment(body: bytes, parts: list[Part]) -> int:
+    """Add the fragment's files; how many rows it has."""
+    rows = 0
+    for number, value in fields(body):
+        if number == _ROWS:
+            rows += _number(value)
+        elif number == _FILES:
+            file = dict(fields(_bytes(value)))
+            parts.append(
+                Part(
+                    path=f"data/{_bytes(file[_PATH]).decode()}",
+                    base=_optional(file.get(_FILE_BASE)),
+                    size=_optional(file.get(_SIZE)),
+                )
+            )
+        elif number == _DELETIONS:
+            file = dict(fields(_bytes(value)))
+            rows -= _number(file.get(_DELETED, 0))
+            parts.append(_deletions(dict(fields(body)), file))
+    return rows
+
+
+def _deletions(fragment: Mapping[int, Any], file: Mapping[int, Any]) -> Part:
+    ending = "bin" if _number(file.get(_KIND, 0)) else "arrow"
+    number, read, name = (
+        _number(one) for one in (fragment.get(1, 0), file.get(_READ, 0), file.get(_ID, 0))
+    )
+    return Part(
+        path=f"_deletions/{number}-{read}-{name}.{ending}",
+        base=_optional(file.get(_DELETIONS_BASE)),
+    )
+
+
+def _indexes(section: bytes) -> Iterator[Part]:
+    for number, value in fields(section):
+        if number != _INDEX:
+            continue
+        name, base, files = None, None, []
+        for key, inner in fields(_bytes(value)):
+            if key == _UUID:
+                name = str(uuid.UUID(bytes=_bytes(dict(fields(_bytes(inner)))[1])))
+            elif key == _INDEX_BASE:
+                base = _number(inner)
+            elif key == _INDEX_FILES:
+                files.append(dict(fields(_bytes(inner))))
+        for file in files:
+            path = f"_indices/{name}/{_bytes(file[1]).decode()}"
+            yield Part(path=path, base=base, size=_optional(file.get(2)))
+
+
+def moved(body: bytes, place: Callable[[str], str]) -> bytes:
+    """The same version with its bases at other places; the very same bytes if none changes."""
+    read(body)
+    last_at = _last_at(body)
+    # The version is the last section: what comes before it keeps its place in the file.
+    written = b"".join(_moved_field(*one, place) for one in _raw_fields(_section(body, last_at)))
+    footer = body[len(body) - _FOOTER.size :]
+    return body[:last_at] + _LENGTH.pack(len(written)) + written + footer
+
+
+def _moved_field(number: int, raw: bytes, value: bytes | int, place: Callable[[str], str]) -> bytes:
+    if number != _BASE:
+        return raw
+    inner = b""
+    for key, kept, old in _raw_fields(_bytes(value)):
+        inner += kept if key != _BASE_PATH else _field(key, place(_bytes(old).decode()).encode())
+    return _field(_BASE, inner)
+
+
+# --- Lance's bytes ---------------------------------------------------------------------------
+
+
+def _last_at(body: bytes) -> int:
+    """Where the last section begins; sections follow each other without a gap up to the footer."""
+    end = len(body) - _FOOTER.size
+    last_at, _, _, magic = _FOOTER.unpack_from(body, max(end, 0))
+    at, found = 0, False
+    while at < end:
+        found = found or at == last_at
+        at += _LENGTH.size + _LENGTH.unpack_from(body, at)[0]
+    if magic != _MAGIC or at != end or not found:
+        raise ValueError("it is not whole")
+    return int(last_at)
+
+
+def _section(body: bytes, at: int) -> bytes:
+    length = _LENGTH.unpack_from(body, at)[0]
+    start = at + _LENGTH.size
+    if start + length > len(body) - _FOOTER.size:
+        raise ValueError("a section ends behind the file")
+    return body[start : start + length]
+
+
+def _raw_fields(body: bytes) -> Iterator[tuple[int, bytes, bytes | int]]:
+    """The fields of a protocol buffer, each with the very bytes that it is written in."""
+    at = 0
+    for number, value in fields(body):
+        size = _written_size(number, value)
+        yield number, body[at : at + size], value
+        at += size
+
+
+def _written_size(number: int, value: bytes | int) -> int:
+    if isinstance(value, int):
+        return len(_varint(number << 3)) + len(_varint(value))
+    return len(_varint(number << 3)) + len(_varint(len(value))) + len(value)
+
+
+def _field(number: int, body: bytes) -> bytes:
+    return _varint(number << 3 | 2) + _varint(len(body)) + body
+
+
+def _varint(value: int) -> bytes:
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*found, value])
+
+
+def _bytes(value: bytes | int) -> bytes:
+    if not isinstance(value, bytes):
+        raise TypeError("bytes were expected")
+    return value
+
+
+def _number(value: bytes | int) -> int:
+    if not isinstance(value, int):
+        raise TypeError("a number was expected")
+    return value
+
+
+def _optional(value: bytes | int | None) -> int | None:
+    return None if value is None else _number(value)
+
+
+# --- data files ------------------------------------------------------------------------------
+
+_DATA_FOOTER: Final = struct.Struct("<QQQIIHH4s")  # three places, two counts, format, magic
+DATA_FOOTER_BYTES: Final = _DATA_FOOTER.size
+_ENTRY_BYTES: Final = 16  # of the two tables that stand before the footer: a place and a length
+
+
+def ends_well(end: bytes, size: int) -> bool:
+    """Whether the last bytes of a data file of that size fit together. Lance trusts the counts in
+    them, and asks for as much memory as they say."""
+    if size < _DATA_FOOTER.size or len(end) < _DATA_FOOTER.size:
+        return False
+    found = _DATA_FOOTER.unpack(end[-_DATA_FOOTER.size :])
+    metadata_at, columns_at, buffers_at, buffers, columns, _, _, magic = found
+    tables_end = size - _DATA_FOOTER.size
+    return bool(
+        magic == _MAGIC
+        and metadata_at <= columns_at
+        and columns_at + columns * _ENTRY_BYTES == buffers_at
+        and buffers_at + buffers * _ENTRY_BYTES == tables_end
+    )
