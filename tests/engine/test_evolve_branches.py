@@ -256,6 +256,6 @@ def test_a_write_that_meets_an_apply_is_made_again_or_refused(graph, act, counts
     found = nodes(graph, "Human", branch="side")
     assert found.keys() >= before.keys()
     for key, row in found.items():
-        assert (row["city"], row["rank"], row["years"]) == (5, 7, before[key].get("age"))
+        assert (row["city"], row["rank"], row["years"]) == (5, 7, before.get(key, {}).get("age"))
     for name, count in (counts or {}).items():
         assert len(nodes(graph, name, branch="side")) == count
