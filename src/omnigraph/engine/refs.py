@@ -69,7 +69,7 @@ def branch_named(store: Store, name: str) -> Branch:
         return found
     hint = _meant(name, store.manifests.refs.names())
     if store.manifests.tags.find(name) is not None:
-        hint = f"'{name}' is a tag, which does not move: make a branch of it"
+        hint = f"'{name}' is a tag: what it names can be read, not written"
     raise NotFoundError(f"branch '{name}' does not exist", kind="branch", name=name, hint=hint)
 
 
