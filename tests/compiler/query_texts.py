@@ -253,7 +253,8 @@ class TreeMaker:
             is_list=not vector and self.chance(20),
             dimension=4 if vector else None,
         )
-        return ast.ParamDecl(self.one(NAMES), kind, 0)
+        default = self.scalar() if self.chance(20) else None
+        return ast.ParamDecl(self.one(NAMES), kind, 0, default)
 
     def query(self) -> ast.Query:
         body = self.read()

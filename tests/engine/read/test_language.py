@@ -170,3 +170,19 @@ def test_explain_names_the_steps_of_blocks_and_groups(graph):
     shown = str(graph.explain(text))
     assert "exists p" in shown
     assert "having" in shown
+
+
+def test_a_parameter_that_is_left_out_has_its_default(graph):
+    text = """query q($n: I32 = 2, $names: [String] = ["ann", "bob", "cat"], $day: Date? = null) {
+        match { $p: Person $p.name in $names  $day is null } return { $p.name } limit $n }"""
+    assert parse_file(format_source(text)) == parse_file(text)
+
+    def asked(**params):
+        return [row["p.name"] for row in graph.query(text, params=params).to_pylist()]
+
+    assert asked() == ["ann", "bob"]
+    assert asked(n=1, names=["dan", "cat"]) == ["cat"]
+    with pytest.raises(errors.ParameterError, match="null is not accepted"):
+        asked(n=None)
+    with pytest.raises(errors.TypeCheckError, match="`.n` has type I32 but got String"):
+        graph.query('query q($n: I32 = "x") { match { $p: Person } return { $p } limit $n }')

@@ -279,6 +279,7 @@ class ParamDecl(Node, frozen=True):
     name: str
     type: PropertyType
     at: int
+    default: Lit | ListLit | None = None
 
 
 class Projection(Node, frozen=True):

@@ -17,8 +17,15 @@ from omnigraph.compiler.query.check_match import inner_block
 from omnigraph.compiler.query.check_mutation import MutationChecker
 from omnigraph.compiler.query.parse import SOURCE_NAME, parse_file
 from omnigraph.compiler.query.scope import Context
-from omnigraph.compiler.query.types import kind_word
-from omnigraph.compiler.text import Problem, Problems, SourceText, did_you_mean, facts_of
+from omnigraph.compiler.query.types import fitted, kind_word
+from omnigraph.compiler.text import (
+    MisfitError,
+    Problem,
+    Problems,
+    SourceText,
+    did_you_mean,
+    facts_of,
+)
 from omnigraph.errors import (
     InputError,
     MixedMutationError,
@@ -226,7 +233,14 @@ def _parameters(query: ast.Query, problems: Problems) -> tuple[ir.Param, ...]:
             problems.report(param.at, "`$_` is the wildcard and cannot be a parameter")
         elif param.name in declared:
             problems.report(param.at, f"parameter `${param.name}` is declared twice")
-        declared[param.name] = ir.Param(name=param.name, type=param.type)
+        default = None
+        if param.default is not None:
+            try:
+                default = fitted(param.default, param.type, param.name)
+            except MisfitError as error:
+                message = error.message.replace("property `", "parameter `$")
+                problems.report(param.default.at, message, code="T7", hint=error.hint)
+        declared[param.name] = ir.Param(name=param.name, type=param.type, default=default)
     return tuple(declared.values())
 
 

@@ -90,10 +90,11 @@ class Literal(msgspec.Struct, frozen=True, kw_only=True):
 
 class Param(msgspec.Struct, frozen=True, kw_only=True):
     """The value that `bind_params` gives for `name` (without `$`). Where it is declared,
-    `type.nullable` says whether it may be left out."""
+    `type.nullable` or a `default` says that it may be left out."""
 
     name: str
     type: PropertyType
+    default: Literal | None = None
 
 
 class Now(msgspec.Struct, frozen=True, kw_only=True):

@@ -107,7 +107,9 @@ class _Parser(ExprParser):
                 self.expect(",", "`,` or `)`")
             token = self.expect("variable", "a parameter such as `$name: String`")
             self.expect(":", "`:` and the parameter's type")
-            params.append(ast.ParamDecl(token.text[1:], self._type(), token.at))
+            kind = self._type()
+            default = self.literal() if self.skip("=") else None
+            params.append(ast.ParamDecl(token.text[1:], kind, token.at, default))
             self._cap(len(params), QUERY_PARAMS_MAX, "parameters of a query", token.at)
         self.take()
         return tuple(params)

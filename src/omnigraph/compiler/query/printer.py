@@ -54,7 +54,7 @@ class _Writer:
     # --- queries ---
 
     def _query(self, query: ast.Query) -> None:
-        params = ", ".join(f"${param.name}: {param.type}" for param in query.params)
+        params = ", ".join(map(_param, query.params))
         head = f"query {query.name}({params})"
         if query.description is None and query.instruction is None:
             self._line(0, head + " {")
@@ -145,6 +145,11 @@ class _Writer:
             return
         where = f" where {expression(statement.where)}"
         self._group(f"update {statement.type_name} set", assigns, statement.where.at, where)
+
+
+def _param(param: ast.ParamDecl) -> str:
+    default = "" if param.default is None else f" = {expression(param.default)}"
+    return f"${param.name}: {param.type}{default}"
 
 
 def _clause_text(clause: ast.Binding | ast.Traversal | ast.FilterClause) -> str:

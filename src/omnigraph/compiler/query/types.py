@@ -350,8 +350,8 @@ def bind_params(
     """A value for every declared parameter, in the Python form of its type.
 
     Date becomes `datetime.date`, DateTime `int` milliseconds since the epoch, Vector a list of
-    floats, `[T]` a list. An omitted or null nullable parameter is None. Undeclared values are kept
-    as they are; the query does not see them. In `javascript` mode whole numbers that a JavaScript
+    floats, `[T]` a list. An omitted parameter has its default, else a nullable one is None.
+    Undeclared values are kept as they are; the query does not see them. In `javascript` mode whole numbers that a JavaScript
     client cannot have meant exactly are refused. Raises MissingParameterError or ParameterError.
     """
     if values is None:
@@ -362,6 +362,9 @@ def bind_params(
     for decl in params:
         if decl.name in values:
             bound[decl.name] = _Binder(decl.name, mode).bind(values[decl.name], decl.type)
+        elif decl.default is not None:
+            value = decl.default.value
+            bound[decl.name] = list(value) if isinstance(value, tuple) else value
         elif decl.type.nullable:
             bound[decl.name] = None
         else:
