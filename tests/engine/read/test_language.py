@@ -184,5 +184,5 @@ def test_a_parameter_that_is_left_out_has_its_default(graph):
     assert asked(n=1, names=["dan", "cat"]) == ["cat"]
     with pytest.raises(errors.ParameterError, match="null is not accepted"):
         asked(n=None)
-    with pytest.raises(errors.TypeCheckError, match="`.n` has type I32 but got String"):
+    with pytest.raises(errors.TypeCheckError, match=r"`.n` has type I32 but got String"):
         graph.query('query q($n: I32 = "x") { match { $p: Person } return { $p } limit $n }')

@@ -351,8 +351,9 @@ def bind_params(
 
     Date becomes `datetime.date`, DateTime `int` milliseconds since the epoch, Vector a list of
     floats, `[T]` a list. An omitted parameter has its default, else a nullable one is None.
-    Undeclared values are kept as they are; the query does not see them. In `javascript` mode whole numbers that a JavaScript
-    client cannot have meant exactly are refused. Raises MissingParameterError or ParameterError.
+    Undeclared values are kept as they are; the query does not see them. In `javascript` mode whole
+    numbers that a JavaScript client cannot have meant exactly are refused. Raises
+    MissingParameterError or ParameterError.
     """
     if values is None:
         values = {}
