@@ -42,7 +42,6 @@ from omnigraph.model.schema import ROW_ID
 SMALL_TABLE_ROWS: Final = 16_384  # below this a whole column is read at the first touch
 HOT_FETCHES: Final = 2  # a column asked for this often is read whole
 ROWS_PER_FETCH: Final = 1 << 19  # or by a few positions as often as it has so many rows
-CODED_SHARE: Final = 16  # for a smaller part of the rows, no codes of all are made
 WHOLE_SHARE: Final = 8  # from this part of the rows on, the whole column is read
 MOVED_SHARE_MAX: Final = 0.25  # a bigger difference than this share of the table is a rebuild
 COLUMN_BYTES_MAX: Final = 512 * 1024 * 1024  # a bigger column is never kept whole
@@ -124,7 +123,6 @@ class Frame:
         self._id_searches = 0
         self._id_order = IdOrder()
         self._coded: dict[str, Coded] = {}
-        self._code_uses: dict[str, int] = {}
         # Codes of earlier versions, and the positions that changed since: moved when asked for.
         self._coded_before: dict[str, tuple[Coded, Positions]] = {}
         # Held for moments only: whoever makes something holds the lock of that thing.
@@ -329,15 +327,10 @@ class Frame:
         return Column.of(values).take(back - holes)
 
     def codes_for(self, name: str, rows: int) -> Coded | None:
-        """The codes of a column if they are known, or are worth making now for so many rows: for
-        most rows of the table at once, for a good part of them when they are asked for again."""
-        if name not in self._coded and name not in self._coded_before:
-            if rows * CODED_SHARE <= self.length or self.held(name, rows) is None:
-                return None
-            with self._lock:
-                asked = self._code_uses[name] = self._code_uses.get(name, 0) + 1
-            if rows * 2 <= self.length and asked < HOT_FETCHES:
-                return None
+        """The codes of a column, if they pay for so many rows. Whether they are known already does
+        not matter: of equal values that look different (-0.0 in a list), they show another one."""
+        if rows * 2 <= self.length or self.held(name, rows) is None:
+            return None
         return self.coded(name)
 
     def coded(self, name: str) -> Coded:
@@ -472,7 +465,6 @@ class Frame:
         frame._coded_before = self._coded_since(change)
         frame._id_order = self._id_order.moved()
         frame._fetches = dict(self._fetches)
-        frame._code_uses = dict(self._code_uses)
         frame._id_searches = self._id_searches
         return frame
 
