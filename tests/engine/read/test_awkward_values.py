@@ -15,7 +15,10 @@ from omnigraph.engine.read.memory import cache
 from omnigraph.errors import InputError
 
 SCHEMA = """
-node P { name: String @key  d: F64?  f: F32?  i: I32?  u: U32?  l: I64?  tags: [String]? }
+node P {
+  name: String @key
+  d: F64?  f: F32?  i: I32?  u: U32?  l: I64?  tags: [String]?  fs: [F64]?
+}
 node Q { name: String @key }
 edge Knows: P -> P { since: Date? }
 edge Likes: Q -> P
@@ -110,6 +113,19 @@ def test_nan_is_one_value_in_groups_whatever_its_bits(reals):
     assert [row["n"] for row in rows("{ $p.d, count(*) as n }")] == [1, 2, 1, 1, 1]
     assert rows("{ min($p.d) as lo, min($p.f) as low }") == [{"lo": -math.inf, "low": -math.inf}]
     assert math.isnan(rows("{ max($p.d) as hi }")[0]["hi"])
+
+
+@pytest.mark.parametrize("first", [-0.0, 0.0])
+@pytest.mark.parametrize("cold", [True, False])
+def test_of_both_zeros_a_group_shows_the_one_whichever_came_first(tmp_path, first, cold):
+    rows = [{"name": n, "d": v, "fs": [v]} for n, v in (("a", first), ("b", -first))]
+    graph = graph_of(tmp_path, rows)
+    for _ in range(1 if cold else 3):
+        for answer in ("{ $p.d, $p.fs, count(*) as n }", "distinct { $p.d, $p.fs }"):
+            (found,) = graph.query(f"query q() {{ match {{ $p: P }} return {answer} }}").to_pylist()
+            assert [math.copysign(1, x) for x in (found["p.d"], *found["p.fs"])] == [1, 1]
+        many = "query q() { match { $p: P } return { collect(distinct $p.fs[0]) as l } }"
+        assert [math.copysign(1, x) for x in graph.query(many).to_pylist()[0]["l"]] == [1]
 
 
 @pytest.mark.parametrize(("condition", "count"), [("$p.d > 1.0", 2), ("$p.d = 7.0", 0)])

@@ -45,6 +45,23 @@ def equal_codes(values: Array) -> Codes:
     return np.asarray(codes, dtype=np.int64)
 
 
+def one_of_equals(values: Array) -> Array:
+    """What is shown of values that are equal: 0.0 for -0.0, in lists too. So it does not matter
+    which of them was met first."""
+    if not pa.types.is_nested(values.type):
+        return equal_floats(values)
+    if not pa.types.is_floating(values.type.value_type):
+        return values
+    numbers = values.flatten().fill_null(0).to_numpy(zero_copy_only=False)
+    if not np.any((numbers == 0) & np.signbit(numbers)):
+        return values
+    shown = [
+        None if cell is None else [None if number is None else number + 0.0 for number in cell]
+        for cell in values.to_pylist()
+    ]
+    return pa.array(shown, values.type)
+
+
 def _near_codes(values: Array) -> Codes | None:
     """The same for whole numbers that are all near to each other: how far each is from the least.
     A table of such numbers is an array, so none is hashed."""

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from omnigraph.compiler.query import ir
 from omnigraph.engine.arrow import Array, as_mask, int64_array, pa, picked
 from omnigraph.engine.expr.evaluate import Constants, Rows
-from omnigraph.engine.expr.order import equal_codes, row_keys
+from omnigraph.engine.expr.order import equal_codes, one_of_equals, row_keys
 from omnigraph.engine.read.aggregate import Codes, Given, State, finished, merged, state_of
 from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.match.relation import MatchedRows, Relation
@@ -72,7 +72,7 @@ class Groups(Rows):
     def key(self, place: int) -> Array:
         """The values of one key, by group."""
         if place not in self._known:
-            self._known[place] = self._keys[place](self._numbers)
+            self._known[place] = one_of_equals(self._keys[place](self._numbers))
         return self._known[place]
 
     def at(self, numbers: Positions) -> Groups:

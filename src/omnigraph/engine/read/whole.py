@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from omnigraph.compiler.query import ir
 from omnigraph.engine.arrow import Array, pa, picked
-from omnigraph.engine.expr.order import equal_codes
+from omnigraph.engine.expr.order import equal_codes, one_of_equals
 from omnigraph.engine.expr.sums import Floats, float_part, float_total, rounded
 from omnigraph.engine.read.aggregate import Given
 from omnigraph.engine.read.memory.arrays import Positions
@@ -71,7 +71,7 @@ def _collected(codes: Positions, values: Array, groups: int, *, distinct: bool) 
         pairs = codes * (len(values) + 1) + equal_codes(values)
         _, first = np.unique(pairs, return_index=True)
         kept = np.sort(first)
-        codes, values = codes[kept], picked(values, kept)
+        codes, values = codes[kept], one_of_equals(picked(values, kept))
     order = np.argsort(codes, kind="stable")
     offsets = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=groups))])
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), picked(values, order))

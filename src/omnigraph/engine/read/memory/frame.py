@@ -327,8 +327,7 @@ class Frame:
         return Column.of(values).take(back - holes)
 
     def codes_for(self, name: str, rows: int) -> Coded | None:
-        """The codes of a column, if they pay for so many rows. Whether they are known already does
-        not matter: of equal values that look different (-0.0 in a list), they show another one."""
+        """The codes of a column, if they pay for so many rows."""
         if rows * 2 <= self.length or self.held(name, rows) is None:
             return None
         return self.coded(name)
