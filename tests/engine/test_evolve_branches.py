@@ -9,6 +9,7 @@ from contextlib import nullcontext, suppress
 import pytest
 
 from omnigraph import Graph
+from omnigraph.engine import evolve
 from omnigraph.errors import ConstraintViolationError, NotFoundError, OmnigraphError
 from omnigraph.model.ports import World
 from omnigraph.model.steps import Step
@@ -180,6 +181,69 @@ def test_a_branch_with_types_of_its_own_goes_without_a_trace(graph, tmp_path):
     graph.delete_branch("side", force=True)
     graph.cleanup(keep_versions=1)
     assert not [one for one in (tmp_path / "g.omni" / location).rglob("*") if one.is_file()]
+
+
+def deleted_by_force(graph, how):
+    """A branch that needs what main drops, deleted: with main's tables, or with some of its own."""
+    if how == "own tables":
+        graph.mutate('query q() { insert Pet { name: "tom" } }', branch="side")
+        graph.mutate(
+            'query q() { update Person set { city: "Bonn" } where name = "ada" }', branch="side"
+        )
+    else:
+        graph.apply_schema(OLD + "node Toy { name: String @key }", branch="side")
+    found = everything(graph, branch="side")
+    graph.delete_branch("side", force=True)
+    return found
+
+
+@pytest.mark.parametrize("how", ["own tables", "mains tables"])
+def test_a_branch_that_was_deleted_by_force_comes_back_whole_after_a_hard_drop(graph, how):
+    before = deleted_by_force(graph, how)
+    graph.mutate('query q() { insert Pet { name: "uli" } }')
+    graph.mutate('query q() { update Person set { city: "Rom" } where name = "ada" }')
+    graph.apply_schema(WITHOUT, allow_data_loss=True)
+    with Graph.open(graph.uri) as again:
+        again.restore_branch("side")
+        assert everything(again, branch="side") == before
+        again.mutate('query q() { insert Pet { name: "max" } }', branch="side")
+        assert again.merge("main", into="side").outcome == "merged"
+        assert again.verify(deep=True).problems == ()
+
+
+def test_the_base_of_a_merge_is_there_after_a_hard_drop_of_one_side(graph):
+    graph.mutate('query q() { update Person set { age: 40 } where name = "ada" }')
+    graph.mutate('query q() { insert Person { name: "eve" } }', branch="side")
+    graph.mutate('query q() { delete Person where name = "bob" }', branch="side")
+    graph.apply_schema(OLD.replace("city: String?", ""), allow_data_loss=True)
+    assert graph.merge("side").outcome == "merged"
+    found = {name: row.get("age") for name, row in nodes(graph, "Person").items()}
+    assert found == {"ada": 40, "eve": None}
+
+
+@pytest.mark.parametrize("act", [("restore_branch", "side"), ("create_tag", "late", "main~1")])
+def test_nobody_names_anything_old_while_a_hard_drop_looks_and_takes(graph, act, monkeypatch):
+    before, done, look = deleted_by_force(graph, "own tables"), [], evolve.survey
+
+    def name():
+        with Graph.open(graph.uri) as other:
+            done.append(getattr(other, act[0])(*act[1:]))
+
+    thread = threading.Thread(target=name)
+
+    def looking(core, policy):
+        thread.start()
+        thread.join(0.5)
+        assert not done
+        return look(core, policy)
+
+    monkeypatch.setattr(evolve, "survey", looking)
+    graph.apply_schema(WITHOUT, allow_data_loss=True)
+    thread.join()
+    assert len(done) == 1
+    if act[0] == "restore_branch":
+        graph.refresh()
+        assert everything(graph, branch="side") == before
 
 
 # --- several writers ------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ from omnigraph.model.graph import (
     Tombstone,
     WriterKind,
 )
-from omnigraph.model.limits import TYPE_LIVES_MAX
+from omnigraph.model.limits import LEASE_WAIT_MS_MAX, TYPE_LIVES_MAX
 from omnigraph.model.plan import (
     AddConstraint,
     AddProperty,
@@ -74,6 +74,7 @@ from omnigraph.storage.commit.prepared import AppliedBeforeError, Intent, Prepar
 from omnigraph.storage.commit.writer import WriteContext
 from omnigraph.storage.lance import sql
 from omnigraph.storage.lance.columns import arrow_schema, property_field
+from omnigraph.storage.objects.lease import PAST
 from omnigraph.storage.objects.root import dropped_mark, type_folder
 from omnigraph.storage.table.schema_change import AddedColumn, ColumnChanges
 from omnigraph.storage.table.table import Table
@@ -154,7 +155,7 @@ def apply_schema(
     except AppliedBeforeError as before:
         return _told_again(core, before.commit, desired, allow_data_loss=allow_data_loss)
     if after is not None and planned.evolution.hard:
-        _collect_dropped(core, planned.evolution, planned.base, after)
+        _quietly("the graph", partial(_take_past, core, planned.evolution, planned.base, after))
     return SchemaApplyResult(
         supported=True,
         applied=after is not None,
@@ -297,7 +298,17 @@ def _named(one: TableEvolution, entry: TableEntry) -> TableEntry:
 # The drop itself is published before anything is removed. If this is interrupted the rest of the
 # past stays readable until `cleanup` takes it. What counts as needed is what `cleanup` would keep
 # with the tightest of policies: heads, tags, where branches were made, bases of merges, and what
-# unfinished writes stand on.
+# unfinished writes stand on; and all that deleted branches need which can still be brought back.
+
+
+def _take_past(core: Core, evolution: Evolution, before: Snapshot, after: Snapshot) -> None:
+    # As in cleanup, nobody may name something in the past between the look and the end of it: no
+    # tag is made and no deleted branch comes back.
+    core.store.leases.holding(
+        PAST,
+        lambda _: _collect_dropped(core, evolution, before, after),
+        wait_ms=LEASE_WAIT_MS_MAX,
+    )
 
 
 def _collect_dropped(core: Core, evolution: Evolution, before: Snapshot, after: Snapshot) -> None:
@@ -305,7 +316,8 @@ def _collect_dropped(core: Core, evolution: Evolution, before: Snapshot, after: 
     far as nobody else needs them."""
     now = core.world.clock.now_us()
     heads_only = Retention(branches={EVERY: Bounds(keep_versions=1)})
-    found = survey(core, Policy(retention=heads_only, now_us=now, superseded_us=now))
+    policy = Policy(retention=heads_only, now_us=now, superseded_us=now, deleted_stay=True)
+    found = survey(core, policy)
     if found.blind or found.unreadable:
         logger.warning("the past stays", extra={"why": "what a branch shows cannot be read"})
         return

@@ -34,16 +34,19 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """How much of the past to keep, seen from a moment.
 
     `superseded_us` is the moment from which on former heads stay, because somebody may still be
-    reading them.
+    reading them. Only a cleanup takes deleted branches: with `deleted_stay` all of them stay.
     """
 
     retention: Retention
     now_us: int
     superseded_us: int
+    deleted_stay: bool = False
 
     def keeps_deleted(self, branch: Branch, deleted_us: int | None) -> bool:
         """Whether a deleted branch stays for whoever wants it back: as long as `older_than` says
         of snapshots."""
+        if self.deleted_stay:
+            return True
         age_us = self.retention.bounds(branch.name).older_than_us
         return age_us is not None and deleted_us is not None and deleted_us >= self.now_us - age_us
 
