@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph import Graph
-from omnigraph.errors import ConflictError, MergeConflictsError
+from omnigraph.errors import ConflictError, InputError, MergeConflictsError
 
 BASE = """
 node Person { k: String @key  age: I32?  note: String?  photo: Blob? }
@@ -61,7 +61,7 @@ class World:
     def lines(self, branch: str) -> list[str]:
         return sorted(self.graph.export(branch=branch))
 
-    def conflicts(self, source: str = "side", into: str = "main", **how: str) -> list:
+    def conflicts(self, source: str = "side", into: str = "main", **how: object) -> list:
         with pytest.raises(MergeConflictsError) as refused:
             self.graph.merge(source, into=into, **how)
         preview = self.graph.merge_preview(source, into=into, **how)
@@ -246,6 +246,37 @@ def test_rows_in_conflict_are_compared_under_the_merged_schema(world):
     assert (found.kind, found.type_key, found.entity_id) == ("divergent_update", "node:Human", "a")
     world.graph.merge("side", strategy="theirs")
     assert '"years":1099511627776' in "".join(world.lines("main"))
+
+
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        ("ours", {"years": 1, "nick": "aa", "rank": 7}),
+        ("theirs", {"years": 2**40, "nick": None, "rank": 1}),  # whole, as they have it
+        ({"years": {"take": "theirs"}}, {"years": 2**40, "nick": "aa", "rank": 1}),
+        ({"years": 2**41, "nick": "z", "rank": 9}, {"years": 2**41, "nick": "z", "rank": 9}),
+    ],
+)
+def test_resolutions_name_things_as_the_merged_schema_does(world, values, found):
+    both_went_on(world)
+    world.load("main", node("Human", "a", years=1, nick="aa"))
+    for wrong in ({("node:Person", "a"): values}, {("node:Human", "a"): {"age": 1}}):
+        for act in (world.graph.merge, world.graph.merge_preview):
+            with pytest.raises(InputError, match=r"no such type|sets .age., which"):
+                act("side", resolutions=wrong)
+    how = {"resolutions": {("node:Human", "a"): values}}
+    assert world.graph.merge_preview("side", **how).conflicts == ()
+    world.graph.merge("side", **how)
+    (row,) = [one for one in map(json.loads, world.lines("main")) if one["data"]["id"] == "a"]
+    assert {name: row["data"][name] for name in found} == found
+
+
+def test_no_resolution_settles_a_conflict_of_schemas(world):
+    for branch, name in (("main", "one"), ("side", "two")):
+        world.apply(branch, BASE.replace("age: I32?", f'{name}: I32? @rename_from("age")'))
+        world.load(branch, node("Person", "a", **{name: len(branch) + 40}))
+    (found,) = world.conflicts(resolutions={("node:Person", "a"): "ours"})
+    assert (found.kind, found.can_be_resolved) == ("schema_conflict", False)
 
 
 def test_a_preview_makes_no_table(world, tmp_path):

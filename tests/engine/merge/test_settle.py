@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 
+import numpy as np
 import pytest
 from merge_world import MergeWorld, edge, p
 
@@ -232,6 +233,9 @@ def test_every_kind_of_value_can_be_given_as_loads_take_it(world):
     assert world.graph.read_blob("node", "P", "x", "pic").read_range(0, 2) == b"\x01\x02"
 
 
+NAMES = "names are those of the merged schema; a preview of the merge shows them"
+
+
 @pytest.mark.parametrize(
     ("resolutions", "words", "hint"),
     [
@@ -244,6 +248,8 @@ def test_every_kind_of_value_can_be_given_as_loads_take_it(world):
         ({("node:P", "z"): {"a": 1}}, "one side deleted node P 'z'", 'say "ours" or "theirs"'),
         ({("node:P", "x"): "mine"}, "must be 'ours', 'theirs' or values by property", None),
         ({("node:P", "x"): None}, "must be 'ours', 'theirs' or values by property", None),
+        ({("node:P", "x"): np.arange(2)}, "must be 'ours', 'theirs' or values by prop", None),
+        ({("P", "x"): "ours"}, "there is no such type", NAMES),
         ({"x": "ours"}, "a pair of texts", None),
         ({("node:P", 7): "ours"}, "a pair of texts", None),
         ([("node:P", "x")], "must be a mapping", None),
@@ -272,8 +278,11 @@ def test_a_resolution_that_settles_nothing_is_refused(world, resolutions, words,
 )
 def test_a_value_that_does_not_fit_is_refused_as_by_a_load(world, values, words):
     clash(world)
-    with pytest.raises(ConstraintViolationError, match=words):
-        world.graph.merge("side", resolutions={("node:P", "x"): values})
+    for act in (world.graph.merge, world.graph.merge_preview):
+        with pytest.raises(ConstraintViolationError, match=words) as error:
+            act("side", resolutions={("node:P", "x"): values})
+        assert error.value.message.startswith("the resolution of node P 'x': P: ")
+        assert [one.ids for one in error.value.violations] == [("x",)]
 
 
 def test_rules_are_checked_with_the_values_that_were_given(world):

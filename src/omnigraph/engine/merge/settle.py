@@ -14,10 +14,11 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import replace
 
 from omnigraph.compiler.text import closest
 from omnigraph.engine.arrow import Mask, flat
-from omnigraph.engine.check.findings import Findings
+from omnigraph.engine.check.findings import Findings, Violation
 from omnigraph.engine.check.rules import Entity, misfit, missing
 from omnigraph.engine.history.changes import blob_image
 from omnigraph.engine.history.difference import (
@@ -41,6 +42,7 @@ _STRATEGIES: Final[tuple[Strategy, ...]] = get_args(Strategy)
 _ENDS: Final = {"src": "from", "dst": "to"}  # what users call these columns
 _COLUMNS: Final = {word: name for name, word in _ENDS.items()}
 _END: Final = PropertyType(scalar=Scalar.STRING)
+_NAMES: Final = "names are those of the merged schema; a preview of the merge shows them"
 
 
 # --- what somebody has decided -----------------------------------------------------------------
@@ -63,7 +65,8 @@ class Resolutions(msgspec.Struct, frozen=True, kw_only=True):
             named = isinstance(key, tuple) and len(key) == 2
             if not named or not all(isinstance(part, str) for part in key):
                 raise _odd("a resolution", "is for a pair of texts, (type key, id)", got=key)
-            if decision not in _TAKES and not isinstance(decision, Mapping):
+            told = isinstance(decision, str) and decision in _TAKES
+            if not told and not isinstance(decision, Mapping):
                 what = f"the resolution of {entity_words(*key)}"
                 raise _odd(what, "must be 'ours', 'theirs' or values by property", got=decision)
             by_type.setdefault(key[0], {})[key[1]] = decision
@@ -81,7 +84,7 @@ class Resolutions(msgspec.Struct, frozen=True, kw_only=True):
             if key not in types:
                 raise InputError(
                     f"a resolution names '{key}', and there is no such type",
-                    hint=_meant(key, types),
+                    hint=_meant(key, types) or _NAMES,
                     argument="resolutions",
                 )
             for entity_id, decision in decisions.items():
@@ -142,7 +145,7 @@ def _require_settable(entity: Entity, entity_id: str, values: Mapping[str, Any])
         raise InputError(
             f"the resolution of {entity_words(entity.table_key, entity_id)} sets '{name}', "
             f"which {what}",
-            hint=_meant(str(name), names),
+            hint=_meant(str(name), names) or _NAMES,
             argument="resolutions",
             property=name,
         )
@@ -252,14 +255,25 @@ class Clash(msgspec.Struct, frozen=True, kw_only=True):
         for row, one in enumerate(self.ids):
             decision = decisions.get(one, {} if strategy == "property" else None)
             if isinstance(decision, Mapping):
+                given = {word: self._given(word, value) for word, value in decision.items()}
+                # An item of a request has no line; the entity that it decides about is its place.
+                whose = f"the resolution of {entity_words(self.entity.table_key, one)}"
+                found.add(
+                    [
+                        replace(problem, ids=(one,), text=f"{whose}: {problem.text}")
+                        for problem in given.values()
+                        if isinstance(problem, Violation)
+                    ]
+                )
                 fitted[row] = {
-                    _COLUMNS.get(word, word): self._given(word, value, found)
-                    for word, value in decision.items()
+                    _COLUMNS.get(word, word): value
+                    for word, value in given.items()
+                    if isinstance(value, _Given)
                 }
         found.raise_if_any()
         return fitted
 
-    def _given(self, word: str, value: Any, found: Findings) -> _Given:
+    def _given(self, word: str, value: Any) -> _Given | Violation:
         side = _taken(value)
         if side is not None:
             return _Given(side=side)
@@ -267,9 +281,9 @@ class Clash(msgspec.Struct, frozen=True, kw_only=True):
         fitted = fit(value, kind)
         if isinstance(fitted, Misfit):
             problem = CellProblem(row=0, message=fitted.message, value=value)
-            found.add([misfit(self.entity, word, problem, None)])
-        elif fitted is None and not kind.nullable:
-            found.add([missing(self.entity, word, None, absent=False)])
+            return misfit(self.entity, word, problem, None)
+        if fitted is None and not kind.nullable:
+            return missing(self.entity, word, None, absent=False)
         return _Given(value=fitted)
 
     def _kind(self, word: str) -> PropertyType:
