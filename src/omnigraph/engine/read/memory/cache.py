@@ -264,6 +264,17 @@ class Caches:
             thread.start()
             return True
 
+    def _wait_for_build(self, edges: TableEntry, sources: Frame, targets: Frame) -> None:
+        """What a thread is building of another version is moved to this one: a second build at the
+        same time would take twice the memory and end later."""
+        with self._lock:
+            _, thread = self._builds.get(edges.location, (None, None))
+        if thread is None or not thread.is_alive() or thread is threading.current_thread():
+            return
+        # The builder takes no lock that whoever waits here may hold: it makes frames only.
+        if not self._is_at_hand(edges, sources, targets):
+            thread.join()
+
     def topology(
         self,
         edges: TableEntry,
@@ -273,6 +284,7 @@ class Caches:
     ) -> Topology:
         """The topology of an edge table version between two node frames. `checkpoint` is called
         between the slices of a build and may raise to give it up."""
+        self._wait_for_build(edges, sources, targets)
         frame, stored = self._edge_frame(edges, sources, targets)
         ends = _Ends(frame, sources, targets, checkpoint)
 
