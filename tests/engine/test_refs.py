@@ -180,6 +180,28 @@ def test_a_branch_that_is_written_must_be_one(graph):
         load(graph, "z", "main~1")
 
 
+def test_a_branch_is_not_made_from_an_older_state_and_what_to_do_is_said(graph):
+    graph.create_tag("v1", "main~1")
+    named = graph.commits()[1].graph_commit_id
+    for ref in ("v1", named, named[:-1], "main~1"):
+        for make in (
+            lambda ref=ref: graph.create_branch("x", ref),
+            lambda ref=ref: graph.load("", mode="append", branch="x", from_branch=ref),
+        ):
+            with pytest.raises(NotFoundError, match="does not exist") as caught:
+                make()
+            assert caught.value.hint.startswith(f"'{ref}' names the commit {named}, and a branch")
+    assert "x" not in graph.branches()
+
+
+def test_a_branch_that_was_deleted_by_force_is_known_as_such(graph):
+    load(graph, "z", "side")
+    graph.delete_branch("side", force=True)
+    with pytest.raises(NotFoundError) as caught:
+        graph.create_branch("x", "side")
+    assert "`branch restore` brings it back" in caught.value.hint
+
+
 def test_a_name_wins_over_what_it_looks_like(graph):
     for name in ("main~2", "2026-01-31", "01000001", "a^"):
         graph.create_branch(name)

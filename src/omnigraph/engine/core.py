@@ -26,7 +26,7 @@ from omnigraph.engine.arguments import (
     require,
     require_message,
 )
-from omnigraph.engine.refs import At, Ref, branch_named, commit_at, snapshot_at
+from omnigraph.engine.refs import At, Ref, branch_named, commit_at, parent_named, snapshot_at
 from omnigraph.engine.unmerged import is_work, unmerged_work
 from omnigraph.errors import (
     AlreadyExistsError,
@@ -166,7 +166,7 @@ class Core(msgspec.Struct, frozen=True, kw_only=True):
         self.require_writable()
         require(TEXT, name=name, from_branch=from_branch)
         require(TEXT_OR_NONE, actor=actor_id)
-        parent = self.branch(from_branch)
+        parent = parent_named(self.store, from_branch)
 
         def create(lease: Lease) -> Branch:
             self.recovery.sweep_branch(parent, lease)

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import datetime
 from itertools import chain, islice
 from typing import Final, TypeVar
 
 from omnigraph.compiler.text import closest
 from omnigraph.errors import AmbiguousRefError, NotFoundError
-from omnigraph.model.graph import Branch, Commit, Snapshot, Tag
+from omnigraph.model.graph import MAIN, Branch, Commit, Snapshot, Tag
 from omnigraph.model.limits import COMMIT_PREFIX_CHARS_MIN, REF_CANDIDATES_LISTED_MAX, REF_STEPS_MAX
 from omnigraph.model.values import microseconds, moment_text, parse_iso
 from omnigraph.storage.store import Store
@@ -70,7 +71,23 @@ def branch_named(store: Store, name: str) -> Branch:
     hint = _meant(name, store.manifests.refs.names())
     if store.manifests.tags.find(name) is not None:
         hint = f"'{name}' is a tag: what it names can be read, not written"
+    elif store.manifests.retired.of_name(name) is not None:
+        hint = "it was deleted, and `branch restore` brings it back until cleanup takes it"
     raise NotFoundError(f"branch '{name}' does not exist", kind="branch", name=name, hint=hint)
+
+
+def parent_named(store: Store, name: str) -> Branch:
+    """The branch that a new one is made from; what names an older state is told what to do."""
+    try:
+        return branch_named(store, name)
+    except NotFoundError as cause:
+        with suppress(NotFoundError, AmbiguousRefError):
+            commit_id = commit_at(store, name, MAIN).graph_commit_id
+            cause.hint = (
+                f"'{name}' names the commit {commit_id}, and a branch is made from the head of a "
+                f"branch: make it from one that has the commit, and `revert` on it what came later"
+            )
+        raise
 
 
 def tag_named(store: Store, name: str) -> Tag:
