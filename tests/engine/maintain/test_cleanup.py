@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from maintain_world import WRITES, add, age, make, names, reopened, stats
+from maintain_world import SCHEMA, WRITES, At, add, age, make, names, reopened, stats, stepping
 
 from inside import core_of, store_of, table_of
 from omnigraph import Graph, OpenMode
@@ -261,6 +261,93 @@ def test_the_table_of_a_dropped_type_goes_with_its_last_snapshot(graph):
 
 
 # --- others at work ---
+
+
+def with_a_type_to_merge(graph):
+    """A branch with a type of its own and rows of it."""
+    graph.create_branch("side")
+    graph.apply_schema(SCHEMA + "node Toy { name: String @key }", branch="side")
+    graph.load('{"type":"Toy","data":{"name":"ball"}}', mode="append", branch="side")
+
+
+def exported(graph):
+    return {branch: sorted(graph.export(branch=branch)) for branch in graph.branches()}
+
+
+def test_tables_that_a_dead_merge_or_apply_made_are_reclaimed(graph):
+    with_a_type_to_merge(graph)
+    uri, before, known = graph.uri, exported(graph), places(graph)
+    graph.close()
+    doll = SCHEMA + "node Doll { name: String @key }"
+    for act in (lambda one: one.merge("side"), lambda one: one.apply_schema(doll)):
+        world = World(steps=StopAt(Step.WRITE_STAGED, 1), durability="process")
+        with Graph.open(uri, world=world) as dying, pytest.raises(Stop):
+            act(dying)
+    with Graph.open(uri, durability="process") as fresh:
+        left = places(fresh) - known
+        assert len(left) == 2
+        assert {line for _, line in fresh.cleanup(keep_versions=1).reclaimed} == left
+        assert places(fresh) == known
+        assert exported(fresh) == before
+        fresh.merge("side")
+        assert exported(fresh)["main"] == before["side"]
+
+
+def places(graph):
+    """The folders of all tables."""
+    return {
+        f"{kind}/{one.name}"
+        for kind in ("nodes", "edges")
+        for one in Path(graph.uri, kind).iterdir()
+        if one.is_dir()
+    }
+
+
+class FullDisk:
+    """No publish gets through."""
+
+    def reach(self, step):
+        if step is Step.PUBLISH_STAGED:
+            raise OSError("no space left")
+
+
+def test_a_table_that_an_unfinished_merge_made_stays_for_its_recovery(graph):
+    with_a_type_to_merge(graph)
+    add(graph, "gus", branch="side")  # a table moves, so that the merge can be finished
+    uri, wanted = graph.uri, exported(graph)["side"]
+    graph.close()
+    world = World(steps=StopAt(Step.TABLES_APPLIED, 1), durability="process")
+    # Its own witness cannot settle it, nor can who comes next.
+    with Graph.open(uri, world=world) as dying:
+        core_of(dying).recovery.resolve_doubt = _nothing
+        with pytest.raises(Stop):
+            dying.merge("side")
+    with Graph.open(uri, world=World(steps=FullDisk(), durability="process")) as hindered:
+        assert hindered.cleanup(keep_versions=1).reclaimed == ()
+    with Graph.open(uri, durability="process") as fresh:
+        assert [one.recovery_kind for one in fresh.recoveries()] == ["RolledForward"]
+        assert exported(fresh)["main"] == wanted
+
+
+def _nothing(_sidecar, _outcome, _lease, cause):
+    raise cause
+
+
+def test_what_a_long_write_of_another_thread_made_stays(graph, monkeypatch):
+    with_a_type_to_merge(graph)
+    wanted = exported(graph)["side"]
+    monkeypatch.setattr(Presence, "is_alone", lambda *_, **__: True)  # quiet for more than a minute
+    reports = []
+
+    def tidy():
+        thread = threading.Thread(target=lambda: reports.append(busy.cleanup(keep_versions=1)))
+        thread.start()
+        thread.join()
+
+    with stepping(graph, At(Step.WRITE_STAGED, tidy)) as busy:
+        busy.merge("side")
+        assert exported(busy)["main"] == wanted
+    assert [one.reclaimed for one in reports] == [()]
 
 
 def test_a_former_head_stays_for_its_readers_while_others_have_the_graph_open(graph):

@@ -120,7 +120,8 @@ def cleanup(core: Core, presence: Presence, how: Cleanup) -> CleanupReport:
         core.require_writable()
         core.recover()
     now = core.world.clock.now_us()
-    alone = presence.is_alone(quiet_ms=GRACE_MS)
+    # A long write of another thread was quiet since its call, and made what only it knows.
+    alone = presence.is_alone(quiet_ms=GRACE_MS) and not core.writer.others_write
     grace_us = 0 if alone else GRACE_MS * 1000
     if how.grace is not None:
         grace_us = age_us("grace", how.grace)

@@ -160,7 +160,7 @@ def survey(core: Core, policy: Policy) -> Survey:
             for branch, look in looks.items()
             if branch not in nameless
         },
-        pins=_by_line(pins | _sidecar_pins(core)),
+        pins=_by_line(pins | _sidecar_pins(core, heads)),
         table_keys={
             entry.location: entry.table_key for head in heads[::-1] for entry in head.datasets
         },
@@ -318,12 +318,22 @@ def _readable(
             damaged.append(name)
 
 
-def _sidecar_pins(core: Core) -> set[Pin]:
+def _sidecar_pins(core: Core, heads: Iterable[Snapshot]) -> set[Pin]:
+    """What unfinished writes stand on, and what they would show if they were finished."""
     pins: set[Pin] = set()
+    known = {head.branch.id: head.entries for head in heads}
     for sidecar in core.recovery.sidecars.pending():
-        # An unreadable one can only be discarded, which needs nothing; whoever may still be at
-        # work with it stands on heads, and what lies above every pin is never collected.
-        effects = sidecar.effects if isinstance(sidecar, Sidecar) else ()
-        for effect in effects:
+        if not isinstance(sidecar, Sidecar):
+            # An unreadable one can only be discarded, which needs nothing; whoever may still be at
+            # work with it stands on heads, and what lies above every pin is never collected.
+            continue
+        for effect in sidecar.effects:
             pins.add((effect.location, effect.branch, effect.expected_version))
+        # A new type's table was filled before the sidecar, and no snapshot has it yet.
+        entries = known.get(sidecar.branch_id, {})
+        places = {key: entry.location for key, entry in entries.items()}
+        places |= {new.table_key: new.location for new in sidecar.registrations}
+        for update in sidecar.repoints:
+            if update.table_key in places:
+                pins.add((places[update.table_key], update.branch, update.version))
     return pins

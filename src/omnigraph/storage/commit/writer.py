@@ -507,12 +507,17 @@ class Writer:
         self.store.world.steps.reach(Step.TABLE_APPLIED)
         return update
 
+    @property
+    def others_write(self) -> bool:
+        """Whether another thread is in the middle of a write, however long that takes."""
+        me = threading.get_ident()
+        return any(thread != me for thread in list(self._writing.values()))
+
     def close(self) -> None:
         """Let go of the threads; writes in progress are awaited, and new ones refused."""
         # The mark comes before the wait: a write that starts now finds it and refuses itself.
         self._closed = True
-        me = threading.get_ident()
-        while any(thread != me for thread in list(self._writing.values())):
+        while self.others_write:
             time.sleep(_CLOSING_LOOK_MS / 1000)
         self.pool.shutdown()
         self._appliers.shutdown()
