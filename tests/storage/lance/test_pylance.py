@@ -256,6 +256,27 @@ def test_the_files_of_a_fragment_are_known_without_their_slow_property(uri):
     assert lance.__version__ == release_of("pylance")
 
 
+def test_two_versions_tell_which_fragments_they_do_not_share(uri):
+    first = pylance.opened(uri, {})
+    assert pylance.fragments_apart(first, first) == ([], [])
+    second = pylance.commit(first, appending(first))
+    assert pylance.fragments_apart(second, first) == ([1], [])
+    third = pylance.opened(uri, {})
+    third.delete("_rowaddr = 0")
+    assert pylance.fragments_apart(third, second) == ([0], [0])
+    assert pylance.fragments_apart(third, first) == ([0, 1], [0])
+    third.optimize.compact_files(materialize_deletions_threshold=0.0)
+    last = pylance.opened(uri, {})
+    assert pylance.fragments_apart(last, second) == (list(last.fragment_ids()), [0, 1])
+
+
+def test_a_version_whose_form_is_unknown_shares_no_fragment(uri, monkeypatch):
+    dataset = pylance.opened(uri, {})
+    for unknown in (lambda _: iter(()), lambda _: iter([(2, 7)]), lambda _: [][0]):
+        monkeypatch.setattr(pylance, "fields", unknown)
+        assert pylance.fragments_apart(dataset, dataset) == ([0], [0])
+
+
 def test_a_version_tells_how_many_row_ids_were_ever_given_out(uri):
     dataset = pylance.opened(uri, {})
     assert pylance.row_ids_given(dataset) == 3

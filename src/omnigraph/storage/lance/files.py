@@ -172,9 +172,10 @@ def fragment_key(fragment: Any) -> FragmentKey:
     )
 
 
-def fragment_keys(dataset: Any) -> Mapping[int, FragmentKey]:
-    """The identity of each fragment, by number."""
-    found = (fragment.metadata for fragment in dataset.get_fragments())
+def fragment_keys(dataset: Any, numbers: Iterable[int] | None = None) -> dict[int, FragmentKey]:
+    """The identity of each fragment, or of those with these numbers, by number."""
+    handles = dataset.get_fragments() if numbers is None else map(dataset.get_fragment, numbers)
+    found = (fragment.metadata for fragment in handles)
     return {fragment.id: fragment_key(fragment) for fragment in found}
 
 

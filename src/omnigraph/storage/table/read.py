@@ -443,7 +443,8 @@ class _Places(msgspec.Struct, frozen=True, kw_only=True):
 
 def _apart(newer: Pinned, older: Pinned) -> tuple[_Places, _Places]:
     """Where each version has rows that the other one may not have at the same place."""
-    new_keys, old_keys = fragment_keys(newer.dataset), fragment_keys(older.dataset)
+    mine, theirs = pylance.fragments_apart(newer.dataset, older.dataset)
+    new_keys, old_keys = fragment_keys(newer.dataset, mine), fragment_keys(older.dataset, theirs)
     whole_new = [one for one, key in new_keys.items() if old_keys.get(one) != key]
     whole_old = [one for one, key in old_keys.items() if new_keys.get(one) != key]
     came: list[int] = []
