@@ -370,7 +370,9 @@ def fragments_apart(newer: Any, older: Any) -> tuple[list[int], list[int]]:
     mine, theirs = _stored_fragments(newer), _stored_fragments(older)
     if mine is None or theirs is None:
         return list(newer.fragment_ids()), list(older.fragment_ids())
-    return sorted(map(_fragment_number, mine - theirs)), sorted(map(_fragment_number, theirs - mine))
+    return sorted(map(_fragment_number, mine - theirs)), sorted(
+        map(_fragment_number, theirs - mine)
+    )
 
 
 def _stored_fragments(dataset: Any) -> set[bytes] | None:

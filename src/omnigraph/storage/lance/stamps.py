@@ -21,6 +21,7 @@ import msgspec
 FINENESS: Final = 4
 _VARINT: Final = 0
 _BYTES: Final = 2
+_ONE_BYTE: Final = 0x80  # a smaller number takes a single byte
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,13 +112,13 @@ def _one_message(value: bytes | int) -> bytes:
 
 def fields(body: bytes) -> Iterator[tuple[int, bytes | int]]:
     """The fields of a protocol buffer, by number; ValueError for another kind of field."""
-    at = 0
-    while at < len(body):
-        key, at = _varint(body, at)
-        value, at = _varint(body, at)
+    at, size = 0, len(body)
+    while at < size:
+        key, at = (body[at], at + 1) if body[at] < _ONE_BYTE else _varint(body, at)
+        value, at = (body[at], at + 1) if body[at] < _ONE_BYTE else _varint(body, at)
         if key & 7 == _VARINT:
             yield key >> 3, value
-        elif key & 7 == _BYTES and at + value <= len(body):
+        elif key & 7 == _BYTES and at + value <= size:
             yield key >> 3, body[at : at + value]
             at += value
         else:

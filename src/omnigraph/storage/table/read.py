@@ -112,11 +112,11 @@ class TableReader:
     def version(self) -> int:
         return self._pinned.entry.version
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         return standard_schema(self._pinned.dataset.schema)
 
-    @property
+    @cached_property
     def column_numbers(self) -> dict[str, int]:
         """Lance's number of each column; a column that was dropped and made again has another."""
         return column_numbers(self._pinned.dataset)
@@ -216,9 +216,9 @@ class TableReader:
             unlike, _ = _unlike(
                 new, old, shared=older.version, versions=(self.version, older.version)
             )
-            known = np.isin(new.ids, old.ids, assume_unique=True)
+            known = _among(new.ids, old.ids)
             touched, added = new.addresses[known & unlike], new.addresses[~known]
-            gone = old.ids[~np.isin(old.ids, new.ids, assume_unique=True)]
+            gone = old.ids[~_among(old.ids, new.ids)]
             if rows is None:
                 rows = self._rows_at(np.concatenate([added, touched]), [*names, ROW_ADDRESS])
             return TableDelta(
@@ -488,6 +488,14 @@ def _unlike(new: _Side, old: _Side, *, shared: int, versions: tuple[int, int]) -
         alike_new &= new.stamps <= at_new
         alike_old &= old.stamps >= at_old
     return ~alike_new, ~alike_old
+
+
+def _among(ids: U64, others: U64) -> Mask:
+    """Which of different row ids are among others. Most differences are rows that were added, and
+    have only one side."""
+    if not len(ids) or not len(others):
+        return np.zeros(len(ids), dtype=np.bool_)
+    return np.isin(ids, others, assume_unique=True)
 
 
 def _looked_up(ids: U64, rows: _Side) -> U64:

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from omnigraph.engine.arrow import Array, counted, pa, pc, picked
+from omnigraph.engine.arrow import Array, booleans, counted, pa, pc, picked
 
 Positions = npt.NDArray[np.int64]
 SmallPositions = npt.NDArray[np.int32]
@@ -213,13 +213,16 @@ class Column:
         """The same column with other values at these positions, some of them perhaps new."""
         if self._folded is not None and len(self.patch_at):
             return self._begun_anew().patched(at, values, length)
-        order = np.argsort(at, kind="stable")
-        at, values = at[order], picked(values, order)
-        kept = ~np.isin(self.patch_at, at)
-        merged_at = np.concatenate([self.patch_at[kept], at])
-        merged = pa.concat_arrays([self.patch.filter(pa.array(kept)), values])
-        order = np.argsort(merged_at, kind="stable")
-        column = Column(self.base, length, merged_at[order], picked(merged, order))
+        if _ascend(at) and (not len(self.patch_at) or self.patch_at[-1] < at[0]):
+            # Most often new rows come behind all others: the rest is for what comes among them.
+            merged_at = np.concatenate([self.patch_at, at])
+            column = Column(self.base, length, merged_at, pa.concat_arrays([self.patch, values]))
+        else:
+            kept = ~np.isin(self.patch_at, at)
+            merged_at = np.concatenate([self.patch_at[kept], at])
+            merged = pa.concat_arrays([self.patch.filter(booleans(kept)), values])
+            order = np.argsort(merged_at, kind="stable")
+            column = Column(self.base, length, merged_at[order], picked(merged, order))
         touched = {*(at // CHUNK_ROWS).tolist()}
         # Copied first, at one blow: another thread may just be adding to them.
         chunks, bounds = self._chunks.copy(), self._bounds.copy()
@@ -248,6 +251,11 @@ def _with_patch(base: Array, at: Positions, patch: Array, length: int) -> Array:
         parts += [base.slice(done, start - done), patch.slice(first, last - first)]
         done = start + last - first
     return pa.concat_arrays([*parts, base.slice(min(done, len(base)))])
+
+
+def _ascend(positions: Positions) -> bool:
+    """Whether there are some, and each is greater than the one before."""
+    return len(positions) > 0 and bool((positions[1:] > positions[:-1]).all())
 
 
 def _take(values: Array, positions: Positions) -> Array:
