@@ -162,12 +162,51 @@ def test_the_entities_of_a_dropped_type_are_deleted_and_those_of_a_new_one_inser
     assert not graph.commit_changes(again.graph_commit_id).changes
     load(graph, p("a", v=1), p("b"))
     assert told(graph.diff(before, "main").changes) == [
-        ("node", "P", "a", "insert"),
         ("node", "P", "a", "delete"),
+        ("node", "P", "a", "insert"),
         ("node", "P", "b", "insert"),
     ]
     with pytest.raises(NotFoundError):
         graph.diff(before, "main", types=["X"])
+
+
+def replayed(state, changes):
+    """What a reader has who knows nothing of types that share a name."""
+    for one in changes:
+        if one.op == "delete":
+            del state[one.kind, one.type_name, one.id]
+        else:
+            state[one.kind, one.type_name, one.id] = one.after.properties
+    return state
+
+
+def test_who_repeats_the_changes_of_a_type_that_was_made_again_ends_with_what_is_there(graph):
+    q = {"type": "Q", "data": {"k": "q"}}
+    e = {"edge": "E", "from": "a", "to": "q", "data": {"id": "e", "w": 1}}
+    base = load(graph, p("a", v=1), p("b"), q, e).graph_commit_id
+    state = replayed({}, graph.diff(graph.commits()[-1].graph_commit_id, base).changes)
+    graph.create_branch("side")
+    graph.apply_schema("node Q { k: String @key }", branch="side")
+    new = "node P { k: String @key  v: String? } node Q { k: String @key } edge E: P -> Q"
+    graph.apply_schema(new, branch="side")
+    load(graph, p("a", v="x"), p("c"), {**e, "data": {"id": "e"}}, branch="side")
+    merged = graph.merge("side").commit.graph_commit_id
+    expected = {
+        ("node", "P", "a"): {"k": "a", "v": "x"},
+        ("node", "P", "c"): {"k": "c", "v": None},
+        ("node", "Q", "q"): {"k": "q"},
+        ("edge", "E", "e"): {},
+    }
+    told_at_once = graph.diff(base, "main").changes
+    assert told(told_at_once)[:2] == [("node", "P", "a", "delete"), ("node", "P", "a", "insert")]
+    assert replayed({**state}, told_at_once) == expected
+    pages, token = [], None
+    while token is not None or not pages:
+        pages.append(graph.commit_changes(merged, limit=1, page_token=token))
+        token = pages[-1].next_page_token
+    assert replayed({**state}, [one for page in pages for one in page.changes]) == expected
+    fed = graph.changes(start=f"after:{base}").blocks
+    assert replayed({**state}, [one for block in fed for one in block.changes]) == expected
 
 
 def test_branches_of_different_schemas_are_compared(graph):

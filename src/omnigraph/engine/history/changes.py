@@ -74,8 +74,10 @@ class EntityChange(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def position(self) -> tuple[int, str, str, int]:
-        """The frozen order: nodes before edges, type, id, insert before update before delete."""
-        return KINDS.index(self.kind), self.type_name, self.id, OPS.index(self.op)
+        """The frozen order: nodes before edges, type, id. An id has two changes only if its type is
+        gone and another one has the name: what is gone goes first, so that whoever repeats the
+        changes in this order ends with what is there."""
+        return KINDS.index(self.kind), self.type_name, self.id, int(self.op != "delete")
 
     def to_json(self) -> dict[str, Any]:
         return {
