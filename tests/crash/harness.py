@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -23,15 +24,17 @@ class Crash(BaseException):
 
 
 class Reached:
-    """Remembers which steps were reached, and how often."""
+    """Remembers which steps were reached, and how often. Tables move in threads side by side."""
 
     def __init__(self) -> None:
         self.steps: list[tuple[Step, int]] = []
         self._seen: Counter[Step] = Counter()
+        self._lock = threading.Lock()
 
     def reach(self, step: Step) -> None:
-        self._seen[step] += 1
-        self.steps.append((step, self._seen[step]))
+        with self._lock:
+            self._seen[step] += 1
+            self.steps.append((step, self._seen[step]))
 
 
 class CrashAt:
@@ -41,16 +44,18 @@ class CrashAt:
     def __init__(self, step: Step, nth: int = 1, *, kill: bool = False) -> None:
         self._step, self._nth, self._kill = step, nth, kill
         self._seen = 0
+        self._lock = threading.Lock()
         self.happened = False
 
     def reach(self, step: Step) -> None:
-        if step is self._step:
-            self._seen += 1
-        if self.happened or (step is self._step and self._seen == self._nth):
-            self.happened = True
-            if self._kill:
-                os.kill(os.getpid(), signal.SIGKILL)
-            raise Crash(step)
+        with self._lock:
+            if step is self._step:
+                self._seen += 1
+            if self.happened or (step is self._step and self._seen == self._nth):
+                self.happened = True
+                if self._kill:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                raise Crash(step)
 
 
 class FailAt:

@@ -92,35 +92,86 @@ def _two_sides(graph: Graph) -> None:
     graph.mutate(PAIR, "older")
 
 
-OTHER = """
-node Person { name: String @key  age: I32?  nick: String? @default("none") }
-node Company { name: String @key  city: String? }
-node City { name: String @key }
+# Each side brings columns to three tables and makes a type; one also names one anew and drops one.
+SHARED = """
+node Person { name: String @key  age: I32?  rank: I32 @default(7) }
+node Company { name: String @key }
 edge Knows: Person -> Person { since: Date? }
 edge WorksAt: Person -> Company
+edge Likes: Person -> Person
+"""
+SIDE = """
+node Person {
+  name: String @key  years: I64? @rename_from("age")  rank: I32?  level: I32 @default(3)
+}
+node Firm @rename_from("Company") { name: String @key  size: I32 @default(1) }
+node Toy { name: String @key }
+edge Knows: Person -> Person { since: Date?  weight: F64? @default(0.5) }
+edge WorksAt: Person -> Firm
+"""
+HERE = """
+node Person { name: String @key  age: I32?  rank: I32 @default(7)  born: Date? }
+node Company { name: String @key  city: String? @default("?") }
+node City { name: String @key }
+edge Knows: Person -> Person { since: Date?  note: String? }
+edge WorksAt: Person -> Company
+edge Likes: Person -> Person
+"""
+FILLED = """
+node Person { name: String @key  rank: I32 @default(7) }
+node Company { name: String @key  size: I32 @default(1) }
+edge Knows: Person -> Person { weight: F64 @default(0.5) }
+edge WorksAt: Person -> Company { role: String @default("staff") }
+"""
+# New values, and columns that may be null now: Lance takes those in two versions of a table.
+RELAXED = """
+node Person { name: String @key  rank: I32?  born: I32 @default(1) }
+node Company { name: String @key  size: I32?  city: String @default("?") }
+edge Knows: Person -> Person { weight: F64?  note: String @default("") }
+edge WorksAt: Person -> Company { role: String? }
 """
 
 
-def _two_schemas(graph: Graph) -> None:
-    """A branch and main that both went on, each with a schema of its own."""
+def _many_tables(graph: Graph) -> None:
+    """Two schemas over many tables: some need columns, some rows and some both, on either side."""
+    graph.apply_schema(SHARED)
+    graph.load('{"edge":"Likes","from":"ada","to":"bob","data":{"id":"l1"}}', mode="append")
     graph.create_branch("side")
-    graph.apply_schema(EVOLVED, branch="side")
+    graph.apply_schema(SIDE, branch="side")
     graph.load(
         "\n".join(
             [
-                '{"type":"Person","data":{"name":"ada","years":5,"rank":1}}',
+                '{"type":"Person","data":{"name":"ada","years":5,"level":1}}',
+                '{"type":"Person","data":{"name":"fay","years":8}}',
                 '{"type":"Toy","data":{"name":"ball"}}',
+                '{"edge":"Knows","from":"fay","to":"ada","data":{"id":"k7","weight":2.0}}',
+                '{"edge":"WorksAt","from":"fay","to":"acme","data":{"id":"w7"}}',
             ]
         ),
         mode="merge",
         branch="side",
     )
-    graph.apply_schema(OTHER)
-    # One table moves in several versions: how many of several tables moved would be chance.
+    graph.mutate(PAIR, "drop", branch="side")
+    graph.apply_schema(HERE)
     graph.load(
-        '{"type":"City","data":{"name":"rome"}}\n{"type":"Person","data":{"name":"eve","age":7}}',
-        mode="append",
+        "\n".join(
+            [
+                '{"type":"City","data":{"name":"rome"}}',
+                '{"type":"Company","data":{"name":"new","city":"rome"}}',
+                '{"type":"Person","data":{"name":"eve","age":7}}',
+                '{"edge":"Knows","from":"eve","to":"ada","data":{"id":"k8","note":"hi"}}',
+                '{"edge":"WorksAt","from":"eve","to":"acme","data":{"id":"w8"}}',
+            ]
+        ),
+        mode="merge",
     )
+
+
+def _filled(graph: Graph) -> None:
+    """Some tables are the branch's own, one it has only inherited."""
+    graph.apply_schema(FILLED, allow_data_loss=True)
+    graph.create_branch("side")
+    graph.mutate(PAIR.replace(", age: 7", ""), "pair", branch="side")
 
 
 def _small_commits(graph: Graph, branch: str = "main") -> None:
@@ -178,14 +229,20 @@ STORIES: tuple[Story, ...] = (
         branch="side",
     ),
     Story(
-        "merge: with schemas, into main",
+        "merge: with schemas of many tables, into main",
         lambda graph: graph.merge("side", actor="act-merger"),
-        prepare=_two_schemas,
+        prepare=_many_tables,
     ),
     Story(
-        "merge: with schemas, into a branch",
+        "merge: with schemas of many tables, into a branch",
         lambda graph: graph.merge("main", into="side", actor="act-merger"),
-        prepare=_two_schemas,
+        prepare=_many_tables,
+        branch="side",
+    ),
+    Story(
+        "schema: columns of many tables in several versions on a branch",
+        lambda graph: graph.apply_schema(RELAXED, actor="act-architect", branch="side"),
+        prepare=_filled,
         branch="side",
     ),
     Story(

@@ -175,7 +175,11 @@ POINTS = [
     (Step.WRITE_PUBLISHED, 1),
     (Step.SIDECAR_DELETED, 1),
 ]
+MANY = "merge: with schemas of many tables, into main"
+# A table that is on its way: its columns are there, its rows are not.
+EVOLVING = [(Step.TABLE_EVOLVED, 1), (Step.TABLE_EVOLVED, 2), (Step.TABLE_EVOLVED, 3)]
 EVERY_DAY = {
+    (MANY, Step.TABLE_EVOLVED, 2, "nothing"),
     ("mutation: a node and its edge", Step.SIDECAR_WRITTEN, 1, "other tables"),
     ("mutation: a node and its edge", "before apply", 1, "other tables"),
     ("mutation: a node and its edge", "before apply", 2, "same tables"),
@@ -190,6 +194,7 @@ SLEEPERS = (
     "load: merge",
     "load: overwrite",
     "merge: a branch into main",
+    MANY,
     "schema: renames, columns, a new and a dropped type",
     "optimize: two tables",
     "ensure_indices",
@@ -199,7 +204,7 @@ ONE_TABLE = ("load: overwrite",)  # it has no second table to fall asleep before
 
 def cases():
     for name in SLEEPERS:
-        for point, nth in POINTS:
+        for point, nth in (*POINTS, *(EVOLVING if name == MANY else ())):
             if nth > 1 and name in ONE_TABLE:
                 continue
             for rival in RIVALS:
