@@ -22,7 +22,7 @@ import orjson
 
 from omnigraph.model.limits import WRITE_THREADS_MAX
 from omnigraph.model.ports import ObjectStore
-from omnigraph.storage.lance.stamps import fields
+from omnigraph.storage.lance.wire import fields
 
 Digests = Mapping[str, str]  # SHA-256 in hex by the file's path in the line's folder
 NONE: Final[Digests] = {}

@@ -47,7 +47,7 @@ from omnigraph.model.limits import (
     SESSION_INDEX_BYTES_MAX,
     SESSION_METADATA_BYTES_MAX,
 )
-from omnigraph.storage.lance.stamps import fields
+from omnigraph.storage.lance.wire import fields
 
 _FRAGMENTS: Final = 2  # fields of a version's protocol buffer
 _VERSION: Final = 3

@@ -17,11 +17,10 @@ from typing import Final
 
 import msgspec
 
+from omnigraph.storage.lance.wire import field, fields, number_field
+
 # Of every so many rows that changed after a version, a difference may read one more for nothing.
 FINENESS: Final = 4
-_VARINT: Final = 0
-_BYTES: Final = 2
-_ONE_BYTE: Final = 0x80  # a smaller number takes a single byte
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +70,7 @@ def shortened(note: bytes) -> bytes:
 def encode(runs: Sequence[Run]) -> bytes:
     """The runs as Lance notes them."""
     return b"".join(
-        _field(1, _field(1, _field(1, _number(2, run.rows))) + _number(2, run.version))
+        field(1, field(1, field(1, number_field(2, run.rows))) + number_field(2, run.version))
         for run in runs
     )
 
@@ -108,42 +107,3 @@ def _one_message(value: bytes | int) -> bytes:
         raise TypeError("a message was expected")
     (found,) = _messages(value)
     return found
-
-
-def fields(body: bytes) -> Iterator[tuple[int, bytes | int]]:
-    """The fields of a protocol buffer, by number; ValueError for another kind of field."""
-    at, size = 0, len(body)
-    while at < size:
-        key, at = (body[at], at + 1) if body[at] < _ONE_BYTE else _varint(body, at)
-        value, at = (body[at], at + 1) if body[at] < _ONE_BYTE else _varint(body, at)
-        if key & 7 == _VARINT:
-            yield key >> 3, value
-        elif key & 7 == _BYTES and at + value <= size:
-            yield key >> 3, body[at : at + value]
-            at += value
-        else:
-            raise ValueError("a field of another kind")
-
-
-def _varint(body: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while body[at] & 0x80:
-        value |= (body[at] & 0x7F) << shift
-        shift, at = shift + 7, at + 1
-    return value | body[at] << shift, at + 1
-
-
-def _field(number: int, body: bytes) -> bytes:
-    return _encoded(number << 3 | _BYTES) + _encoded(len(body)) + body
-
-
-def _number(number: int, value: int) -> bytes:
-    return _encoded(number << 3 | _VARINT) + _encoded(value)
-
-
-def _encoded(value: int) -> bytes:
-    found = bytearray()
-    while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*found, value])

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from omnigraph.storage.lance.stamps import fields
+from omnigraph.storage.lance.wire import field, fields, raw_fields
 
 _LENGTH: Final = struct.Struct("<I")
 _FOOTER: Final = struct.Struct("<QHH4s")
@@ -140,18 +140,18 @@ def moved(body: bytes, place: Callable[[str], str]) -> bytes:
     read(body)
     last_at = _last_at(body)
     # The version is the last section: what comes before it keeps its place in the file.
-    written = b"".join(_moved_field(*one, place) for one in _raw_fields(_section(body, last_at)))
+    written = b"".join(_moved_field(*one, place) for one in raw_fields(_section(body, last_at)))
     footer = body[len(body) - _FOOTER.size :]
     return body[:last_at] + _LENGTH.pack(len(written)) + written + footer
 
 
-def _moved_field(number: int, raw: bytes, value: bytes | int, place: Callable[[str], str]) -> bytes:
+def _moved_field(number: int, value: bytes | int, raw: bytes, place: Callable[[str], str]) -> bytes:
     if number != _BASE:
         return raw
     inner = b""
-    for key, kept, old in _raw_fields(_bytes(value)):
-        inner += kept if key != _BASE_PATH else _field(key, place(_bytes(old).decode()).encode())
-    return _field(_BASE, inner)
+    for key, old, kept in raw_fields(_bytes(value)):
+        inner += kept if key != _BASE_PATH else field(key, place(_bytes(old).decode()).encode())
+    return field(_BASE, inner)
 
 
 # --- Lance's bytes ---------------------------------------------------------------------------
@@ -176,33 +176,6 @@ def _section(body: bytes, at: int) -> bytes:
     if start + length > len(body) - _FOOTER.size:
         raise ValueError("a section ends behind the file")
     return body[start : start + length]
-
-
-def _raw_fields(body: bytes) -> Iterator[tuple[int, bytes, bytes | int]]:
-    """The fields of a protocol buffer, each with the very bytes that it is written in."""
-    at = 0
-    for number, value in fields(body):
-        size = _written_size(number, value)
-        yield number, body[at : at + size], value
-        at += size
-
-
-def _written_size(number: int, value: bytes | int) -> int:
-    if isinstance(value, int):
-        return len(_varint(number << 3)) + len(_varint(value))
-    return len(_varint(number << 3)) + len(_varint(len(value))) + len(value)
-
-
-def _field(number: int, body: bytes) -> bytes:
-    return _varint(number << 3 | 2) + _varint(len(body)) + body
-
-
-def _varint(value: int) -> bytes:
-    found = bytearray()
-    while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*found, value])
 
 
 def _bytes(value: bytes | int) -> bytes:
