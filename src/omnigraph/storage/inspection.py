@@ -146,6 +146,8 @@ class Place:
             folders[number] = below
         for part in facts.parts:
             key = f"{folders[part.base]}/{part.path}"
+            if not part.is_read and not self.has(key):
+                continue
             yield key
             yield from self._beside.get(key.removesuffix(".lance"), ())
 
@@ -196,6 +198,8 @@ class Place:
                 folders[number] = below
         for part in facts.parts:
             if part.base not in folders or f"{folders[part.base]}/{part.path}" in needed:
+                continue
+            if not part.is_read and not self.has(f"{folders[part.base]}/{part.path}"):
                 continue
             known = self._told(folders[part.base])
             stem = part.path.removesuffix(".lance")

@@ -175,3 +175,30 @@ def test_to_an_object_store_and_back(tmp_path, s3_root, monkeypatch):
         graph.backup(back)
     assert told(back) == answers
     assert verify_at(back, deep=True).ok
+
+
+def test_a_file_that_holds_only_dropped_columns_is_not_missed(tmp_path):
+    uri = str(tmp_path / "g")
+    more = SCHEMA.replace("age: I32?", "age: I32?  nick: String?  rank: I32 @default(3)")
+    with Graph.init(uri, SCHEMA, maintenance=None, durability="process") as graph:
+        insert(graph, "first")
+        graph.create_branch("old")
+        insert(graph, "lost", "old")
+        graph.delete_branch("old", force=True)
+        insert(graph, "second")
+        graph.apply_schema(more)
+        graph.apply_schema(SCHEMA.replace("I32", "I64"), allow_data_loss=True)
+        graph.create_branch("side")
+        insert(graph, "a")
+        insert(graph, "b", "side")
+        graph.create_tag("t", "side")
+        insert(graph, "c", "side")
+        graph.delete_branch("side", force=True)
+        for name in "defg":
+            insert(graph, name)
+        graph.cleanup(keep_versions=4)
+        insert(graph, "h")
+        graph.cleanup(keep_versions=4)
+        assert graph.verify(deep=True).problems == ()
+        graph.backup(tmp_path / "copy")
+    assert verify_at(str(tmp_path / "copy"), deep=True).problems == ()

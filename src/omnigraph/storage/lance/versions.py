@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -23,9 +23,10 @@ _FOOTER: Final = struct.Struct("<QHH4s")
 _MAGIC: Final = b"LANC"
 
 # Fields of protocol buffers, by number.
+_FIELD, _FIELD_ID = 1, 3
 _FRAGMENT, _VERSION, _INDEX_AT, _TRANSACTION_FILE, _BASE = 2, 3, 6, 12, 18
 _FILES, _DELETIONS, _ROWS = 2, 3, 4  # of a fragment
-_PATH, _SIZE, _FILE_BASE = 1, 6, 7  # of a data file
+_PATH, _COLUMNS, _SIZE, _FILE_BASE = 1, 2, 6, 7  # of a data file
 _KIND, _READ, _ID, _DELETED, _DELETIONS_BASE = 1, 2, 3, 4, 7  # of a deletion file
 _BASE_ID, _BASE_PATH = 1, 4  # of a base
 _INDEX, _UUID, _INDEX_BASE, _INDEX_FILES = 1, 1, 9, 10  # of the index section and its entries
@@ -37,6 +38,9 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     base: int | None = None
     size: int | None = None  # None = not recorded
+    # Whether a column of the version lies in it. One that holds only dropped columns is never read,
+    # and Lance's cleanup may take it from a version that stays because a branch starts from it.
+    is_read: bool = True
 
 
 class VersionFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,9 +70,15 @@ def _read(body: bytes) -> VersionFacts:
     bases: dict[int, str] = {}
     parts: list[Part] = []
     rows, version, indexes_at, transaction = 0, 0, None, None
-    for number, value in fields(_section(body, last_at)):
+    said = tuple(fields(_section(body, last_at)))
+    columns = {
+        _number(dict(fields(_bytes(value))).get(_FIELD_ID, 0))
+        for number, value in said
+        if number == _FIELD
+    }
+    for number, value in said:
         if number == _FRAGMENT:
-            rows += _fragment(_bytes(value), parts)
+            rows += _fragment(_bytes(value), parts, columns)
         elif number == _VERSION:
             version = _number(value)
         elif number == _INDEX_AT:
@@ -85,7 +95,7 @@ def _read(body: bytes) -> VersionFacts:
     )
 
 
-def _fragment(body: bytes, parts: list[Part]) -> int:
+def _fragment(body: bytes, parts: list[Part], columns: Collection[int]) -> int:
     """Add the fragment's files; how many rows it has."""
     rows = 0
     for number, value in fields(body):
@@ -98,6 +108,8 @@ def _fragment(body: bytes, parts: list[Part]) -> int:
                     path=f"data/{_bytes(file[_PATH]).decode()}",
                     base=_optional(file.get(_FILE_BASE)),
                     size=_optional(file.get(_SIZE)),
+                    is_read=_COLUMNS not in file
+                    or any(one in columns for one in _numbers(_bytes(file[_COLUMNS]))),
                 )
             )
         elif number == _DELETIONS:
@@ -105,6 +117,16 @@ def _fragment(body: bytes, parts: list[Part]) -> int:
             rows -= _number(file.get(_DELETED, 0))
             parts.append(_deletions(dict(fields(body)), file))
     return rows
+
+
+def _numbers(packed: bytes) -> Iterator[int]:
+    value = shift = 0
+    for byte in packed:
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            yield value
+            value = shift = 0
 
 
 def _deletions(fragment: Mapping[int, Any], file: Mapping[int, Any]) -> Part:
