@@ -366,7 +366,7 @@ def row_ids_given(dataset: Any) -> int | None:
 def fragments_apart(newer: Any, older: Any) -> tuple[list[int], list[int]]:
     """The numbers of the fragments that the one version does not store as the other does, of each.
     The others are the same in every respect. Every small commit adds a fragment, and making an
-    object of each takes ten times as long."""
+    object of each takes three to five times as long."""
     mine, theirs = _stored_fragments(newer), _stored_fragments(older)
     if mine is None or theirs is None:
         return list(newer.fragment_ids()), list(older.fragment_ids())
