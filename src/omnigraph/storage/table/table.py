@@ -379,6 +379,7 @@ class Tables(Lines):
                 digests=digests.NONE,
             )
             base = int(self._commit(part).version)
+        note: str | None = None
         try:
             # Lance moves the handle it commits through, so it must be nobody else's.
             own = self.own(write.location, write.branch, base)
@@ -389,12 +390,16 @@ class Tables(Lines):
                 for result in rewrites.results
             ]
             # Before the commit: what Lance moves with it cannot carry a word of ours.
-            self._note(write, write.digests)
+            note = self._note(write, write.digests)
             Compaction.commit(own, results, {})
         except (OSError, ValueError) as cause:
+            sure = pylance.is_conflict(cause) or pylance.is_refusal(cause)
+            # Danger: only what certainly did not land is taken back; its files go as well.
+            if sure and note is not None:
+                self.store.delete(note)
             if pylance.is_conflict(cause):
                 raise self._moved(write) from cause
-            if pylance.is_refusal(cause):
+            if sure:
                 raise _refused(write, cause) from cause
             raise self._unknown(write, cause) from cause
         after = self.head(write.location, write.branch)
@@ -404,8 +409,8 @@ class Tables(Lines):
         self._note(write, self.flusher.keep(folder, moved))
         return after
 
-    def _note(self, write: StagedWrite, told: digests.Digests) -> None:
-        digests.note(self.store, branch_folder(write.location, write.branch), told)
+    def _note(self, write: StagedWrite, told: digests.Digests) -> str | None:
+        return digests.note(self.store, branch_folder(write.location, write.branch), told)
 
     def _evolve(self, write: StagedWrite, evolving: stage.Evolving) -> Any:
         """The columns, then the rows. Who dies in between has left versions too few: the table does
