@@ -17,6 +17,7 @@ from omnigraph.errors import (
     NotFoundError,
 )
 from omnigraph.model.ports import World
+from omnigraph.storage.lance import digests
 from omnigraph.storage.lance.columns import PRIMARY_KEY
 from omnigraph.storage.objects.root import Root
 from omnigraph.storage.table.read import Order
@@ -134,7 +135,9 @@ def test_a_staged_write_is_invisible_until_it_is_applied(bench, kind):
         PLACE, None, after=write.pinned_version, upto=update.version
     )
     assert made.uuid == write.transaction_uuid
-    assert made.properties == {"omnigraph.commit": "01COMMIT"}
+    assert made.properties["omnigraph.commit"] == "01COMMIT"
+    # On local disk the digests of its files travel with it, and nothing else.
+    assert made.properties.keys() <= {"omnigraph.commit", digests.PROPERTY}
 
 
 @pytest.mark.parametrize("second", WRITES)
