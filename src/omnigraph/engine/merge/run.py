@@ -349,12 +349,6 @@ def revert(
         )
 
     def prepare(context: WriteContext) -> tuple[Prepared, Merge]:
-        if done.schema.fingerprint != undone.schema.fingerprint:
-            raise ConflictError(
-                f"commit '{commit_id}' changed the schema, which cannot be undone by itself",
-                hint="apply the earlier schema, or change the entities by hand",
-                commit_id=commit_id,
-            )
         worked = three_way(core, Base(snapshots=(done,)), undone, context, Settling())
         if worked.conflicts:
             raise MergeConflictsError(
