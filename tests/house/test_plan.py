@@ -9,12 +9,12 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MOST = {
-    "files": 232,
-    "lines": 61_200,
+    "files": 275,
+    "lines": 76_000,
     "lines of the largest file": 600,
     "files in the fullest folder": 25,
-    "modules with one importer": 54,
-    "public classes and functions": 1_450,
+    "modules with one importer": 80,
+    "public classes and functions": 1_800,
     "names at the package's front": 25,
     "import cycles": 0,
     "import cycles, late ones too": 0,
