@@ -163,6 +163,8 @@ class Run(msgspec.Struct, kw_only=True):
     count_inner: Callable[[Run, Any, ir.BlockValue], npt.NDArray[np.int64]]
     # By variable: what a pushed scan gave
     scanned: dict[str, Frame] = msgspec.field(default_factory=dict)
+    # By a column and what is searched for in it: what was found
+    hits: dict[Any, Any] = msgspec.field(default_factory=dict)
     # By the row numbers of the match
     fused: dict[ir.Expr, Array] = msgspec.field(default_factory=dict)
     _frames: dict[str, Frame] = msgspec.field(default_factory=dict)

@@ -42,7 +42,7 @@ from omnigraph.engine.read.memory.cache import Caches
 from omnigraph.engine.read.memory.counted import ReadCost
 from omnigraph.engine.read.memory.frame import Frame
 from omnigraph.engine.read.result import QueryResult
-from omnigraph.engine.read.search.search import near_enough
+from omnigraph.engine.read.search.search import near_enough, relevant
 from omnigraph.engine.read.stream import streamed
 from omnigraph.errors import InputError
 from omnigraph.model.graph import Snapshot
@@ -353,6 +353,11 @@ def _ranked_only(
         if place == 0 and isinstance(ordering.expr, ir.Nearest) and wanted is not None:
             near = near_enough(run, ordering.expr, relation[ordering.expr.field.var], wanted)
             relation = relation if near is None else relation.where(near)
+        if isinstance(ordering.expr, ir.Bm25):
+            var, found = ordering.expr.field.var, relevant(run, ordering.expr)
+            if found is not None:
+                relation = relation.among(var, found, run.frame_of(var).length)
+                continue
         scored = MatchedRows(run, relation).values(ordering.expr).is_valid()
         relation = relation.where(as_mask(scored))
     return relation

@@ -6,13 +6,13 @@ groups of each batch are put together with those before. So only groups are held
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
 from omnigraph.compiler.query import ir
-from omnigraph.engine.arrow import Array, ArrowTable, pa, pc, picked
+from omnigraph.engine.arrow import Array, pc, picked
 from omnigraph.engine.expr.evaluate import needs_whole
 from omnigraph.engine.expr.sql import push_down
 from omnigraph.engine.read.aggregate import Given, finished, one_by_one, state_of
@@ -29,10 +29,8 @@ from omnigraph.engine.read.match.candidates import columns_of, looked_at, only_t
 from omnigraph.engine.read.match.relation import Relation
 from omnigraph.engine.read.match.scan import selected
 from omnigraph.engine.read.memory.arrays import CHUNK_ROWS, Positions
-from omnigraph.engine.read.memory.counted import CountedTable
 from omnigraph.engine.read.memory.frame import Frame
 from omnigraph.engine.read.whole import looks_at_all
-from omnigraph.model.schema import ROW_ID
 
 HELD_GROUPS_MAX: Final = 1 << 18  # more groups of batches than this are put together
 
@@ -61,7 +59,7 @@ def streamed(run: Run, plan: ir.ReadPlan, grouping: ir.Grouping) -> Groups | Non
     table = run.caches.table(entry)
     with run.trace.step("read", f"${binding.var}: {binding.type_name} (streamed)") as step:
         step.rows = 0
-        for rows in _batches(table, columns, pushed.where):
+        for rows in table.slices(columns, where=pushed.where, rows=CHUNK_ROWS):
             run.scanned[binding.var] = Frame.of(table, rows, part=True)
             relation = Relation.of(binding.var, selected(run, binding.var, pushed.rest))
             step.rows += relation.count
@@ -69,25 +67,6 @@ def streamed(run: Run, plan: ir.ReadPlan, grouping: ir.Grouping) -> Groups | Non
                 each.add(run, relation)
         del run.scanned[binding.var]
     return _answer(run, grouping, sums[0].total(), [each.total() for each in sums[1:]])
-
-
-def _batches(
-    table: CountedTable, columns: Sequence[str], where: str | None
-) -> Iterator[ArrowTable]:
-    """The rows in tables of about a chunk; at least one, so that there is always an answer."""
-    held: list[pa.RecordBatch] = []
-    count = some = 0
-    for batch in table.batches(columns, where=where, batch_rows=CHUNK_ROWS):
-        held.append(batch)
-        count += batch.num_rows
-        if count >= CHUNK_ROWS:
-            yield ArrowTable.from_batches(held)
-            held, count, some = [], 0, 1
-    if held:
-        yield ArrowTable.from_batches(held)
-    elif not some:
-        fields = [table.stored.schema.field(name) for name in columns]
-        yield pa.schema([*fields, pa.field(ROW_ID, pa.uint64())]).empty_table()
 
 
 class _Sum:

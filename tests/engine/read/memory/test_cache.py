@@ -14,9 +14,9 @@ import pytest
 
 from omnigraph import Graph, MaintenancePolicy
 from omnigraph.engine.read import run
-from omnigraph.engine.read.memory import cache, files, topology
+from omnigraph.engine.read.memory import cache, files, frame, topology
 from omnigraph.engine.read.memory.topology import Bulk
-from omnigraph.engine.read.search import search, text
+from omnigraph.engine.read.search import search, text, vectors
 from omnigraph.errors import InputError
 from omnigraph.model.limits import READ_CACHE_VERSIONS_MAX
 
@@ -258,9 +258,9 @@ def test_closing_stops_a_build_between_two_slices(home, beside, monkeypatch):
 ENDS_EARLY = """
 import sys, time
 from omnigraph import Graph
-from omnigraph.engine.read.memory import cache, files
+from omnigraph.engine.read.memory import cache, files, frame
 from omnigraph.engine.read.memory.topology import Bulk
-from omnigraph.engine.read.search import search, text
+from omnigraph.engine.read.search import search, text, vectors
 files.TOPOLOGY_FILE_EDGES_MIN = 1 << 60
 cache.LOOKUP_EDGES_MIN = cache.BACKGROUND_EDGES_MIN = cache.IDS_AT_ONCE_ROWS = 0
 cache.SLICE_ROWS = 1
@@ -424,8 +424,9 @@ def test_what_was_not_asked_for_since_some_commits_still_follows_them(texts, mon
     for name in ASKED:
         told(texts, name)
     built = []
-    for kind, make in ((text.TextIndex, "build"), (search.UnitVectors, "build"), (Bulk, "of")):
+    for kind, make in ((vectors.Vectors, "build"), (Bulk, "of")):
         monkeypatch.setattr(kind, make, lambda *_, kind=kind: built.append(kind))
+    monkeypatch.setattr(text, "_made_parts", lambda *_: built.append("words"))
     for turn in range(12, 18):
         a_few(texts, turn, turn + 1)
         for name in ("group", "edges"):  # the frames move, and what rests on them does not yet
@@ -438,6 +439,30 @@ def test_what_was_not_asked_for_since_some_commits_still_follows_them(texts, mon
         assert found == {name: told(fresh, name) for name in ASKED}
 
 
+def test_words_and_vectors_follow_over_more_commits_than_a_frame_remembers(texts, monkeypatch):
+    for name in ASKED:
+        told(texts, name)
+    built = []
+    monkeypatch.setattr(vectors.Vectors, "build", lambda *_: built.append("vectors"))
+    monkeypatch.setattr(text, "_made_parts", lambda *_: built.append("words"))
+    monkeypatch.setattr(frame, "FOLLOWED_CHANGES_MAX", 2)
+    for turn in range(12, 20):
+        a_few(texts, turn, turn + 1)
+        if turn % 2:  # added, and gone again before anybody searched
+            gone = f'query q() {{ delete N where name = "n{turn}" }}'
+            texts.mutate(gone)
+        texts.mutate(
+            f'query q() {{ update N set {{ said: "hello you {turn}" }} where name = "n3" }}'
+        )
+        told(texts, "group")
+    texts.optimize()
+    found = {name: told(texts, name) for name in ASKED}
+    assert built == []
+    monkeypatch.undo()
+    with Graph.open(texts.uri) as fresh:
+        assert found == {name: told(fresh, name) for name in ASKED}
+
+
 def test_words_follow_also_when_their_column_was_let_go_of(texts):
     told(texts, "said")
     kept = texts._reader._caches._kept
@@ -445,7 +470,7 @@ def test_words_follow_also_when_their_column_was_let_go_of(texts):
     frame.shed("said")
     a_few(texts, 12, 13)
     assert len(told(texts, "said")) == 9
-    assert len(kept.matching(lambda key: key[0] == "text")[0].parts) == 2
+    assert len(kept.matching(lambda key: key[0] == "text")[0].value.parts) == 2
 
 
 def test_what_rests_on_a_frame_goes_with_it(texts):

@@ -12,7 +12,9 @@ import pytest
 from inside import core_of
 from omnigraph import Graph
 from omnigraph.engine.read.memory import frame
-from omnigraph.engine.read.search.search import UnitVectors
+from omnigraph.engine.read.memory.frame import Change
+from omnigraph.engine.read.search import search, text
+from omnigraph.engine.read.search.vectors import Vectors
 from omnigraph.errors import EmbeddingModelMismatchError, InputError
 from omnigraph.model.graph import WriterKind
 from omnigraph.storage.commit.prepared import Intent, Prepared
@@ -247,6 +249,85 @@ def test_no_partial_and_full_indexes_give_the_same_answers(tmp_path):
         assert answers(again) == expected
 
 
+MANY = [
+    *DOCS,
+    *(
+        (
+            f"x{n:03}",
+            None if n % 7 == 0 else f"Soup {n % 5} über graphs {'graph ' * (n % 3)}",
+            f"nodes and edges {n % 11}",
+            "de",
+            None if n % 6 == 0 else [float(n % 13) - 6, 1e20 if n % 17 == 0 else float(n % 5)],
+        )
+        for n in range(200)
+    ),
+]
+MORE = """
+query hits($q: String) { match { $d: Doc  search($d.title, $q) or $d.lang = "en" }
+  return { $d.slug, bm25($d.body, $q) as score, nearest($d.vec, [1.0, 2.0]) as far } }
+query none($q: String) { match { $d: Doc  not match_text($d.title, $q) } return { $d.slug } }
+query best($q: String) { match { $d: Doc { lang: "de" } } return { $d.slug }
+  order { bm25($d.title, $q) } limit 7 }
+query near_few() { match { $d: Doc  $d.slug < "x010" } return { $d.slug }
+  order { nearest($d.vec, [0.5, 1.0]) } limit 3 }
+query walked($q: String) { match { $a: Author  $a wrote $d } return { $a.name, $d.slug }
+  order { rrf(nearest($d.vec, [0.5, 1.0]), bm25($d.body, $q)) } limit 3 }
+"""
+MANY_ASKED = [
+    *ASKED,
+    *((name, {"q": "graphs soup"}) for name in ("hits", "none", "best", "walked")),
+]
+MANY_ASKED.append(("near_few", {}))
+
+
+@pytest.mark.parametrize("part", [3, 1 << 17])
+def test_without_room_in_memory_columns_are_streamed_with_the_same_answers(
+    tmp_path, monkeypatch, part
+):
+    monkeypatch.setattr(text, "PART_TEXTS", part)
+    monkeypatch.setattr(search, "NEAR_ROWS_MIN", 1)
+    for module in (frame, search):
+        monkeypatch.setattr(module, "SMALL_TABLE_ROWS", 0)
+    uri = str(tmp_path / "g.omni")
+    with Graph.init(uri, SCHEMA, durability="process") as graph:
+        graph.load("\n".join(lines(MANY)), mode="overwrite")
+        with Graph.open(uri) as roomy, Graph.open(uri, cache_bytes=600) as small:
+            for turn in range(3):
+                for name, params in MANY_ASKED:
+                    expected = roomy.query(QUERIES + MORE, name, params=params).to_pylist()
+                    assert small.query(QUERIES + MORE, name, params=params).to_pylist() == expected
+                changed = [(f"n{turn}", "graphs", "soup and graphs", "de", [1.0, float(turn)])]
+                graph.load("\n".join(list(lines(changed))[:1]), mode="merge")
+                graph.mutate(f'query q() {{ delete Doc where slug = "x01{turn}" }}')
+                roomy.refresh(), small.refresh()
+            kinds = {key[0] for key in small._reader._caches._kept._values}
+            assert not kinds & {"text", "vectors"}
+            for name, column in (("search", "title"), ("bm25", "body"), ("near", "vec")):
+                told = small.explain(QUERIES, name, params=dict(ASKED)[name])
+                assert f"read $d.{column} (streamed)" in str(told)
+                assert "(streamed)" not in str(
+                    roomy.explain(QUERIES, name, params=dict(ASKED)[name])
+                )
+
+
+def test_what_does_not_fit_is_not_tried_again_and_again(tmp_path, monkeypatch):
+    uri = str(tmp_path / "g.omni")
+    monkeypatch.setattr(text, "PART_TEXTS", 16)
+    monkeypatch.setattr(text, "TEXT_BYTES_MIN", 0)
+    with Graph.init(uri, SCHEMA, durability="process") as graph:
+        graph.load("\n".join(lines(MANY)), mode="overwrite")
+    with Graph.open(uri, cache_bytes=600) as small:
+        rows = []
+        for _ in range(2):
+            told = small.explain(QUERIES, "bm25", params={"q": "graphs"})
+            rows.append(told.rows_read)
+        kept = small._reader._caches
+        assert kept._sizes
+        kept._kept.budget_bytes = 1 << 30  # and once there is room, it is kept
+        assert "(streamed)" not in str(small.explain(QUERIES, "bm25", params={"q": "graphs"}))
+    assert rows[1] < rows[0]
+
+
 def test_relevance_counts_only_entities_that_have_a_text(tmp_path):
     query = 'query q() { match { $d: Doc } return { $d.k } order { bm25($d.t, "graph") } limit 2 }'
     docs = {"short": "graph store", "long": "graph " * 6 + "word " * 30}
@@ -273,10 +354,23 @@ def test_relevance_counts_only_entities_that_have_a_text(tmp_path):
 def test_moved_vectors_compare_like_new_ones():
     kind = pa.list_(pa.float32(), 2)
     values = [[1.0, 0.0], None, [0.0, 2.0], [0.0, 0.0]]
-    block = UnitVectors.build(pa.array(values, kind))
-    values = [[1.0, 0.0], [3.0, 3.0], None, [0.0, 0.0], [-1.0, 0.0]]
-    block = block.moved(np.array([1, 2, 4]), pa.array([values[1], None, values[4]], kind), 5)
+    block = Vectors.of(pa.array(values, kind))
+    values = [[1.0, 0.0], [3.0, 3.0], None, [0.0, 0.0], None, [-1.0, 0.0]]
+    change = Change(
+        origin=("nodes", None, 1),
+        updated_at=np.array([1, 2]),
+        updated=pa.table({"v": pa.array([values[1], None], kind)}),
+        added_at=np.array([5]),  # the row at 4 came and went
+        added=pa.table({"v": pa.array([values[5]], kind)}),
+        deleted_at=np.array([], np.int64),
+        length=6,
+        nbytes=0,
+    )
+    block = block.moved(change, "v")
     query = np.array([2.0, 0.0])
-    fresh = UnitVectors.build(pa.array(values, kind))
+    fresh = Vectors.of(pa.array(values, kind))
+    np.testing.assert_array_equal(
+        block.distances(np.arange(6), query), fresh.distances(np.arange(6), query)
+    )
     np.testing.assert_allclose(block.similarity(query), fresh.similarity(query))
     assert block.similarity(query)[2] == -np.inf

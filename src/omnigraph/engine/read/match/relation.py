@@ -130,6 +130,15 @@ class Relation(msgspec.Struct, frozen=True):
             return self
         return self._mapped(int(np.count_nonzero(keep)), lambda column: column[keep])
 
+    def among(self, var: str, positions: Positions, size: int) -> Relation:
+        """The rows whose entity is at one of these ascending positions of a frame of `size`."""
+        selection = self.selected(var)
+        if selection is not None and len(self.columns) == 1:
+            return Relation.of(var, selection.among(positions))
+        kept = np.zeros(size + 1, dtype=np.bool_)  # the last cell stands for -1
+        kept[positions] = True
+        return self.where(kept[self[var]])
+
     def _mapped(self, count: int, rows: Callable[[Positions], Positions]) -> Relation:
         """Other rows of the same variables; a variable that nobody looks at again costs nothing."""
         return Relation(count, {var: Later(partial(self._rows, rows, var)) for var in self.columns})

@@ -10,13 +10,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
 from time import perf_counter
-from typing import Final
+from typing import Any, Final, Generic
 
+import msgspec
 import numpy as np
 
 from omnigraph.engine.arrow import Array, flat, pa
@@ -30,7 +31,7 @@ from omnigraph.engine.read.memory.frame import (
     Frame,
     column_bytes,
 )
-from omnigraph.engine.read.memory.kept import Kept, S
+from omnigraph.engine.read.memory.kept import Kept, Key, S
 from omnigraph.engine.read.memory.topology import ENDS, Bulk, End, Lookups, Topology
 from omnigraph.errors import OmnigraphError
 from omnigraph.model.graph import Pin, TableEntry
@@ -57,6 +58,20 @@ class _Stopped(Exception):  # noqa: N818 - not an error: nobody wants the build 
     """The graph was closed, or the program is ending."""
 
 
+class _TooBig(Exception):  # noqa: N818 - not an error: it is answered without
+    """What was asked for does not fit the budget."""
+
+
+class _OfColumn(msgspec.Struct, Generic[S], frozen=True):
+    """What one column of a table version gives."""
+
+    table: CountedTable
+    value: S
+
+    def buffers(self) -> Mapping[int, int]:
+        return self.value.buffers()
+
+
 class Caches:
     """One per open graph; shared by its queries and threads."""
 
@@ -69,6 +84,7 @@ class Caches:
         self._kept = Kept(budget_bytes)
         self._lock = threading.Lock()  # guards what follows
         self._asked: Counter[Hashable] = Counter()
+        self._sizes: dict[tuple[str, str, str], int] = {}  # of what did not fit
         self._builds: dict[str, tuple[Pin, threading.Thread]] = {}  # the last one of each table
         self._closed = False
         # What was forked from where never changes; looking it up reads a file.
@@ -114,20 +130,99 @@ class Caches:
         """What a frame gives (say, the text index of a column): kept, moved from a version before
         where one is known and `move` can, or built. `rests_on` are other lineages it is about."""
 
-        def make() -> S:
-            # The newest version that is known may be several commits back.
-            for at in reversed(range(len(frame.changes))):
-                found: S | None = self._kept.get((kind, *frame.changes[at].origin, *which))
-                if found is None:
-                    continue
-                for change in frame.changes[at:]:
-                    found = None if found is None else move(found, change)
-                return build() if found is None else found
-            return build()
-
         which = (frame.lineage, about)
+
+        def make() -> S:
+            found: S | None = self._by_changes(kind, frame, which, move)
+            return build() if found is None else found
+
         key = (kind, *frame.table.entry.pin, *which)
         return self._kept.get_or_make(key, make, rests_on=rests_on | {frame.lineage})
+
+    def _by_changes(
+        self, kind: str, frame: Frame, which: Key, move: Callable[[Any, Change], Any]
+    ) -> Any:
+        """What the changes that the frame remembers make of the newest version that is known; it
+        may be several commits back. None if there is none."""
+        for at in reversed(range(len(frame.changes))):
+            found = self._kept.get((kind, *frame.changes[at].origin, *which))
+            if found is not None:
+                for change in frame.changes[at:]:
+                    found = None if found is None else move(found, change)
+                return found
+        return None
+
+    def of_column(
+        self,
+        kind: str,
+        frame: Frame,
+        column: str,
+        *,
+        nbytes: int,
+        build: Callable[[], S | None],
+        move: Callable[[S, Change], S | None],
+    ) -> S | None:
+        """What one column gives (say, its words): kept, moved from any version before, or built.
+        None if it would not fit: it has so many bytes at least, or `build` gave up."""
+        frame.follow(column)
+        which = (frame.lineage, column)
+        key = (kind, *frame.table.entry.pin, *which)
+        found: _OfColumn[S] | None = self._kept.get(key)
+        if found is not None:
+            return found.value
+
+        def moved(older: _OfColumn[S], change: Change) -> _OfColumn[S] | None:
+            value = move(older.value, change)
+            return None if value is None else _OfColumn(frame.table, value)
+
+        def make() -> _OfColumn[S]:
+            made: _OfColumn[S] | None = self._by_changes(kind, frame, which, moved)
+            made = made or self._by_difference(kind, frame, which, moved)
+            if made is None and self.can_keep(max(nbytes, self._noted_size(kind, frame, column))):
+                value = build()
+                made = None if value is None else _OfColumn(frame.table, value)
+            if made is None:
+                raise _TooBig
+            return made
+
+        try:
+            return self._kept.get_or_make(key, make, rests_on=frozenset({frame.lineage})).value
+        except _TooBig:
+            return None
+
+    def _by_difference(
+        self,
+        kind: str,
+        frame: Frame,
+        which: Key,
+        move: Callable[[_OfColumn[S], Change], _OfColumn[S] | None],
+    ) -> _OfColumn[S] | None:
+        """What the difference to the newest earlier version that is known makes of it, however many
+        commits lie between; None if there is none."""
+        entry = frame.table.entry
+        known: list[_OfColumn[S]] = self._kept.matching(
+            lambda key: key[:2] == (kind, entry.location) and key[4:] == which
+        )
+        older = self._newest_before(entry, [one.table for one in known])
+        if older is None:
+            return None
+        try:
+            change = frame.change_since(older, which[1])
+        except OmnigraphError as cause:  # the version is not in storage any more
+            logger.info("difference unknown", extra={"why": cause.message})
+            return None
+        (found,) = (one for one in known if one.table is older)
+        return None if change is None else move(found, change)
+
+    def note_size(self, kind: str, frame: Frame, column: str, nbytes: int) -> None:
+        """Remember what would take so many bytes, so that it is not tried again in vain."""
+        with self._lock:
+            if len(self._sizes) >= ASKED_KNOWN_MAX:
+                self._sizes.clear()
+            self._sizes[kind, frame.table.entry.location, column] = nbytes
+
+    def _noted_size(self, kind: str, frame: Frame, column: str) -> int:
+        return self._sizes.get((kind, frame.table.entry.location, column), 0)
 
     def _asked_times(self, what: str, entry: TableEntry) -> int:
         about = (what, entry.location, entry.branch)
@@ -169,10 +264,16 @@ class Caches:
         """The newest frame of an earlier version; else one of a version that the line of this table
         was forked from."""
         frames: list[Frame] = self._kept.matching(lambda key: key[:2] == ("frame", entry.location))
+        older = self._newest_before(entry, [one.table for one in frames])
+        return next((one for one in frames if one.table is older), None)
+
+    def _newest_before(
+        self, entry: TableEntry, tables: Sequence[CountedTable]
+    ) -> CountedTable | None:
         # The newest of its own branch first: the least has changed since.
-        frames.sort(key=lambda one: one.table.entry.version, reverse=True)
-        frames.sort(key=lambda one: one.table.entry.branch != entry.branch)
-        return next((one for one in frames if self._is_older(one.table.entry, entry)), None)
+        tables = sorted(tables, key=lambda one: one.entry.version, reverse=True)
+        tables.sort(key=lambda one: one.entry.branch != entry.branch)
+        return next((one for one in tables if self._is_older(one.entry, entry)), None)
 
     def _is_older(self, older: TableEntry, newer: TableEntry) -> bool:
         if older.branch == newer.branch:

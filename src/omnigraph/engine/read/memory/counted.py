@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 import msgspec
 
@@ -13,6 +14,9 @@ from omnigraph.engine.read.memory.arrays import RowIdList, RowIds
 from omnigraph.model.schema import ROW_ID
 from omnigraph.storage.table.read import Order, TableDelta
 from omnigraph.storage.table.table import Table
+
+SLICE_BYTES: Final = 1 << 30  # no slice has more
+SLICE_BATCH_ROWS: Final = 8192  # at once, where rows may be long
 
 
 class ReadCost(msgspec.Struct):
@@ -85,6 +89,31 @@ class CountedTable:
         for batch in reader:
             self._cost.add(self.entry.table_key, columns, batch.num_rows)
             yield batch
+
+    def slices(
+        self,
+        columns: Sequence[str],
+        *,
+        where: str | None = None,
+        rows: int,
+        nbytes: int = SLICE_BYTES,
+    ) -> Iterator[ArrowTable]:
+        """The same in tables of about so many rows, or fewer where these have so many bytes; at
+        least one."""
+        held: list[RecordBatch] = []
+        count = size = given = 0
+        batch_rows = min(rows, SLICE_BATCH_ROWS) if nbytes < SLICE_BYTES else rows
+        for batch in self.batches(columns, where=where, batch_rows=batch_rows):
+            held.append(batch)
+            count, size = count + batch.num_rows, size + batch.nbytes
+            if count >= rows or size >= nbytes:
+                yield ArrowTable.from_batches(held)
+                held, count, size, given = [], 0, 0, 1
+        if held:
+            yield ArrowTable.from_batches(held)
+        elif not given:
+            fields = [self.stored.schema.field(name) for name in columns]
+            yield pa.schema([*fields, pa.field(ROW_ID, pa.uint64())]).empty_table()
 
     def take(self, row_ids: RowIds, columns: Sequence[str]) -> ArrowTable:
         """The named columns of these rows, in this order."""

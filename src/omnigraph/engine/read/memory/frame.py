@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -61,7 +61,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """How a frame came from an older one: what everything derived from that one needs to follow."""
 
     origin: Pin  # the table version before
-    added: ArrowTable  # rows at the new positions, in their order
+    added: ArrowTable
+    added_at: Positions  # ascending, like their rows
     updated_at: Positions
     updated: ArrowTable
     deleted_at: Positions
@@ -75,7 +76,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def touched(self) -> Positions:
         """Every position that is not what it was."""
-        return np.concatenate([self.updated_at, self.deleted_at, self._added_at])
+        return np.concatenate([self.updated_at, self.deleted_at, self.added_at])
 
     def values(self, name: str) -> tuple[Positions, Array] | None:
         """The positions that have another value, updated ones first, and these values; None if the
@@ -83,11 +84,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
         if name not in self.added.column_names:
             return None
         values = pa.concat_arrays([flat(self.updated[name]), flat(self.added[name])])
-        return np.concatenate([self.updated_at, self._added_at]), values
-
-    @property
-    def _added_at(self) -> Positions:
-        return np.arange(self.length - self.added.num_rows, self.length, dtype=np.int64)
+        return np.concatenate([self.updated_at, self.added_at]), values
 
 
 class Frame:
@@ -321,10 +318,28 @@ class Frame:
             rows = rows.positions()
         if known is not None:
             return known.take(rows)
+        return self.taken(name, rows)
+
+    def taken(self, name: str, rows: Positions) -> Array:
+        """The values at the positions (null at -1), from storage whatever is in memory."""
         wanted, back = np.unique(rows, return_inverse=True)
         holes = int(len(wanted) > 0 and wanted[0] < 0)
         values = flat(self.table.take(self._row_ids.take(wanted[holes:]), [name])[name])
         return Column.of(values).take(back - holes)
+
+    def slices(self, name: str, *, rows: int, nbytes: int) -> Iterator[tuple[Positions, Array]]:
+        """The values of a whole column with their positions, in slices of about so many rows, or
+        fewer where these have so many bytes. A column that is not in memory is not kept."""
+        known = self._columns.get(name)
+        if known is None:
+            for some in self.table.slices([name], rows=rows, nbytes=nbytes):
+                yield self.at_row_ids(_row_ids(some)), flat(some[name])
+            return
+        for part in self.living().parts:
+            positions, values = part.positions(), part.of(known)
+            step = max(1, min(rows, len(values) * nbytes // max(values.nbytes, 1)))
+            for first in range(0, len(values), step):
+                yield positions[first : first + step], values.slice(first, step)
 
     def codes_for(self, name: str, rows: int) -> Coded | None:
         """The codes of a column, if they pay for so many rows."""
@@ -428,6 +443,7 @@ class Frame:
         change = Change(
             origin=self.table.entry.pin,
             added=added,
+            added_at=np.arange(self.length, row_ids.length, dtype=np.int64),
             updated_at=updated_at,
             updated=delta.updated,
             deleted_at=deleted_at,
@@ -435,6 +451,30 @@ class Frame:
             nbytes=added.nbytes + delta.updated.nbytes,
         )
         return self._followed_by(table, change, row_ids, gone, loaded)
+
+    def change_since(self, older: CountedTable, column: str) -> Change | None:
+        """What became of a column since an earlier version that a frame of this lineage had; None
+        when it is better to begin anew."""
+        delta = self.table.changes_since(older, [column])
+        added = _by_row_id(delta.inserted)
+        added_at, updated_at = (
+            self.at_row_ids(_row_ids(added)),
+            self.at_row_ids(_row_ids(delta.updated)),
+        )
+        deleted_at = self.at_row_ids(np.asarray(delta.deleted_row_ids, dtype=np.uint64))
+        touched = np.concatenate([added_at, updated_at, deleted_at])
+        if len(touched) > max(64, self.length * MOVED_SHARE_MAX) or (touched < 0).any():
+            return None
+        return Change(
+            origin=older.entry.pin,
+            added=added,
+            added_at=added_at,
+            updated_at=updated_at,
+            updated=delta.updated,
+            deleted_at=deleted_at,
+            length=self.length,
+            nbytes=added.nbytes + delta.updated.nbytes,
+        )
 
     def _followed_by(
         self,

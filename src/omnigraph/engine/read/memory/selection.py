@@ -112,6 +112,20 @@ class Selection(msgspec.Struct, frozen=True):
             found[here] = part.positions()[rows[here] - (ends[number] - part.count)]
         return found
 
+    def among(self, positions: Positions) -> Positions:
+        """Those of the ascending positions that are of these; only their chunks are looked at."""
+        if self.everything:
+            return positions
+        kept = []
+        for part in self.parts:
+            first = part.number * CHUNK_ROWS
+            start, end = np.searchsorted(positions, [first, first + part.length]).tolist()
+            here = positions[start:end]
+            if part.mask is not None and len(here):
+                here = here[as_mask(part.mask)[here - first]]
+            kept.append(here)
+        return np.concatenate([NO_POSITIONS, *kept])
+
     def values(self, column: Column) -> Array:
         """The values of the column at these positions."""
         if self.everything:

@@ -3,20 +3,18 @@
 Every answer is computed from the texts and vectors of the snapshot itself, never from a storage
 index, so it is the same whether an index is complete, partial or missing.
 
-The metric of vectors is cosine distance (0 = same direction, 2 = opposite); a vector of zeros is at
-distance 1 from all. Of many rows, a quick comparison in single precision first leaves out those
-that cannot be among the nearest.
+Words and vectors that do not fit the memory budget are read from storage for each question, part by
+part; `explain` says so, and the answer is the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
-import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from omnigraph.compiler.query import ir
 from omnigraph.engine.arrow import Array, pa, pc, picked
@@ -24,26 +22,27 @@ from omnigraph.engine.embed import check_same_space, environment_embedder
 from omnigraph.engine.expr.evaluate import is_constant
 from omnigraph.engine.expr.order import Key, Window, order_rows
 from omnigraph.engine.read.context import Run
-from omnigraph.engine.read.memory.arrays import (
-    Column,
-    Mask,
-    Positions,
-    distinct_positions,
+from omnigraph.engine.read.memory.arrays import Mask, Positions, distinct_positions
+from omnigraph.engine.read.memory.frame import HOT_FETCHES, SMALL_TABLE_ROWS
+from omnigraph.engine.read.search import text
+from omnigraph.engine.read.search.vectors import (
+    Floats,
+    Singles,
+    Vectors,
+    cosine_distances,
+    kept_vectors,
+    streamed_distances,
+    streamed_similarity,
 )
-from omnigraph.engine.read.memory.cache import Caches
-from omnigraph.engine.read.memory.frame import Change, Frame
-from omnigraph.engine.read.search.text import text_index
 from omnigraph.errors import InputError
-from omnigraph.model.schema import ROW_ID
 
-Floats = npt.NDArray[np.float64]
 Evaluate = Callable[[ir.Expr], Any]
 Searching = ir.TextMatch | ir.Bm25 | ir.Nearest
 
 SCANNED_SHARE: Final = 4  # from a quarter of the rows on, a scan is cheaper than lookups
-SCAN_BATCH_ROWS: Final = 8192
 NEAR_ROWS_MIN: Final = 4096  # fewer vectors are compared exactly at once
 NEAR_MARGIN: Final = 1e-3  # far more than what single precision can be wrong by
+TAKEN_NUMBERS: Final = 1 << 22  # of vectors that are read together
 
 
 def answer(run: Run, expr: Searching, positions: Positions, values: Evaluate) -> Array:
@@ -77,11 +76,9 @@ def _one_query(
         return _text_match(run, expr, positions, query, values)
     if query is None:
         return pa.nulls(len(positions), pa.float64())
-    frame = run.frame_of(expr.field.var)
     if isinstance(expr, ir.Bm25):
-        index = text_index(run.caches, frame, run.stored(expr.field.var, expr.field.prop))
-        scores = index.bm25(query, frame.length)
-        found = np.where(positions >= 0, scores[positions] if frame.length else np.nan, np.nan)
+        size = run.frame_of(expr.field.var).length
+        found = relevance(run, expr, query).at(positions, size)
     else:
         found = distances(run, expr, positions, query_vector(run, expr, query))
     return pa.array(found, mask=np.isnan(found))
@@ -95,22 +92,62 @@ def _text_match(
         return pa.nulls(len(positions), pa.bool_())
     if edits < 0:
         raise InputError(f"fuzzy: the number of edits must be 0 or more, got {edits}")
-    frame = run.frame_of(expr.field.var)
-    name = run.stored(expr.field.var, expr.field.prop)
-    index = text_index(run.caches, frame, name)
     match expr.kind:
         case ir.TextMatchKind.SEARCH:
-            hit = index.any_word(query, frame.length)
+            find = text.any_word(query)
         case ir.TextMatchKind.PHRASE:
-            hit = index.phrase(query, frame.length)
+            find = text.phrase(query)
         case _:
-            hit = index.close_word(query, edits, frame.length)
-    found = hit[positions] if frame.length else np.zeros(len(positions), dtype=np.bool_)
-    column = frame.column(name)
+            find = text.close_word(query, edits)
+    size = run.frame_of(expr.field.var).length
+    with _parts(run, expr.field) as (parts, all_told):
+        hit = text.matches(parts, find, size, all_told=all_told)
     unknown = positions < 0
-    if column.base.null_count or column.patch.null_count:
-        unknown = unknown | column.take(positions).is_null().to_numpy(zero_copy_only=False)
-    return pa.array(found, mask=unknown if unknown.any() else None)
+    if hit.told is not None:
+        unknown |= ~hit.told[positions]
+    return pa.array(hit.found[positions], mask=unknown if unknown.any() else None)
+
+
+def relevance(run: Run, expr: ir.Bm25, query: str) -> text.Hits:
+    """The scores of all texts that hold a word of the query; computed once a query."""
+    key = (expr.field, query)
+    found: text.Hits | None = run.hits.get(key)
+    if found is None:
+        with _parts(run, expr.field) as (parts, _):
+            found = text.bm25(parts, query, run.frame_of(expr.field.var).length)
+        run.hits[key] = found
+    return found
+
+
+def relevant(run: Run, expr: ir.Bm25) -> Positions | None:
+    """Every entity that has a score, where one thing is asked for all rows; None otherwise."""
+    query = run.constants.value(expr.query) if is_constant(expr.query) else None
+    return None if query is None else relevance(run, expr, query).positions
+
+
+@contextmanager
+def _parts(run: Run, field: ir.PropertyRef) -> Iterator[tuple[Iterable[text.Part], bool]]:
+    """The words of a column, and whether every living entity has a text."""
+    frame, name = run.frame_of(field.var), run.stored(field.var, field.prop)
+    index = text.text_index(run.caches, frame, name)
+    if index is not None:
+        yield index.parts, index.count == frame.length - len(frame.gone)
+        return
+    with _streaming(run, field):
+        yield _checked(run, text.streamed_parts(frame, name)), False
+
+
+def _checked(run: Run, parts: Iterable[text.Part]) -> Iterator[text.Part]:
+    for part in parts:
+        run.budget.check_time()
+        yield part
+
+
+@contextmanager
+def _streaming(run: Run, field: ir.PropertyRef) -> Iterator[None]:
+    """Around a pass over a column that is not kept."""
+    with run.trace.step("read", f"${field.var}.{field.prop} (streamed)"):
+        yield
 
 
 def fused(
@@ -191,47 +228,33 @@ def query_vector(run: Run, expr: ir.Nearest, query: Any) -> Floats:
 
 
 def distances(run: Run, expr: ir.Nearest, positions: Positions, query: Floats) -> Floats:
-    """Exact cosine distance at each position, NaN where there is no vector.
-
-    Each row is summed by itself and in double precision: the distance of an entity does not depend
-    on what it is compared beside.
-    """
-    frame = run.frame_of(expr.field.var)
-    if len(positions) * SCANNED_SHARE >= frame.length and not frame.fits(expr.field.prop):
-        return _scanned_distances(run, expr, query)[positions]
+    """Exact cosine distance at each position, NaN where there is no vector."""
+    frame, name = run.frame_of(expr.field.var), expr.field.prop
+    many = len(positions) * SCANNED_SHARE >= frame.length
+    vectors = _vectors(run, expr) if many or _is_asked_often(run, expr) else None
+    if vectors is not None:
+        return vectors.distances(positions, query)
+    if many:
+        with _streaming(run, expr.field):
+            return streamed_distances(frame, name, query, run.budget.check_time)[positions]
     found = np.empty(len(positions))
-    step = max(1, (1 << 22) // max(1, expr.dimension))
+    step = max(1, TAKEN_NUMBERS // max(1, expr.dimension))
     for first in range(0, len(positions), step):
         run.budget.check_time()
-        some = frame.fetch(expr.field.prop, positions[first : first + step])
+        some = frame.taken(name, positions[first : first + step])
         found[first : first + step] = cosine_distances(some, query)
     return found
 
 
-def _scanned_distances(run: Run, expr: ir.Nearest, query: Floats) -> Floats:
-    """The distances of a whole column that is too big to keep, a batch at a time; -1 is NaN."""
+def _vectors(run: Run, expr: ir.Nearest) -> Vectors | None:
     frame = run.frame_of(expr.field.var)
-    found = np.full(frame.length + 1, np.nan)  # the last cell stands for -1
-    for batch in frame.table.batches([expr.field.prop], batch_rows=SCAN_BATCH_ROWS):
-        run.budget.check_time()
-        at = frame.at_row_ids(batch.column(ROW_ID).to_numpy(zero_copy_only=False))
-        found[at] = cosine_distances(batch.column(expr.field.prop), query)
-    return found
+    return kept_vectors(run.caches, frame, expr.field.prop, expr.dimension)
 
 
-def cosine_distances(vectors: Array, query: Floats) -> Floats:
-    """NaN where there is no vector."""
-    matrix = vectors.flatten().to_numpy(zero_copy_only=False)  # of those that are there
-    matrix = matrix.astype(np.float64).reshape(-1, len(query))
-    scale = np.sqrt((matrix * matrix).sum(axis=1)) * float(np.sqrt((query * query).sum()))
-    dots = (matrix * query).sum(axis=1)
-    cosine = np.divide(dots, scale, out=np.zeros_like(dots), where=scale > 0)
-    result = np.full(len(vectors), np.nan)
-    result[vectors.is_valid().to_numpy(zero_copy_only=False)] = np.clip(1.0 - cosine, 0.0, 2.0)
-    return result
-
-
-# --- the quick comparison ----------------------------------------------------------------------
+def _is_asked_often(run: Run, expr: ir.Nearest) -> bool:
+    """Whether the vectors should be in memory though few of them are asked for."""
+    frame = run.frame_of(expr.field.var)
+    return frame.note_use(expr.field.prop) >= HOT_FETCHES or frame.length <= SMALL_TABLE_ROWS
 
 
 def near_enough(run: Run, expr: ir.Nearest, positions: Positions, wanted: int) -> Mask | None:
@@ -242,75 +265,18 @@ def near_enough(run: Run, expr: ir.Nearest, positions: Positions, wanted: int) -
     if query is None:
         return None
     frame = run.frame_of(expr.field.var)
-    block = unit_vectors(run.caches, frame, expr.field.prop, expr.dimension)
-    if block is None:
+    if len(positions) * SCANNED_SHARE < frame.length and not _is_asked_often(run, expr):
         return None
-    close = block.similarity(query_vector(run, expr, query))[positions]
+    close = _similarity(run, expr, query_vector(run, expr, query))[positions]
     close[positions < 0] = -np.inf
     edge = np.partition(close, len(close) - wanted)[len(close) - wanted]
     return np.asarray(close >= edge - NEAR_MARGIN)
 
 
-def unit_vectors(caches: Caches, frame: Frame, column: str, dimension: int) -> UnitVectors | None:
-    """The vectors of a column for quick comparison; None if they would not fit."""
-    if not caches.can_keep(frame.length * dimension * 4):
-        return None
-
-    def build() -> UnitVectors:
-        return UnitVectors.build(frame.column(column).whole())
-
-    def move(older: UnitVectors, change: Change) -> UnitVectors | None:
-        changed = change.values(column)
-        return None if changed is None else older.moved(*changed, change.length)
-
-    frame.follow(column)
-    return caches.derived("vectors", frame, column, build=build, move=move)
-
-
-class UnitVectors(msgspec.Struct, frozen=True):
-    """The vectors of a column scaled to length 1, by position; null where there is none."""
-
-    column: Column
-
-    @classmethod
-    def build(cls, vectors: Array) -> UnitVectors:
-        return cls(Column.of(_scaled(vectors)))
-
-    def moved(self, at: Positions, vectors: Array, length: int) -> UnitVectors:
-        """With other vectors at these positions, some of them perhaps new."""
-        return UnitVectors(self.column.patched(at, _scaled(vectors), length))
-
-    def buffers(self) -> Mapping[int, int]:
-        """What is held: versions share most of it."""
-        return self.column.buffers()
-
-    def similarity(self, query: Floats) -> npt.NDArray[np.float32]:
-        """Roughly the cosine with the query, by position; -inf where there is no vector."""
-        size = float(np.sqrt((query * query).sum()))
-        unit = (query / size if size > 0 else query).astype(np.float32)
-        column = self.column
-        result = np.full(column.length, -np.inf, dtype=np.float32)
-        result[: len(column.base)] = _products(column.base, unit)
-        result[column.patch_at] = _products(column.patch, unit)
-        return result
-
-
-def _products(vectors: Array, unit: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    width = len(unit)
-    # Not `flatten`, which copies everything where one vector is missing.
-    numbers = vectors.values.slice(vectors.offset * width, len(vectors) * width)
-    found: npt.NDArray[np.float32] = numbers.to_numpy().reshape(-1, width) @ unit
-    if vectors.null_count:
-        found[vectors.is_null().to_numpy(zero_copy_only=False)] = -np.inf
-    return found
-
-
-def _scaled(vectors: Array) -> Array:
-    dimension = vectors.type.list_size
-    there = vectors.is_valid().to_numpy(zero_copy_only=False)
-    rows = np.zeros((len(vectors), dimension), dtype=np.float32)
-    rows[there] = vectors.flatten().to_numpy(zero_copy_only=False).reshape(-1, dimension)
-    size = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
-    rows /= np.where(size > 0, size, 1.0).astype(np.float32)[:, None]
-    mask = pa.array(~there)
-    return pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), dimension, mask=mask)
+def _similarity(run: Run, expr: ir.Nearest, query: Floats) -> Singles:
+    vectors = _vectors(run, expr)
+    if vectors is not None:
+        return vectors.similarity(query)
+    frame = run.frame_of(expr.field.var)
+    with _streaming(run, expr.field):
+        return streamed_similarity(frame, expr.field.prop, query, run.budget.check_time)
