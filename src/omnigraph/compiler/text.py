@@ -63,6 +63,10 @@ class SourceText(msgspec.Struct, frozen=True, dict=True):
         row = bisect_right(self._starts, offset) - 1
         return row + 1, offset - self._starts[row] + 1
 
+    def offset(self, line: int, column: int) -> int:
+        """The character offset of a place; the opposite of `place`."""
+        return self._starts[line - 1] + column - 1
+
     def line(self, line: int) -> str:
         """The text of a line without its end; empty when there is no such line."""
         if not 1 <= line <= len(self._starts):

@@ -15,6 +15,7 @@ from omnigraph.compiler.query import ast, ir
 from omnigraph.compiler.query.check_body import ReadChecker
 from omnigraph.compiler.query.check_match import inner_block
 from omnigraph.compiler.query.check_mutation import MutationChecker
+from omnigraph.compiler.query.elsewhere import taught_problem
 from omnigraph.compiler.query.parse import SOURCE_NAME, parse_file
 from omnigraph.compiler.query.scope import Context
 from omnigraph.compiler.query.types import fitted, kind_word
@@ -144,6 +145,7 @@ def _compiled(query: ast.Query, source: str, catalog: Catalog) -> CompiledQuery:
     plan, found = _checked(query, text, catalog)
     problems = found.found() or found.unplannable()
     if problems:
+        problems = tuple(taught_problem(problem, text) for problem in problems)
         first = problems[0]
         raise TypeCheckError(first.message, t_code=first.t_code, **facts_of(problems, text))
     assert plan is not None, "a query without problems has a plan"
@@ -375,7 +377,7 @@ def _linted(query: ast.Query, source: SourceText, catalog: Catalog) -> LintResul
     except MixedMutationError as error:
         return made(status="error", error=error.message, code=error.code)
     plan, problems = _checked(query, source, catalog)
-    found = problems.found()
+    found = tuple(taught_problem(problem, source) for problem in problems.found())
     if found:
         first = found[0]
         return made(status="error", error=first.message, code=first.t_code, errors=found)

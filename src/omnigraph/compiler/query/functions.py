@@ -444,7 +444,8 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
     "`coalesce(a, b)`": "ifnull nvl isnull",
     "`pow(x, y)`": "power exp",
     "`ceil(x)`": "ceiling",
-    "`to_int(x)`": "tointeger toint int cast",
+    "`to_int(x)`": "tointeger toint int",
+    "`to_string(x)`, `to_int(x)`, `to_float(x)` or `to_date(x)`": "cast convert try_cast",
     "`to_float(x)`": "tofloat float",
     "`to_string(x)`": "tostring str",
     "`to_date(x)`": "todate localdate",
@@ -464,6 +465,18 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
     "`percentile(x, 0.95)`": "percentilecont percentiledisc quantile percentile_cont",
     "`type($v)`": "label labels",
     "`degree($v, edge)`": "out_degree outdegree",
+    "`id($v)`": "element_id elementid internal_id oid",
+    "`$p.*` in `return`": "properties keys to_map row_to_json",
+    "`case when $p.age > 3 then 1 else 0 end`": "if iif decode choose",
+    "`case when x = y then null else x end`": "nullif",
+    "`year(d)`, `month(d)` and their like": "extract date_part datepart",
+    "`order { $p.age } limit 10`": "row_number rank dense_rank first_value ntile",
+    "`x is not null`": "exists isnotnull",
+    '`"a" in $p.tags`': "any all none array_contains list_contains has",
+    "`shortest($a, $b, knows)`": "shortestpath allshortestpaths shortest_path",
+    "`nodes($path)`": "path_nodes vertices",
+    "`edges($path)`": "relationships rels",
+    "`length($path)`": "path_length path_len",
 }
 _MEANT: Final[Mapping[str, str]] = {
     word: ours for ours, words in _ELSEWHERE.items() for word in words.split()

@@ -5,8 +5,10 @@ from __future__ import annotations
 from functools import lru_cache
 
 from omnigraph.compiler.query import ast
+from omnigraph.compiler.query.elsewhere import NODES, WORDS, taught
 from omnigraph.compiler.query.parse_expr import WORD_OPERATORS, ExprParser
 from omnigraph.compiler.text import SourceText, Token
+from omnigraph.errors import ParseError
 from omnigraph.model.limits import (
     CACHED_QUERY_CHARS_MAX,
     PARSED_QUERIES_CACHED_MAX,
@@ -22,22 +24,6 @@ _BASE_TYPES = {scalar.value: scalar for scalar in Scalar if scalar is not Scalar
 _ANNOTATIONS = ("description", "instruction")
 _STATEMENTS = ("insert", "update", "delete")
 SOURCE_NAME = "query"
-_NODES = "a node is `$p: Person`, an edge `$p knows $f`: `match { $p: Person  $p knows $f }`"
-# What people write by habit from Cypher, GQL and SQL where a word is expected, and what is meant.
-_ELSEWHERE = {
-    "select": "write `match { $p: Person } return { $p.name }`",
-    "from": "write `match { $p: Person }`",
-    "create": 'write `insert Person { name: "Ann" }`',
-    "merge": "write `insert Person { ... }`, which replaces a node that has the key already",
-    "set": "write `update Person set { age: 1 } where ...`",
-    "detach": "write `delete Person where ...`; the edges of a node go with it",
-    "where": "conditions are clauses of `match { ... }`",
-    "group": "every column of `return` that is no aggregate is a group key",
-    "skip": "write `offset 10`",
-    "by": "write `order { $p.age desc }`",
-    "return": "the columns stand in braces: `return { $p.name, $p.age }`",
-    "match": "a query has a name: `query find() { match { $p: Person } return { $p.name } }`",
-}
 
 
 def parse_file(source: str) -> ast.QueryFile:
@@ -48,7 +34,11 @@ def parse_file(source: str) -> ast.QueryFile:
 
 
 def _parsed(source: str) -> ast.QueryFile:
-    return _Parser(SourceText(source, SOURCE_NAME)).file()
+    text = SourceText(source, SOURCE_NAME)
+    try:
+        return _Parser(text).file()
+    except ParseError as error:
+        raise taught(error, text) from None
 
 
 _remembered = lru_cache(maxsize=PARSED_QUERIES_CACHED_MAX)(_parsed)
@@ -66,9 +56,9 @@ class _Parser(ExprParser):
     def _query(self) -> ast.Query:
         if not self.at_word("query"):
             begins = self.peek().text.lower()
-            words = {"match", *_STATEMENTS, *_ELSEWHERE}
+            words = {"match", *_STATEMENTS, *WORDS}
             raise self.refusal(
-                "`query`", words=("query",), hint=_ELSEWHERE["match"] if begins in words else None
+                "`query`", words=("query",), hint=WORDS["match"] if begins in words else None
             )
         at = self.take().at
         name = self.name("a query name").text
@@ -169,14 +159,14 @@ class _Parser(ExprParser):
         at = self.take().at
         self.clauses_read = 0
         if not self.at("{"):
-            raise self.refusal("`{` after `match`", hint=_NODES)
+            raise self.refusal("`{` after `match`", hint=NODES)
         clauses = self.clauses("match")
         if not self.at_word("return"):
             raise self.refusal("`return`", words=("return",), hint=self._elsewhere())
         self.take()
         distinct = self.skip_word("distinct")
         star = "every property of a node is `return { $p.* }`" if self.at("*") else None
-        self.expect("{", "`{`", hint=star or _ELSEWHERE["return"])
+        self.expect("{", "`{`", hint=star or WORDS["return"])
         # The word may also stand inside the braces, where it can only mean this.
         if not distinct and self.at_word("distinct") and self.peek(1).kind not in {",", "}"}:
             distinct = not self.at_word("as", 1)
@@ -190,7 +180,7 @@ class _Parser(ExprParser):
 
     def _elsewhere(self) -> str | None:
         """What a word of another language is called here."""
-        return _ELSEWHERE.get(self.peek().text.lower())
+        return WORDS.get(self.peek().text.lower())
 
     def _projections(self) -> tuple[ast.Projection, ...]:
         projections: list[ast.Projection] = []
@@ -225,7 +215,7 @@ class _Parser(ExprParser):
         return items[0] if len(items) == 1 else ast.Logic("and", _flat(items), at)
 
     def _orderings(self) -> tuple[ast.Ordering, ...]:
-        self.expect("{", "`{`", hint=_ELSEWHERE["by"])
+        self.expect("{", "`{`", hint=WORDS["by"])
         orderings: list[ast.Ordering] = []
         while True:
             at = self.peek().at
@@ -295,7 +285,7 @@ class _Parser(ExprParser):
             self.take()
             raise self.refusal("an edge", hint="an edge is walked by its name: `$a knows $b`")
         if token.kind == "(" and self.peek(1).kind == "ident" and self.peek(2).kind in {":", ")"}:
-            raise self.refusal("a clause", hint=_NODES)
+            raise self.refusal("a clause", hint=NODES)
         if token.kind in {"}", "end"}:
             raise self.refusal(
                 "a clause", hint="for instance `$p: Person`, `$p knows $f` or `$p.age > 3`"

@@ -53,8 +53,8 @@ class ExprParser(Cursor):
         "!": "write `not` before a condition, or `!=` between two values",
         "$": "a variable is `$` and a name that starts with a lower-case letter or `_`",
         "#": "a comment starts with `//`",
-        "~": "write `contains`, `starts_with` or one of the search functions",
-        "^": "there is no power operator",
+        "~": "write `matches`, `like`, `contains` or one of the search functions",
+        "^": "write `pow(x, y)`",
         "`": "names are written without quotes",
     }
 
@@ -67,9 +67,6 @@ class ExprParser(Cursor):
                     resource="query source (bytes)", limit=QUERY_SOURCE_BYTES_MAX, actual=size
                 )
         super().__init__(source, tokenize(source.text, _TOKEN))
-        last = self.tokens[-1]
-        if last.kind == "stray":
-            raise self.unreadable(last)
         self.depth = 0
         self.operators = 0
         self.in_where = False
