@@ -27,7 +27,7 @@ from omnigraph.engine.check.findings import Findings
 from omnigraph.engine.check.rules import Entity, Unique, check_values
 from omnigraph.engine.check.validate import check_unique, degree_broken
 from omnigraph.engine.core import Core
-from omnigraph.engine.maintain.retention import Policy, Survey, survey
+from omnigraph.engine.maintain.retention import Policy, Survey, is_held, survey
 from omnigraph.engine.maintain.stored_retention import EVERY, Bounds, Retention
 from omnigraph.engine.rows.columns import column_type, default_cell
 from omnigraph.errors import (
@@ -315,6 +315,9 @@ def _collect_dropped(core: Core, evolution: Evolution, before: Snapshot, after: 
     """Remove dropped types altogether, and of tables that lost a property all older versions, as
     far as nobody else needs them."""
     now = core.world.clock.now_us()
+    if is_held(core, now, sweep=True):
+        logger.warning("the past stays", extra={"why": "a backup is being made"})
+        return
     heads_only = Retention(branches={EVERY: Bounds(keep_versions=1)})
     policy = Policy(retention=heads_only, now_us=now, superseded_us=now, deleted_stay=True)
     found = survey(core, policy)

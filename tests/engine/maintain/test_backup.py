@@ -105,6 +105,33 @@ def test_cleanup_takes_nothing_while_a_backup_is_made(tmp_path):
     assert verify_at(str(tmp_path / "copy"), deep=True).commits == 7
 
 
+def test_a_hard_drop_takes_nothing_while_a_backup_is_made(tmp_path):
+    uri, dropped = str(tmp_path / "g"), 0
+    with Graph.init(uri, SCHEMA + "node Draft { title: String @key }", maintenance=None) as graph:
+        lines = [json.dumps({"type": "Draft", "data": {"title": f"d{n}"}}) for n in range(3)]
+        graph.load(lines, mode="append")
+        before = graph.commits(limit=1)[0].graph_commit_id
+    drafts = "query q() { match { $d: Draft } return { count($d) as n } }"
+
+    class Meddling:
+        def reach(self, step):
+            nonlocal dropped
+            if step is Step.BACKUP_FILE_COPIED and not dropped:
+                dropped = 1
+                with Graph.open(uri, maintenance=None) as other:
+                    other.apply_schema(SCHEMA, allow_data_loss=True)
+
+    with Graph.open(uri, world=World(steps=Meddling()), maintenance=None) as graph:
+        graph.backup(tmp_path / "copy")
+        assert dropped
+        assert graph.query(drafts, snapshot=before).to_pylist()[0]["n"] == 3
+        graph.cleanup(keep_versions=1, grace=timedelta(0))
+        assert not list(Path(uri, "nodes").rglob("data/*.lance"))
+    with Graph.open(tmp_path / "copy", maintenance=None) as copy:
+        assert copy.query(drafts).to_pylist()[0]["n"] == 3
+    assert verify_at(str(tmp_path / "copy"), deep=True).ok
+
+
 def test_a_write_that_is_under_way_is_not_in_the_copy(tmp_path):
     uri, dest = str(tmp_path / "g"), str(tmp_path / "copy")
     with Graph.init(uri, SCHEMA, maintenance=None) as graph:

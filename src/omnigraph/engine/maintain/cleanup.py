@@ -16,12 +16,11 @@ from typing import Any
 from urllib.parse import quote
 
 import msgspec
-import orjson
 from msgspec.structs import replace
 
 from omnigraph.engine.arguments import AGE_OR_NONE, FLAG, INT, require
 from omnigraph.engine.core import Core
-from omnigraph.engine.maintain.retention import Policy, Survey, survey
+from omnigraph.engine.maintain.retention import Policy, Survey, is_held, survey
 from omnigraph.engine.maintain.stored_retention import EVERY, Age, Bounds, Retention, age_us, stored
 from omnigraph.errors import InputError, NotFoundError, OmnigraphError
 from omnigraph.model.graph import Branch
@@ -40,7 +39,7 @@ from omnigraph.storage.manifest.history import Descent, contracted, parents_of
 from omnigraph.storage.manifest.ref_files import Kept
 from omnigraph.storage.objects.lease import PAST, Lease, stop_if_asked
 from omnigraph.storage.objects.local import Presence, collect_drafts
-from omnigraph.storage.objects.root import DESCENT, HOLDS, MANIFEST
+from omnigraph.storage.objects.root import DESCENT, MANIFEST
 
 logger = logging.getLogger(__name__)
 
@@ -170,7 +169,7 @@ class _LetGo(msgspec.Struct, frozen=True, kw_only=True):
 def _let_go(core: Core, policy: Policy, *, before_us: int, preview: bool) -> _LetGo:
     """Look at everything, then end what nobody needs: deleted branches, lines, old snapshots."""
     found = survey(core, policy)
-    held = _is_held(core, policy.now_us, preview=preview)
+    held = is_held(core, policy.now_us, sweep=not preview)
     if found.blind or held:
         # Whatever might go could be what a branch or tag that cannot be read, or a copy, stands on.
         found = replace(found, unwanted={}, table_keys={})
@@ -188,21 +187,6 @@ def _let_go(core: Core, policy: Policy, *, before_us: int, preview: bool) -> _Le
         failures=tuple(failures),
         manifest=manifest,
     )
-
-
-def _is_held(core: Core, now_us: int, *, preview: bool) -> bool:
-    """Whether a copy of the graph is being made. A hold that lapsed is of a process that died."""
-    objects, held = core.store.objects, False
-    for key in objects.list_keys(HOLDS):
-        stored = objects.read(key)
-        try:
-            lapsed = stored is None or int(orjson.loads(stored.body)["until_us"]) < now_us
-        except (ValueError, KeyError, TypeError):
-            lapsed = True
-        if lapsed and not preview:
-            objects.delete(key)
-        held = held or not lapsed
-    return held
 
 
 def _warnings(retention: Retention) -> Iterator[str]:

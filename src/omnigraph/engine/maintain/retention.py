@@ -13,6 +13,7 @@ from functools import partial
 from itertools import chain
 
 import msgspec
+import orjson
 from msgspec.structs import replace
 
 from omnigraph.engine.core import Core
@@ -25,7 +26,7 @@ from omnigraph.storage.manifest.history import Descent, bases_of_all
 from omnigraph.storage.manifest.legacy import is_adopted
 from omnigraph.storage.manifest.ref_files import MAIN_BRANCH, Kept
 from omnigraph.storage.manifest.rows import CommitRow
-from omnigraph.storage.objects.root import MANIFEST
+from omnigraph.storage.objects.root import HOLDS, MANIFEST
 
 Line = tuple[str, str | None]  # a table's location, and the Lance branch of it
 
@@ -111,6 +112,22 @@ class _Look(msgspec.Struct, frozen=True, kw_only=True):
     def stored(self) -> frozenset[int]:
         """The versions on the branch's own line."""
         return frozenset(one.number for one in self.versions if one.former is None)
+
+
+def is_held(core: Core, now_us: int, *, sweep: bool) -> bool:
+    """Whether a copy of the graph is being made, which needs the past as it is. A hold that lapsed
+    is of a process that died; `sweep` takes it away."""
+    objects, held = core.store.objects, False
+    for key in objects.list_keys(HOLDS):
+        stored = objects.read(key)
+        try:
+            lapsed = stored is None or int(orjson.loads(stored.body)["until_us"]) < now_us
+        except (ValueError, KeyError, TypeError):
+            lapsed = True
+        if lapsed and sweep:
+            objects.delete(key)
+        held = held or not lapsed
+    return held
 
 
 def survey(core: Core, policy: Policy) -> Survey:
