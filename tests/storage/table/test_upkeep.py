@@ -3,6 +3,8 @@ way of right answers."""
 
 from __future__ import annotations
 
+from itertools import count
+
 import pyarrow as pa
 import pytest
 from msgspec.structs import replace
@@ -109,6 +111,23 @@ def test_tiers_rewrite_each_row_a_few_times():
     assert len(sizes) < 16 + 12
 
 
+@pytest.mark.parametrize(
+    ("first", "groups"),
+    [
+        # 4 and 5 were committed while 6 and 7 were made of older rows.
+        ({4: 32, 5: 33, 6: 0, 7: 16, 8: 34, 9: 35}, ((6, 7), (4, 5, 8, 9))),
+        ({4: 0, 5: 1, 6: 2, 7: 3, 8: 4, 9: 5}, ((4, 5, 6, 7, 8, 9),)),
+        # Changed rows keep their row ids, which go up and down: numbers decide.
+        ({4: 32, 5: 1, 6: 30, 7: 3, 8: 20, 9: 5}, ((4, 5, 6, 7, 8, 9),)),
+        ({}, ((4, 5, 6, 7, 8, 9),)),
+    ],
+)
+def test_rows_that_were_made_one_after_the_other_stay_together(first, groups):
+    found = [Part(number=n, rows=1, deleted=0, identity=None) for n in range(4, 10)]
+    big = Part(number=0, rows=500, deleted=0, identity=None)
+    assert compaction_groups([big, *found], target_rows=100, first_row_ids=first) == groups
+
+
 def segment(name, *fragments, broken=False):
     return Segment(uuid=name, fragments=frozenset(fragments), broken=broken)
 
@@ -133,6 +152,70 @@ def test_segments_are_added_or_replaced(there, groups, fragments, replaces):
         assert builds == ()
     else:
         assert [(one.fragments, one.replaces) for one in builds] == [(fragments, replaces)]
+
+
+@pytest.mark.parametrize(
+    ("there", "groups", "settled", "builds"),
+    [
+        # One segment over everything, part of which is compacted: settled rows are built once more.
+        (
+            [segment("a", 0, 1, 2)],
+            [(1, 2, 3)],
+            {0},
+            [((0,), ("a",)), ((1, 2, 3), ("a",))],
+        ),
+        # From then on only what moves is built again, however many rows there are.
+        ([segment("a", 0), segment("b", 1, 2)], [(1, 2, 3)], {0}, [((1, 2, 3), ("b",))]),
+        # What has settled leaves the segment of the others, and joins its like.
+        (
+            [segment("a", 0), segment("b", 4, 1)],
+            [(1, 2, 3)],
+            {0, 4},
+            [((0, 4), ("a", "b")), ((1, 2, 3), ("b",))],
+        ),
+        ([segment("z")], [(1, 2)], {0, 4}, [((0, 4), ("z",)), ((1, 2, 3), ())]),
+    ],
+)
+def test_settled_fragments_have_segments_of_their_own(there, groups, settled, builds):
+    sizes = {0: 1000, 1: 1, 2: 1, 3: 1, 4: 600} if 4 in settled else {0: 1000, 1: 1, 2: 1, 3: 1}
+    found = decide_builds([BTREE], {"id_btree": there}, sizes, groups, settled)
+    assert [(one.fragments, one.replaces) for one in found] == builds
+    covering = coverage({"id_btree": there}, found)
+    assert covering.keys() == sizes.keys()
+    assert not [
+        1 for number in settled for other in groups[0] if covering[number] & covering[other]
+    ]
+
+
+def test_a_table_of_many_small_commits_is_indexed_again_a_few_times_only():
+    """Rows indexed per commit grow like the digits of the number of commits."""
+    numbers, sizes, there, indexed = count(1), {0: 1000}, [segment("s0", 0)], 0
+    for _ in range(6000):
+        sizes[next(numbers)] = 1
+        found = [Part(number=n, rows=rows, deleted=0, identity=None) for n, rows in sizes.items()]
+        tier = tier_rows(found)
+        if sum(rows < tier for rows in sizes.values()) <= 64:
+            continue
+        groups = compaction_groups(found, target_rows=tier, parts_max=16)
+        grouped = {number for group in groups for number in group}
+        settled = {n for n, rows in sizes.items() if rows >= tier} - grouped
+        builds = decide_builds([BTREE], {"id_btree": there}, sizes, groups, settled)
+        indexed += sum(sizes[n] for build in builds for n in build.fragments)
+        gone = {uid for build in builds for uid in build.replaces}
+        there = [one for one in there if one.uuid not in gone]
+        there += [segment(f"s{next(numbers)}", *build.fragments) for build in builds]
+        covering = coverage({"id_btree": there}, ())
+        for group in compactable(groups, covering):
+            sizes[made := next(numbers)] = sum(sizes.pop(number) for number in group)
+            there = [
+                segment(one.uuid, *(one.fragments - set(group)), made)
+                if set(group) & one.fragments
+                else one
+                for one in there
+            ]
+        assert len(there) < 12
+    assert sum(sizes.values()) == 7000
+    assert indexed < 7000 * 12
 
 
 def test_groups_are_cut_where_coverage_changes():

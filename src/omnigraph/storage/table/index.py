@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import lance
@@ -98,14 +98,20 @@ def decide_builds(
     known: Mapping[str, Sequence[Segment]],
     sizes: Mapping[int, int],
     groups: Sequence[Collection[int]] = (),
+    settled: Collection[int] = (),
 ) -> tuple[IndexBuild, ...]:
     """The segments to build so that every index covers all fragments.
 
     Segments that cannot be read, and those that cover only a part of one of the groups, are
-    replaced. `sizes` are rows by fragment number.
+    replaced. `sizes` are rows by fragment number. Fragments that will stay as they are for long
+    (`settled`) are never in one segment with others: those are compacted again soon, and then a
+    segment over them all would be built again over all the rows of a table.
     """
-    decided = (_decide(spec, known.get(spec.name, ()), sizes, groups) for spec in specs)
-    return tuple(one for one in decided if one is not None)
+    return tuple(
+        build
+        for spec in specs
+        for build in _decide(spec, known.get(spec.name, ()), sizes, groups, frozenset(settled))
+    )
 
 
 def _decide(
@@ -113,8 +119,9 @@ def _decide(
     there: Sequence[Segment],
     sizes: Mapping[int, int],
     groups: Sequence[Collection[int]],
-) -> IndexBuild | None:
-    """Nothing, one more segment, or all anew."""
+    settled: frozenset[int],
+) -> list[IndexBuild]:
+    """Nothing, one more segment (or two, of which one is for settled fragments), or all anew."""
     replaced = {one.uuid for one in there if one.broken}
     owner = {number: one.uuid for one in there if not one.broken for number in one.fragments}
     for group in groups:
@@ -122,19 +129,40 @@ def _decide(
         if len(owners) > 1:
             replaced |= {one for one in owners if one is not None}
     wanted = {number for number in sizes if owner.get(number) in (None, *replaced)}
-    if not wanted:
-        return None
-    # Like the digits of a counter: a segment joins if it is no bigger than twice what is built
-    # anyway, so that few segments stay and no row is indexed again more than a few times.
-    rows = sum(sizes[number] for number in wanted)
     kept = [one for one in there if one.uuid not in replaced]
-    too_many = len(kept) >= INDEX_SEGMENTS_MAX
-    for one in sorted(kept, key=lambda one: _rows(one, sizes)):
-        if too_many or _rows(one, sizes) <= 2 * rows:
-            replaced.add(one.uuid)
-            wanted |= one.fragments & sizes.keys()
-            rows += _rows(one, sizes)
-    return IndexBuild(spec=spec, fragments=tuple(sorted(wanted)), replaces=tuple(sorted(replaced)))
+    too_many = bool(wanted) and len(kept) >= INDEX_SEGMENTS_MAX
+    builds: list[IndexBuild] = []
+    for of_kind, is_settled in ((wanted & settled, True), (wanted - settled, False)):
+        if not of_kind and not too_many:
+            continue
+        chosen, rows = set(of_kind), sum(sizes[number] for number in of_kind)
+        # Like the digits of a counter: a segment joins if it is no bigger than twice what is built
+        # anyway, so that few segments stay and no row is indexed again more than a few times.
+        for one in sorted(kept, key=lambda one: _rows(one, sizes)):
+            alike = settled.issuperset(one.fragments & sizes.keys()) == is_settled
+            if alike and (too_many or _rows(one, sizes) <= 2 * rows):
+                replaced.add(one.uuid)
+                chosen |= one.fragments & sizes.keys()
+                rows += _rows(one, sizes)
+        if chosen:
+            builds.append(IndexBuild(spec=spec, fragments=tuple(sorted(chosen))))
+    going = [one for one in there if one.uuid in replaced]
+    return [
+        replace(build, replaces=tuple(sorted(_replaced_by(build, builds, going))))
+        for build in builds
+    ]
+
+
+def _replaced_by(
+    build: IndexBuild, builds: Sequence[IndexBuild], going: Sequence[Segment]
+) -> Iterator[str]:
+    """Which of the segments that go are replaced by a build: those whose fragments it covers, and
+    by the first also those that cover nothing any more."""
+    everything = {number for one in builds for number in one.fragments}
+    for one in going:
+        unused = build is builds[0] and one.fragments.isdisjoint(everything)
+        if unused or not one.fragments.isdisjoint(build.fragments):
+            yield one.uuid
 
 
 def _rows(segment: Segment, sizes: Mapping[int, int]) -> int:
@@ -168,9 +196,9 @@ def coverage(
             if one.uuid not in replaced and name not in drops:
                 for number in one.fragments:
                     covering.setdefault(number, set()).add(one.uuid)
-    for wanted in builds:
+    for at, wanted in enumerate(builds):
         for number in wanted.fragments:
-            covering.setdefault(number, set()).add(f"new {wanted.spec.name}")
+            covering.setdefault(number, set()).add(f"new {at} {wanted.spec.name}")
     return {number: frozenset(names) for number, names in covering.items()}
 
 

@@ -17,9 +17,11 @@ from itertools import groupby, islice
 from typing import Any, Final, get_args
 
 import msgspec
+import numpy as np
 from lance.optimize import Compaction, CompactionTask
 
 from omnigraph.model.limits import AUTO_RUN_FRAGMENTS_MAX, TARGET_FRAGMENT_ROWS
+from omnigraph.model.schema import ROW_ADDRESS, ROW_ID
 from omnigraph.storage.lance import pylance, stamps
 from omnigraph.storage.lance.digests import NONE, Digests
 from omnigraph.storage.lance.files import FragmentKey, fragment_key, index_paths
@@ -27,8 +29,8 @@ from omnigraph.storage.lance.pylance import translated
 from omnigraph.storage.objects.root import branch_folder
 from omnigraph.storage.table import index as indexes
 from omnigraph.storage.table.index import IndexBuild, IndexKind, IndexSpec, Segment
-from omnigraph.storage.table.pinned import Pinned
-from omnigraph.storage.table.stage import Rewrites, StagedWrite, staged, staged_on
+from omnigraph.storage.table.pinned import OFFSET_BITS, Pinned
+from omnigraph.storage.table.stage import Rewrites, StagedWrite, staged, staged_on, u64
 
 _DELETED_SHARE_MAX: Final = 0.1
 _COMPACTION_VERSIONS: Final = 2  # Lance commits the fragment numbers first, then the rewrite
@@ -149,13 +151,41 @@ def fragmentation(pinned: Pinned) -> Fragmentation:
 
 
 def compaction_groups(
-    found: Sequence[Part], *, target_rows: int, parts_max: int | None = None
+    found: Sequence[Part],
+    *,
+    target_rows: int,
+    parts_max: int | None = None,
+    first_row_ids: Mapping[int, int] | None = None,
 ) -> tuple[tuple[int, ...], ...]:
     """Runs of neighbours that become fewer, or lose many deleted rows, when written anew.
 
     A run stands or falls as a whole: shorter ones (`parts_max`) lose less to a writer who changes
     one of their fragments meanwhile.
+
+    What others commit while upkeep works has smaller fragment numbers than what comes out of it,
+    so that neighbours need not be what was made one after the other. With `first_row_ids` (of the
+    small fragments) those are neighbours whose row ids are: ascending row ids take next to no room,
+    and those of all fragments are written into every later version. Where rows are changed rather
+    than added, row ids go up and down all the time; then nothing is gained, and numbers decide.
     """
+    by_number = _runs(found, target_rows=target_rows, parts_max=parts_max)
+    if not first_row_ids:
+        return by_number
+    small = [part for part in found if part.number in first_row_ids]
+    small.sort(key=lambda part: first_row_ids[part.number])
+    by_row_id = _runs(small, target_rows=target_rows, parts_max=parts_max)
+    more = max(1, len(small) // AUTO_RUN_FRAGMENTS_MAX)
+    return by_row_id if _spared(by_row_id) + more >= _spared(by_number) else by_number
+
+
+def _spared(groups: Sequence[Sequence[int]]) -> int:
+    """How many fragments fewer there are after compaction."""
+    return sum(len(group) - 1 for group in groups)
+
+
+def _runs(
+    found: Iterable[Part], *, target_rows: int, parts_max: int | None
+) -> tuple[tuple[int, ...], ...]:
     groups: list[tuple[int, ...]] = []
     run: list[Part] = []
 
@@ -170,6 +200,8 @@ def compaction_groups(
         if part.rows >= target_rows and not part.worn:
             close()
             continue
+        if run and part.number < run[-1].number:
+            close()  # Lance takes the fragments of a run in the order of their numbers only
         run.append(part)
         if sum(one.rows for one in run) >= target_rows or len(run) == parts_max:
             close()
@@ -218,13 +250,20 @@ def plan(pinned: Pinned, specs: Sequence[IndexSpec], how: Upkeep) -> UpkeepPlan:
     parts_max = AUTO_RUN_FRAGMENTS_MAX if how.tiered else None
     groups: tuple[tuple[int, ...], ...] = ()
     if how.compact:
-        groups = compaction_groups(found, target_rows=target_rows, parts_max=parts_max)
+        first = _first_row_ids(pinned, found, target_rows=target_rows) if how.tiered else {}
+        groups = compaction_groups(
+            found, target_rows=target_rows, parts_max=parts_max, first_row_ids=first
+        )
     known = indexes.segments(pinned, check=how.check_indexes)
     specs = indexes.resolved(pinned, specs)
     drops = _undeclared(known, specs) if how.drop_undeclared else ()
     builds: list[IndexBuild] = []
     pending: list[tuple[IndexSpec, str]] = []
-    for build in indexes.decide_builds(specs, known, sizes, groups):
+    grouped = {number for group in groups for number in group}
+    settled = [
+        part.number for part in found if part.rows >= target_rows and part.number not in grouped
+    ]
+    for build in indexes.decide_builds(specs, known, sizes, groups, settled):
         reason = indexes.untrainable(pinned, build.spec)
         if reason is None:
             builds.append(build)
@@ -396,6 +435,24 @@ def _compaction_tasks(
         )
         for group in groups
     )
+
+
+def _first_row_ids(pinned: Pinned, found: Sequence[Part], *, target_rows: int) -> dict[int, int]:
+    """The smallest row id of each fragment that may be compacted; no data is read for it."""
+    numbers = [part.number for part in found if part.rows < target_rows or part.worn]
+    first = dict.fromkeys(numbers, 0)
+    with pinned.translated(doing="plan compaction of"):
+        rows = pinned.dataset.scanner(
+            columns=[ROW_ID, ROW_ADDRESS],
+            fragments=[pinned.dataset.get_fragment(number) for number in numbers],
+            scan_stats_callback=pinned.meter.add,
+        ).to_table()
+    if rows.num_rows:
+        fragments = u64(rows[ROW_ADDRESS]) >> OFFSET_BITS
+        starts = np.flatnonzero(np.r_[True, fragments[1:] != fragments[:-1]])
+        least = np.minimum.reduceat(u64(rows[ROW_ID]), starts)
+        first |= dict(zip(fragments[starts].tolist(), least.tolist(), strict=True))
+    return first
 
 
 def on_version(result: str, version: int, *, indexed: bool) -> str:
