@@ -29,6 +29,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+HINT_MARK = "hint: "
+
 
 class OmnigraphError(Exception):
     """The root: catch it to catch everything we raise on purpose."""
@@ -45,6 +47,18 @@ class OmnigraphError(Exception):
         self.facts = facts
         for name, value in facts.items():
             setattr(self, name, value)
+        # Notes are what Python shows below the message of an error that nobody caught.
+        place = facts.get("excerpt")
+        if place and str(place) not in message:
+            self.add_note(str(place))
+        if self.hint:
+            self.add_note(HINT_MARK + self.hint)
+
+    def advise(self, hint: str) -> None:
+        """Say what to do about it, instead of what was said before."""
+        self.hint = hint
+        kept = [note for note in getattr(self, "__notes__", ()) if not note.startswith(HINT_MARK)]
+        self.__notes__ = [*kept, HINT_MARK + hint]
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Errors travel between processes (Spark workers); the default would call the subclass's

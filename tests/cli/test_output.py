@@ -7,7 +7,8 @@ import io
 
 import pytest
 
-from omnigraph.cli.output import TableStyle, display_width, render_rows, table_lines
+from omnigraph.cli.output import render_rows
+from omnigraph.model.tables import TableStyle, display_width, table_lines
 
 COLUMNS = ("p.name", "p.age", "p.tags")
 ROWS = (
@@ -24,7 +25,7 @@ def test_a_table_has_a_header_a_rule_and_a_line_a_row():
     assert lines("table") == [
         "p.name           p.age  p.tags",
         "---------------  -----  ---------",
-        'Ada              36     ["a","b"]',
+        'Ada                 36  ["a","b"]',
         'Grace "Amazing"         []',
     ]
 

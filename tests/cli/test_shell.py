@@ -78,8 +78,8 @@ query n() { match { $p: Person } return { count($p) as n } }
 
 def test_the_types_and_their_properties_can_be_looked_up(shell):
     assert shell("\\d\n").splitlines()[2:] == [
-        "node  Person  2",
-        "edge  Knows   1",
+        "node  Person         2",
+        "edge  Knows          1",
     ]
     assert shell("\\d Person\n").splitlines()[2:] == ["name      String", "age       I32?"]
 

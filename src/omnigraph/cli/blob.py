@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from omnigraph.cli.call import Call, CommandGroup, exclusive, state_options, together, verb
-from omnigraph.cli.output import cell
 from omnigraph.errors import InputError
+from omnigraph.model.tables import cell
 
 blob = CommandGroup("blob", help="Read large values.")
 CHUNK_BYTES = 4 * 1024 * 1024

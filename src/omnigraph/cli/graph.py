@@ -9,11 +9,11 @@ import click
 
 from omnigraph import __version__
 from omnigraph.cli.call import Call, CommandGroup, exclusive, read_text, verb
-from omnigraph.cli.output import cell
 from omnigraph.cli.scope import Capability, profile_named, refuse_flag
 from omnigraph.errors import InputError, NotFoundError
 from omnigraph.model import limits
 from omnigraph.model.machine import local_path
+from omnigraph.model.tables import cell
 
 if TYPE_CHECKING:
     from omnigraph.model.graph import Snapshot

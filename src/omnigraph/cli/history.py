@@ -18,8 +18,8 @@ from omnigraph.cli.call import (
     verb,
     write_lines,
 )
-from omnigraph.cli.output import cell, json_line
 from omnigraph.model.graph import type_words
+from omnigraph.model.tables import cell, json_line
 from omnigraph.model.values import moment_at, moment_text
 
 if TYPE_CHECKING:

@@ -24,11 +24,11 @@ from omnigraph.cli.call import (
     verb,
     write_lines,
 )
-from omnigraph.cli.output import cell
 from omnigraph.cli.scope import ScopeFlags
 from omnigraph.errors import InputError
 from omnigraph.model.graph import LOAD_MODES
 from omnigraph.model.machine import PACKED_SUFFIXES, is_installed, local_path
+from omnigraph.model.tables import cell
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,11 +19,11 @@ from omnigraph.cli.call import (
     spark_session,
     verb,
 )
-from omnigraph.cli.output import TableStyle, cell, table_lines
 from omnigraph.cli.scope import Capability
 from omnigraph.errors import InputError, NotFoundError
 from omnigraph.model.graph import type_words
 from omnigraph.model.limits import MAINTENANCE_CONCURRENCY
+from omnigraph.model.tables import TableStyle, cell, table_lines
 
 if TYPE_CHECKING:
     from omnigraph.storage.commit.recovery import Resolution

@@ -7,45 +7,31 @@ import io
 import json
 import shutil
 import sys
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import click
-import msgspec
 
 from omnigraph.cli.scope import OperatorConfig
 from omnigraph.errors import InputError
+from omnigraph.model.tables import (
+    COLUMN_WIDTH_MIN,
+    Layout,
+    TableStyle,
+    cell,
+    display_width,
+    one_line,
+    padded,
+    table_lines,
+)
 
 Format = Literal["table", "kv", "csv", "jsonl", "json"]
 FORMATS: tuple[Format, ...] = ("table", "kv", "csv", "jsonl", "json")
-Layout = Literal["truncate", "wrap"]
-COLUMN_WIDTH_MIN = 4
-
-
-class TableStyle(msgspec.Struct, frozen=True, kw_only=True):
-    """How a table is fitted: the widest a column may be, and what happens to longer cells."""
-
-    column_width_max: int = 80
-    layout: Layout = "truncate"
-    total_width: int | None = None  # None = nobody is looking; do not fit to a terminal
 
 
 def emit_json(payload: Any) -> None:
     """Print one value as pretty JSON."""
     click.echo(json.dumps(payload, indent=2, ensure_ascii=False, default=str))
-
-
-def json_line(payload: Any) -> str:
-    """One value as one line of JSON."""
-    return json.dumps(payload, ensure_ascii=False, separators=(",", ":"), default=str)
-
-
-def cell(value: Any) -> str:
-    """A value as text for people: strings as they are, null as nothing, the rest as JSON."""
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json_line(value)
 
 
 def render_rows(
@@ -83,87 +69,7 @@ def kv_lines(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Itera
         if number:
             yield ""
         for name in columns:
-            yield f"{_pad(name, width)}  {_one_line(cell(row[name]))}".rstrip()
-
-
-def table_lines(
-    columns: Sequence[str], rows: Sequence[Mapping[str, Any]], *, style: TableStyle
-) -> Iterator[str]:
-    """A table with a header and a rule, its columns fitted to their content and the terminal."""
-    grid = [[_one_line(cell(row[name])) for name in columns] for row in rows]
-    widths = _widths(columns, grid, style)
-    yield "  ".join(
-        _pad(_cut(name, w), w) for name, w in zip(columns, widths, strict=True)
-    ).rstrip()
-    yield "  ".join("-" * w for w in widths)
-    for record in grid:
-        cells = [_fit(text, w, style.layout) for text, w in zip(record, widths, strict=True)]
-        for height in range(max((len(lines) for lines in cells), default=0)):
-            parts = (lines[height] if height < len(lines) else "" for lines in cells)
-            yield "  ".join(_pad(part, w) for part, w in zip(parts, widths, strict=True)).rstrip()
-
-
-def _widths(columns: Sequence[str], grid: list[list[str]], style: TableStyle) -> list[int]:
-    widths = [
-        min(
-            max([display_width(name), *(display_width(record[index]) for record in grid)]),
-            style.column_width_max,
-        )
-        for index, name in enumerate(columns)
-    ]
-    if style.total_width is not None and widths:
-        room = style.total_width - 2 * (len(widths) - 1)
-        # The widest column gives first, until all fit or none can give any more.
-        while sum(widths) > room and max(widths) > COLUMN_WIDTH_MIN:
-            widths[widths.index(max(widths))] -= 1
-    return [max(width, 1) for width in widths]
-
-
-def _fit(text: str, width: int, layout: Layout) -> list[str]:
-    if display_width(text) <= width or layout == "truncate":
-        return [_cut(text, width)]
-    lines, line = [], ""
-    for char in text:
-        if display_width(line + char) > width:
-            lines.append(line)
-            line = ""
-        line += char
-    return [*lines, line]
-
-
-def _cut(text: str, width: int) -> str:
-    if display_width(text) <= width:
-        return text
-    kept = ""
-    for char in text:
-        if display_width(kept + char) > width - 1:
-            break
-        kept += char
-    return kept + "…"
-
-
-def _one_line(text: str) -> str:
-    """Control characters spelled out, so that a cell cannot break the table or the terminal."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
-
-
-def _pad(text: str, width: int) -> str:
-    return text + " " * (width - display_width(text))
-
-
-def display_width(text: str) -> int:
-    """How many cells of a terminal the text takes."""
-    if text.isascii():
-        return len(text)
-    return sum(_char_width(char) for char in text)
-
-
-def _char_width(char: str) -> int:
-    if unicodedata.combining(char):
-        return 0
-    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+            yield f"{padded(name, width)}  {one_line(cell(row[name]))}".rstrip()
 
 
 # --- what the operator chose ----------------------------------------------------------------------

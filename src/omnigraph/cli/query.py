@@ -21,6 +21,7 @@ from omnigraph.cli.call import (
     verb,
 )
 from omnigraph.errors import InputError
+from omnigraph.model.tables import json_line
 
 # Which query to run, and with which parameters.
 _source_options = together(
@@ -85,9 +86,9 @@ def print_rows(
     if form == "json":
         output.emit_json({**facts, "rows": rows})
     elif form == "jsonl":
-        click.echo(output.json_line({"kind": "metadata", **facts}))
+        click.echo(json_line({"kind": "metadata", **facts}))
         for row in rows:
-            click.echo(output.json_line(row))
+            click.echo(json_line(row))
     else:
         style = output.table_style(call.config)
         for line in output.render_rows(facts["columns"], rows, form=form, style=style):

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from omnigraph.cli.call import Call, read_text, write_text
-from omnigraph.cli.output import TableStyle, cell, table_lines, table_style
+from omnigraph.cli.output import table_style
 from omnigraph.errors import InputError, MergeConflictsError
+from omnigraph.model.tables import TableStyle, cell, table_lines
 
 if TYPE_CHECKING:
     from omnigraph.engine.merge.conflicts import MergeConflict, MergePreview
@@ -189,7 +190,7 @@ def _edited(name: str) -> Any:
 def add_way_out(error: MergeConflictsError) -> None:
     """Say what can be done about the conflicts on the command line."""
     if error.hint is None and any(one.can_be_resolved for one in error.conflicts):
-        error.hint = (
+        error.advise(
             "settle them with --interactive, or fill in a file (--write-conflicts FILE) "
             "and merge with --resolve FILE"
         )

@@ -18,9 +18,9 @@ from omnigraph.cli.call import (
     verb,
     write_text,
 )
-from omnigraph.cli.output import cell
 from omnigraph.cli.scope import Capability
 from omnigraph.errors import InputError
+from omnigraph.model.tables import cell
 
 schema = CommandGroup("schema", help="Show, plan and apply schemas.")
 _LABELS = {"error": "ERROR", "warning": "WARN ", "info": "INFO "}

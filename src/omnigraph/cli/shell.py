@@ -22,6 +22,7 @@ from omnigraph.cli.history import moment
 from omnigraph.cli.scope import home
 from omnigraph.cli.tag import tag_line
 from omnigraph.errors import InputError, OmnigraphError
+from omnigraph.model.tables import json_line, table_lines
 from omnigraph.storage.commit.outcome import outcome_told
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ class Session:
             output.emit_json(rows)
         elif self.form == "jsonl":
             for row in rows:
-                click.echo(output.json_line(row))
+                click.echo(json_line(row))
         else:
             style = output.table_style(self.call.config)
             for line in output.render_rows(result.columns, rows, form=self.form, style=style):
@@ -249,7 +250,7 @@ class Session:
         self.left = True
 
     def _table(self, columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
-        for line in output.table_lines(columns, rows, style=output.table_style(self.call.config)):
+        for line in table_lines(columns, rows, style=output.table_style(self.call.config)):
             click.echo(line)
 
     def words(self) -> list[str]:

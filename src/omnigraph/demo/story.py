@@ -18,7 +18,6 @@ from typing import Any
 import msgspec
 
 from omnigraph import Graph, OpenMode, pipeline
-from omnigraph.cli.output import TableStyle, table_lines
 from omnigraph.demo.packages import DataSet, records
 from omnigraph.engine.read.result import (
     COLOURS,
@@ -35,6 +34,7 @@ from omnigraph.model.graph import Commit
 from omnigraph.model.ports import World
 from omnigraph.model.steps import Step
 from omnigraph.model.structs import html_facts, html_page, html_table, html_text
+from omnigraph.model.tables import TableStyle, table_lines
 
 ACTOR = "demo"
 BRANCH = "review/successor"

@@ -83,7 +83,7 @@ def parent_named(store: Store, name: str) -> Branch:
     except NotFoundError as cause:
         with suppress(NotFoundError, AmbiguousRefError):
             commit_id = commit_at(store, name, MAIN).graph_commit_id
-            cause.hint = (
+            cause.advise(
                 f"'{name}' names the commit {commit_id}, and a branch is made from the head of a "
                 f"branch: make it from one that has the commit, and `revert` on it what came later"
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import pickle
 import xml.etree.ElementTree as ET
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,6 +18,7 @@ from omnigraph.errors import (
     InputError,
     LimitExceededError,
     MissingParameterError,
+    NotFoundError,
     TimeLimitError,
 )
 from omnigraph.model.values import json_value
@@ -241,3 +243,90 @@ def test_a_graph_is_small_up_to_a_limit():
     assert small_graph((f"{n}", f"{n + 1}") for n in range(59)).is_small
     assert not small_graph((f"{n}", f"{n + 1}") for n in range(60)).is_small
     assert not small_graph([]).is_small
+
+
+# --- a result as a Python value ------------------------------------------------------------------
+
+NAMES = "query q() { match { $t: Thing } return { $t.name, $t.small } order { $t.name } }"
+TAGS = "query q() { match { $t: Thing } return { $t.name, $t.n } order { $t.name } }"
+
+
+def names(graph):
+    return graph.query(NAMES)
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    schema = "node Thing { name: String @key  n: I32? }"
+    folder = str(tmp_path_factory.mktemp("many") / "g.omni")
+    with Graph.init(folder, schema, durability="process") as made:
+        things = ({"name": f"t{i:02}", "n": i * 7 if i else None} for i in range(22))
+        made.load(
+            "\n".join(json.dumps({"type": "Thing", "data": t}) for t in things), mode="append"
+        )
+        yield made
+
+
+def test_rows_are_had_by_their_place(many):
+    result = many.query(TAGS)
+    rows = result.to_pylist()
+    assert [result[0], result[-1]] == [rows[0], rows[-1]]
+    for cut in (slice(1, 3), slice(None, -1), slice(5, 1), slice(None, None, -1), slice(99, None)):
+        assert result[cut] == rows[cut]
+    with pytest.raises(IndexError):
+        result[len(rows)]
+
+
+def test_a_place_does_not_put_the_whole_answer_together(graph):
+    result = names(graph)
+    made = []
+    make = result._make
+    result._make = lambda first, last: made.append((first, last)) or make(first, last)
+    assert result[1]["t.name"]
+    assert made == [(1, 2)]
+
+
+def test_one_row_is_one_row(graph):
+    assert names(graph).column("t.name") == [row["t.name"] for row in names(graph)]
+    only = graph.query("query q() { match { $t: Thing } return { count($t) as things } }")
+    assert only.one() == {"things": len(names(graph))}
+    assert only.scalar() == len(names(graph))
+    with pytest.raises(InputError, match=r"\d+ rows, and one was asked for"):
+        names(graph).one()
+    with pytest.raises(InputError, match=r"columns t\.name, t\.small"):
+        names(graph).scalar()
+    none = graph.query('query q() { match { $t: Thing $t.name = "?" } return { $t.name } }')
+    with pytest.raises(NotFoundError, match="no row"):
+        none.one()
+    with pytest.raises(NotFoundError, match="no row"):
+        none.scalar()
+
+
+def test_a_column_that_is_not_there_is_told_with_the_nearest(graph):
+    with pytest.raises(InputError, match=r"no column 't\.nam'") as caught:
+        names(graph).column("t.nam")
+    assert caught.value.hint == "did you mean 't.name'?"
+
+
+def test_other_libraries_take_the_rows_without_a_copy(graph):
+    result = names(graph)
+    assert pa.table(result).equals(result.to_arrow())
+    mine = result.to_arrow().column("t.small").chunk(0).buffers()[1]
+    theirs = pa.table(result).column("t.small").chunk(0).buffers()[1]
+    assert mine.address == theirs.address
+
+
+def test_a_result_travels_to_another_process(graph):
+    result = graph.query(NAMES, explain=True)
+    there = pickle.loads(pickle.dumps(result))
+    assert there.to_pylist() == result.to_pylist()
+    assert there.graph_commit_id == result.graph_commit_id
+    assert str(there.explanation) == str(result.explanation)
+    assert there[1:2] == result[1:2]
+
+
+def test_a_printed_result_is_a_small_table(many):
+    lines = str(many.query(TAGS)).splitlines()
+    assert lines[:4] == ["t.name  t.n", "------  ---", "t00", "t01       7"]
+    assert lines[-1] == "… and 2 more rows"
+    assert len(lines) == 2 + 20 + 1

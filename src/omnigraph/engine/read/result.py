@@ -9,17 +9,19 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, overload
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from omnigraph.compiler.text import closest
 from omnigraph.engine.arrow import ArrowTable, RecordBatch, Schema
 from omnigraph.engine.read.context import Explanation
-from omnigraph.errors import InputError
+from omnigraph.errors import InputError, NotFoundError
 from omnigraph.model.machine import optional
 from omnigraph.model.structs import ROWS_SHOWN_MAX, html_block, html_table
+from omnigraph.model.tables import TableStyle, table_lines
 from omnigraph.model.values import json_value
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     import polars as pl
 
 BATCH_ROWS: Final = 65_536
+ROWS_PRINTED_MAX: Final = 20
+CELL_PRINTED_MAX: Final = 40
 NODES_DRAWN_MAX: Final = 60
 EDGES_DRAWN_MAX: Final = 240
 LABEL_CHARACTERS_MAX: Final = 24
@@ -83,8 +87,73 @@ class QueryResult:
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return iter(self.to_pylist())
 
+    @overload
+    def __getitem__(self, index: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
+    def __getitem__(self, index: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
+        """The row at a place, or the rows of a slice, as dictionaries."""
+        if isinstance(index, slice):
+            places = range(self.row_count)[index]
+            if places.step == 1:
+                return self._rows(places.start, max(places.start, places.stop)).to_pylist()
+            return self.to_arrow().take(list(places)).to_pylist()
+        place = range(self.row_count)[index]  # IndexError as for a list, and places from the end
+        row: dict[str, Any] = self._rows(place, place + 1).to_pylist()[0]
+        return row
+
+    def one(self) -> dict[str, Any]:
+        """The only row. `NotFoundError` if there is none, `InputError` if there are more."""
+        if self.row_count == 0:
+            raise NotFoundError("the answer has no row, and one was asked for", kind="row", name="")
+        if self.row_count > 1:
+            raise InputError(
+                f"the answer has {self.row_count:,} rows, and one was asked for",
+                hint="result[0] is the first of them",
+            )
+        return self[0]
+
+    def scalar(self) -> Any:
+        """The value of the only row of the only column, for questions such as `count(*)`."""
+        if len(self.columns) != 1:
+            raise InputError(
+                f"the answer has the columns {', '.join(self.columns)}, and one was asked for",
+                hint="result.one() is the whole row",
+            )
+        return self.one()[self.columns[0]]
+
+    def column(self, name: str) -> list[Any]:
+        """The values of one column, in order, as Python values."""
+        if name not in self.columns:
+            near = closest(name, self.columns)
+            raise InputError(
+                f"there is no column '{name}'",
+                hint=f"did you mean '{near}'?" if near else f"there are {', '.join(self.columns)}",
+            )
+        values: list[Any] = self.to_arrow().column(name).to_pylist()
+        return values
+
     def __repr__(self) -> str:
         return f"QueryResult({self.row_count} rows, columns {self.columns})"
+
+    def __str__(self) -> str:
+        """The first rows as a table."""
+        shown = self._rows(0, min(self.row_count, ROWS_PRINTED_MAX)).to_pylist()
+        rows = [{name: json_value(value) for name, value in row.items()} for row in shown]
+        style = TableStyle(column_width_max=CELL_PRINTED_MAX)
+        lines = list(table_lines(self.columns, rows, style=style))
+        if self.row_count > len(rows):
+            lines.append(f"… and {self.row_count - len(rows):,} more rows")
+        return "\n".join(lines)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        state = (self.to_arrow(), self.graph_commit_id, self.explanation)
+        return (_restored, state)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The rows for whoever takes Arrow streams (Polars, DuckDB, pandas …), without a copy."""
+        table: Any = self.to_arrow()  # the stubs do not know the types of the protocol
+        return table.__arrow_c_stream__(requested_schema)
 
     def to_arrow(self) -> ArrowTable:
         if self._table is None:
@@ -143,6 +212,20 @@ class QueryResult:
             "" if graph is None else draw_graph(graph),
             html_table(self.columns, shown, total=self.row_count),
         )
+
+
+def _restored(
+    table: ArrowTable, graph_commit_id: str, explanation: Explanation | None
+) -> QueryResult:
+    """A result that came from another process, with all its rows."""
+    found = QueryResult(
+        schema=table.schema,
+        row_count=table.num_rows,
+        graph_commit_id=graph_commit_id,
+        make=lambda first, last: table.slice(first, last - first),
+    )
+    found.explanation = explanation
+    return found
 
 
 # --- rows as a network -------------------------------------------------------------------------
