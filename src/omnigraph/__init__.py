@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from omnigraph.engine.evolve import SchemaApplyResult
     from omnigraph.engine.graph import Graph
     from omnigraph.engine.history.changes import ChangeSet
+    from omnigraph.engine.load.inputs.objects import from_networkx
     from omnigraph.engine.load.inputs.sources import Source
     from omnigraph.engine.load.report import LoadResult, PipelineReport
     from omnigraph.engine.maintain.optimize import MaintenancePolicy
@@ -55,6 +56,7 @@ __all__ = [
     "Source",
     "__version__",
     "errors",
+    "from_networkx",
     "pipeline",
     "relocate",
 ]
@@ -81,6 +83,7 @@ _HOMES = {
     "Sidecar": "omnigraph.storage.commit.sidecar",
     "Snapshot": "omnigraph.model.graph",
     "Source": "omnigraph.engine.load.inputs.sources",
+    "from_networkx": "omnigraph.engine.load.inputs.objects",
     "relocate": "omnigraph.engine.maintain.relocate",
 }
 

@@ -266,6 +266,7 @@ class Graph(Timeline):
         data: orders.LoadData,
         *,
         mode: str,
+        type: str | None = None,  # noqa: A002 - the signature is fixed by the API
         branch: str = MAIN,
         from_branch: str | None = None,
         actor: str | None = None,
@@ -274,13 +275,19 @@ class Graph(Timeline):
         idempotency_key: str | None = None,
         on_error: orders.OnError = "fail",
         quarantine: str | os.PathLike[str] | None = None,
+        progress: reporting.Listener | None = None,
     ) -> reporting.LoadResult:
-        """Load data as one commit, or change nothing: graph NDJSON (text, lines or a file's path),
-        or Arrow tables, paths and `Source`s by type. A load with an `idempotency_key` lands once,
-        however often it is submitted. `on_error="quarantine"` puts bad records into the folder
-        `quarantine` (default: `<graph>.quarantine`) and loads the rest."""
+        """Load data as one commit, or change nothing.
+
+        `data` is graph NDJSON (a str is the text itself, a path names a file or folder), records
+        as dictionaries, or a mapping from types to their rows: dictionaries, a data frame, an Arrow
+        table, a path, a `Source`. `type` says of which type all rows are. `mode` is "append",
+        "merge" or "overwrite". A load with an `idempotency_key` lands once, however often it is
+        submitted. `on_error="quarantine"` puts bad records into the folder `quarantine` (default:
+        `<graph>.quarantine`) and loads the rest. `progress` is told how far it is."""
         order = orders.request_order(
             data,
+            type_name=type,
             strict=strict,
             idempotency_key=idempotency_key,
             uri=self.uri,
@@ -292,7 +299,7 @@ class Graph(Timeline):
             on_error=on_error,
             quarantine=quarantine,
         )
-        report = loading.load_here(self._opened(), order, then=self._auto.notice)
+        report = loading.load_here(self._opened(), order, listener=progress, then=self._auto.notice)
         self._store_topologies(branch)
         return reporting.LoadResult.of(report)
 

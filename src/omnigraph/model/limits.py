@@ -115,6 +115,7 @@ CHECK_LOOKUP_BYTES_MAX: Final = 1 << 20  # of input: stored rows are looked up, 
 CHECK_LOOKUP_ROWS_MAX: Final = 10_000  # of rows in memory: the same
 STAGE_FLUSH_BYTES: Final = 256 * 1024 * 1024  # of shaped rows, held by the tasks of a process
 EMBED_BATCH_TEXTS: Final = 64  # texts that a load sends to the embedder at once
+PATH_CHARACTERS_MAX: Final = 4_096  # a longer text is no path that came as text
 PIECE_ROWS: Final = 1_000_000  # of a columnar file, one task each
 GROUP_ROWS: Final = 500_000  # of a stored table, read by one task
 CHECK_ROUNDS_MAX: Final = 16  # of taking out bad rows until the rest is clean

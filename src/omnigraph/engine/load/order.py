@@ -6,10 +6,10 @@ import io
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, Final, Literal
 
 import msgspec
-import pyarrow as pa
 from msgspec.structs import replace
 
 from omnigraph.engine.arguments import (
@@ -23,34 +23,38 @@ from omnigraph.engine.arguments import (
 )
 from omnigraph.engine.embed import EmbedConfig
 from omnigraph.engine.load.inputs.lines import GraphLines, HeldRecords, held_lines
+from omnigraph.engine.load.inputs.objects import ObjectRecords, text_of
 from omnigraph.engine.load.inputs.sources import (
     BOM,
     Inputs,
-    Source,
     Split,
     declared,
+    held,
     plan_splits,
     read_chunks,
 )
 from omnigraph.engine.load.reading import Input
 from omnigraph.errors import InputError, NotFoundError
 from omnigraph.model.graph import LOAD_MODES, MAIN
-from omnigraph.model.limits import SPLIT_CHUNK_BYTES
+from omnigraph.model.limits import PATH_CHARACTERS_MAX, PIECE_ROWS, SPLIT_CHUNK_BYTES
 from omnigraph.model.requests import KeyedRequest, digest_of_lines
 from omnigraph.storage.objects.files import FileAccess, InputFile
 
 _FILES: Final = FileAccess()  # of this machine
 OnError = Literal["fail", "quarantine"]
 
-Rows = pa.Table | Source | str | os.PathLike[str]
+# Rows of one type: dictionaries, a data frame of any library, an Arrow table or reader, a `Source`,
+# a path, or a list of those; Python has no name for "has `__arrow_c_stream__`" that is worth it.
 LoadData = (
     str
     | bytes
     | os.PathLike[str]
-    | Iterable[str | bytes]
+    | Iterable[str | bytes | Mapping[str, Any]]
     | Sequence[os.PathLike[str]]
-    | Mapping[str, Rows | list[Rows]]
+    | Mapping[str, Any]
 )
+_LINE_SUFFIXES: Final = (".jsonl", ".ndjson", ".json")
+_TABLE_SUFFIXES: Final = (".parquet", ".csv", ".tsv", ".orc")
 
 
 class LoadOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,15 +115,23 @@ def checked_order(
 
 
 def request_order(
-    data: LoadData, *, strict: bool, idempotency_key: str | None, **facts: Any
+    data: Any, *, type_name: str | None, strict: bool, idempotency_key: str | None, **facts: Any
 ) -> LoadOrder:
-    """The order of a load in process. Text and lines are known by what is in them: submitted
-    again with the same key, they must be the same."""
+    """The order of a load in process. What the caller holds is known by what is in it: submitted
+    again with the same key, it must be the same."""
     require(FLAG, strict=strict)
     require_mode(facts["mode"])
-    require(DATA, data=data)
+    require(TEXT_OR_NONE, type=type_name)
+    if type_name is not None:
+        data = {type_name: data}
+    if not isinstance(data, Mapping):
+        _refuse_misread(data)
+        require(DATA, data=data)
     paths = isinstance(data, list | tuple) and isinstance(next(iter(data), None), os.PathLike)
-    if paths or isinstance(data, Mapping):
+    if isinstance(data, Mapping):
+        _refuse_record(data)
+        data = {name: held(str(name), given) for name, given in data.items()}
+    if paths or isinstance(data, Mapping) or _is_folder(data):
         if not strict:
             raise InputError(
                 "only one text or file has a permissive form", hint="leave out strict=False"
@@ -130,7 +142,7 @@ def request_order(
     request = None
     if idempotency_key is not None:
         if not isinstance(data, str | bytes | os.PathLike):
-            data = b"".join(_blocks(data))  # lines may come only once, and are needed twice
+            data = list(data)  # it may come only once, and is needed twice
         lines = digest_of_lines(_lines(data))
         request = KeyedRequest.of(
             idempotency_key, "load", lines=lines, mode=facts["mode"], strict=strict
@@ -142,6 +154,46 @@ def request_order(
         keys_once=not strict,
         **facts,
     )
+
+
+def _is_folder(data: Any) -> bool:
+    return isinstance(data, os.PathLike) and os.path.isdir(data)
+
+
+def _refuse_misread(data: Any) -> None:
+    """Say what was probably meant by a path that came as text, by a table of no type, and by what
+    belongs to one type."""
+    if isinstance(data, str) and _looks_like_a_path(data):
+        raise InputError(
+            f"data is the text to load, and '{data}' looks like the path of a file",
+            hint=f'pass pathlib.Path("{data}")',
+        )
+    if isinstance(data, os.PathLike):
+        name = os.fspath(data)
+        if name.endswith(_TABLE_SUFFIXES):
+            raise InputError(
+                f"'{name}' holds the rows of one type, and it is not said of which",
+                hint='pass type="…", or a mapping from types to paths',
+            )
+    elif hasattr(data, "__arrow_c_stream__") or hasattr(data, "mapInArrow"):
+        raise InputError(
+            f"a {type(data).__name__} holds the rows of one type, and it is not said of which",
+            hint='pass a mapping: graph.load({"Person": frame}, …)',
+        )
+
+
+def _refuse_record(data: Mapping[Any, Any]) -> None:
+    if isinstance(data.get("type", data.get("edge")), str) and "data" in data:
+        raise InputError(
+            "one record stands where a mapping from types to their rows is expected",
+            hint="put it into a list: graph.load([record], …)",
+        )
+
+
+def _looks_like_a_path(text: str) -> bool:
+    if not text.strip() or "\n" in text or "{" in text or len(text) > PATH_CHARACTERS_MAX:
+        return False
+    return text.endswith((*_LINE_SUFFIXES, *_TABLE_SUFFIXES, ".gz")) or os.path.exists(text)
 
 
 def _require_file(path: str) -> None:
@@ -168,7 +220,19 @@ def _inputs(
     elif isinstance(data, str | bytes):
         yield from (held_lines((block,)) for block in _pieces(_body(data)))
     else:
-        yield held_lines(_blocks(data))
+        yield from _handed_over(data)
+
+
+def _handed_over(items: Iterable[Any]) -> Iterator[Input]:
+    """Lines of text, or records as dictionaries."""
+    waiting = iter(items)
+    first = next(waiting, None)
+    if not isinstance(first, Mapping):
+        yield held_lines(_blocks(chain([] if first is None else [first], waiting)))
+        return
+    records = [first, *waiting]
+    for start in range(0, len(records), PIECE_ROWS):
+        yield ObjectRecords(records=records[start : start + PIECE_ROWS], first=start)
 
 
 def _body(data: str | bytes | Iterable[Any]) -> bytes:
@@ -178,8 +242,11 @@ def _body(data: str | bytes | Iterable[Any]) -> bytes:
     return body.removeprefix(BOM)
 
 
-def _lines(data: str | bytes | os.PathLike[str]) -> Iterator[bytes]:
+def _lines(data: str | bytes | os.PathLike[str] | list[Any]) -> Iterator[bytes]:
     """The lines of data that can be read more than once."""
+    if isinstance(data, list):
+        yield from (text_of(one).encode(errors="surrogatepass") for one in data)
+        return
     if not isinstance(data, os.PathLike):
         yield from io.BytesIO(_body(data))
         return
@@ -215,7 +282,7 @@ def _blocks(items: Iterable[Any]) -> Iterator[bytes]:
             raise InputError(
                 f"load: item {number + 1} of data must be a line (str or bytes), got "
                 f"{type(item).__name__}",
-                hint="write each record as a line of JSON: json.dumps(record)",
+                hint="give lines of JSON, or only records as dictionaries",
             )
         text = item.encode(errors="surrogatepass") if isinstance(item, str) else bytes(item)
         if number == 0:

@@ -95,11 +95,13 @@ class Means(msgspec.Struct, frozen=True, kw_only=True):
     then: Then | None = None
 
 
-def load_here(core: Core, order: LoadOrder, *, then: Then) -> PipelineReport:
+def load_here(
+    core: Core, order: LoadOrder, *, then: Then, listener: Listener | None = None
+) -> PipelineReport:
     """Carry out an order in this process."""
     # Whoever makes vectors is asked by one task at a time: providers count what comes at once.
     runner = Inline() if order.embed is None else Inline(threads=1)
-    return load_into(Means(core=core, runner=runner, then=then), order)
+    return load_into(Means(core=core, runner=runner, listener=listener, then=then), order)
 
 
 def load_into(means: Means, order: LoadOrder) -> PipelineReport:

@@ -171,9 +171,10 @@ class StrictRecords:
                 resource="a line of a load, in bytes,", limit=LOAD_LINE_BYTES_MAX, actual=len(line)
             )
         text = line.strip(b" \t\r\n")
-        return self._record(number, _strict_value(text)) if text else None
+        return self.record(number, _strict_value(text)) if text else None
 
-    def _record(self, number: int, value: Any) -> Record:
+    def record(self, number: int, value: Any) -> Record:
+        """The record that a JSON value is, or `BadRecordError`."""
         if not isinstance(value, dict):
             raise BadRecordError("expected a JSON object")
         if ("type" in value) == ("edge" in value):

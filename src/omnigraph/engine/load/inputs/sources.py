@@ -14,7 +14,9 @@ from typing import Any, Final, Literal
 import msgspec
 import pyarrow as pa
 
+from omnigraph.compiler.text import closest
 from omnigraph.engine.check.rules import Entity
+from omnigraph.engine.load.inputs.objects import as_arrow, is_rows, rows_of, text_of
 from omnigraph.engine.load.reading import Input
 from omnigraph.errors import InputError, NotFoundError
 from omnigraph.model.limits import LOAD_LINE_BYTES_MAX, SPLIT_BYTES, SPLIT_CHUNK_BYTES
@@ -59,7 +61,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     """Rows of one type and their mapping: files of one format, an Arrow table, or a table or
     DataFrame of Spark's."""
 
-    format: FileFormat | Literal["arrow", "frame", "table"]
+    format: FileFormat | Literal["arrow", "rows", "frame", "table"]
     paths: tuple[str, ...] = ()
     frame: Any = None
     mapped: Mapped = msgspec.field(default_factory=Mapped)
@@ -182,6 +184,9 @@ def declared(sources: Any) -> Any:
         address = os.fspath(sources)
         path = local_path(address)
         return address if path is None else os.path.abspath(path)
+    if isinstance(sources, Source) and sources.format == "rows":
+        lines = "\n".join(map(text_of, sources.frame))
+        return {"rows": hashlib.sha256(lines.encode(errors="surrogatepass")).hexdigest()}
     if isinstance(sources, Source):
         tabular = sources.format == "table"
         return {
@@ -219,20 +224,30 @@ def type_named(name: str, catalog: Catalog) -> Entity:
     return found
 
 
+def held(name: str, given: Any) -> Any:
+    """Rows and frames of the caller's as a `Source`, which can be read twice; anything else as it
+    is."""
+    if is_rows(given):
+        return Source(format="rows", frame=rows_of(name, given))
+    if isinstance(given, Source | str | os.PathLike) or hasattr(given, "mapInArrow"):
+        return given
+    table = as_arrow(name, given)
+    return given if table is None else Source.arrow(table)
+
+
 def _each(name: str, given: Any, files: FileAccess) -> list[Source]:
+    given = held(name, given)
     if isinstance(given, Source):
         return [given]
     if isinstance(given, str | os.PathLike):
         return [_guessed(name, os.fspath(given), files)]
     if isinstance(given, list | tuple):
         return [source for one in given for source in _each(name, one, files)]
-    if isinstance(given, pa.Table):
-        return [Source.arrow(given)]
     if hasattr(given, "mapInArrow"):  # a DataFrame, classic or Connect
         return [Source.dataframe(given)]
     raise InputError(
         f"source of '{name}': cannot read {type(given).__name__}",
-        hint="give a path, an Arrow table, a Source or a DataFrame",
+        hint="give rows as dicts, a DataFrame, an Arrow table, a path or a Source",
     )
 
 
@@ -330,9 +345,11 @@ def plan_columns(
         if column in homes:
             takes.setdefault(homes[column], column)
     if unknown and not mapped.columns:
+        near = closest(unknown[0], homes)
         raise InputError(
             f"{place}: unknown column '{unknown[0]}' for {entity.name}",
-            hint="map the columns you want with columns={property: column}; others are left out",
+            hint=(f"did you mean '{near}'? " if near else "")
+            + "map the columns you want with columns={property: column}; others are left out",
             columns=unknown,
         )
     _require_needed(entity, takes, mapped, place=place)

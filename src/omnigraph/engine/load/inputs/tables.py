@@ -13,11 +13,13 @@ import msgspec
 import numpy as np
 import orjson
 import pyarrow as pa
+from msgspec.structs import replace
 from pyarrow import csv, orc, parquet
 
 from omnigraph.engine.arrow import Column, Ints, Mask, flat, pc
 from omnigraph.engine.check.findings import PlaceWord
 from omnigraph.engine.check.rules import Entity
+from omnigraph.engine.load.inputs.objects import text_of
 from omnigraph.engine.load.inputs.sources import (
     HEADER_SEPARATOR,
     BrokenInputError,
@@ -121,6 +123,25 @@ class TableBatches(msgspec.Struct, frozen=True, kw_only=True):
             yield from _shaped(self, rows, reading, place=self.table_key)
 
 
+class HeldRows(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows of one type that the caller holds as dictionaries."""
+
+    table_key: str
+    mapped: Mapped
+    address: str
+    rows: Sequence[dict[str, Any]]
+    first: int = 0
+
+    word: ClassVar[PlaceWord] = "row"
+
+    def shaped(self, reading: Reading) -> Iterator[tuple[str, ShapedRows]]:
+        for start in range(0, len(self.rows), _JSON_ROWS):
+            objects = self.rows[start : start + _JSON_ROWS]
+            numbers = np.arange(start, start + len(objects), dtype=np.int64)
+            reading.records += len(objects)
+            yield from _shaped(self, _object_rows(objects, numbers), reading, place=self.address)
+
+
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Small batches put together, because every step of shaping costs something."""
     waiting: list[pa.RecordBatch] = []
@@ -144,7 +165,7 @@ def _next_numbers(table: pa.Table, reading: Reading) -> Ints:
 
 
 def _shaped(
-    source: TablePiece | TableBatches, rows: SourceRows, reading: Reading, *, place: str
+    source: TablePiece | TableBatches | HeldRows, rows: SourceRows, reading: Reading, *, place: str
 ) -> Iterator[tuple[str, ShapedRows]]:
     entity = reading.catalog.type_of(source.table_key)
     raw = raw_rows(entity, rows.columns, source.mapped, numbers=rows.numbers, place=place)
@@ -160,6 +181,8 @@ def plan_pieces(entity: Entity, source: Source, files: FileAccess) -> Sequence[I
     """The pieces of a source, in order; reads no more than the files' own footers."""
     if source.format == "arrow":
         return list(_slices(entity, source))
+    if source.format == "rows":
+        return list(_row_slices(entity, source))
     pieces: list[TablePiece] = []
     for file in (file for path in source.paths for file in files.found(path)):
         piece = partial(
@@ -191,6 +214,17 @@ def _slices(entity: Entity, source: Source) -> Iterator[TableBatches]:
             mapped=source.mapped,
             address=entity.name,
             batches=table.slice(first, PIECE_ROWS).to_batches(),
+            first=first,
+        )
+
+
+def _row_slices(entity: Entity, source: Source) -> Iterator[HeldRows]:
+    for first in range(0, len(source.frame), PIECE_ROWS):
+        yield HeldRows(
+            table_key=entity.table_key,
+            mapped=source.mapped,
+            address=entity.name,
+            rows=source.frame[first : first + PIECE_ROWS],
             first=first,
         )
 
@@ -297,18 +331,19 @@ def _json_rows(piece: TablePiece, reading: Reading) -> Iterator[SourceRows]:
         reading.lines = chunk.first + len(chunk.lines)
         for start in range(0, len(objects), _JSON_ROWS):
             some = slice(start, start + _JSON_ROWS)
-            yield _object_rows(piece, objects[some], np.array(numbers[some], dtype=np.int64))
+            found = _object_rows(objects[some], np.array(numbers[some], dtype=np.int64))
+            added = _folder_columns(piece, list(found.columns), len(found.numbers))
+            yield replace(found, columns={**found.columns, **added})
 
 
-def _object_rows(piece: TablePiece, objects: Sequence[dict[str, Any]], numbers: Ints) -> SourceRows:
+def _object_rows(objects: Sequence[dict[str, Any]], numbers: Ints) -> SourceRows:
     names: dict[str, None] = {}
     for one in objects:
         names.update(dict.fromkeys(one))
-    columns = {name: [one.get(name) for one in objects] for name in names}
     return SourceRows(
-        columns=columns | _folder_columns(piece, list(names), len(objects)),
+        columns={name: [one.get(name) for one in objects] for name in names},
         numbers=numbers,
-        text=lambda number: orjson.dumps(objects[int(np.searchsorted(numbers, number))]).decode(),
+        text=lambda number: text_of(objects[int(np.searchsorted(numbers, number))]),
     )
 
 
