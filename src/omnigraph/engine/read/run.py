@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from omnigraph.compiler.query import CompiledQuery, ir
 from omnigraph.engine.arrow import Array, ArrowTable, as_mask, int64_array, pa
-from omnigraph.engine.expr.evaluate import Constants, Rows, holding, needs_whole
+from omnigraph.engine.expr.evaluate import Constants, Rows, evaluate, holding, needs_whole
 from omnigraph.engine.expr.order import (
     Key,
     Piece,
@@ -42,6 +42,7 @@ from omnigraph.engine.read.memory.cache import Caches
 from omnigraph.engine.read.memory.counted import ReadCost
 from omnigraph.engine.read.memory.frame import Frame
 from omnigraph.engine.read.result import QueryResult
+from omnigraph.engine.read.search.fusion import FUSED_ROWS_MIN, first_fused
 from omnigraph.engine.read.search.search import near_enough, relevant
 from omnigraph.engine.read.stream import streamed
 from omnigraph.errors import InputError
@@ -252,7 +253,7 @@ def _ordered(run: Run, plan: ir.ReadPlan, relation: Relation, window: Window) ->
     """The rows that will be shown, in order."""
     if relation.count < 2 and not plan.orderings:
         return _windowed(relation, window)
-    relation = _with_fusions(run, plan, relation)
+    relation = _with_fusions(run, plan, relation, window.wanted)
     names = [key.var for key in plan.tie_break if isinstance(key, ir.IdRef)]
     assert len(names) == len(plan.tie_break), "rows that are not grouped are told apart by ids"
     # Sorting the ids of few rows costs less than knowing the order of all ids.
@@ -331,16 +332,39 @@ def _in_id_order(run: Run, relation: Relation, names: Sequence[str]) -> bool:
     return ascending and _ids_ascend(run, relation, names[0])
 
 
-def _with_fusions(run: Run, plan: ir.ReadPlan, relation: Relation) -> Relation:
+def _with_fusions(run: Run, plan: ir.ReadPlan, relation: Relation, wanted: int | None) -> Relation:
     """Fused ranks look at all rows, so they are computed before any row goes away."""
     exprs = [*(shown.expr for shown in plan.projections), *(expr for expr, _ in sort_keys(plan))]
     fusions = {part for expr in exprs for part in ir.walk(expr) if isinstance(part, ir.Rrf)}
     if not fusions:
         return relation
+    first = plan.orderings[0] if plan.orderings else None
+    if wanted is not None and first is not None and first.rank and fusions == {first.expr}:
+        narrowed = _first_fused(run, first.expr, relation, wanted)
+        if narrowed is not None:
+            return narrowed
     rows = MatchedRows(run, relation)
     for expr in fusions:
         run.fused[expr] = rows.search(expr)
     return relation.numbered(WHOLE_MATCH)
+
+
+def _first_fused(run: Run, expr: ir.Expr, relation: Relation, wanted: int) -> Relation | None:
+    """The rows of the entities that may be among the first; every entity has a row at least."""
+    assert isinstance(expr, ir.Rrf), "it was found among the fusions"
+    if relation.count < FUSED_ROWS_MIN:
+        return None
+    var = expr.first.field.var
+    size = run.frame_of(var).length
+    held = np.zeros(size + 1, dtype=np.bool_)  # the last cell stands for -1
+    held[relation[var]] = True
+    values = partial(evaluate, rows=MatchedRows(run, relation))
+    found = first_fused(run, expr, np.flatnonzero(held[:size]), wanted, values)
+    if found is None:
+        return None
+    narrowed = relation.among(var, found.positions, size)
+    run.fused[expr] = found.at(narrowed[var])
+    return narrowed.numbered(WHOLE_MATCH)
 
 
 def _ranked_only(

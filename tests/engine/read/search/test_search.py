@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 
 import numpy as np
 import pyarrow as pa
@@ -11,9 +12,10 @@ import pytest
 
 from inside import core_of
 from omnigraph import Graph
+from omnigraph.engine.read import run
 from omnigraph.engine.read.memory import frame
 from omnigraph.engine.read.memory.frame import Change
-from omnigraph.engine.read.search import search, text
+from omnigraph.engine.read.search import fusion, search, text
 from omnigraph.engine.read.search.vectors import Vectors
 from omnigraph.errors import EmbeddingModelMismatchError, InputError
 from omnigraph.model.graph import WriterKind
@@ -310,13 +312,57 @@ def test_without_room_in_memory_columns_are_streamed_with_the_same_answers(
                 )
 
 
+FUSIONS = """
+query walked($v: Vector(2), $q: String, $n: I64) { match { $a: Author  $a wrote $d }
+  return { $a.name, $d.slug, rrf(nearest($d.vec, $v), bm25($d.title, $q), 7) as score }
+  order { rrf(nearest($d.vec, $v), bm25($d.title, $q), 7) } limit $n }
+query alone($v: Vector(2), $q: String, $n: I64) { match { $d: Doc }
+  return { $d.slug, rrf(bm25($d.body, $q), nearest($d.vec, $v)) as score }
+  order { rrf(bm25($d.body, $q), nearest($d.vec, $v)), $d.lang } limit $n offset 2 }
+query maybe($v: Vector(2), $q: String, $n: I64) { match { $a: Author  optional { $a wrote $d } }
+  return { $a.name, $d.slug }
+  order { rrf(bm25($d.body, $q), nearest($d.vec, $v)) } limit $n }
+"""
+
+
+@pytest.mark.parametrize("contenders", [512, 4])
+def test_fused_ranks_of_the_first_are_those_of_all(tmp_path, monkeypatch, contenders):
+    draw = random.Random(contenders)
+    numbers = (0.0, 1.0, -1.0, 1e-3, 1e20, 1e-30, 0.1)
+    docs = [
+        (
+            f"d{n:03}",
+            " ".join(draw.choices(["soup", "graph", "graphs", "salt"], k=draw.randint(0, 4))),
+            draw.choice(["salt", "soup soup", "graph"]),
+            draw.choice(["en", "de", None]),
+            None if n % 9 == 0 else [draw.choice(numbers), draw.choice(numbers)],
+        )
+        for n in range(300)
+    ]
+    edges = [
+        json.dumps({"edge": "Wrote", "from": "ann", "to": draw.choice(docs)[0]}) for _ in range(250)
+    ]
+    with Graph.init(str(tmp_path / "g.omni"), SCHEMA, durability="process") as graph:
+        graph.load("\n".join([*list(lines(docs))[:-2], *edges]), mode="overwrite")
+        for _ in range(12):
+            asked = {"v": [draw.choice(numbers), draw.uniform(-1, 1)], "n": draw.choice([1, 3, 30])}
+            asked["q"] = draw.choice(["soup", "graphs salt", "nothing", "the"])
+            for name in ("walked", "alone", "maybe"):
+                monkeypatch.setattr(run, "FUSED_ROWS_MIN", 1 << 60)
+                expected = graph.query(FUSIONS, name, params=asked).to_pylist()
+                for module in (run, fusion):
+                    monkeypatch.setattr(module, "FUSED_ROWS_MIN", 1)
+                monkeypatch.setattr(fusion, "CONTENDERS_MAX", contenders)
+                assert graph.query(FUSIONS, name, params=asked).to_pylist() == expected
+
+
 def test_what_does_not_fit_is_not_tried_again_and_again(tmp_path, monkeypatch):
     uri = str(tmp_path / "g.omni")
     monkeypatch.setattr(text, "PART_TEXTS", 16)
     monkeypatch.setattr(text, "TEXT_BYTES_MIN", 0)
     with Graph.init(uri, SCHEMA, durability="process") as graph:
         graph.load("\n".join(lines(MANY)), mode="overwrite")
-    with Graph.open(uri, cache_bytes=600) as small:
+    with Graph.open(uri, cache_bytes=9_000) as small:
         rows = []
         for _ in range(2):
             told = small.explain(QUERIES, "bm25", params={"q": "graphs"})

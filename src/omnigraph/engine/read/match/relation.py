@@ -23,7 +23,7 @@ from omnigraph.engine.read.memory.arrays import (
     spread,
 )
 from omnigraph.engine.read.memory.selection import Selection
-from omnigraph.engine.read.search import search
+from omnigraph.engine.read.search import fusion, search
 
 # A column of a relation that is no variable: for every row, the number of the row of an earlier
 # relation that it came from. What was computed for those rows can be found again by it. The name of
@@ -261,7 +261,7 @@ class MatchedRows(Rows):
             elif expr in self.run.fused and WHOLE_MATCH in self.relation:
                 found = picked(self.run.fused[expr], self.relation[WHOLE_MATCH])
             else:
-                found = search.fused(self.run, expr, self.relation.__getitem__, values)
+                found = fusion.fused(self.run, expr, self.relation.__getitem__, values)
             self._searched[expr] = found
         return found
 

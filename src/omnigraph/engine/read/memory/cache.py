@@ -178,7 +178,7 @@ class Caches:
         def make() -> _OfColumn[S]:
             made: _OfColumn[S] | None = self._by_changes(kind, frame, which, moved)
             made = made or self._by_difference(kind, frame, which, moved)
-            if made is None and self.can_keep(max(nbytes, self._noted_size(kind, frame, column))):
+            if made is None and self._make_room(max(nbytes, self._noted_size(kind, frame, column))):
                 value = build()
                 made = None if value is None else _OfColumn(frame.table, value)
             if made is None:
@@ -213,6 +213,14 @@ class Caches:
             return None
         (found,) = (one for one in known if one.table is older)
         return None if change is None else move(found, change)
+
+    def _make_room(self, nbytes: int) -> bool:
+        """Whether so many bytes are free now, without what a running query uses. What would go
+        again at once had better be streamed."""
+        if not self.can_keep(nbytes):
+            return False
+        self._kept.trim(room=nbytes)
+        return self._kept.held_bytes() + nbytes <= self._kept.budget_bytes
 
     def note_size(self, kind: str, frame: Frame, column: str, nbytes: int) -> None:
         """Remember what would take so many bytes, so that it is not tried again in vain."""

@@ -117,21 +117,23 @@ class Kept:
             values = {key: value for key, value in self._values.items() if key[0] != but}
         return sum(_sizes(_buffers(values)).values())
 
-    def trim(self) -> None:
-        """Let go of values, or of columns of frames, until the rest fits the budget."""
-        if self._bytes_at_most() <= self.budget_bytes:
+    def trim(self, *, room: int = 0) -> None:
+        """Let go of values, or of columns of frames, until the rest fits the budget and leaves so
+        many bytes of it free, if that can be."""
+        budget = max(0, self.budget_bytes - room)
+        if self._bytes_at_most() <= budget:
             return
         with self._lock:
             values = dict(self._values)
         sizes = _sizes(_buffers(values))
         total = sum(sizes.values())
-        if total <= self.budget_bytes:
+        if total <= budget:
             return
         pieces = _pieces(values)
         holders = Counter(at for held in pieces.values() for at in held)
         gone = 0
         for piece in self._worth_going(pieces, holders):
-            if total - gone <= self.budget_bytes:
+            if total - gone <= budget:
                 break
             for left in self._let_go(piece, pieces):
                 for at in pieces.pop(left):

@@ -1,4 +1,4 @@
-"""Search in rows: text predicates, relevance, vector distance and their fusion.
+"""Search in rows: text predicates, relevance and vector distance.
 
 Every answer is computed from the texts and vectors of the snapshot itself, never from a storage
 index, so it is the same whether an index is complete, partial or missing.
@@ -9,18 +9,16 @@ part; `explain` says so, and the answer is the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
 from omnigraph.compiler.query import ir
-from omnigraph.engine.arrow import Array, pa, pc, picked
+from omnigraph.engine.arrow import Array, pa, picked
 from omnigraph.engine.embed import check_same_space, environment_embedder
 from omnigraph.engine.expr.evaluate import is_constant
-from omnigraph.engine.expr.order import Key, Window, order_rows
 from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.memory.arrays import Mask, Positions, distinct_positions
 from omnigraph.engine.read.memory.frame import HOT_FETCHES, SMALL_TABLE_ROWS
@@ -150,64 +148,6 @@ def _streaming(run: Run, field: ir.PropertyRef) -> Iterator[None]:
         yield
 
 
-def fused(
-    run: Run, expr: ir.Rrf, positions_of: Callable[[str], Positions], values: Evaluate
-) -> Array:
-    """The sum of 1 / (k + rank + 1) over both ranks, among the entities that the rows hold."""
-    k = values(expr.k).as_py()
-    if k is None or k <= 0:
-        raise InputError(f"rrf: k must be a whole number above 0, got {k}")
-    both = (expr.first, expr.second)
-    var = expr.first.field.var
-    if var != expr.second.field.var:
-        total = _reciprocal_sum(
-            [_ranks(run, part, positions_of(part.field.var), values) for part in both], k
-        )
-    else:
-        # Rows of one entity score the same: many rows cost one lookup each.
-        entities, back = distinct_positions(positions_of(var), run.frame_of(var).length)
-        total = _reciprocal_sum([_ranks(run, part, entities, values) for part in both], k)[back]
-    return pa.array(total, mask=total == 0.0)
-
-
-def _reciprocal_sum(ranks: Sequence[Positions], k: int) -> Floats:
-    """0 where neither list has the row: every rank adds something."""
-    total = np.zeros(len(ranks[0]))
-    for rank in ranks:
-        has = rank >= 0
-        total[has] += 1.0 / (k + rank[has] + 1.0)
-    return total
-
-
-def _ranks(
-    run: Run, expr: ir.Nearest | ir.Bm25, positions: Positions, values: Evaluate
-) -> Positions:
-    """The place of each row's entity, from 0, best first and by id among equals; -1 for none."""
-    if not isinstance(values(expr.query), pa.Scalar):
-        raise InputError("rrf: what is searched for must be the same for every row")
-    frame = run.frame_of(expr.field.var)
-    entities, back = distinct_positions(positions, frame.length)
-    scores = answer(run, expr, entities, values)
-    numbers = pc.fill_null(scores, np.nan).to_numpy(zero_copy_only=False)
-    scored = np.flatnonzero(~np.isnan(numbers))
-    ranked = pa.array(numbers[scored])
-
-    def ids(rows: Positions) -> Array:
-        return frame.fetch("id", entities[rows])
-
-    order = order_rows(
-        [
-            Key.of(ranked, descending=isinstance(expr, ir.Bm25)),
-            Key(partial(ids, scored), lambda rows: ids(scored[rows]), descending=False),
-        ],
-        len(scored),
-        Window(),
-    )
-    place = np.full(len(entities), -1, dtype=np.int64)
-    place[scored[order]] = np.arange(len(scored), dtype=np.int64)
-    return place[back]
-
-
 # --- vectors -----------------------------------------------------------------------------------
 
 
@@ -267,13 +207,14 @@ def near_enough(run: Run, expr: ir.Nearest, positions: Positions, wanted: int) -
     frame = run.frame_of(expr.field.var)
     if len(positions) * SCANNED_SHARE < frame.length and not _is_asked_often(run, expr):
         return None
-    close = _similarity(run, expr, query_vector(run, expr, query))[positions]
+    close = similarity(run, expr, query_vector(run, expr, query))[positions]
     close[positions < 0] = -np.inf
     edge = np.partition(close, len(close) - wanted)[len(close) - wanted]
     return np.asarray(close >= edge - NEAR_MARGIN)
 
 
-def _similarity(run: Run, expr: ir.Nearest, query: Floats) -> Singles:
+def similarity(run: Run, expr: ir.Nearest, query: Floats) -> Singles:
+    """Roughly the cosine with the query, by position; -inf where there is no vector."""
     vectors = _vectors(run, expr)
     if vectors is not None:
         return vectors.similarity(query)

@@ -60,6 +60,11 @@ def similarities(vectors: Array, query: Floats, scales: Singles) -> Singles:
     return found
 
 
+def doubt(dimension: int) -> float:
+    """By how much a similarity may be wrong, at most: each of its sums and products is rounded."""
+    return (dimension + 8) * 2.0**-23
+
+
 def scales_of(vectors: Array) -> Singles:
     """One divided by the length of each vector, 0 for one of zeros (or none); NaN for lengths that
     single precision is not sure of."""
