@@ -251,8 +251,9 @@ def test_rows_in_conflict_are_compared_under_the_merged_schema(world):
 @pytest.mark.parametrize(
     ("values", "found"),
     [
-        ("ours", {"years": 1, "nick": "aa", "rank": 7}),
-        ("theirs", {"years": 2**40, "nick": None, "rank": 1}),  # whole, as they have it
+        # A property that a side does not know is not that side's to empty.
+        ("ours", {"years": 1, "nick": "aa", "rank": 1, "note": None}),
+        ("theirs", {"years": 2**40, "nick": "aa", "rank": 1, "note": "from side"}),
         ({"years": {"take": "theirs"}}, {"years": 2**40, "nick": "aa", "rank": 1}),
         ({"years": 2**41, "nick": "z", "rank": 9}, {"years": 2**41, "nick": "z", "rank": 9}),
     ],
@@ -269,6 +270,23 @@ def test_resolutions_name_things_as_the_merged_schema_does(world, values, found)
     world.graph.merge("side", **how)
     (row,) = [one for one in map(json.loads, world.lines("main")) if one["data"]["id"] == "a"]
     assert {name: row["data"][name] for name in found} == found
+
+
+@pytest.mark.parametrize("strategy", ["ours", "theirs"])
+def test_a_strategy_leaves_each_side_the_properties_that_only_it_has(world, strategy):
+    both_went_on(world)
+    world.load("main", node("Human", "a", years=1, nick="aa"), node("Human", "e", nick="ee"))
+    world.load("main", edge("Knows", "k3", "d", "d", weight=3))
+    world.graph.merge("side", strategy=strategy)
+    data = {one["data"]["id"]: one for one in map(json.loads, world.lines("main"))}
+    mine = strategy == "ours"
+    for key, ours, theirs, rank in (("a", 1, 2**40, 1), ("e", None, 1, 7)):
+        row = data[key]["data"]
+        expected = (ours if mine else theirs, f"{key}{key}", rank)
+        assert (row["years"], row["nick"], row["rank"]) == expected
+    both = data["k3"]
+    assert (both["from"], both["to"]) == (("d", "d") if mine else ("e", "c"))
+    assert (both["data"]["weight"], both["data"]["since"]) == (3 if mine else None, "2024-01-02")
 
 
 def test_no_resolution_settles_a_conflict_of_schemas(world):

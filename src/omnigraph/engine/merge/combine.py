@@ -44,6 +44,7 @@ from omnigraph.engine.merge.conflicts import (
     row_conflict,
 )
 from omnigraph.engine.merge.settle import Clash, Decision, Take, told_of_deleted
+from omnigraph.engine.rows.columns import batch_schema
 from omnigraph.errors import InputError, NotFoundError
 from omnigraph.model.graph import Pin, Snapshot, TypeCounts
 from omnigraph.model.limits import MERGE_BASE_ROUNDS_MAX
@@ -135,9 +136,14 @@ class _Both(msgspec.Struct, frozen=True, kw_only=True):
         takes: dict[str, Take] = {}
         apart: list[str] = []
         deleted: list[str] = []
+        columns = {side: self._columns_of(side) for side in _TAKES}
+        given = dict(decisions)
         for one, kind in self.clashes.items():
             decision = decisions.get(one, by_strategy)
-            if isinstance(decision, str):
+            if isinstance(decision, str) and kind != "delete_vs_update" and columns[decision]:
+                given[one] = columns[decision]
+                apart.append(one)
+            elif isinstance(decision, str):
                 takes[one] = decision
             elif kind != "delete_vs_update":
                 apart.append(one)
@@ -149,7 +155,7 @@ class _Both(msgspec.Struct, frozen=True, kw_only=True):
         told: dict[str, list[PropertyConflict]] = {}
         if apart:
             clash = Clash.of(self.ours, self.theirs, apart, self._places(apart))
-            done, rows, left = clash.settled(decisions, strategy)
+            done, rows, left = clash.settled(given, strategy)
             merged = rows if done else None
             told = clash.told([one for one in apart if one not in done], left)
         for side in _TAKES:
@@ -166,6 +172,22 @@ class _Both(msgspec.Struct, frozen=True, kw_only=True):
             for one in sorted(told)
         )
         return takes, merged, tuple(conflicts)
+
+    def _columns_of(self, side: Take) -> Decision:
+        """How to take an entity as a side has it whose schema lacks properties that the other's
+        has: nobody can have changed there what is not there, so those are the other side's.
+        Nothing if it has them all."""
+        lifts = {"ours": self.ours.after.lift, "theirs": self.theirs.after.lift}
+        other: Take = "ours" if side == "theirs" else "theirs"
+        lacking = [
+            name
+            for name, stored in lifts[side].stored_as.items()
+            if stored is None and lifts[other].stored_as.get(name, name) is not None
+        ]
+        if not lacking:
+            return {}
+        names = [name for name in batch_schema(self.theirs.entity).names if name != "id"]
+        return {name: {"take": other if name in lacking else side} for name in names}
 
     def _deleted_by(self, one: str) -> Take | None:
         """The side that deleted the entity, if one did."""

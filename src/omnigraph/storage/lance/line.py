@@ -23,6 +23,7 @@ from omnigraph.model.limits import STAGED_SAFE_AGE_MS, TABLE_HANDLES_MAX
 from omnigraph.model.ports import ObjectStore, World
 from omnigraph.model.structs import Recent
 from omnigraph.storage.lance import collect, digests, pylance
+from omnigraph.storage.lance.ends import Ends
 from omnigraph.storage.lance.files import (
     Flusher,
     blamed,
@@ -89,6 +90,7 @@ class Lines:
         self._owed = owed
         self._session = pylance.new_session()
         self._open: Recent[Pin, Any] = Recent(TABLE_HANDLES_MAX)
+        self._ends = Ends()
 
     def uri(self, location: str, branch: str | None) -> str:
         """The address under which Lance opens a line."""
@@ -107,8 +109,17 @@ class Lines:
         known = self._open.get((location, branch, version))
         if known is not None:
             return known
-        dataset = self.own(location, branch, version)
+        dataset = self.sound(location, branch, self.own(location, branch, version))
         self.remember(location, branch, dataset)
+        return dataset
+
+    def sound(self, location: str, branch: str | None, dataset: Any) -> Any:
+        """The dataset, if no local data file ends so that Lance would come to grief over it."""
+        if self.root.local_path is not None:
+            path = self._ends.bad_file((location, branch), dataset, self.uri(location, branch))
+            if path is not None:
+                part = path.removeprefix(f"{self.root.local_path}/")
+                raise CorruptGraphError.at(part, doing=self._doing, reason="its end is damaged")
         return dataset
 
     def own(self, location: str, branch: str | None, version: int | None) -> Any:

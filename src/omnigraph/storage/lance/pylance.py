@@ -367,7 +367,7 @@ def fragments_apart(newer: Any, older: Any) -> tuple[list[int], list[int]]:
     """The numbers of the fragments that the one version does not store as the other does, of each.
     The others are the same in every respect. Every small commit adds a fragment, and making an
     object of each takes three to five times as long."""
-    mine, theirs = _stored_fragments(newer), _stored_fragments(older)
+    mine, theirs = stored_fragments(newer), stored_fragments(older)
     if mine is None or theirs is None:
         return list(newer.fragment_ids()), list(older.fragment_ids())
     return sorted(map(_fragment_number, mine - theirs)), sorted(
@@ -375,7 +375,7 @@ def fragments_apart(newer: Any, older: Any) -> tuple[list[int], list[int]]:
     )
 
 
-def _stored_fragments(dataset: Any) -> set[bytes] | None:
+def stored_fragments(dataset: Any) -> set[bytes] | None:
     """Each fragment as the version stores it; None if this release writes them elsewhere."""
     try:
         told = [*fields(dataset._ds.serialized_manifest())]  # noqa: SLF001

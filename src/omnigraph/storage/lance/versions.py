@@ -95,23 +95,28 @@ def _read(body: bytes) -> VersionFacts:
     )
 
 
+def files_of_fragment(body: bytes, columns: Collection[int] | None = None) -> Iterator[Part]:
+    """The data files of a fragment; `columns` are those that the version has, None = any."""
+    for number, value in fields(body):
+        if number == _FILES:
+            file = dict(fields(_bytes(value)))
+            yield Part(
+                path=f"data/{_bytes(file[_PATH]).decode()}",
+                base=_optional(file.get(_FILE_BASE)),
+                size=_optional(file.get(_SIZE)),
+                is_read=columns is None
+                or _COLUMNS not in file
+                or any(one in columns for one in _numbers(_bytes(file[_COLUMNS]))),
+            )
+
+
 def _fragment(body: bytes, parts: list[Part], columns: Collection[int]) -> int:
     """Add the fragment's files; how many rows it has."""
     rows = 0
+    parts += files_of_fragment(body, columns)
     for number, value in fields(body):
         if number == _ROWS:
             rows += _number(value)
-        elif number == _FILES:
-            file = dict(fields(_bytes(value)))
-            parts.append(
-                Part(
-                    path=f"data/{_bytes(file[_PATH]).decode()}",
-                    base=_optional(file.get(_FILE_BASE)),
-                    size=_optional(file.get(_SIZE)),
-                    is_read=_COLUMNS not in file
-                    or any(one in columns for one in _numbers(_bytes(file[_COLUMNS]))),
-                )
-            )
         elif number == _DELETIONS:
             file = dict(fields(_bytes(value)))
             rows -= _number(file.get(_DELETED, 0))

@@ -89,6 +89,7 @@ class ManifestDatasets:
         mark = self._folder_mark(branch_id)
         with self._opening(branch_id):
             dataset, torn = self._lines.whole_head(MANIFEST, branch_id)
+            self._lines.sound(MANIFEST, branch_id, dataset)
         return Opened(
             branch_id=branch_id,
             version=int(dataset.version),
@@ -101,6 +102,7 @@ class ManifestDatasets:
         """Exactly this version."""
         with self._opening(branch_id, version):
             dataset = self._lines.own(MANIFEST, branch_id, version)
+            self._lines.sound(MANIFEST, branch_id, dataset)
         return Opened(branch_id=branch_id, version=version, dataset=dataset, folder_mark=-1)
 
     def newest(self, known: Opened) -> Opened:

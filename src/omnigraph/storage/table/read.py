@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import cached_property
 from itertools import chain
@@ -252,7 +253,8 @@ class TableReader:
         """
         with self._reading():
             places = _apart(self._pinned, older._pinned)
-            new, old = _side(self._pinned, places[0]), _side(older._pinned, places[1])
+            with ThreadPoolExecutor(2, thread_name_prefix="difference") as pool:
+                new, old = pool.map(_side, (self._pinned, older._pinned), places)
             versions = (self.version, older.version)
             mine, theirs = _unlike(new, old, shared=shared, versions=versions)
             return (

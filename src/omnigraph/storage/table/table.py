@@ -243,8 +243,8 @@ class Tables(Lines):
         """The table at exactly the entry's location, branch and version; `alone` through a handle
         that nobody else uses, because building an index locks its handle."""
         try:
-            opened = self.own if alone else self.at
-            dataset = opened(entry.location, entry.branch, entry.version)
+            line, version = (entry.location, entry.branch), entry.version
+            dataset = self.sound(*line, self.own(*line, version)) if alone else self.at(*entry.pin)
         except NotFoundError as cause:
             # A version that is gone is told as people know it: by its type.
             raise NotFoundError(
