@@ -73,6 +73,9 @@ class Bench:
         home = self.graph.folder / f"home-{engine.replace(' ', '-')}"
         home.mkdir(exist_ok=True)
         found = {**os.environ, **dict.fromkeys(names, THREADS), "HOME": str(home)}
+        # An installed package has its bytecode, whatever this shell says of it.
+        found.pop("PYTHONDONTWRITEBYTECODE", None)
+        found["PYTHONPYCACHEPREFIX"] = str(self.graph.folder / "bytecode")
         if engine == BEFORE:
             found["PYTHONPATH"] = str(self.before)
         if engine == BUDGETED:

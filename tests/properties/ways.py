@@ -36,6 +36,7 @@ SMALL_STEPS = {
     "LIKE_PARTS_MAX": 1,
     "PAGE_NUMBERS": FEW,
     "DENSE_SHARE": EVERYTHING,
+    "BLOCK_ROWS": FEW,
     "PROJECTED_ROWS_MAX": FEW,
     "PARALLEL_ROWS_MIN": 0,
     "HELD_GROUPS_MAX": FEW,
@@ -44,6 +45,9 @@ SMALL_STEPS = {
     "READ_CACHE_VERSIONS_MAX": 1,
     "READ_CACHE_VALUES_MAX": FEW,
     "MOVED_SHARE_MAX": 1.0,  # whatever changes, caches follow it
+    "_ADDED_MAX": 1,
+    "_GONE_BY_HAND_MAX": 0,
+    "_LONG_BYTES": 8,
 }
 QUICK_KERNELS = {
     "TOP_ROWS_MIN": 1,
@@ -55,6 +59,7 @@ QUICK_KERNELS = {
     "ASKED_SHARE": 1,
     "SEARCHES_MAX": 0,
     "ENTITIES_SHARE": EVERYTHING,
+    "CODED_SHARE": EVERYTHING,
     "NEAR_RANGE_MAX": EVERYTHING,
     "EDGE_SCAN_SHARE": EVERYTHING,
     "ASCENDING_SHARE": EVERYTHING,
@@ -70,6 +75,8 @@ PLAIN_KERNELS = {
     "DENSE_ROOM": -EVERYTHING,
     "PIECED_SLOTS_MAX": 0,
     "ENTITIES_SHARE": 0,
+    "CODED_SHARE": 0,
+    "SIZED_CODES_MAX": 0,
     "NEAR_RANGE_MAX": 0,
     "EDGE_SCAN_SHARE": 0,
     "ASCENDING_SHARE": 0,
@@ -77,6 +84,8 @@ PLAIN_KERNELS = {
     "MERGED_SHARE": EVERYTHING,
     "SLICED_SHARE": EVERYTHING,
     "LATE_SHARE": EVERYTHING,
+    "_BITMAP_CELLS_MAX": 0,
+    "_SORTED_BY_HAND_MAX": 0,
 }
 STORED_CANDIDATES = {
     "read.match.candidates:SMALL_TABLE_ROWS": -1,
@@ -88,6 +97,7 @@ STORED_CANDIDATES = {
     "LISTED_MAX": 1,
     "CROSS_CHUNK_ROWS": FEW,
     "IDS_AT_ONCE_ROWS": -1,
+    "COLUMN_BYTES_MAX": 0,
 }
 
 NOTHING_KEPT = {"READ_CACHE_SHARE": 0, "READ_CACHE_BYTES_MIN": 0}
@@ -106,6 +116,12 @@ WAYS = {
     },
     "candidates from storage": {**STORED_CANDIDATES, **QUICK_KERNELS},
     "lookups": {**STORED_CANDIDATES, "LOOKUP_EDGES_MIN": 0, "LOOKUP_WALKS": EVERYTHING},
+    "lookups that give up": {
+        "LOOKUP_EDGES_MIN": 0,
+        "LOOKUP_WALKS": EVERYTHING,
+        "LOOKUP_NODES_MAX": 1,
+        "IDS_AT_ONCE_ROWS": -1,
+    },
     "pushed scans": {
         "read.memory.cache:SMALL_TABLE_ROWS": -1,
         "FRAME_ROWS_MAX": -1,

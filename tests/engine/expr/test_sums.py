@@ -58,6 +58,7 @@ def draw(rng):
 def test_float_sums_are_the_exact_sums_rounded_once(seed, added_max, monkeypatch):
     monkeypatch.setattr(sums, "_ADDED_MAX", added_max)
     rng = random.Random(seed)
+    monkeypatch.setattr(sums, "BLOCK_ROWS", rng.choice([1, 7, 1 << 15]))
     values = [draw(rng) for _ in range(rng.randrange(200))]
     codes = [rng.randrange(4) for _ in values]
     wanted = [expected([v for v, c in zip(values, codes, strict=True) if c == g]) for g in range(5)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -171,19 +171,21 @@ def _states(run: Run, grouping: ir.Grouping, relation: Relation) -> tuple[_Numbe
 class _Key(msgspec.Struct, frozen=True):
     """Codes of the rows of each piece, below `count` and equal where the key is; -1 is one too.
 
-    `shows` are the keys of the query that a code tells, each with its values by code.
+    `shows` are the keys of the query that a code tells, each with its values by code. `sizes` says
+    how many of all rows have each code, last -1, where that is known without a look at them.
     """
 
-    codes: Sequence[Codes]
+    codes: Callable[[], Sequence[Codes]]
     count: int
     shows: Mapping[ir.Expr, Callable[[Positions], Array]]
+    sizes: Positions | None = None
 
 
 class _Numbered(msgspec.Struct, frozen=True, kw_only=True):
     """The number of each row's group, by piece. Numbers below `slots` that no row has are no
     groups: those that are one are `used` (None: all)."""
 
-    codes: Sequence[Codes | None]  # None: all rows are of group 0
+    made: Callable[[], Sequence[Codes | None]]  # made when somebody needs it
     slots: int
     sizes: Positions  # rows, by number
     used: Positions | None = None
@@ -195,6 +197,11 @@ class _Numbered(msgspec.Struct, frozen=True, kw_only=True):
     def count(self) -> int:
         return self.slots if self.used is None else len(self.used)
 
+    @property
+    def codes(self) -> Sequence[Codes | None]:
+        """By piece; None: all rows are of group 0."""
+        return self.made()
+
     def picked(self, by_slot: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """By group, what is given by number."""
         return by_slot if self.used is None else by_slot[self.used]
@@ -202,14 +209,15 @@ class _Numbered(msgspec.Struct, frozen=True, kw_only=True):
     def in_one(self) -> _Numbered:
         """The same, with all rows as one piece."""
         codes = np.arange(self.slots, dtype=np.int64) if self.alone else _joined(self.codes)
-        return replace(self, codes=[codes])
+        return replace(self, made=lambda: [codes])
 
     def weighed(self, run: Run, weights: Positions) -> Positions:
         """The sum of the weights of each number's rows; exact, for they are whole and few."""
         if self.alone:
             return weights
-        known = [part for part in self.codes if part is not None]
-        if len(known) < len(self.codes):
+        codes = self.codes
+        known = [part for part in codes if part is not None]
+        if len(known) < len(codes):
             return np.asarray([weights.sum()], dtype=np.int64)
         if self.slots > PIECED_SLOTS_MAX:
             known = [np.concatenate([NO_POSITIONS, *known])]
@@ -237,7 +245,7 @@ def _numbered(
 ) -> _Numbered:
     if not keys:
         sizes = np.asarray([relation.count], dtype=np.int64)
-        return _Numbered(codes=[None] * len(rows), slots=1, sizes=sizes)
+        return _Numbered(made=lambda: [None] * len(rows), slots=1, sizes=sizes)
     found: list[_Key] = []
     left = list(dict.fromkeys(keys))
     for lead in keys:
@@ -289,7 +297,7 @@ def _row_by_row(run: Run, keys: Sequence[ir.Expr], relation: Relation) -> _Numbe
         return MatchedRows(run, some).values(key)
 
     return _Numbered(
-        codes=(),
+        made=tuple,
         slots=relation.count,
         sizes=np.broadcast_to(np.int64(1), relation.count),
         keys=[partial(values, key) for key in keys],
@@ -303,8 +311,8 @@ def _entities(run: Run, var: str, keys: Sequence[ir.Expr], rows: Sequence[Matche
     def values(key: ir.Expr, positions: Positions) -> Array:
         return MatchedRows(run, Relation.of(var, positions)).values(key)
 
-    codes = [piece.relation[var] for piece in rows]
-    return _Key(codes, run.frame_of(var).length, {key: partial(values, key) for key in keys})
+    shows = {key: partial(values, key) for key in keys}
+    return _Key(lambda: [piece.relation[var] for piece in rows], run.frame_of(var).length, shows)
 
 
 def _key(
@@ -316,7 +324,7 @@ def _key(
 ) -> _Key:
     if coded is not None:
         assert isinstance(key, ir.PropertyRef), "only a property has codes"
-        return _coded(run, coded, key, rows)
+        return _coded(run, coded, key, relation, rows)
     variables = ir.variables_of(key)
     if len(variables) == 1:
         (var,) = variables
@@ -332,7 +340,9 @@ def _key(
     return _by_value(key, values, codes, codes, rows)
 
 
-def _coded(run: Run, coded: Coded, key: ir.PropertyRef, rows: Sequence[MatchedRows]) -> _Key:
+def _coded(
+    run: Run, coded: Coded, key: ir.PropertyRef, relation: Relation, rows: Sequence[MatchedRows]
+) -> _Key:
     """A property by the codes of its column."""
 
     def codes_of(piece: MatchedRows) -> Codes:
@@ -346,8 +356,14 @@ def _coded(run: Run, coded: Coded, key: ir.PropertyRef, rows: Sequence[MatchedRo
         first = np.append(coded.first, -1)[codes]
         return MatchedRows(run, Relation.of(key.var, first)).values(key)
 
-    parts = in_parallel(run, codes_of, rows, sum(piece.count for piece in rows))
-    return _Key(parts, coded.count, {key: values})
+    everyone = run.frame_of(key.var).living().count
+    whole = relation.selected(key.var) is not None and relation.count == everyone
+    return _Key(
+        lambda: in_parallel(run, codes_of, rows, relation.count),
+        coded.count,
+        {key: values},
+        coded.sizes if whole else None,
+    )
 
 
 def _by_value(
@@ -361,7 +377,7 @@ def _by_value(
     first[-1] = -1
     ends = np.cumsum([piece.count for piece in rows], dtype=np.int64)
     parts = [by_row[end - piece.count : end] for end, piece in zip(ends, rows, strict=True)]
-    return _Key(parts, count, {key: lambda some: Column.of(values).take(first[some])})
+    return _Key(lambda: parts, count, {key: lambda some: Column.of(values).take(first[some])})
 
 
 def _combined(
@@ -388,12 +404,20 @@ def _combined(
         made = numbers(codes)
         return made, np.bincount(made, minlength=slots) if pieced else NO_POSITIONS
 
-    found = in_parallel(run, numbered, [*zip(*(key.codes for key in keys), strict=True)], count)
-    made = [codes for codes, _ in found]
-    if pieced:
-        sizes = np.sum([np.zeros(slots, dtype=np.int64), *(part for _, part in found)], axis=0)
+    def parts() -> list[tuple[Codes, ...]]:
+        return [*zip(*(key.codes() for key in keys), strict=True)]
+
+    known = keys[0].sizes if len(keys) == 1 else None
+    if known is not None:
+        sizes, made = known, cache(lambda: in_parallel(run, numbers, parts(), count))
     else:
-        sizes = np.bincount(np.concatenate([np.empty(0, np.int8), *made]), minlength=slots)
+        found = in_parallel(run, numbered, parts(), count)
+        codes = [some for some, _ in found]
+        made = cache(lambda: codes)
+        if pieced:
+            sizes = np.sum([np.zeros(slots, dtype=np.int64), *(part for _, part in found)], axis=0)
+        else:
+            sizes = np.bincount(np.concatenate([np.empty(0, np.int8), *codes]), minlength=slots)
     used = np.flatnonzero(sizes)
 
     def codes_of(place: int, groups: Positions) -> Positions:
@@ -401,18 +425,19 @@ def _combined(
         codes = used[groups] // math.prod(key.count + 1 for key in keys[place + 1 :]) % width
         return np.where(codes == width - 1, -1, codes)
 
-    return _Numbered(codes=made, slots=slots, sizes=sizes, used=used), codes_of
+    return _Numbered(made=made, slots=slots, sizes=sizes, used=used), codes_of
 
 
 def _sparse(
     keys: Sequence[_Key], rows: Sequence[MatchedRows]
 ) -> tuple[_Numbered, Callable[[int, Positions], Positions]]:
     """The same where most combinations of codes do not occur."""
-    whole = [np.asarray(_joined(key.codes), dtype=np.int64) for key in keys]
+    whole = [np.asarray(_joined(key.codes()), dtype=np.int64) for key in keys]
     together = row_keys([codes + 1 for codes in whole])
     _, first, numbers = np.unique(together, return_index=True, return_inverse=True)
+    parts = _cut(numbers, rows)
     numbered = _Numbered(
-        codes=_cut(numbers, rows),
+        made=lambda: parts,
         slots=len(first),
         sizes=np.bincount(numbers, minlength=len(first)),
     )
@@ -485,7 +510,8 @@ class _Aggregation:
     def _different(self, arg: ir.Expr) -> list[Given]:
         """Every value once in each group."""
         key, pairs = self._pairs(arg)
-        one = bool(self._numbered.codes) and self._numbered.codes[0] is None
+        groups = self._numbered.codes
+        one = bool(groups) and groups[0] is None
         codes = None if one else pairs // max(1, key.count)
         return [Given(codes, key.shows[arg](pairs % max(1, key.count)))]
 
@@ -512,7 +538,7 @@ class _Aggregation:
             there = codes >= 0
             return work(together if there.all() else together[there])
 
-        return self._over(pairs, [*zip(key.codes, self._numbered.codes, strict=True)])
+        return self._over(pairs, [*zip(key.codes(), self._numbered.codes, strict=True)])
 
     def _met(self, key: _Key) -> npt.NDArray[np.bool_] | None:
         """Which pairs there are; None if most of them are not."""

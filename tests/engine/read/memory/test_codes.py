@@ -53,6 +53,9 @@ def assert_coded(coded, values, alive):
     assert len({said for _, said in first.values()}) == len(first)
     expected = [first.get(number, (-1,))[0] for number in range(coded.count)]
     assert coded.first.tolist() == expected
+    living = [number for number, there in zip(numbers, alive, strict=True) if there]
+    counts = [living.count(number) for number in [*range(coded.count), -1]]
+    assert coded.sizes is None or coded.sizes.tolist() == counts
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -66,7 +69,7 @@ def test_moved_codes_are_right_for_every_living_row(kind, data):
     assert_coded(coded, values, alive)
     for _ in range(data.draw(st.integers(0, 4))):
         changed = data.draw(st.dictionaries(st.integers(0, max(0, len(values) - 1)), value))
-        changed = {at: told for at, told in changed.items() if at < len(values)}
+        changed = {at: told for at, told in changed.items() if at < len(values) and alive[at]}
         added = data.draw(st.lists(value, max_size=5))
         changed |= dict(enumerate(added, start=len(values)))
         values += added
@@ -74,7 +77,7 @@ def test_moved_codes_are_right_for_every_living_row(kind, data):
         for at, told in changed.items():
             values[at] = told
         gone = data.draw(st.sets(st.integers(0, max(0, len(values) - 1)), max_size=2))
-        gone &= set(range(len(values)))
+        gone &= {at for at, living in enumerate(alive) if living}
         for at in gone:
             alive[at] = False
         at = np.array(sorted(changed), dtype=np.int64)
@@ -83,6 +86,17 @@ def test_moved_codes_are_right_for_every_living_row(kind, data):
         mask = None if all(alive) else np.array(alive, dtype=bool)
         coded = coded.moved(column, every, mask) or Coded.of(column, mask)
         assert_coded(coded, values, alive)
+
+
+@pytest.mark.parametrize("kept", [2, 3])
+def test_how_many_rows_have_a_code_is_kept_for_few_codes_only(kept, monkeypatch):
+    monkeypatch.setattr(codes, "SIZED_CODES_MAX", kept)
+    coded = Coded.of(Column.of(pa.array(["a", "b", "a", None])), None)
+    assert coded.sizes.tolist() == [2, 1, 1]
+    column = coded.values.patched(np.array([1, 3]), pa.array(["c", "a"]), 4)
+    moved = coded.moved(column, np.array([1, 3]), None)
+    assert (moved.sizes is None) == (kept == 2)
+    assert_coded(moved, ["a", "c", "a", "a"], [True] * 4)
 
 
 def test_codes_are_as_narrow_as_their_number_allows():

@@ -16,18 +16,21 @@ from omnigraph.engine.expr.order import equal_codes
 from omnigraph.engine.read.memory.arrays import CHUNK_ROWS, Column, Mask, Positions, array_bytes
 from omnigraph.storage.lance.columns import equal_floats
 
+SIZED_CODES_MAX: Final = 1 << 16  # of more codes, it is not kept how many rows have each
 _NOWHERE: Final = np.iinfo(np.int64).max
 
 
 class Coded(msgspec.Struct, frozen=True, kw_only=True):
     """The codes of one column, from 0 to `count` - 1; null has -1, which is a number here.
 
-    `first` is the first living position of each code, or -1 where no living row has it. The codes
-    at positions that are not alive mean nothing.
+    `first` is the first living position of each code, or -1 where no living row has it; `sizes` is
+    how many living rows have each code, and last how many are null (None: there are too many codes
+    to keep that). The codes at positions that are not alive mean nothing.
     """
 
     codes: Column
     first: Positions
+    sizes: Positions | None
     count: int
     values: Column  # what the codes are of
 
@@ -36,19 +39,24 @@ class Coded(msgspec.Struct, frozen=True, kw_only=True):
         codes = equal_codes(values.whole())
         count = int(codes.max(initial=-1)) + 1
         first = np.full(count + 1, -1, dtype=np.int64)  # the last cell stands for null
+        sizes = None if count > SIZED_CODES_MAX else np.zeros(count + 1, dtype=np.int64)
         # Written backwards, so that the first position of each code stays.
         for start in reversed(range(0, len(codes), CHUNK_ROWS)):
             here = codes[start : start + CHUNK_ROWS]
             places = np.arange(len(here) - 1, -1, -1)
             if alive is not None:
                 places = places[alive[start : start + CHUNK_ROWS][::-1]]
-            first[here[places]] = places + start
+            living = here[places]
+            first[living] = places + start
+            if sizes is not None:
+                np.add.at(sizes, living, 1)
         kept = Column.of(_narrow(codes, count))
-        return cls(codes=kept, first=first[:-1], count=count, values=values)
+        return cls(codes=kept, first=first[:-1], sizes=sizes, count=count, values=values)
 
     def buffers(self) -> dict[int, int]:
         """The size of each buffer that is held, by its address."""
-        return self.values.buffers() | self.codes.buffers() | array_bytes(self.first)
+        sizes = {} if self.sizes is None else array_bytes(self.sizes)
+        return self.values.buffers() | self.codes.buffers() | array_bytes(self.first) | sizes
 
     def moved(self, values: Column, at: Positions, alive: Mask | None) -> Coded | None:
         """The codes of a later version of the column, which differs at these positions, sorted, by
@@ -67,6 +75,7 @@ class Coded(msgspec.Struct, frozen=True, kw_only=True):
         first[: self.count] = np.where(self.first < 0, _NOWHERE, self.first)
         known = at[at < self.codes.length]
         before = np.asarray(self.codes.take(known), dtype=np.int64)
+        sizes = self._sizes_after(before, fresh[living], count)
         lost = before[(before >= 0) & (self.first[before] == known)] if self.count else before[:0]
         first_lost = int(first[lost].min(initial=_NOWHERE))
         first[lost] = _NOWHERE
@@ -75,7 +84,19 @@ class Coded(msgspec.Struct, frozen=True, kw_only=True):
         if len(lost):
             _find_again(first, lost, codes, first_lost // CHUNK_ROWS, alive)
         first[first == _NOWHERE] = -1
-        return Coded(codes=codes, first=first, count=count, values=values)
+        return Coded(codes=codes, first=first, sizes=sizes, count=count, values=values)
+
+    def _sizes_after(self, before: Positions, after: Positions, count: int) -> Positions | None:
+        """How many rows have each code, when some had these before and some have those now."""
+        if self.sizes is None or count > SIZED_CODES_MAX:
+            return None
+        sizes = np.zeros(count + 1, dtype=np.int64)
+        sizes[: self.count], sizes[-1] = self.sizes[:-1], self.sizes[-1]
+        # What changes was alive before: a row that is gone never comes back to its position.
+        np.subtract.at(sizes, before, 1)
+        np.add.at(sizes, after, 1)
+        assert sizes.min() >= 0, "a row was counted before it went"
+        return sizes
 
     def _codes_of(self, values: Array) -> Positions:
         """The codes of other values of the column: those it had, and new ones behind them."""

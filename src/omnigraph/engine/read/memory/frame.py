@@ -43,6 +43,7 @@ SMALL_TABLE_ROWS: Final = 16_384  # below this a whole column is read at the fir
 HOT_FETCHES: Final = 2  # a column asked for this often is read whole
 ROWS_PER_FETCH: Final = 1 << 19  # or by a few positions as often as it has so many rows
 WHOLE_SHARE: Final = 8  # from this part of the rows on, the whole column is read
+CODED_SHARE: Final = 8  # and from this part on, the whole column gets codes
 MOVED_SHARE_MAX: Final = 0.25  # a bigger difference than this share of the table is a rebuild
 COLUMN_BYTES_MAX: Final = 512 * 1024 * 1024  # a bigger column is never kept whole
 FOLLOWED_ROWS_MAX: Final = 16_384  # of more changed rows, what rests on a frame is built anew
@@ -342,10 +343,9 @@ class Frame:
                 yield positions[first : first + step], values.slice(first, step)
 
     def codes_for(self, name: str, rows: int) -> Coded | None:
-        """The codes of a column, if they pay for so many rows."""
-        if rows * 2 <= self.length or self.held(name, rows) is None:
-            return None
-        return self.coded(name)
+        """The codes of a column, if they pay for so many rows or are there already."""
+        worth = rows * CODED_SHARE > self.length and self.held(name, rows) is not None
+        return self.coded(name) if worth or name in self._coded else None
 
     def coded(self, name: str) -> Coded:
         """The column as numbers, equal where its values are equal in groups."""
