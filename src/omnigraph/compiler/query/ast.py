@@ -132,11 +132,15 @@ class Block(Node, frozen=True):
 
 
 class EdgeName(Node, frozen=True):
-    """The edge of `degree($p, edge)`, or `<edge>`."""
+    """The edge of `degree($p, edge)`, or `<edge>`; for `shortest` also several: `one|other`."""
 
     name: str
     undirected: bool
     at: int
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.name.split("|"))
 
 
 class Call(Node, frozen=True):
@@ -240,8 +244,8 @@ class Binding(Node, frozen=True):
 
 
 class Traversal(Node, frozen=True):
-    """`$src [$edge:] name[{min,max}] $dst`, or `<name>` when undirected. `max_hops` is None when
-    the upper bound was left open."""
+    """`$src [$edge:] name[{min,max}] $dst`, or `<name>` when undirected; `edge` is one name, or
+    several as `one|other`. `max_hops` is None when the upper bound was left open."""
 
     src: Var
     edge_var: Var | None
@@ -254,6 +258,11 @@ class Traversal(Node, frozen=True):
     at: int
     edge_at: int
     bounds_at: int
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the edges."""
+        return tuple(self.edge.split("|"))
 
 
 class FilterClause(Node, frozen=True):

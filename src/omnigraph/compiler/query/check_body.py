@@ -25,7 +25,9 @@ from omnigraph.model.values import in_bounds
 
 _RANKS = (ir.Nearest, ir.Bm25, ir.Rrf)
 _SEARCHES = (*_RANKS, ir.TextMatch)
-_OF_ENTITIES = (ir.PropertyRef, ir.EndpointRef, ir.Degree, ir.BlockValue)
+_OF_ENTITIES = (
+    ir.PropertyRef, ir.EndpointRef, ir.TypeRef, ir.Degree, ir.BlockValue, ir.PathPart
+)  # fmt: skip
 
 
 class ReadChecker(msgspec.Struct, kw_only=True):
@@ -101,10 +103,12 @@ class ReadChecker(msgspec.Struct, kw_only=True):
             if bound is None:  # told as any other name that is not bound
                 found.append(replace(item, expr=ast.Access(item.expr.var, "id", item.at)))
                 continue
+            properties = self.context.properties(bound)
             found += [
-                ast.Projection(ast.Access(item.expr.var, prop.name, item.at), None, item.at)
-                for prop in self.context.entity(bound).properties
-                if prop.type.scalar not in {Scalar.BLOB, Scalar.VECTOR}
+                ast.Projection(ast.Access(item.expr.var, name, item.at), None, item.at)
+                for name in self.context.property_names(bound)
+                if name not in properties
+                or properties[name].type.scalar not in {Scalar.BLOB, Scalar.VECTOR}
             ]
         return tuple(found)
 
@@ -268,6 +272,12 @@ class ReadChecker(msgspec.Struct, kw_only=True):
             self.context.problems.report(written.at, message, code="T9", hint=hint)
         elif ir.variables_of(expr):  # what is the same in all rows tells no groups apart
             self._keys.setdefault(expr, len(self._keys))
+            if isinstance(expr, ir.IdRef) and isinstance(written.expr, ast.Var):
+                # A node of several types is told apart by its type too.
+                bound = self.context.variables[expr.var]
+                if bound.is_open:
+                    kind = ir.TypeRef(var=bound.name, type=bound.id.type)
+                    self._keys.setdefault(kind, len(self._keys))
 
     def _over_groups(self, expr: ir.Expr, at: int) -> ir.Expr:
         if isinstance(expr, ir.AggregateCall):
@@ -288,6 +298,9 @@ class ReadChecker(msgspec.Struct, kw_only=True):
         return self._rebuilt(expr, at)
 
     def _is_key(self, var: str) -> bool:
+        bound = self.context.variables[var]
+        if bound.is_open and ir.TypeRef(var=var, type=bound.id.type) not in self._keys:
+            return False
         return any(isinstance(key, ir.IdRef) and key.var == var for key in self._keys)
 
     def _rebuilt(self, expr: ir.Expr, at: int) -> ir.Expr:

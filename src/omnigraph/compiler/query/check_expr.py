@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from omnigraph.compiler.query import ast, ir
+from omnigraph.compiler.query.check_path import PathChecker
 from omnigraph.compiler.query.check_search import SearchChecker
 from omnigraph.compiler.query.functions import FUNCTIONS, is_calendar
 from omnigraph.compiler.query.operators import (
@@ -72,6 +73,10 @@ class ExprChecker(msgspec.Struct, kw_only=True):
     @property
     def operators(self) -> OperatorChecker:
         return OperatorChecker(problems=self.context.problems)
+
+    @property
+    def paths(self) -> PathChecker:
+        return PathChecker(context=self.context, scope=self.scope)
 
     def check(self, expr: ast.Expr) -> ir.Expr:
         """The typed expression."""
@@ -138,6 +143,9 @@ class ExprChecker(msgspec.Struct, kw_only=True):
                 item, low, high = each_checked(self.check, (expr.item, expr.low, expr.high))
                 return self.operators.between(expr, item, low, high)
             case ast.NullTest():
+                if self.paths.is_path(expr.item):  # there is one if it has a length
+                    length = self.paths.part("length", expr.item)
+                    return ir.IsNull(item=length, negated=expr.negated)
                 return ir.IsNull(item=self.check(expr.item), negated=expr.negated)
             case ast.Index():
                 return self._index(expr)
@@ -153,6 +161,8 @@ class ExprChecker(msgspec.Struct, kw_only=True):
             return searches.call(expr)
         if kind == "graph":
             return self._of_graph(expr)
+        if expr.name == "length" and len(expr.args) == 1 and self.paths.is_path(expr.args[0]):
+            return self.paths.part("length", expr.args[0])
         return self.operators.call(expr, each_checked(self.check, expr.args))
 
     def _index(self, expr: ast.Index) -> ir.Expr:
@@ -188,7 +198,11 @@ class ExprChecker(msgspec.Struct, kw_only=True):
         return ir.BlockValue(word="count", block=block, outer=outer, type=I64)
 
     def _of_graph(self, call: ast.Call) -> ir.Expr:
-        """`id($v)`, `type($v)` and `degree($v, edge)`."""
+        """`id($v)`, `type($v)`, `degree($v, edge)`, and what is asked of paths."""
+        if call.name in {"nodes", "edges"}:
+            return self.paths.part("nodes" if call.name == "nodes" else "edges", call.args[0])
+        if call.name == "shortest":
+            raise self.paths.refusal(call.at, "`shortest(...)`")
         var = call.args[0]
         assert isinstance(var, ast.Var), "the grammar takes nothing else"
         bound = self.scope.get(var.name)
@@ -202,6 +216,8 @@ class ExprChecker(msgspec.Struct, kw_only=True):
             return bound.id
         if call.name == "degree":
             return self._degree(call, bound)
+        if bound.is_open:
+            return ir.TypeRef(var=bound.name, type=bound.id.type)
         name = ir.Literal(value=bound.type_name, type=ir.ID)
         if not bound.nullable:
             return name
@@ -220,7 +236,7 @@ class ExprChecker(msgspec.Struct, kw_only=True):
             hint = self.context.problems.suggest(written.name, names)
             raise refused(f"unknown edge `{written.name}`", code="T4", hint=hint)
         ends = {"out": edge.from_type, "in": edge.to_type}
-        sides = [side for side, end in ends.items() if end == bound.type_name]
+        sides = [side for side, end in ends.items() if end in bound.types]
         if not sides or (sides == ["in"] and not written.undirected):
             message = f"`{edge.name}` goes from {edge.from_type} to {edge.to_type}, not from "
             hint = f"`<{written.name}>` counts in both directions" if sides else None
@@ -228,6 +244,8 @@ class ExprChecker(msgspec.Struct, kw_only=True):
         direction: Choice["out", "in", "both"] = "out"
         if written.undirected:
             direction = "both" if len(sides) == 2 else "out" if sides == ["out"] else "in"
+        if len(written.names) > 1:
+            raise refused("degree counts the edges of one type", code="T4")
         kind = nullable(I64) if bound.nullable else I64
         return ir.Degree(var=bound.name, edge_type=edge.name, direction=direction, type=kind)
 
@@ -254,6 +272,8 @@ class ExprChecker(msgspec.Struct, kw_only=True):
         problems = self.context.problems
         if var.name == WILDCARD:
             raise problems.refused(var.at, "`$_` matches anything and cannot be referred to")
+        if var.name in self.scope.paths:
+            raise self.paths.refusal(var.at, f"`${var.name}`")
         bound = self.scope.get(var.name)
         if bound is not None:
             if bound.kind == "edge":
@@ -280,6 +300,8 @@ class ExprChecker(msgspec.Struct, kw_only=True):
     def access(self, access: ast.Access) -> ir.Expr:
         """`$x.prop`: a declared property, `id`, or `src`/`dst` of an edge."""
         problems = self.context.problems
+        if access.var in self.scope.paths:
+            raise self.paths.refusal(access.at, f"`${access.var}`")
         bound = self.scope.get(access.var)
         if bound is None:
             hint: str | None = f"`${access.var}` is a parameter and has no properties"
@@ -288,15 +310,20 @@ class ExprChecker(msgspec.Struct, kw_only=True):
             raise problems.refused(
                 access.at, f"variable `${access.var}` is not bound", code="T6", hint=hint
             )
-        entity = self.context.entity(bound)
-        declared = entity.by_name.get(access.prop)
+        properties = self.context.properties(bound)
+        declared = properties.get(access.prop)
         if declared is None:
+            clash = self.context.clash(bound, access.prop)
+            if clash is not None:
+                message = f"`${access.var}.{access.prop}` is not of one type: {clash}"
+                hint = f"bind `${access.var}` to one type, or read it under another name"
+                raise problems.refused(access.at, message, code="T6", hint=hint)
             if access.prop == "id":
                 return bound.id
             if bound.kind == "edge" and access.prop in SIDES:
                 side = SIDES[access.prop]
                 return ir.EndpointRef(var=bound.name, side=side, type=bound.id.type)
-            choices = [*entity.by_name, "id", *(SIDES if bound.kind == "edge" else ())]
+            choices = [*properties, "id", *(SIDES if bound.kind == "edge" else ())]
             message = f"{bound.kind} type `{bound.type_name}` has no property `{access.prop}`"
             hint = problems.suggest(access.prop, choices)
             raise problems.refused(access.at, message, code="T6", hint=hint)
@@ -329,9 +356,20 @@ class ExprChecker(msgspec.Struct, kw_only=True):
         if kind is None:
             wanted = _TAKEN.get(call.name, "numeric")
             raise refused(f"{call.name} requires {wanted} type, got {core(arg.type)}")
+        if call.distinct and isinstance(call.arg, ast.Var) and isinstance(arg, ir.IdRef):
+            arg = self._told_apart(arg)
         fn = ir.AggregateFn(call.name)
         share = None if call.share is None else self._share(call.share)
         return ir.AggregateCall(fn=fn, arg=arg, distinct=call.distinct, share=share, type=kind)
+
+    def _told_apart(self, node: ir.IdRef) -> ir.Expr:
+        """What is different for different nodes, also where two types share an id."""
+        bound = self.context.variables[node.var]
+        if not bound.is_open:
+            return node
+        kind = ir.TypeRef(var=bound.name, type=bound.id.type)
+        parts = (kind, ir.Literal(value="\n", type=ir.ID), node)
+        return ir.FunctionCall(name="concat", args=parts, type=bound.id.type)
 
     def _share(self, written: ast.Expr) -> ir.Literal | ir.Param:
         refused = partial(self.context.problems.refused, written.at, code="T8")

@@ -166,12 +166,17 @@ def _operation(plan: ir.ReadPlan | ir.MutationPlan, catalog: Catalog) -> Operati
     read_nodes: set[str] = set()
     edges: set[str] = set()
     if isinstance(plan, ir.ReadPlan):
-        nodes = {var.type_name for var in plan.variables.values() if var.kind == "node"}
-        for block in ir.blocks_of(plan):
-            edges |= {walk.edge_type for walk in block.traversals}
+        nodes = {
+            name for var in plan.variables.values() if var.kind == "node" for name in var.types
+        }
+        legs = [leg for b in ir.blocks_of(plan) for walk in b.traversals for leg in walk.legs]
         for part in ir.parts_of(plan):
             if isinstance(part, ir.Degree):
                 edges.add(part.edge_type)
+            elif isinstance(part, ir.PathPart):
+                legs += part.way.legs
+        edges |= {leg.edge_type for leg in legs}
+        nodes |= {end for leg in legs for end in (leg.from_type, leg.to_type)}
         return Operation(result=plan.columns, reads=_uses(nodes, edges), writes=())
     nodes = {item.type_name for item in plan.statements if item.kind == "node"}
     for statement in plan.statements:

@@ -29,6 +29,9 @@ SCORE = PropertyType(scalar=Scalar.F64, nullable=True)
 # The variable of a mutation's `where`: the entity that the statement looks at.
 SELF = "#self"
 
+# So many hops that no walk is stopped by their number.
+HOPS_OPEN = 2**31
+
 
 class CompareOp(StrEnum):
     """How two values are compared; a comparison with null is null, hence not true."""
@@ -123,6 +126,13 @@ class EndpointRef(msgspec.Struct, frozen=True, kw_only=True):
 
     var: str
     side: Choice["src", "dst"]
+    type: PropertyType = ID
+
+
+class TypeRef(msgspec.Struct, frozen=True, kw_only=True):
+    """The name of the type of the entity behind an open variable; null only for optional ones."""
+
+    var: str
     type: PropertyType = ID
 
 
@@ -250,6 +260,34 @@ class BlockValue(msgspec.Struct, frozen=True, kw_only=True):
     type: PropertyType
 
 
+class Way(msgspec.Struct, frozen=True, kw_only=True):
+    """How a path goes from one node to another: the shortest way along the legs, of a length within
+    the bounds, or with a `weight` the one with the least sum of that property.
+
+    Of several such ways it is the one whose nodes come first by id (then by type), compared from
+    the end backwards; between two nodes it takes the edge that comes first by id, of those with the
+    least weight if there is one. Of equally light ways it is one of the fewest edges. An edge
+    without a weight is not walked. `nullable`: a row may be without a path.
+    """
+
+    src: str
+    dst: str
+    legs: tuple[Leg, ...]
+    undirected: bool = False
+    min_hops: int = 0
+    max_hops: int = HOPS_OPEN
+    weight: str | None = None
+    nullable: bool = True
+
+
+class PathPart(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked of a path: how many edges it has, or the ids of its nodes or edges."""
+
+    part: Choice["length", "nodes", "edges"]
+    way: Way
+    type: PropertyType
+
+
 # --- expressions: search ---------------------------------------------------------------------
 
 
@@ -330,6 +368,7 @@ Expr: TypeAlias = (
     | PropertyRef
     | IdRef
     | EndpointRef
+    | TypeRef
     | Compare
     | And
     | Or
@@ -344,6 +383,7 @@ Expr: TypeAlias = (
     | Case
     | Degree
     | BlockValue
+    | PathPart
     | TextMatch
     | Bm25
     | Nearest
@@ -400,8 +440,10 @@ def variables_of(expr: Expr) -> frozenset[str]:
     """The variables that an expression reads."""
     found: set[str] = set()
     for part in walk(expr):
-        if isinstance(part, PropertyRef | IdRef | EndpointRef | Degree):
+        if isinstance(part, PropertyRef | IdRef | EndpointRef | TypeRef | Degree):
             found.add(part.var)
+        elif isinstance(part, PathPart):
+            found |= {part.way.src, part.way.dst}
         elif isinstance(part, BlockValue):
             found |= part.outer
     return frozenset(found)
@@ -409,20 +451,30 @@ def variables_of(expr: Expr) -> frozenset[str]:
 
 def asks_graph(expr: Expr) -> bool:
     """Whether the expression looks at edges, so that it needs more than columns of its rows."""
-    return any(isinstance(part, Degree | BlockValue) for part in walk(expr))
+    return any(isinstance(part, Degree | BlockValue | PathPart) for part in walk(expr))
 
 
 # --- match -----------------------------------------------------------------------------------
 
 
 class Variable(msgspec.Struct, frozen=True, kw_only=True):
-    """What a plan variable stands for. `nullable`: it comes from an `optional` block."""
+    """What a plan variable stands for: an entity of one type, or of one of several (an *open*
+    variable). `types` are by name. `nullable`: it comes from an `optional` block."""
 
     name: str
     kind: EntityKind
-    type_name: str
+    types: tuple[str, ...]
     nullable: bool = False
     hidden: bool = False
+
+    @property
+    def type_name(self) -> str:
+        """The type, or all of them as `One|Other`."""
+        return "|".join(self.types)
+
+    @property
+    def is_open(self) -> bool:
+        return len(self.types) > 1
 
     @property
     def id(self) -> IdRef:
@@ -437,29 +489,46 @@ class NodeBinding(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     var: str
-    type_name: str
+    types: tuple[str, ...]
     conditions: tuple[Expr, ...] = ()
     declared: bool = True
 
+    @property
+    def type_name(self) -> str:
+        return "|".join(self.types)
+
+
+class Leg(msgspec.Struct, frozen=True, kw_only=True):
+    """An edge type that a walk may go along, and the types of its ends."""
+
+    edge_type: str
+    from_type: str
+    to_type: str
+
 
 class Traversal(msgspec.Struct, frozen=True, kw_only=True):
-    """A walk along one edge type from `src` to `dst` (`from` side to `to` side).
+    """A walk along edges of one or several types from `src` to `dst` (`from` side to `to` side).
 
     Either end may be bound first. An `edge_var` means exactly one hop and one row per stored edge;
-    without it parallel edges fold into one row. When the two endpoint types differ `max_hops` is at
-    most 1, so `min_hops > max_hops` is possible and matches nothing.
+    without it parallel edges fold into one row, whatever their types. Legs are by edge type; only
+    those are there that can fit the types of the ends. Where the ends of a single leg differ
+    `max_hops` is at most 1, so `min_hops > max_hops` is possible and matches nothing. With no hops
+    at all, `min_hops` 0, `dst` is `src` itself.
     """
 
     src: str
     dst: str
-    edge_type: str
-    from_type: str
-    to_type: str
+    legs: tuple[Leg, ...]
     edge_var: str | None = None
     undirected: bool = False
     min_hops: int = 1
     max_hops: int = 1
     edge_conditions: tuple[Expr, ...] = ()  # conditions on `edge_var` alone
+
+    @property
+    def edge_type(self) -> str:
+        """The edge type, or all of them as `One|Other`."""
+        return "|".join(leg.edge_type for leg in self.legs)
 
     @property
     def variables(self) -> frozenset[str]:

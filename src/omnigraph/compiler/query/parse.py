@@ -310,7 +310,7 @@ class _Parser(ExprParser):
         if second.kind == "variable":
             return True
         if second.kind == "<":
-            return third.kind == "ident" and self.peek(3).kind == ">"
+            return third.kind == "ident" and self.peek(3).kind in {">", "|"}
         if second.kind != "ident" or second.text == "not":
             return False
         if second.text == "between" and third.kind == "variable" and self.at_word("and", 3):
@@ -321,7 +321,7 @@ class _Parser(ExprParser):
             return self.peek(3).kind != "." and not (
                 self.at_word("and", 3) or self.at_word("or", 3)
             )
-        return third.kind == "{" or (third.kind == "variable" and self.peek(3).kind != ".")
+        return third.kind in {"{", "|"} or (third.kind == "variable" and self.peek(3).kind != ".")
 
     def _binding(self) -> ast.Binding:
         token = self.take()
@@ -347,8 +347,8 @@ class _Parser(ExprParser):
             edge_var = self._variable()
             hint = f"`${src.name} $w:edge $other` names the edge"
             self.expect(":", "`:` and an edge name", hint=hint)
-        undirected = self.skip("<")
-        edge = self._edge_name()
+        undirected, edge_at = self.skip("<"), self.peek().at
+        edge = self.alternatives(self._edge_name)
         if undirected:
             self.expect(">", "`>`")
         bounds_at = self.peek().at
@@ -358,14 +358,14 @@ class _Parser(ExprParser):
         return ast.Traversal(
             src,
             edge_var,
-            edge.text,
+            edge,
             undirected,
             low,
             high,
             bounded,
             dst,
             src.at,
-            edge.at,
+            edge_at,
             bounds_at,
         )
 

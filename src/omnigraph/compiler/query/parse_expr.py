@@ -16,7 +16,7 @@ _TOKEN = token_expression(
     r"(?P<variable>\$[a-z_][A-Za-z0-9_]*+)|(?P<ident>[a-z_][A-Za-z0-9_]*+)"
     r"|(?P<type>[A-Z][A-Za-z0-9_]*+)"
     r"|(?P<float>[0-9]++(?:\.[0-9]++(?:[eE][+-]?[0-9]++)?+|[eE][+-]?[0-9]++))|(?P<int>[0-9]++)",
-    marks=r"<=|>=|!=|\.\.|/(?!\*)|[{}()\[\],:.<>=@?*+%-]",
+    marks=r"<=|>=|!=|\.\.|/(?!\*)|\|(?=[ \t\r\n]*+[A-Za-z_])|[{}()\[\],:.<>=@?*+%-]",
 )
 COMPARISONS = frozenset({"=", "!=", "<", "<=", ">", ">="})
 TEXT_OPERATORS = frozenset({"contains", "starts_with", "ends_with", "like", "matches"})
@@ -463,19 +463,42 @@ class ExprParser(Cursor):
     def _graph_call(self, function: Function) -> ast.Expr:
         token = self.take()
 
+        hint = f"write `{function.call}`"
+
+        def variable() -> ast.Expr:
+            var = self.expect("variable", "a variable", hint=hint)
+            return ast.Var(var.text[1:], var.at)
+
         def arguments() -> tuple[ast.Expr, ...]:
-            var = self.expect("variable", "a variable", hint=f"write `{function.call}`")
-            args: list[ast.Expr] = [ast.Var(var.text[1:], var.at)]
-            if function.name == "degree":
-                self.expect(",", "`,` and an edge", hint=f"write `{function.call}`")
-                at, undirected = self.peek().at, self.skip("<")
-                edge = self.expect("ident", "an edge name", hint=f"write `{function.call}`")
-                if undirected:
-                    self.expect(">", "`>`")
-                args.append(ast.EdgeName(edge.text, undirected, at))
+            if function.name in {"nodes", "edges"} and self.at_word("shortest"):
+                return (self._graph_call(FUNCTIONS["shortest"]),)
+            args = [variable()]
+            if function.name == "shortest":
+                self.expect(",", "`,` and another node", hint=hint)
+                args.append(variable())
+            if function.name in {"degree", "shortest"}:
+                self.expect(",", "`,` and an edge", hint=hint)
+                args.append(self._edge_argument(hint))
+            if function.name == "shortest" and self.skip(","):
+                weight = self.name("a property of the edge")
+                args.append(ast.Word(weight.text, weight.at))
             return tuple(args)
 
         return ast.Call(function.name, self._bracketed(arguments), token.at)
+
+    def _edge_argument(self, hint: str) -> ast.EdgeName:
+        at, undirected = self.peek().at, self.skip("<")
+        names = self.alternatives(lambda: self.expect("ident", "an edge name", hint=hint))
+        if undirected:
+            self.expect(">", "`>`")
+        return ast.EdgeName(names, undirected, at)
+
+    def alternatives(self, name: Callable[[], Token]) -> str:
+        """One name, or several as `one|other`."""
+        found = [name().text]
+        while self.skip("|"):
+            found.append(name().text)
+        return "|".join(found)
 
     def now(self) -> ast.NowCall:
         at = self.take().at

@@ -71,7 +71,11 @@ class Rows:
     def search(self, expr: Search) -> Array:
         raise AssertionError(f"{type(self).__name__} have no {type(expr).__name__}")
 
-    def of_graph(self, expr: ir.Degree | ir.BlockValue) -> Array:
+    def type_of(self, var: str) -> Array:
+        """The name of the type of the entity that an open variable holds."""
+        raise AssertionError(f"{type(self).__name__} have no type of ${var}")
+
+    def of_graph(self, expr: ir.Degree | ir.BlockValue | ir.PathPart) -> Array:
         """What the edges around each row tell."""
         raise AssertionError(f"{type(self).__name__} have no {type(expr).__name__}")
 
@@ -121,6 +125,8 @@ def _fails(part: ir.Expr) -> bool:
             return FUNCTIONS[part.name].fails and part.type.scalar is not Scalar.F64
         case ir.BlockValue():
             return True  # its conditions may
+        case ir.PathPart():
+            return part.way.weight is not None  # of which one may be below 0
         case _:
             return False
 
@@ -195,6 +201,8 @@ def evaluate(expr: ir.Expr, rows: Rows) -> Values:
             return rows.value_of(expr.var, "id")
         case ir.EndpointRef():
             return rows.endpoint(expr.var, expr.side)
+        case ir.TypeRef():
+            return rows.type_of(expr.var)
         case ir.Compare():
             return compare(expr.op, evaluate(expr.left, rows), evaluate(expr.right, rows))
         case ir.And() | ir.Or() | ir.Not() | ir.IsNull():
@@ -215,7 +223,7 @@ def evaluate(expr: ir.Expr, rows: Rows) -> Values:
             return _call(expr, rows)
         case ir.Case():
             return _case(expr, rows)
-        case ir.Degree() | ir.BlockValue():
+        case ir.Degree() | ir.BlockValue() | ir.PathPart():
             return rows.of_graph(expr)
         case ir.TextMatch() | ir.Bm25() | ir.Nearest() | ir.Rrf():
             return rows.search(expr)

@@ -35,6 +35,7 @@ from omnigraph.engine.read.context import (
 from omnigraph.engine.read.group import Groups, grouped
 from omnigraph.engine.read.match.candidates import with_pushed_scan
 from omnigraph.engine.read.match.match import count_inner, match
+from omnigraph.engine.read.match.paths import find_paths
 from omnigraph.engine.read.match.relation import WHOLE_MATCH, MatchedRows, Relation
 from omnigraph.engine.read.match.walk import only_counted
 from omnigraph.engine.read.memory.arrays import Positions
@@ -109,6 +110,7 @@ class Reader:
             budget=Budget(limits or ReadLimits()),
             trace=trace,
             count_inner=count_inner,
+            find_paths=find_paths,
         )
         with self._caches.query():
             result = _Answer(run, plan).result()
@@ -256,7 +258,7 @@ def _ordered(run: Run, plan: ir.ReadPlan, relation: Relation, window: Window) ->
     names = [key.var for key in plan.tie_break if isinstance(key, ir.IdRef)]
     assert len(names) == len(plan.tie_break), "rows that are not grouped are told apart by ids"
     # Sorting the ids of few rows costs less than knowing the order of all ids.
-    everything = sum(run.frame_of(name).length for name in names)
+    everything = sum(run.rows_of(name).length for name in names)
     if not plan.orderings and window.wanted is None and relation.count * RANKED_SHARE >= everything:
         return _windowed(_by_id(run, relation, names), window)
     relation = _ranked_only(run, plan.orderings, relation, window.wanted)
@@ -264,7 +266,7 @@ def _ordered(run: Run, plan: ir.ReadPlan, relation: Relation, window: Window) ->
         return _windowed(relation, window)
     rows = MatchedRows(run, relation)
     keys = [_key(rows, order.expr, descending=order.descending) for order in plan.orderings]
-    keys += [_id_key(rows, expr) for expr in plan.tie_break]
+    keys += [key for expr in plan.tie_break for key in _id_keys(rows, expr)]
     if keys and window.wanted is not None:
         keys[0] = replace(keys[0], pieces=_pieces(rows, sort_keys(plan)[0][0]))
     return relation.take(order_rows(keys, relation.count, window))
@@ -303,17 +305,21 @@ def _pieces(rows: MatchedRows, expr: ir.Expr) -> list[Piece]:
     ]
 
 
-def _id_key(rows: MatchedRows, expr: ir.Expr) -> Key:
-    """The ids of a variable; their positions instead, where these have the same order."""
+def _id_keys(rows: MatchedRows, expr: ir.Expr) -> list[Key]:
+    """The ids of a variable; their positions instead, where these have the same order. Of an open
+    one the types decide between equal ids: the positions of one type are before those of others."""
     assert isinstance(expr, ir.IdRef), "rows that are not grouped are told apart by ids"
     var, run = expr.var, rows.run
+    if run.variables[var].is_open:
+        positions = int64_array(rows.relation[var])
+        return [_key(rows, expr, descending=False), Key.of(positions, descending=False)]
 
     def values(some: MatchedRows) -> Array:
         # Position -1 is null, and comes first as it should.
         ascend = _ids_ascend(run, some.relation, var)
         return int64_array(some.relation[var]) if ascend else some.values(expr)
 
-    return Key(lambda: values(rows), lambda numbers: values(rows.at(numbers)), descending=False)
+    return [Key(lambda: values(rows), lambda numbers: values(rows.at(numbers)), descending=False)]
 
 
 def _ids_ascend(run: Run, relation: Relation, var: str) -> bool:
@@ -325,7 +331,7 @@ def _ids_ascend(run: Run, relation: Relation, var: str) -> bool:
 
 def _in_id_order(run: Run, relation: Relation, names: Sequence[str]) -> bool:
     """Whether the rows are known to be in the order of their ids already."""
-    if len(names) != 1:
+    if len(names) != 1 or run.variables[names[0]].is_open:
         return not names
     ascending = relation.selected(names[0]) is not None
     return ascending and _ids_ascend(run, relation, names[0])
@@ -372,6 +378,10 @@ def _by_id(run: Run, relation: Relation, names: Sequence[str]) -> Relation:
         if selection is not None and selection.everything:
             order = run.frame_of(names[0]).id_order()
             return relation.take(order.astype(np.int64))
+    if any(run.variables[var].is_open for var in names):
+        rows = MatchedRows(run, relation)
+        by = [key for var in names for key in _id_keys(rows, ir.IdRef(var=var))]
+        return relation.take(order_rows(by, relation.count, Window()))
     keys = [_id_numbers(run.frame_of(var), relation[var]) for var in names]
     combined = row_keys([numbers + 1 for numbers in keys])
     if (combined[1:] >= combined[:-1]).all():

@@ -13,12 +13,15 @@ from omnigraph.engine.expr.evaluate import can_fail, holding
 from omnigraph.engine.expr.order import equal_codes
 from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.match.candidates import Candidates
+from omnigraph.engine.read.match.joint import course, is_simple
 from omnigraph.engine.read.match.relation import MatchedRows, Relation, joined_rows
 from omnigraph.engine.read.match.scan import selected_edges
 from omnigraph.engine.read.match.walk import ends, expand
 from omnigraph.engine.read.memory.arrays import NO_POSITIONS, Mask, Positions
+from omnigraph.engine.read.memory.topology import Direction, Lookups
 
 CROSS_CHUNK_ROWS: Final = 1 << 20
+HOPS_GUESSED_MAX: Final = 16  # more hops make no bigger guess
 EDGE_SCAN_SHARE: Final = 4  # from this part of the nodes on, their edges are not walked but scanned
 
 
@@ -88,9 +91,10 @@ class _Block:
         var, estimate = min(
             ((var, self._candidates[var].estimate()) for var in group), key=lambda pair: pair[1]
         )
-        if estimate * EDGE_SCAN_SHARE >= self._run.entry_of(var).row_count:
+        if estimate * EDGE_SCAN_SHARE >= self._run.row_count_of(var):
             for walk in self._todo:
-                if var in (walk.src, walk.dst) and _scannable(walk):
+                simple = _scannable(walk) and is_simple(self._run, walk)
+                if simple and var in (walk.src, walk.dst):
                     return self._edges(walk)
         found = self._candidates[var]
         detail = f"${var}: {found.binding.type_name} ({found.way})"
@@ -131,12 +135,12 @@ class _Block:
         if len(self._todo) == 1:
             return 1.0
         near, far, _ = ends(relation, step)
-        edges = self._run.entry("edge", step.edge_type).row_count
-        nodes = max(1, self._run.entry_of(near).row_count)
-        growth = (edges / nodes) ** step.max_hops
+        edges = sum(self._run.entry("edge", leg.edge_type).row_count for leg in step.legs)
+        nodes = max(1, self._run.row_count_of(near))
+        growth = min((edges / nodes) ** min(step.max_hops, HOPS_GUESSED_MAX), float(edges + nodes))
         share = 1.0
         if far in self._candidates and self._candidates[far].binding.conditions:
-            total = max(1, self._run.entry_of(far).row_count)
+            total = max(1, self._run.row_count_of(far))
             share = self._candidates[far].estimate() / total
         return relation.count * growth * share
 
@@ -286,17 +290,28 @@ class _Block:
         """How many neighbours the block finds for each row, or just whether any, if it asks for
         nothing else: then nothing has to be listed."""
         bare = _bare_walk(block, relation)
-        if bare is None or (not exists and bare.max_hops > 1):
+        if bare is None or (bare.max_hops > 1 and not (exists and is_simple(self._run, bare))):
             return None
-        near, _, direction = ends(relation, bare)
+        near, far, direction = ends(relation, bare)
+        if not self._all_fit(bare, near, far, direction):
+            return None
         there = relation[near] >= 0
-        nodes = np.where(there, relation[near], 0)
-        topology = self._run.topology(bare.edge_type)
+        along = course(self._run, bare)
+        nodes = along.entered(self._run, near, np.where(there, relation[near], 0))
+        assert not isinstance(along.adjacency, Lookups), "they were not asked for"
         if exists:
-            found = topology.has_any(nodes, direction).astype(np.int64)
+            found = along.adjacency.has_any(nodes, direction).astype(np.int64)
         else:
-            found = topology.counts(nodes, direction, per_edge=bare.edge_var is not None)
+            per_edge = bare.edge_var is not None
+            found = along.adjacency.counts(nodes, direction, per_edge=per_edge)
         return np.where(there, found, 0)
+
+    def _all_fit(self, step: ir.Traversal, near: str, far: str, direction: Direction) -> bool:
+        """Whether whatever one hop finds is of a type that the far end may be."""
+        here, there = (self._run.variables[var].types for var in (near, far))
+        ways = [(leg.from_type, leg.to_type) for leg in step.legs if direction != "in"]
+        ways += [(leg.to_type, leg.from_type) for leg in step.legs if direction != "out"]
+        return all(b in there for a, b in ways if a in here)
 
     def counts(self, outer: Iterable[str], *, exists: bool) -> Positions:
         """How often the block matches for each row around it; with `exists` 1 for any number."""
@@ -336,14 +351,16 @@ def _fails_alone(clause: ir.Filter) -> bool:
 
 def _scannable(step: ir.Traversal) -> bool:
     """Whether each edge of the table gives at most one row of the step, by itself."""
-    if step.edge_var is None or step.undirected or step.src == step.dst:
+    if step.edge_var is None or step.undirected or step.src == step.dst or len(step.legs) != 1:
         return False
     return all(ir.variables_of(condition) <= {step.edge_var} for condition in step.edge_conditions)
 
 
 def _walk_text(step: ir.Traversal) -> str:
     name = f"<{step.edge_type}>" if step.undirected else step.edge_type
-    hops = "" if step.max_hops == 1 else f"{{{step.min_hops},{step.max_hops}}}"
+    high = "" if step.max_hops == ir.HOPS_OPEN else step.max_hops
+    plain = (step.min_hops, step.max_hops) == (1, 1)
+    hops = "" if plain else f"{{{step.min_hops},{high}}}"
     edge = f"${step.edge_var}:" if step.edge_var else ""
     return f"${step.src} {edge}{name}{hops} ${step.dst}"
 
