@@ -31,12 +31,14 @@ SCHEMA = (
     + """
 node C { k: String @key  x: I64?  r: F64?  s: String? }
 node Ghost { k: String @key  r: F64? }
-edge Knows: P -> P { since: I32?  weight: F64? }
-edge Works: P -> C { since: I32?  weight: F64? }
+edge Knows: P -> P { since: I32?  weight: F64?  cost: F64? }
+edge Works: P -> C { since: I32?  weight: F64?  cost: F64? }
 edge Haunts: Ghost -> P { since: I32? }
 """
 )
 EDGES = {"knows": ("P", "P"), "works": ("P", "C"), "haunts": ("Ghost", "P")}
+EDGE_KINDS = set(EDGES)
+COSTS = [None, 0.0, 0.0, 0.5, 1.0, 1.0, 2.5, 2.0**60, float("inf")]
 PROPERTIES = {
     "P": [*SCALARS, *LISTS, "k"],
     "C": ["k", "x", "r", "s"],
@@ -81,6 +83,7 @@ def random_graph(rng: random.Random) -> tuple[dict[str, Any], dict[str, Any]]:
             row = {"since": rng.choice([None, 0, 1, 2])}
             if edge != "haunts":
                 row["weight"] = rng.choice(VALUES["e"])
+                row["cost"] = rng.choice(COSTS)
             ends = {"src": rng.choice(nodes[source])["k"], "dst": rng.choice(nodes[target])["k"]}
             edges[edge.title()].append({"id": f"{edge}{number}", **ends, **row})
     return nodes, edges
@@ -188,7 +191,7 @@ class GraphCases(Cases):
         return var
 
     def _nodes(self) -> list[str]:
-        return [var for var, kind in self._kinds.items() if kind not in EDGES]
+        return [var for var, kind in self._kinds.items() if kind not in EDGE_KINDS]
 
     def _walk(self) -> str:
         rng = self.rng
@@ -269,7 +272,7 @@ class GraphCases(Cases):
         rng = self.rng
         one, two = rng.choice(self._nodes()), rng.choice(self._nodes())
         pools = [pool for pool in (REALS, WHOLE, TEXT) if pool[self._kinds[one]]]
-        edges = [var for var, kind in self._kinds.items() if kind in EDGES]
+        edges = [var for var, kind in self._kinds.items() if kind in EDGE_KINDS]
         if edges and rng.random() < 0.5:
             edge = rng.choice(edges)
             return rng.choice(
@@ -331,7 +334,7 @@ class GraphCases(Cases):
         kind = self._kinds[var]
         if kind == "P" and rng.random() < 0.7:
             return Values(rng).of(rng.choice("SNRDT")).replace("$p.", f"${var}.")
-        if kind in EDGES:
+        if kind in EDGE_KINDS:
             return rng.choice([f"type(${var})", f"id(${var})", f"coalesce(${var}.since, -1)"])
         if rng.random() < 0.4:
             return f"degree(${var}, <{self._touching(var)}>)"
@@ -341,7 +344,7 @@ class GraphCases(Cases):
         rng = self.rng
         var = rng.choice(list(self._kinds))
         kind = self._kinds[var]
-        if kind in EDGES:
+        if kind in EDGE_KINDS:
             return f"${var}.{rng.choice([*PROPERTIES[kind], 'id', 'src', 'dst'])}"
         return f"${var}" if rng.random() < 0.2 else f"${var}.{rng.choice(PROPERTIES[kind])}"
 
