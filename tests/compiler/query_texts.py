@@ -22,7 +22,7 @@ EXAMPLES = [(code, body) for kind, code, body in BLOCKS if kind == "gq"]
 NAMES = ("a", "name", "age", "q2", "x_y", "tags", "vec", "born", "id", "bio", "role")
 VARS = ("p", "q", "f", "w", "p", "_")
 TYPES = ("Person", "Company", "Person", "Knows", "Nope")
-EDGES = ("knows", "worksAt", "knows", "likes", "contains")
+EDGES = ("knows", "worksAt", "knows", "likes", "contains", "any")
 TEXTS = ("", "a", "admin", 'quo"te', "back\\slash", "new\nline", "ünïcødé", "2024-01-01", "// no")
 COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
 ARITHMETIC = ("+", "-", "*", "/", "%")
@@ -107,7 +107,18 @@ class TreeMaker:
         whens = self.several(lambda: (inner(), inner()), 1, 2)
         return ast.Case(subject, whens, inner() if self.chance(60) else None, 0)
 
+    def edges(self) -> str:
+        """One name, or several."""
+        return "|".join(self.several(lambda: self.one(EDGES), 1, 3 if self.chance(20) else 1))
+
     def _graph(self, inner):
+        if self.chance(30):
+            edge = ast.EdgeName(self.edges(), self.chance(40), 0)
+            weight = (ast.Word(self.one(NAMES), 0),) if self.chance(40) else ()
+            path = ast.Call("shortest", (self.variable(), self.variable(), edge, *weight), 0)
+            if self.chance(30):
+                path = self.variable()
+            return ast.Call(self.one(("nodes", "edges", "length")), (path,), 0)
         if self.chance(50):
             return ast.Call(self.one(("id", "type")), (self.variable(),), 0)
         edge = ast.EdgeName(self.one(EDGES), self.chance(40), 0)
@@ -184,7 +195,7 @@ class TreeMaker:
         return ast.Traversal(
             self.variable(),
             edge_var,
-            self.one(EDGES),
+            self.edges(),
             self.chance(20),
             low,
             high,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 
@@ -65,7 +66,7 @@ def path(naive, way, start, end):
     if len(nodes) - 1 > way.max_hops:
         return None
     edges = []
-    for one, other in zip(nodes, nodes[1:], strict=False):
+    for one, other in itertools.pairwise(nodes):
         between = [edge for a, edge, b in hops if (a, b) == (one, other)]
         if way.weight is not None:
             least = min(edge[way.weight] for edge in between)

@@ -10,9 +10,7 @@ from graph_cases import EDGES, PROPERTIES, REALS, TEXT, WHOLE, GraphCases
 from query_cases import OPERATORS, Case
 
 NODES = ("C", "Ghost", "P")
-OPEN_EDGES = {
-    "|".join(some) for size in (2, 3) for some in combinations(sorted(EDGES), size)
-}
+OPEN_EDGES = {"|".join(some) for size in (2, 3) for some in combinations(sorted(EDGES), size)}
 for pool in (PROPERTIES, REALS, WHOLE, TEXT):
     for size in (2, 3):
         for some in combinations(NODES, size):
@@ -114,7 +112,7 @@ class PathCases(GraphCases):
             return f"length({made}) {rng.choice(OPERATORS)} {rng.randint(0, 3)}"
         if rng.random() < 0.2:
             var = rng.choice(list(self._kinds))
-            return f"type(${var}) {rng.choice(['=', '!=', '<'])} \"{rng.choice(NODES)}\""
+            return f'type(${var}) {rng.choice(["=", "!=", "<"])} "{rng.choice(NODES)}"'
         return super()._pair()
 
 

@@ -41,6 +41,7 @@ class MatchChecker(msgspec.Struct, kw_only=True):
     _conjuncts: list[ir.Expr] = msgspec.field(default_factory=list)
     _walks: list[tuple[ast.Traversal, ir.Traversal]] = msgspec.field(default_factory=list)
     _walking: list[Walking] = msgspec.field(default_factory=list)  # of each walk
+    _paths: dict[str, int] = msgspec.field(default_factory=dict)  # where each is bound here
     _walked_to: set[str] = msgspec.field(default_factory=set)  # bound here, by walks alone
 
     def block(self, clauses: Sequence[ast.Clause]) -> ir.MatchBlock:
@@ -233,6 +234,8 @@ class MatchChecker(msgspec.Struct, kw_only=True):
             self.context.problems.report(clause.edge_at, message, code="T22", hint=hint)
             return
         sound = self._edge_variable_is_free(clause) and sound
+        if sound and clause.bounded and clause.edge_var is not None:
+            self._paths[clause.edge_var.name] = clause.edge_var.at
         src = self._end(clause.src, walking, "source")
         dst = self._end(clause.dst, walking, "destination")
         edge_var = None
@@ -330,7 +333,7 @@ class MatchChecker(msgspec.Struct, kw_only=True):
         problems = self.context.problems
         expected = walking.sources(None) if side == "source" else walking.targets(None)
         known = self.scope.get(var.name) if var.name != WILDCARD else None
-        if var.name in self.scope.paths:
+        if var.name in self.scope.paths or var.name in self._paths:
             message = f"`${var.name}` is a path and cannot be an endpoint of a traversal"
             problems.report(var.at, message, code="T23", hint="choose another name")
             return None
@@ -383,7 +386,7 @@ class MatchChecker(msgspec.Struct, kw_only=True):
             message = "must be distinct from the endpoint variables of its traversal"
         elif known is not None:
             message = f"is already bound as {'an edge' if known.kind == 'edge' else 'a node'}"
-        elif var.name in self.scope.paths:
+        elif var.name in self.scope.paths or var.name in self._paths:
             message = "is already bound as a path"
         else:
             return True

@@ -7,6 +7,7 @@ from functools import lru_cache
 from omnigraph.compiler.query import ast
 from omnigraph.compiler.query.elsewhere import NODES, WORDS, taught
 from omnigraph.compiler.query.parse_expr import WORD_OPERATORS, ExprParser
+from omnigraph.compiler.query.parse_graph import alternatives
 from omnigraph.compiler.text import SourceText, Token
 from omnigraph.errors import ParseError
 from omnigraph.model.limits import (
@@ -348,7 +349,7 @@ class _Parser(ExprParser):
             hint = f"`${src.name} $w:edge $other` names the edge"
             self.expect(":", "`:` and an edge name", hint=hint)
         undirected, edge_at = self.skip("<"), self.peek().at
-        edge = self.alternatives(self._edge_name)
+        edge = alternatives(self, self._edge_name)
         if undirected:
             self.expect(">", "`>`")
         bounds_at = self.peek().at

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal, TypeVar, assert_never
 
 from omnigraph.compiler.query import ast
 from omnigraph.compiler.query.functions import FUNCTIONS, Function, unknown_function_hint
+from omnigraph.compiler.query.parse_graph import graph_arguments
 from omnigraph.compiler.text import Cursor, SourceText, Token, token_expression, tokenize
 from omnigraph.errors import LimitExceededError
 from omnigraph.model.limits import QUERY_NESTING_MAX, QUERY_OPERATORS_MAX, QUERY_SOURCE_BYTES_MAX
@@ -462,43 +463,8 @@ class ExprParser(Cursor):
 
     def _graph_call(self, function: Function) -> ast.Expr:
         token = self.take()
-
-        hint = f"write `{function.call}`"
-
-        def variable() -> ast.Expr:
-            var = self.expect("variable", "a variable", hint=hint)
-            return ast.Var(var.text[1:], var.at)
-
-        def arguments() -> tuple[ast.Expr, ...]:
-            if function.name in {"nodes", "edges"} and self.at_word("shortest"):
-                return (self._graph_call(FUNCTIONS["shortest"]),)
-            args = [variable()]
-            if function.name == "shortest":
-                self.expect(",", "`,` and another node", hint=hint)
-                args.append(variable())
-            if function.name in {"degree", "shortest"}:
-                self.expect(",", "`,` and an edge", hint=hint)
-                args.append(self._edge_argument(hint))
-            if function.name == "shortest" and self.skip(","):
-                weight = self.name("a property of the edge")
-                args.append(ast.Word(weight.text, weight.at))
-            return tuple(args)
-
-        return ast.Call(function.name, self._bracketed(arguments), token.at)
-
-    def _edge_argument(self, hint: str) -> ast.EdgeName:
-        at, undirected = self.peek().at, self.skip("<")
-        names = self.alternatives(lambda: self.expect("ident", "an edge name", hint=hint))
-        if undirected:
-            self.expect(">", "`>`")
-        return ast.EdgeName(names, undirected, at)
-
-    def alternatives(self, name: Callable[[], Token]) -> str:
-        """One name, or several as `one|other`."""
-        found = [name().text]
-        while self.skip("|"):
-            found.append(name().text)
-        return "|".join(found)
+        args = self._bracketed(lambda: graph_arguments(self, function))
+        return ast.Call(function.name, args, token.at)
 
     def now(self) -> ast.NowCall:
         at = self.take().at

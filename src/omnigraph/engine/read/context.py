@@ -18,8 +18,8 @@ from omnigraph.engine.arrow import Array, DataType, pa
 from omnigraph.engine.expr.evaluate import Constants
 from omnigraph.engine.read.memory.cache import Caches
 from omnigraph.engine.read.memory.frame import Frame
+from omnigraph.engine.read.memory.frames import Frames, Table
 from omnigraph.engine.read.memory.topology import Lookups, Topology
-from omnigraph.engine.read.memory.union import Frames, Table
 from omnigraph.errors import LimitExceededError, TimeLimitError
 from omnigraph.model.graph import Snapshot, TableEntry
 from omnigraph.model.limits import QUERY_MEMORY_BYTES_MAX, QUERY_TIME_MS_MAX

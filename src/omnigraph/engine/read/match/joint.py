@@ -12,8 +12,8 @@ from omnigraph.compiler.query import ir
 from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.memory.arrays import Mask, Positions
 from omnigraph.engine.read.memory.compressed import NO_HITS, Hits, by_row, folded, joined
+from omnigraph.engine.read.memory.frames import Frames
 from omnigraph.engine.read.memory.topology import Adjacency, Direction, Lookups, Side, Topology
-from omnigraph.engine.read.memory.union import Frames
 
 _BOTH: tuple[Side, ...] = ("out", "in")
 

@@ -22,8 +22,8 @@ from omnigraph.engine.read.match.joint import Joint, Walkable, joint
 from omnigraph.engine.read.match.weighted import Steps, first_of, lightest, weights_of
 from omnigraph.engine.read.memory.arrays import NO_POSITIONS, Mask, Positions, distinct_sorted
 from omnigraph.engine.read.memory.compressed import Hits
+from omnigraph.engine.read.memory.frames import Frames
 from omnigraph.engine.read.memory.topology import Direction
-from omnigraph.engine.read.memory.union import Frames
 
 PAIRS_AT_ONCE: Final = 1024  # pairs that are searched side by side
 

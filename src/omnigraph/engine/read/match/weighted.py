@@ -18,8 +18,8 @@ from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.match.joint import Joint
 from omnigraph.engine.read.memory.arrays import NO_POSITIONS, Mask, Positions, distinct_sorted
 from omnigraph.engine.read.memory.compressed import Hits
+from omnigraph.engine.read.memory.frames import Frames
 from omnigraph.engine.read.memory.topology import Direction
-from omnigraph.engine.read.memory.union import Frames
 from omnigraph.errors import InputError
 
 Floats = npt.NDArray[np.float64]
