@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterator, Sequence
 import msgspec
 
 from omnigraph.compiler.query import ir
+from omnigraph.compiler.query.parse_graph import ANY
 from omnigraph.compiler.query.scope import Context
 from omnigraph.model.schema import EdgeType
 
-ANY = "any"
 Types = frozenset[str]
 
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from omnigraph.compiler.query import ast
 from omnigraph.compiler.query.elsewhere import NODES, WORDS, taught
 from omnigraph.compiler.query.parse_expr import WORD_OPERATORS, ExprParser
-from omnigraph.compiler.query.parse_graph import alternatives
+from omnigraph.compiler.query.parse_graph import ANY, alternatives
 from omnigraph.compiler.text import SourceText, Token
 from omnigraph.errors import ParseError
 from omnigraph.model.limits import (
@@ -23,6 +23,7 @@ from omnigraph.model.values import VECTOR_DIMENSION_MAX
 
 _BASE_TYPES = {scalar.value: scalar for scalar in Scalar if scalar is not Scalar.VECTOR}
 _ANNOTATIONS = ("description", "instruction")
+_AFTER_EDGE = frozenset({">", "|"})  # inside `< >`
 _STATEMENTS = ("insert", "update", "delete")
 SOURCE_NAME = "query"
 
@@ -311,7 +312,13 @@ class _Parser(ExprParser):
         if second.kind == "variable":
             return True
         if second.kind == "<":
-            return third.kind == "ident" and self.peek(3).kind in {">", "|"}
+            return (third.kind == "ident" or self.at_word(ANY, 2)) and self.peek(
+                3
+            ).kind in _AFTER_EDGE
+        if self.at_word(ANY, 1) and second.kind == "type":
+            return third.kind in {"{", "|"} or (
+                third.kind == "variable" and self.peek(3).kind != "."
+            )
         if second.kind != "ident" or second.text == "not":
             return False
         if second.text == "between" and third.kind == "variable" and self.at_word("and", 3):
@@ -378,6 +385,8 @@ class _Parser(ExprParser):
             hint = f"in a traversal an edge name starts in lower case: `{lowered}`"
         if self.at_word("not"):
             raise self.refusal("an edge name")
+        if self.at_word(ANY):
+            return self.take()
         return self.expect("ident", "an edge name", hint=hint)
 
     def _variable(self) -> ast.Var:

@@ -9,6 +9,9 @@ from omnigraph.compiler.query.functions import FUNCTIONS, Function
 from omnigraph.compiler.text import Cursor, Token
 
 
+ANY = "any"  # every edge type, unless one of that name is declared
+
+
 def graph_arguments(cursor: Cursor, function: Function) -> tuple[ast.Expr, ...]:
     """What stands between the brackets of the call."""
     hint = f"write `{function.call}`"
@@ -48,9 +51,13 @@ def _variable(cursor: Cursor, hint: str) -> ast.Var:
     return ast.Var(var.text[1:], var.at)
 
 
+def _edge(cursor: Cursor, hint: str) -> Token:
+    return cursor.take() if cursor.at_word(ANY) else cursor.expect("ident", "an edge", hint=hint)
+
+
 def _edges(cursor: Cursor, hint: str) -> ast.EdgeName:
     at, undirected = cursor.peek().at, cursor.skip("<")
-    names = alternatives(cursor, lambda: cursor.expect("ident", "an edge name", hint=hint))
+    names = alternatives(cursor, lambda: _edge(cursor, hint))
     if undirected:
         cursor.expect(">", "`>`")
     return ast.EdgeName(names, undirected, at)
