@@ -8,7 +8,6 @@ from omnigraph.compiler.query import ast
 from omnigraph.compiler.query.functions import FUNCTIONS, Function
 from omnigraph.compiler.text import Cursor, Token
 
-
 ANY = "any"  # every edge type, unless one of that name is declared
 
 

@@ -65,14 +65,17 @@ ANSWERS = [
     ('$c: Company { name: "x" } $c <knows|worksAt>{1,2} $b', "$b, type($b) as t", [
         ("a", "Person"), ("b", "Person"), ("c", "Person"), ("e", "Person"),
     ]),
-    ('$c: Company { name: "x" } $b any $c', "$b, type($b) as t", [("a", "Person"), ("b", "Person")]),
+    ('$c: Company { name: "x" } $b any $c', "$b, type($b) as t", [
+        ("a", "Person"), ("b", "Person"),
+    ]),
     ('$c: Company { name: "y" } $b $w:any $c', "$b, $w.src, $w.dst, $w.id", [
         ("c", "c", "y", "wc"), ("x", "x", "y", "o"),
     ]),
     ("$p: Person $p any $b", "type($b) as t, count(*) as n, count(distinct $b) as d", [
         ("Company", 4, 3), ("Person", 7, 5),
     ]),
-    ("$b: Person $b <any>{1,} $x $b.name = \"d\"", "count($x) as n, count(distinct $x.id) as m", [(7, 6)]),
+    ("$b: Person $b <any>{1,} $x $b.name = \"d\"",
+     "count($x) as n, count(distinct $x.id) as m", [(7, 6)]),
     ("$p: Person not { $p any $b  $b.city is not null }", "$p", ["e", "f"]),
     ("$p: Person exists { $p worksAt|likes $x }", "$p, count { $p any $x } as n", [
         ("a", 4), ("b", 2), ("c", 2), ("d", 1),
