@@ -32,6 +32,12 @@ EXCEPTIONS: dict[str, str] = {
         "the ids of the case are as it wants them"
     ),
     # --- query_check.jsonl ---
+    "params_undeclared_null_is_bound": (
+        "a value that the query does not declare is an error that names the nearest (issue 16)"
+    ),
+    "params_undeclared_object_rejected": (
+        "refused because it is not declared, whatever it is: records can be declared (issue 16)"
+    ),
     "mutation_update_edge_not_supported": "edges can be updated (issue 3)",
     "grammar_negative_integer_literal": "negative numbers are in the language (issue 3)",
     "grammar_exponent_float": "exponents are in the language (issue 3)",

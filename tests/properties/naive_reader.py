@@ -13,6 +13,7 @@ import struct
 from fractions import Fraction
 from typing import Any
 
+from msgspec.structs import replace
 from naive_functions import Overflow, called
 from naive_paths import name_of, path, reached
 from naive_paths import steps as steps_of
@@ -45,8 +46,9 @@ class Naive:
     def block(self, block: ir.MatchBlock, env):
         for found in self._bound(list(block.bindings), dict(env)):
             for walked in self._walked(list(block.traversals), found):
-                if all(self.value(f.expr, walked) is True for f in block.filters):
-                    yield from self._optional(block, list(block.optionals), walked)
+                for row in self._unwound(list(block.unwinds), walked):
+                    if all(self.value(f.expr, row) is True for f in block.filters):
+                        yield from self._optional(block, list(block.optionals), row)
 
     def _bound(self, bindings, env):
         if not bindings:
@@ -84,6 +86,19 @@ class Naive:
         elif b in reached(self, first, a):
             yield from self._walked(rest, env)
 
+    def _unwound(self, unwinds, env):
+        if not unwinds:
+            yield env
+            return
+        ready = [one for one in unwinds if one.variables <= env.keys()]
+        rest = [one for one in unwinds if one is not ready[0]]
+        items = ready[0].items
+        record = isinstance(items, ir.RecordParam)
+        found = self.params[items.name] if record else self.value(items, env)
+        for place, item in enumerate(found or ()):
+            row = {**(item if record else {"": item}), ir.PLACE: place}
+            yield from self._unwound(rest, {**env, ready[0].var: row})
+
     def _optional(self, block, optionals, env):
         if not optionals:
             if all(self.value(f.expr, env) is True for f in block.late_filters) and all(
@@ -110,6 +125,10 @@ class Naive:
                 return None if env[expr.var] is None else env[expr.var].get(expr.prop)
             case ir.IdRef():
                 return None if env[expr.var] is None else env[expr.var]["id"]
+            case ir.RowRef():
+                return None if env[expr.var] is None else env[expr.var][expr.column]
+            case ir.Position():
+                return None if env[expr.var] is None else repr(name_of(env[expr.var]))
             case ir.EndpointRef():
                 return None if env[expr.var] is None else env[expr.var][expr.side]
             case ir.TypeRef():
@@ -200,12 +219,44 @@ class Naive:
 
     # --- the rest of a plan ---
 
-    def run(self, plan: ir.ReadPlan) -> list[tuple[Any, ...]]:
+    def run(self, plan: ir.QueryPlan) -> list[tuple[Any, ...]]:
         """Rows as tuples, in order: by the orderings, then by ids (groups by their keys)."""
+        if isinstance(plan, ir.UnionPlan):
+            return self._united(plan)
+        self.variables = plan.variables
+        envs = [{}]
+        for stage in plan.before:
+            envs = [self._handed_on(stage, row) for row in self._rows(stage, envs)]
+        return [row[0] for row in self._rows(plan, envs)]
+
+    def _united(self, plan: ir.UnionPlan) -> list[tuple[Any, ...]]:
         if plan.limit is not None and self.value(plan.limit, {}) == 0:
             return []  # nothing is looked at
-        self.variables = plan.variables
-        envs = list(self.block(plan.match, {}))
+        found: list[tuple[Any, ...]] = []
+        for part, keeps in zip(plan.parts, (True, *plan.keeps), strict=True):
+            for row in self.run(part):
+                typed = zip(row, plan.columns, strict=True)
+                found.append(
+                    tuple(_as_float(v) if c.type.scalar in FLOATS else v for v, c in typed)
+                )
+            if not keeps:
+                found = list({_same(row): row for row in reversed(found)}.values())
+        rows = [(row, [row[o.column] for o in plan.orderings], list(row)) for row in found]
+        return [row[0] for row in self._windowed(plan, rows)]
+
+    def _handed_on(self, stage, row):
+        """What the next stage begins with."""
+        shown, _, _, env = row
+        columns = {p.name: value for p, value in zip(stage.projections, shown, strict=True)}
+        return {**{item.var: env[item.var] for item in stage.carries}, stage.row: columns}
+
+    def _rows(self, plan, outer):
+        """The rows of a stage: values, sort keys, what breaks ties, and one match behind them."""
+        if plan.limit is not None and self.value(plan.limit, {}) == 0:
+            return []  # nothing is looked at
+        envs = [found for env in outer for found in self.block(plan.match, env)]
+        if plan.row and plan.limit is None and plan.offset is None:
+            plan = replace(plan, orderings=(), tie_break=())
         if plan.grouping is not None:
             rows = self._grouped(plan, envs)
         else:
@@ -214,23 +265,29 @@ class Naive:
                     tuple(self.value(p.expr, env) for p in plan.projections),
                     [self.value(o.expr, env) for o in plan.orderings],
                     [self._identity(t, env) for t in plan.tie_break],
+                    env,
                 )
                 for env in envs
             ]
         if plan.distinct:
             seen: dict[Any, Any] = {}
-            for shown, order, _ in rows:
-                seen.setdefault(_same(shown), (shown, order, list(shown)))
+            for shown, order, _, env in rows:
+                seen.setdefault(_same(shown), (shown, order, list(shown), env))
             rows = list(seen.values())
+        return self._windowed(plan, rows)
+
+    def _windowed(self, plan, rows):
         downs = [o.descending for o in plan.orderings]
         rows.sort(key=functools.cmp_to_key(lambda a, b: _order(a, b, downs)))
         offset = self.value(plan.offset, {}) if plan.offset is not None else 0
         limit = self.value(plan.limit, {}) if plan.limit is not None else None
         last = None if limit is None else offset + limit
-        return [row[0] for row in rows[offset:last]]
+        return rows[offset:last]
 
     def _identity(self, expr, env):
-        """What orders rows by themselves: the id, then the type."""
+        """What orders rows by themselves: the id, then the type; or a value."""
+        if not isinstance(expr, ir.IdRef):
+            return self.value(expr, env)
         entity = env[expr.var]
         return None if entity is None else (entity["id"], entity["#type"])
 
@@ -255,6 +312,7 @@ class Naive:
                     tuple(of(p.expr) for p in plan.projections),
                     [of(o.expr) for o in plan.orderings],
                     [of(t) for t in plan.tie_break],
+                    members[0] if members else {},
                 )
             )
         return rows

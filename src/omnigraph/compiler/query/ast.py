@@ -278,15 +278,48 @@ class BlockClause(Node, frozen=True):
     at: int
 
 
-Clause: TypeAlias = Binding | Traversal | FilterClause | BlockClause
+class Unwind(Node, frozen=True):
+    """`unwind items as $var`: a row for every element of a list."""
+
+    items: Expr
+    var: Var
+    at: int
+
+
+Clause: TypeAlias = Binding | Traversal | FilterClause | BlockClause | Unwind
 
 
 # --- queries ---------------------------------------------------------------------------------
 
 
+class TypeOf(Node, frozen=True):
+    """`Person.role` as the type of a parameter: that of the property, an enum's values included."""
+
+    type_name: str
+    prop: str
+    nullable: bool
+    is_list: bool
+    at: int
+
+
+class FieldDecl(Node, frozen=True):
+    name: str
+    type: PropertyType | TypeOf
+    at: int
+
+
+class RecordDecl(Node, frozen=True):
+    """`{name: String, age: I32?}`, or a list of such records."""
+
+    fields: tuple[FieldDecl, ...]
+    nullable: bool
+    is_list: bool
+    at: int
+
+
 class ParamDecl(Node, frozen=True):
     name: str
-    type: PropertyType
+    type: PropertyType | TypeOf | RecordDecl
     at: int
     default: Lit | ListLit | None = None
 
@@ -305,7 +338,10 @@ class Ordering(Node, frozen=True):
     at: int
 
 
-class ReadBody(Node, frozen=True):
+class Stage(Node, frozen=True):
+    """A match and what is made of its rows: `match … with …`. Only a stage behind a `with` may have
+    no clauses; then there is no match."""
+
     clauses: tuple[Clause, ...]
     projections: tuple[Projection, ...]
     distinct: bool
@@ -314,6 +350,22 @@ class ReadBody(Node, frozen=True):
     offset: Lit | Var | None
     at: int
     having: Expr | None = None
+
+
+class UnionPart(Node, frozen=True):
+    """`union [all] match … return …`."""
+
+    all: bool
+    body: ReadBody
+    at: int
+
+
+class ReadBody(Stage, frozen=True):
+    """The last stage, which returns, with the stages before it and the queries that are joined to
+    it. Of these the last one's order, limit and offset are those of the whole."""
+
+    before: tuple[Stage, ...] = ()
+    unions: tuple[UnionPart, ...] = ()
 
 
 class Insert(Node, frozen=True):

@@ -282,6 +282,14 @@ class ExprChecker(msgspec.Struct, kw_only=True):
                 hint = f"`${var.name}.id`, `${var.name}.src` and `${var.name}.dst` are properties"
                 raise problems.refused(var.at, message, code="T23", hint=hint)
             return bound.id
+        unwound = self.scope.unwound.get(var.name)
+        if unwound is not None and unwound.element is not None:
+            return unwound.element
+        record = self._fields(var.name)
+        if record:
+            message = f"`${var.name}` is a record; read one of its fields"
+            hint = f"`${var.name}.{next(iter(record))}`"
+            raise problems.refused(var.at, message, code="T7", hint=hint)
         declared = self.context.params.get(var.name)
         if declared is None:
             message = f"variable `${var.name}` is not bound"
@@ -290,10 +298,45 @@ class ExprChecker(msgspec.Struct, kw_only=True):
             raise problems.refused(var.at, _blob(f"parameter `${var.name}`"), code="T24")
         return ir.Param(name=var.name, type=declared)
 
+    def _fields(self, name: str) -> Mapping[str, ir.Expr]:
+        """The fields of an unwound record, or of a parameter that is one."""
+        unwound, record = self.scope.unwound.get(name), self.context.records.get(name)
+        if unwound is not None:
+            return unwound.fields
+        if record is None or name in self.scope:
+            return {}
+        return {
+            field.name: ir.Param(
+                name=f"{name}.{field.name}",
+                type=nullable(field.type) if record.nullable else field.type,
+            )
+            for field in record.fields
+        }
+
+    def _field(self, access: ast.Access) -> ir.Expr | None:
+        """`$row.name` of a record; None if it is none."""
+        fields, problems = self._fields(access.var), self.context.problems
+        if not fields:
+            return None
+        record = self.context.records.get(access.var)
+        if access.var not in self.scope.unwound and record is not None and record.is_list:
+            message = f"`${access.var}` is a list of records"
+            hint = f"`unwind ${access.var} as $row` gives each of them"
+            raise problems.refused(access.at, message, code="T6", hint=hint)
+        found = fields.get(access.prop)
+        if found is None:
+            message = f"the record `${access.var}` has no field `{access.prop}`"
+            near = problems.suggest(access.prop, list(fields))
+            raise problems.refused(access.at, message, code="T6", hint=near)
+        return found
+
     def _unbound_hint(self, name: str) -> str | None:
         if name in self.context.buried:
             return f"`${name}` is bound inside `not {{ }}` only and cannot leave it"
-        known = [known for known in (*self.scope, *self.context.params) if known != WILDCARD]
+        if name in self.context.gone:
+            return f"`with` left it out; name it there too: `with {{ ${name}, ... }}`"
+        values = (*self.scope.unwound, *self.context.params, *self.context.records)
+        known = [known for known in (*self.scope, *values) if known != WILDCARD]
         hint = self.context.problems.suggest(name, known)
         return hint.replace("`", "`$", 1) if hint and hint.startswith("did") else hint
 
@@ -304,8 +347,12 @@ class ExprChecker(msgspec.Struct, kw_only=True):
             raise self.paths.refusal(access.at, f"`${access.var}`")
         bound = self.scope.get(access.var)
         if bound is None:
-            hint: str | None = f"`${access.var}` is a parameter and has no properties"
-            if access.var not in self.context.params:
+            field = self._field(access)
+            if field is not None:
+                return field
+            what = "an element of a list" if access.var in self.scope.unwound else "a parameter"
+            hint: str | None = f"`${access.var}` is {what} and has no properties"
+            if access.var not in {*self.context.params, *self.scope.unwound}:
                 hint = self._unbound_hint(access.var)
             raise problems.refused(
                 access.at, f"variable `${access.var}` is not bound", code="T6", hint=hint
@@ -336,16 +383,25 @@ class ExprChecker(msgspec.Struct, kw_only=True):
     def word(self, word: ast.Word) -> ir.Expr:
         if self.aliases is not None:
             return self.aliases(word)
-        message = f"`{word.name}` is neither a value nor a variable"
+        column = self.scope.columns.get(word.name)
+        if column is not None:
+            return column
+        problems, message = (
+            self.context.problems,
+            f"`{word.name}` is neither a value nor a variable",
+        )
         hint = f'text takes quotes: "{word.name}"; a variable takes a dollar sign: `${word.name}`'
-        raise self.context.problems.refused(word.at, message, hint=hint)
+        if self.scope.columns:
+            message = f"`{word.name}` is no column of the stage before"
+            hint = problems.suggest(word.name, self.scope.columns) or hint
+        raise problems.refused(word.at, message, hint=hint)
 
     # --- aggregates ---
 
     def _aggregate(self, call: ast.Aggregate) -> ir.Expr:
         refused = partial(self.context.problems.refused, call.at, code="T8")
         if not self.aggregates:
-            where = "aggregates belong in `return`, `having` and `order`"
+            where = "aggregates belong in `return`, `with`, `having` and `order`"
             raise refused(f"`{call.name}` cannot be used here; {where}")
         if call.arg is None:
             return ir.AggregateCall(fn=ir.AggregateFn.COUNT, arg=None, type=I64)

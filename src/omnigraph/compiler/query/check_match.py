@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from omnigraph.compiler.query import ast, ir
 from omnigraph.compiler.query.check_expr import ExprChecker
+from omnigraph.compiler.query.check_unwind import UnwindChecker
 from omnigraph.compiler.query.legs import Walking, named_edges
 from omnigraph.compiler.query.operators import truth
 from omnigraph.compiler.query.parse_expr import WORD_OPERATORS
@@ -43,6 +44,7 @@ class MatchChecker(msgspec.Struct, kw_only=True):
     _walking: list[Walking] = msgspec.field(default_factory=list)  # of each walk
     _paths: dict[str, int] = msgspec.field(default_factory=dict)  # where each is bound here
     _walked_to: set[str] = msgspec.field(default_factory=set)  # bound here, by walks alone
+    _to_unwind: set[str] = msgspec.field(default_factory=set)
 
     def block(self, clauses: Sequence[ast.Clause]) -> ir.MatchBlock:
         """The block as far as it is sound; problems are in the context."""
@@ -58,6 +60,8 @@ class MatchChecker(msgspec.Struct, kw_only=True):
                 self._walk(clause)
         self._settle_types()
         self._require_reachable(outer | self._declared.keys())
+        taken = {*self.scope, *self.scope.paths, *self._paths}
+        unwinds = UnwindChecker(context=self.context, scope=self.scope, taken=taken).found(clauses)
         for binding, target in bound:
             self._inline(binding, target)
         own = self._own_nodes()
@@ -67,7 +71,8 @@ class MatchChecker(msgspec.Struct, kw_only=True):
             if isinstance(clause, ast.FilterClause):
                 with suppress(RefusedError):
                     self._conjuncts.extend(_conjuncts(checker.condition(clause.expr)))
-        return self._assembled(own, optionals, nullable, self._negations(clauses))
+        found = self._assembled(own, optionals, nullable, self._negations(clauses))
+        return replace(found, unwinds=unwinds)
 
     def _told_apart(self, clauses: Sequence[ast.Clause]) -> list[ast.Clause]:
         """The clauses, with each `$a word $b` that compares two values made a filter.
@@ -75,6 +80,7 @@ class MatchChecker(msgspec.Struct, kw_only=True):
         It walks an edge if the schema declares that edge and neither variable is a parameter.
         """
         walks = [clause for clause in clauses if isinstance(clause, ast.Traversal)]
+        self._to_unwind = {one.var.name for one in clauses if isinstance(one, ast.Unwind)}
         nodes = {*self.scope, *(one.var for one in clauses if isinstance(one, ast.Binding))}
         for walk in walks:
             if not _may_compare(walk):
@@ -90,8 +96,8 @@ class MatchChecker(msgspec.Struct, kw_only=True):
         if not _may_compare(clause):
             return False
         ends = {clause.src.name, clause.dst.name}
-        values = {name for name in ends if name in self.context.params and name not in nodes}
-        if values:
+        values = {*self.context.params, *self.scope.unwound, *self._to_unwind} - set(nodes)
+        if ends & values:
             return True
         # With an end that is not bound it is a misspelt edge rather than a comparison.
         edge = self.context.catalog.edge_named(clause.edge)
@@ -161,9 +167,10 @@ class MatchChecker(msgspec.Struct, kw_only=True):
         given: ir.Expr
         if isinstance(value, ast.NowCall):
             given = ir.Now()
-        else:
-            assert isinstance(value, ast.Var), "the grammar takes nothing else"
+        elif isinstance(value, ast.Var):
             given = self._parameter(value)
+        else:
+            given = ExprChecker(context=self.context, scope=self.scope).check(value)
         if given.type.is_list or not comparable(given.type, target):
             message = (
                 f"property `{prop.name}` has type {core(prop.type)} but got {core(given.type)}"
@@ -200,6 +207,8 @@ class MatchChecker(msgspec.Struct, kw_only=True):
         declared = self.context.params.get(value.name)
         if declared is not None:
             return ir.Param(name=value.name, type=declared)
+        if value.name in {*self.scope.unwound, *self.context.records}:
+            return ExprChecker(context=self.context, scope=self.scope).variable(value)
         if value.name in self.scope:
             message = f"`${value.name}` is bound in the match and has no value to be equal to"
             hint = f"compare properties in a clause of their own: `$x.p = ${value.name}.q`"
@@ -445,6 +454,10 @@ class MatchChecker(msgspec.Struct, kw_only=True):
                 self.scope.add(name, loose)
                 self.context.variables[loose.name] = loose
                 introduced.append(loose.name)
+            for name in scope.own_unwound:
+                item = scope.unwound[name].loose()
+                self.scope.unwind(name, item)
+                introduced.append(item.name)
             nullable.update(introduced)
             for name in scope.paths.keys() - self.scope.paths.keys():
                 self.scope.paths[name] = replace(scope.paths[name], nullable=True)
@@ -563,6 +576,8 @@ def used_variables(block: ir.MatchBlock) -> frozenset[str]:
         used |= walk.variables
     for item in (*block.filters, *block.late_filters):
         used |= item.variables
+    for unwind in block.unwinds:
+        used |= unwind.variables
     inner = [item.block for item in block.optionals] + [item.block for item in block.negations]
     used.update(*map(used_variables, inner))
     return frozenset(used)

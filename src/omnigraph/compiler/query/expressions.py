@@ -7,14 +7,12 @@ of inner blocks) contain a `#`, which no written variable can.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
 from enum import StrEnum
 from typing import Literal as Choice
 from typing import TypeAlias
 
 import msgspec
 
-from omnigraph.compiler.text import parents_first
 from omnigraph.model.schema import EntityKind, PropertyType, Scalar
 
 ScalarValue: TypeAlias = str | bool | int | float | dt.date
@@ -23,6 +21,7 @@ Value: TypeAlias = ScalarValue | tuple[ScalarValue, ...] | None
 BOOL = PropertyType(scalar=Scalar.BOOL)
 ID = PropertyType(scalar=Scalar.STRING)
 _ABSENT_ID = PropertyType(scalar=Scalar.STRING, nullable=True)
+_PLACE = PropertyType(scalar=Scalar.I64, nullable=True)
 TIMESTAMP = PropertyType(scalar=Scalar.DATETIME)
 SCORE = PropertyType(scalar=Scalar.F64, nullable=True)
 
@@ -31,6 +30,10 @@ SELF = "#self"
 
 # So many hops that no walk is stopped by their number.
 HOPS_OPEN = 2**31
+
+
+# The column of an unwound list that holds the place of each element in its list.
+PLACE = "#place"
 
 
 class CompareOp(StrEnum):
@@ -119,6 +122,24 @@ class IdRef(msgspec.Struct, frozen=True, kw_only=True):
 
     var: str
     type: PropertyType = ID
+
+
+class RowRef(msgspec.Struct, frozen=True, kw_only=True):
+    """A value that comes with a row of the match and belongs to no entity: a column of an earlier
+    stage, or an element of a list that was unwound (`column` is "" for the element itself, else a
+    field of the record or `PLACE`). `var` is the plan name of that stage or list."""
+
+    var: str
+    column: str
+    type: PropertyType
+
+
+class Position(msgspec.Struct, frozen=True, kw_only=True):
+    """The entity behind `var` itself, as an executor knows it. Lives only among the keys of a stage
+    that hands the variable on."""
+
+    var: str
+    type: PropertyType = _PLACE
 
 
 class EndpointRef(msgspec.Struct, frozen=True, kw_only=True):
@@ -367,6 +388,8 @@ Expr: TypeAlias = (
     | Now
     | PropertyRef
     | IdRef
+    | RowRef
+    | Position
     | EndpointRef
     | TypeRef
     | Compare
@@ -394,66 +417,6 @@ Expr: TypeAlias = (
 )
 
 
-# --- walking ---------------------------------------------------------------------------------
-
-
-def children(expr: Expr) -> tuple[Expr, ...]:
-    """The direct parts of an expression."""
-    match expr:
-        case Compare() | Arithmetic():
-            return (expr.left, expr.right)
-        case And() | Or():
-            return expr.items
-        case FunctionCall():
-            return expr.args
-        case Case():
-            return (*(part for when in expr.whens for part in when), expr.otherwise)
-        case Not() | IsNull():
-            return (expr.item,)
-        case InList():
-            return (expr.needle, expr.options)
-        case ListContains():
-            return (expr.items, expr.needle)
-        case TextContains():
-            return (expr.text, expr.part)
-        case StartsWith():
-            return (expr.text, expr.prefix)
-        case TextMatch():
-            parts: tuple[Expr, ...] = (expr.field, expr.query)
-            return (*parts, expr.max_edits) if expr.max_edits is not None else parts
-        case Bm25() | Nearest():
-            return (expr.field, expr.query)
-        case Rrf():
-            return (expr.first, expr.second, expr.k)
-        case AggregateCall():
-            return (expr.arg,) if expr.arg is not None else ()
-        case _:
-            return ()
-
-
-def walk(expr: Expr) -> Iterator[Expr]:
-    """The expression and everything inside it, parents first."""
-    return parents_first(expr, children)
-
-
-def variables_of(expr: Expr) -> frozenset[str]:
-    """The variables that an expression reads."""
-    found: set[str] = set()
-    for part in walk(expr):
-        if isinstance(part, PropertyRef | IdRef | EndpointRef | TypeRef | Degree):
-            found.add(part.var)
-        elif isinstance(part, PathPart):
-            found |= {part.way.src, part.way.dst}
-        elif isinstance(part, BlockValue):
-            found |= part.outer
-    return frozenset(found)
-
-
-def asks_graph(expr: Expr) -> bool:
-    """Whether the expression looks at edges, so that it needs more than columns of its rows."""
-    return any(isinstance(part, Degree | BlockValue | PathPart) for part in walk(expr))
-
-
 # --- match -----------------------------------------------------------------------------------
 
 
@@ -479,6 +442,39 @@ class Variable(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def id(self) -> IdRef:
         return IdRef(var=self.name, type=_ABSENT_ID if self.nullable else ID)
+
+
+class Field(msgspec.Struct, frozen=True, kw_only=True):
+    """A named value of a record."""
+
+    name: str
+    type: PropertyType
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.type}"
+
+
+class RecordParam(msgspec.Struct, frozen=True, kw_only=True):
+    """A parameter whose value is a record, or a list of records. The fields of a single one are
+    bound as parameters of their own, called `name.field`."""
+
+    name: str
+    fields: tuple[Field, ...]
+    is_list: bool
+    nullable: bool
+
+    def __str__(self) -> str:
+        core = f"{{{', '.join(map(str, self.fields))}}}"
+        return (f"[{core}]" if self.is_list else core) + ("?" if self.nullable else "")
+
+
+class Unwind(msgspec.Struct, frozen=True, kw_only=True):
+    """A row for every element of a list; none for a null list. `var` is what `RowRef` reads,
+    `variables` are those that the list is computed from."""
+
+    var: str
+    items: Expr | RecordParam
+    variables: frozenset[str] = frozenset()
 
 
 class NodeBinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -565,10 +561,10 @@ class Optional(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MatchBlock(msgspec.Struct, frozen=True, kw_only=True):
-    """One level of `match`. Order of meaning: bindings, traversals and `filters` together; then
-    `optionals` one after the other; then `late_filters` (they use variables of optionals); then
-    `negations`. Bindings that nothing connects form a cross product. The block of a negation may
-    hold nothing but filters on outer variables."""
+    """One level of `match`. Order of meaning: bindings, traversals, `unwinds` and `filters`
+    together; then `optionals` one after the other; then `late_filters` (they use variables of
+    optionals); then `negations`. Bindings that nothing connects form a cross product. The block of
+    a negation, or of a later stage, may hold nothing but filters on outer variables."""
 
     bindings: tuple[NodeBinding, ...] = ()
     traversals: tuple[Traversal, ...] = ()
@@ -576,3 +572,4 @@ class MatchBlock(msgspec.Struct, frozen=True, kw_only=True):
     optionals: tuple[Optional, ...] = ()
     late_filters: tuple[Filter, ...] = ()
     negations: tuple[Negation, ...] = ()
+    unwinds: tuple[Unwind, ...] = ()

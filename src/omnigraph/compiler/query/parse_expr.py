@@ -221,8 +221,8 @@ class ExprParser(Cursor):
 
     def _options(self) -> ast.Expr:
         token = self.peek()
-        named = token.kind in _NAMES and (self.in_where or self.peek(1).kind == "(")
-        if token.kind in {"[", "variable", "("} or named or self.at_word("case"):
+        named = token.kind == "ident" or (token.kind == "type" and self.peek(1).kind == "(")
+        if token.kind in {"[", "variable", "("} or named:
             return self._operand()
         raise self.refusal("a list", hint='write `in ["a", "b"]` or `in $list`')
 
@@ -520,17 +520,18 @@ class ExprParser(Cursor):
     # --- literals and plain values ---
 
     def value(self) -> ast.Expr:
-        """What may be matched or assigned: a literal, a variable or `now()`."""
+        """What may be matched: a literal, a variable, a property, a column or `now()`."""
         token = self.peek()
         if token.kind == "variable":
-            self.take()
-            if self.peek().kind == ".":
-                hint = "match a property with a filter clause, such as `$a.x = $b.y`"
-                raise self.refusal("a literal, a variable or now()", hint=hint)
-            return ast.Var(token.text[1:], token.at)
+            return self._variable_or_access()
+        if token.kind == "ident" and self.peek(1).kind in {",", "}"} and not self._means_literal():
+            return ast.Word(self.take().text, token.at)
         if self.at_word("now") and self.peek(1).kind == "(":
             return self.now()
         return self.literal()
+
+    def _means_literal(self) -> bool:
+        return self.peek().text.lower() in _LITERAL_WORDS
 
     def literal(self) -> ast.Lit | ast.ListLit:
         if not self.at("["):

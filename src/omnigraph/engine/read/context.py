@@ -29,7 +29,7 @@ from omnigraph.storage.lance.columns import value_type
 ROW_BYTES: Final = 8  # one position
 
 
-def sort_keys(plan: ir.ReadPlan) -> list[tuple[ir.Expr, bool]]:
+def sort_keys(plan: ir.Stage) -> list[tuple[ir.Expr, bool]]:
     """What rows are ordered by, and whether descending: the orderings, then the tie break."""
     keys = [(ordering.expr, ordering.descending) for ordering in plan.orderings]
     return keys + [(expr, False) for expr in plan.tie_break]
@@ -124,6 +124,18 @@ def _lines(step: Step, lead: str, below: str) -> Iterator[str]:
         )
 
 
+@contextmanager
+def _named(step: Step) -> Iterator[None]:
+    """A limit that is met in the step says so; the innermost step is the one."""
+    try:
+        yield
+    except (LimitExceededError, TimeLimitError) as error:
+        if "step" not in error.facts:
+            error.facts["step"] = f"{step.name} {step.detail}".strip()
+            error.hint = f"in the step `{error.facts['step']}`: {error.hint}"
+        raise
+
+
 class Trace:
     """Records steps when asked to, and costs next to nothing otherwise."""
 
@@ -136,13 +148,15 @@ class Trace:
     def step(self, name: str, detail: str = "", estimate: int | None = None) -> Iterator[Step]:
         step = Step(name, detail, estimate)
         if not self.recording:
-            yield step
+            with _named(step):
+                yield step
             return
         self._stack[-1].children.append(step)
         self._stack.append(step)
         began = perf_counter()
         try:
-            yield step
+            with _named(step):
+                yield step
         finally:
             step.took_ms = round((perf_counter() - began) * 1000, 3)
             self._stack.pop()
@@ -165,6 +179,8 @@ class Run(msgspec.Struct, kw_only=True):
     count_inner: Callable[[Run, Any, ir.BlockValue], npt.NDArray[np.int64]]
     # The paths between the nodes of two columns of positions; see `match.paths`.
     find_paths: Callable[[Run, ir.Way, npt.NDArray[np.int64], npt.NDArray[np.int64]], Any]
+    # Values that come with rows, by the variable of their stage or list, then by column
+    rows: dict[str, Mapping[str, Array]] = msgspec.field(default_factory=dict)
     # By variable: what a pushed scan gave
     scanned: dict[str, Frame] = msgspec.field(default_factory=dict)
     # By a column and what is searched for in it: what was found
@@ -244,10 +260,12 @@ class Run(msgspec.Struct, kw_only=True):
             return "id" if entity.by_name[prop].type.scalar is Scalar.STRING else prop
         return prop
 
-    def names_entity(self, expr: ir.Expr) -> TypeGuard[ir.IdRef | ir.PropertyRef]:
+    def names_entity(self, expr: ir.Expr) -> TypeGuard[ir.IdRef | ir.PropertyRef | ir.Position]:
         """Whether different entities differ in the expression: the id, or a single String key."""
         if isinstance(expr, ir.IdRef):
             return not self.variables[expr.var].is_open  # types may share an id
+        if isinstance(expr, ir.Position):
+            return True
         return isinstance(expr, ir.PropertyRef) and self.stored(expr.var, expr.prop) == "id"
 
     def topology(self, edge_type: str) -> Topology:

@@ -304,7 +304,7 @@ def _entities(run: Run, var: str, keys: Sequence[ir.Expr], rows: Sequence[Matche
         return MatchedRows(run, Relation.of(var, positions)).values(key)
 
     codes = [piece.relation[var] for piece in rows]
-    return _Key(codes, run.frame_of(var).length, {key: partial(values, key) for key in keys})
+    return _Key(codes, run.rows_of(var).length, {key: partial(values, key) for key in keys})
 
 
 def _key(
@@ -318,7 +318,7 @@ def _key(
         assert isinstance(key, ir.PropertyRef), "only a property has codes"
         return _coded(run, coded, key, rows)
     variables = ir.variables_of(key)
-    if len(variables) == 1:
+    if len(variables) == 1 and not variables & run.rows.keys():
         (var,) = variables
         length = run.rows_of(var).length
         if relation.selected(var) is None and relation.count * ENTITIES_SHARE > length:

@@ -176,19 +176,20 @@ def _ids_of(run: Run, condition: ir.Expr) -> list[str] | None:
 # --- pushed scans ------------------------------------------------------------------------------
 
 
-def only_table(plan: ir.ReadPlan) -> ir.NodeBinding | None:
+def only_table(plan: ir.Stage) -> ir.NodeBinding | None:
     """The one binding of a plan that asks for nothing else."""
     block = plan.match
     others = (block.traversals, block.filters, block.optionals, block.late_filters, block.negations)
-    return None if len(block.bindings) != 1 or any(others) else block.bindings[0]
+    alone = len(block.bindings) == 1 and not any(others) and not block.unwinds
+    return block.bindings[0] if alone else None
 
 
-def with_pushed_scan(run: Run, plan: ir.ReadPlan, window: Window) -> ir.MatchBlock:
+def with_pushed_scan(run: Run, plan: ir.Stage, window: Window) -> ir.MatchBlock:
     """The match of the plan, with its one scan done already where that is the better way."""
     assert plan.grouping is None, "groups need no rows: they are streamed"
     assert not plan.distinct, "and so are distinct rows"
     block, binding = plan.match, only_table(plan)
-    if binding is None:
+    if binding is None or plan.carries:  # entities are handed on by their places in a frame
         return block
     entry = run.entry_of(binding.var)
     if not run.caches.wants_pushed_scan(entry):
@@ -219,7 +220,7 @@ def with_pushed_scan(run: Run, plan: ir.ReadPlan, window: Window) -> ir.MatchBlo
     return replace(block, bindings=(replace(binding, conditions=pushed.rest),))
 
 
-def looked_at(plan: ir.ReadPlan) -> list[ir.Expr]:
+def looked_at(plan: ir.Stage) -> list[ir.Expr]:
     """Everything that is evaluated after the match."""
     exprs: list[ir.Expr] = [projection.expr for projection in plan.projections]
     exprs += [ordering.expr for ordering in plan.orderings]
@@ -240,7 +241,7 @@ def columns_of(run: Run, exprs: Sequence[ir.Expr]) -> list[str]:
     return [*dict.fromkeys(name for _, name in properties(run, exprs))]
 
 
-def _order(run: Run, plan: ir.ReadPlan) -> tuple[Order, ...] | None:
+def _order(run: Run, plan: ir.Stage) -> tuple[Order, ...] | None:
     """The order as storage columns; None when storage would sort otherwise than we do."""
     order = []
     for expr, descending in sort_keys(plan):

@@ -178,7 +178,7 @@ class Relation(msgspec.Struct, frozen=True):
             return Later(column.positions)
         return column
 
-    def numbered(self, number: RowNumber) -> Relation:
+    def numbered(self, number: str | RowNumber) -> Relation:
         """With the number of each row, which stays with it through later steps."""
         return self.with_column(number, np.arange(self.count, dtype=np.int64))
 
@@ -204,6 +204,14 @@ class Relation(msgspec.Struct, frozen=True):
         keys = row_keys([self[var] for var in self.columns])
         _, first, back = np.unique(keys, return_index=True, return_inverse=True)
         return self.take(first), np.asarray(back, dtype=np.int64)
+
+
+def at_places(values: Array, places: Positions) -> Array:
+    """The values at these places, null at -1."""
+    missing = places < 0
+    if not missing.any():
+        return picked(values, places)
+    return values.take(pa.array(np.where(missing, 0, places), mask=missing))
 
 
 def _end(edges: Later, end_of: Ends) -> Later:
@@ -242,6 +250,13 @@ class MatchedRows(Rows):
             found = frame.fetch(self.run.stored(var, name), rows)
             self._fetched[key] = found
         return found
+
+    def of_row(self, expr: ir.RowRef | ir.Position) -> Array:
+        at = self.relation[expr.var]
+        if isinstance(expr, ir.Position):
+            there = at >= 0
+            return int64_array(at) if there.all() else pa.array(at, mask=~there)
+        return at_places(self.run.rows[expr.var][expr.column], at)
 
     def endpoint(self, var: str, side: str) -> Array:
         positions = self.relation[var]

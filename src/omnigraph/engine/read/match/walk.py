@@ -13,7 +13,7 @@ the match and becomes a weight of its neighbour.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
@@ -261,10 +261,12 @@ class Counted(msgspec.Struct, frozen=True, kw_only=True):
         return chosen, np.concatenate([NO_POSITIONS, *(weights for _, weights in found)])
 
 
-def only_counted(plan: ir.ReadPlan) -> Counted | None:
+def only_counted(plan: ir.Stage, variables: Mapping[str, ir.Variable]) -> Counted | None:
     """The walk of a plan that can be counted instead, if there is one."""
     block, grouping = plan.match, plan.grouping
     if grouping is None or block.optionals or block.late_filters or block.negations:
+        return None
+    if block.unwinds:
         return None
     if any(call.fn is not ir.AggregateFn.COUNT or call.distinct for call in grouping.aggregates):
         return None
@@ -273,17 +275,18 @@ def only_counted(plan: ir.ReadPlan) -> Counted | None:
     used = [var for key in grouping.keys for var in ir.variables_of(key)]
     used += [var for clause in block.filters for var in clause.variables]
     for step in block.traversals:
+        if len(step.legs) != 1 or variables[step.src].is_open or variables[step.dst].is_open:
+            continue  # what several tables hold is listed
         for far, near in ((step.dst, step.src), (step.src, step.dst)):
-            if far != near and _is_free(far, near, step, plan, used):
+            if far != near and _is_free(far, near, step, block, used):
                 return _without(block, step, far, near)
     return None
 
 
-def _is_free(far: str, near: str, step: ir.Traversal, plan: ir.ReadPlan, used: list[str]) -> bool:
+def _is_free(
+    far: str, near: str, step: ir.Traversal, block: ir.MatchBlock, used: list[str]
+) -> bool:
     """Whether nothing but counts looks at the far end (and at the edge)."""
-    block = plan.match
-    if len(step.legs) != 1 or any(plan.variables[end].is_open for end in (far, near)):
-        return False  # what several tables hold is listed
     if step.max_hops != 1 or step.min_hops != 1 or step.edge_conditions:
         return False
     if far in used or (step.edge_var is not None and step.edge_var in used):
