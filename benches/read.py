@@ -1,7 +1,7 @@
 """Reading side by side with other engines: each in its own process, on the same data.
 
     python benches/read.py [--sizes 100k/1M 1M/4M 5M/20M] [--variants regular shuffled]
-                           [--parts walks tables searches ours budget] [--keep FOLDER]
+                           [--parts walks tables searches stages ours budget] [--keep FOLDER]
                            [--before SRC] [--out FILE]
 
 Every engine gets two threads and the same random parameters, and they take turns; answers are
@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from read_data import VARIANTS, Graph, short
-from read_questions import GROUPS, QUESTIONS, SEARCHES, TABLES, WALKS
+from read_questions import GROUPS, QUESTIONS, SEARCHES, STAGES, TABLES, WALKS
 from run import about
 
 OURS = "omnigraph"
@@ -244,7 +244,7 @@ def measure(bench: Bench, engines: list[str], parts: list[str]) -> dict[str, Any
             facts = {"version": load["version"], "load_seconds": load["seconds"]}
             results[name] = {**facts, "cold": bench.cold(name), "rows": {}, "answers": {}}
     # Searches by themselves: what they keep in memory is not what the others keep.
-    for part in ((WALKS, TABLES), (SEARCHES,)):
+    for part in ((WALKS, TABLES, STAGES), (SEARCHES,)):
         names = [each.name for each in QUESTIONS if each.group in part and each.group in parts]
         if names:
             asked(bench, results, names, "resident_mb" if WALKS in part else "searching_mb")

@@ -20,7 +20,7 @@ class Question(NamedTuple):
     rows_only: bool = False
 
 
-WALKS, TABLES, SEARCHES = "walks", "tables", "searches"
+WALKS, TABLES, SEARCHES, STAGES = "walks", "tables", "searches", "stages"
 
 QUESTIONS = (
     Question(
@@ -216,8 +216,65 @@ QUESTIONS = (
         "order { rrf(nearest($p.vec, $x), bm25($p.bio, $y)) } limit 10",
         rows_only=True,
     ),
+    Question(
+        "friends of a city, count",
+        STAGES,
+        "city",
+        "match { $p: Person { city: $x }  $p knows $q } return { count($q) as n }",
+        "SELECT count(*) FROM person JOIN knows ON a = name WHERE city = $1",
+        "MATCH (p:Person {city: $x})-[:Knows]->(q) RETURN count(*)",
+    ),
+    Question(
+        "the same in two stages",
+        STAGES,
+        "city",
+        "match { $p: Person { city: $x } } with { $p } match { $p knows $q } "
+        "return { count($q) as n }",
+        "WITH p AS (SELECT name FROM person WHERE city = $1) "
+        "SELECT count(*) FROM p JOIN knows ON a = name",
+        "MATCH (p:Person {city: $x}) WITH p MATCH (p)-[:Knows]->(q) RETURN count(*)",
+    ),
+    Question(
+        "mean degree",
+        STAGES,
+        "nothing",
+        "match { $p: Person  $p knows $q } with { $p, count($q) as n } return { avg(n) as a }",
+        "SELECT avg(n) FROM (SELECT count(*) AS n FROM knows GROUP BY a)",
+        "MATCH (p:Person)-[:Knows]->(q) WITH p, count(q) AS n RETURN avg(n)",
+    ),
+    Question(
+        "top 10 by degree, their friends",
+        STAGES,
+        "nothing",
+        "match { $p: Person  $p knows $q } with { $p, count($q) as n } order { n desc } limit 10 "
+        "match { $p knows $f } return { $p.name, n, count($f) as friends, max($f.age) as oldest }",
+        "WITH t AS (SELECT a, count(*) AS n FROM knows GROUP BY a ORDER BY n DESC, a LIMIT 10) "
+        "SELECT t.a, n, count(*), max(age) FROM t JOIN knows k ON k.a = t.a "
+        "JOIN person ON name = b GROUP BY t.a, n",
+        "MATCH (p:Person)-[:Knows]->(q) WITH p, count(q) AS n ORDER BY n DESC, p.name LIMIT 10 "
+        "MATCH (p)-[:Knows]->(f) RETURN p.name, n, count(*), max(f.age)",
+    ),
+    Question(
+        "two conditions, or",
+        STAGES,
+        "city",
+        "match { $p: Person  $p.city = $x or $p.age = 7 } return { $p.name as n }",
+        "SELECT name AS n FROM person WHERE city = $1 OR age = 7",
+        "MATCH (p:Person) WHERE p.city = $x OR p.age = 7 RETURN p.name AS n",
+    ),
+    Question(
+        "two conditions, union",
+        STAGES,
+        "city",
+        "match { $p: Person { city: $x } } return { $p.name as n } "
+        "union match { $p: Person { age: 7 } } return { $p.name as n }",
+        "SELECT name AS n FROM person WHERE city = $1 "
+        "UNION SELECT name AS n FROM person WHERE age = 7",
+        "MATCH (p:Person {city: $x}) RETURN p.name AS n "
+        "UNION MATCH (p:Person {age: 7}) RETURN p.name AS n",
+    ),
 )
-GROUPS = (WALKS, TABLES, SEARCHES)
+GROUPS = (WALKS, TABLES, SEARCHES, STAGES)
 BY_NAME = {question.name: question for question in QUESTIONS}
 TYPES = {
     "person": "$x: String",

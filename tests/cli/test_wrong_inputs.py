@@ -116,6 +116,7 @@ WRONG = [
     ("query --store $G --query $T/q.gq by --params {", 1, "the parameters are not valid JSON"),
     ("query --store $G --query $T/q.gq by --params 7", 1, "must be a JSON object"),
     ('query --store $G --query $T/q.gq by --params {"name":7}', 1, "param 'name': "),
+    ('query --store $G --query $T/q.gq by --params {"nam":"x"}', 1, "no such parameter"),
     ("query --store $G --query $T/q.gq add --params {}", 1, "is a mutation"),
     ("mutate --store $G --query $T/one.gq", 1, "is a read query"),
     ("query --store $G -e query·x()·{·match·{·$r:·Robot·}·return·{·$r.name·}·}", 1, "Robot"),

@@ -10,6 +10,8 @@ import re
 from pathlib import Path
 from random import Random
 
+from msgspec.structs import replace
+
 from omnigraph.compiler.query import ast
 from omnigraph.compiler.schema import compile_schema
 from omnigraph.model.schema import PropertyType, Scalar
@@ -22,8 +24,9 @@ EXAMPLES = [(code, body) for kind, code, body in BLOCKS if kind == "gq"]
 NAMES = ("a", "name", "age", "q2", "x_y", "tags", "vec", "born", "id", "bio", "role")
 VARS = ("p", "q", "f", "w", "p", "_")
 TYPES = ("Person", "Company", "Person", "Knows", "Nope")
-EDGES = ("knows", "worksAt", "knows", "likes", "contains")
+EDGES = ("knows", "worksAt", "knows", "likes", "contains", "any")
 TEXTS = ("", "a", "admin", 'quo"te', "back\\slash", "new\nline", "ünïcødé", "2024-01-01", "// no")
+FIELDS = (PropertyType(scalar=Scalar.I32, nullable=True), PropertyType(scalar=Scalar.STRING))
 COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
 ARITHMETIC = ("+", "-", "*", "/", "%")
 DAMAGE = '{}()[]<>$"\\/*,.:=!-+@ \n_eE0aé\x00\u2028'
@@ -69,6 +72,10 @@ class TreeMaker:
     def value(self):
         return self.one((self.scalar, self.list_literal, self.variable, lambda: ast.NowCall(0)))()
 
+    def matched(self):
+        word = lambda: ast.Word(self.one(NAMES), 0)  # noqa: E731
+        return self.one((self.value, self.value, self.access, word))()
+
     def leaf(self, *, where: bool):
         if where:
             word = lambda: ast.Word(self.one(NAMES), 0)  # noqa: E731
@@ -107,7 +114,18 @@ class TreeMaker:
         whens = self.several(lambda: (inner(), inner()), 1, 2)
         return ast.Case(subject, whens, inner() if self.chance(60) else None, 0)
 
+    def edges(self) -> str:
+        """One name, or several."""
+        return "|".join(self.several(lambda: self.one(EDGES), 1, 3 if self.chance(20) else 1))
+
     def _graph(self, inner):
+        if self.chance(30):
+            edge = ast.EdgeName(self.edges(), self.chance(40), 0)
+            weight = (ast.Word(self.one(NAMES), 0),) if self.chance(40) else ()
+            path = ast.Call("shortest", (self.variable(), self.variable(), edge, *weight), 0)
+            if self.chance(30):
+                path = self.variable()
+            return ast.Call(self.one(("nodes", "edges", "length")), (path,), 0)
         if self.chance(50):
             return ast.Call(self.one(("id", "type")), (self.variable(),), 0)
         edge = ast.EdgeName(self.one(EDGES), self.chance(40), 0)
@@ -170,10 +188,10 @@ class TreeMaker:
         if depth and self.chance(25):
             clauses = self.several(lambda: self.clause(depth - 1), 1, 3)
             return ast.BlockClause(self.one(("not", "optional")), clauses, 0)
-        return self.one((self.binding, self.traversal, self.filter))()
+        return self.one((self.binding, self.traversal, self.filter, self.unwind))()
 
     def binding(self) -> ast.Binding:
-        match = lambda: ast.Entry(self.one(NAMES), self.value(), 0)  # noqa: E731
+        match = lambda: ast.Entry(self.one(NAMES), self.matched(), 0)  # noqa: E731
         return ast.Binding(self.one(VARS), self.one(TYPES), self.several(match, 0, 2), 0, 0)
 
     def traversal(self) -> ast.Traversal:
@@ -184,7 +202,7 @@ class TreeMaker:
         return ast.Traversal(
             self.variable(),
             edge_var,
-            self.one(EDGES),
+            self.edges(),
             self.chance(20),
             low,
             high,
@@ -220,9 +238,10 @@ class TreeMaker:
             return ast.Var(self.one(NAMES), 0)
         return ast.Lit("int", self.random.randint(0, 100), 0)
 
-    def read(self) -> ast.ReadBody:
-        return ast.ReadBody(
-            (ast.Binding("p", "Person", (), 0, 0), *self.several(self.clause, 0, 4)),
+    def stage(self, *, first: bool):
+        bound = (ast.Binding("p", "Person", (), 0, 0), *self.several(self.clause, 0, 4))
+        return (
+            bound if first or self.chance(70) else (),
             self.several(self.projection, 1, 3),
             self.chance(20),
             self.several(self.ordering, 0, 2),
@@ -231,6 +250,26 @@ class TreeMaker:
             0,
             self.expression() if self.chance(15) else None,
         )
+
+    def single(self) -> ast.ReadBody:
+        count = self.random.randint(1, 2) if self.chance(20) else 0
+        before = tuple(ast.Stage(*self.stage(first=not number)) for number in range(count))
+        return ast.ReadBody(*self.stage(first=not count), before)
+
+    def read(self) -> ast.ReadBody:
+        union = lambda: ast.UnionPart(self.chance(50), self.single(), 0)  # noqa: E731
+        unions = self.several(union, 1, 2) if self.chance(15) else ()
+        return replace(self.single(), unions=unions)
+
+    def unwind(self) -> ast.Unwind:
+        return ast.Unwind(self.one((self.list_literal, self.access))(), self.variable(), 0)
+
+    def param_type(self):
+        nullable, is_list = self.chance(30), self.chance(30)
+        if self.chance(60):
+            return ast.TypeOf(self.one(TYPES), self.one(NAMES), nullable, is_list, 0)
+        field = lambda: ast.FieldDecl(self.one(NAMES), self.one(FIELDS), 0)  # noqa: E731
+        return ast.RecordDecl(self.several(field, 1, 3), nullable, is_list, 0)
 
     def statement(self):
         value = lambda: self.expression(2, where=True) if self.chance(30) else self.value()  # noqa: E731
@@ -254,6 +293,7 @@ class TreeMaker:
             dimension=4 if vector else None,
         )
         default = self.scalar() if self.chance(20) else None
+        kind = self.param_type() if self.chance(20) else kind
         return ast.ParamDecl(self.one(NAMES), kind, 0, default)
 
     def query(self) -> ast.Query:

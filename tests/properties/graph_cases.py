@@ -12,6 +12,7 @@ from typing import Any
 
 from query_cases import (
     LISTS,
+    NAN,
     NUMBERS,
     OPERATORS,
     SCALARS,
@@ -31,12 +32,14 @@ SCHEMA = (
     + """
 node C { k: String @key  x: I64?  r: F64?  s: String? }
 node Ghost { k: String @key  r: F64? }
-edge Knows: P -> P { since: I32?  weight: F64? }
-edge Works: P -> C { since: I32?  weight: F64? }
+edge Knows: P -> P { since: I32?  weight: F64?  cost: F64? }
+edge Works: P -> C { since: I32?  weight: F64?  cost: F64? }
 edge Haunts: Ghost -> P { since: I32? }
 """
 )
 EDGES = {"knows": ("P", "P"), "works": ("P", "C"), "haunts": ("Ghost", "P")}
+EDGE_KINDS = set(EDGES)
+COSTS = [None, 0.0, 0.0, 0.5, 1.0, 1.0, 2.5, 2.0**60, float("inf")]
 PROPERTIES = {
     "P": [*SCALARS, *LISTS, "k"],
     "C": ["k", "x", "r", "s"],
@@ -81,6 +84,7 @@ def random_graph(rng: random.Random) -> tuple[dict[str, Any], dict[str, Any]]:
             row = {"since": rng.choice([None, 0, 1, 2])}
             if edge != "haunts":
                 row["weight"] = rng.choice(VALUES["e"])
+                row["cost"] = rng.choice(COSTS)
             ends = {"src": rng.choice(nodes[source])["k"], "dst": rng.choice(nodes[target])["k"]}
             edges[edge.title()].append({"id": f"{edge}{number}", **ends, **row})
     return nodes, edges
@@ -130,17 +134,153 @@ class GraphCases(Cases):
     def __init__(self, rng: random.Random) -> None:
         super().__init__(rng)
         self._kinds: dict[str, str] = {}  # variable to node type, or to edge
+        self._values: dict[str, str] = {}  # what comes with rows: its text, and about what it is
         self._count = 0
         self._depth = 0  # of blocks inside conditions
 
     def case(self) -> Case:
-        self._params, self._kinds = {}, {}
-        clauses = self._block(depth=0)
-        answer, window = self._returned(), self._window()
+        self._params, self._kinds, self._values = {}, {}, {}
+        if self.rng.random() < 0.12:
+            body = self._union()
+        else:
+            body = f"{self._stages()} {self._returned()} {self._window()}"
         declared = ", ".join(f"${name}: {kind}" for name, (kind, _) in self._params.items())
-        matched = "  ".join(clauses)
-        text = f"query q({declared}) {{ match {{ {matched} }} {answer} {window} }}"
+        text = f"query q({declared}) {{ {body} }}"
         return Case(text, {name: value for name, (_, value) in self._params.items()})
+
+    # --- stages and unions ---
+
+    def _stages(self) -> str:
+        """All matches of a query, and what stands between them."""
+        self._kinds, self._values = {}, {}
+        parts = [f"match {{ {'  '.join(self._block(depth=0))} }}"]
+        for _ in range(self.rng.choice([0, 0, 0, 1, 1, 2])):
+            parts.append(self._with())
+            if self._nodes():
+                clauses = [self._clause(depth=0) for _ in range(self.rng.randint(0, 2))]
+            else:
+                clauses = self._block(depth=0)
+            parts += [f"match {{ {'  '.join(clauses)} }}"] if clauses else []
+        return " ".join(parts)
+
+    def _with(self) -> str:
+        """`with`, and what goes on from there."""
+        rng = self.rng
+        carried = [var for var in self._kinds if rng.random() < 0.5]
+        on = {name for name in self._values if rng.random() < 0.5}
+        unwound = sorted({name.split(".")[0] for name in on if name.startswith("$")})
+        words = sorted(name for name in on if not name.startswith("$"))
+        columns = {}
+        for _ in range(rng.choice([0, 1, 1, 2])):
+            self._count += 1
+            text, kind = self._typed(rng.choice(["real", "text", "whole", "list"]))
+            columns[f"{'l' if kind == 'list' else 'c'}{self._count}"] = (text, kind)
+        way = rng.choice(["plain", "plain", "groups", "groups", "distinct"])
+        if way == "groups":
+            self._count += 1
+            columns[f"c{self._count}"] = self._aggregated()
+        if not carried and not columns and not on:
+            columns = {"c0": ("count(*)", "whole")}
+            way = "groups"
+        items = [f"${var}" for var in carried] + unwound + words
+        items += [f"{text} as {name}" for name, (text, _) in columns.items()]
+        keys = [*words, *(name for name, (_, kind) in columns.items() if kind != "list")]
+        keys = [one for one in keys if one.startswith("c")]
+        if way != "plain" or rng.random() < 0.5:
+            people = [var for var in carried if self._kinds[var] == "P"]
+            keys += [f"${var}.{rng.choice(SCALARS)}" for var in people]
+        rng.shuffle(keys)
+        order = _order([key + self._way() for key in keys[: rng.randint(0, 2)]])
+        numbers = [name for name, (_, kind) in columns.items() if kind == "whole"]
+        having = ""
+        if way == "groups" and numbers and rng.random() < 0.4:
+            having = f" having {{ {rng.choice(numbers)} {rng.choice(OPERATORS)} 1 }}"
+        kept = {name: kind for name, kind in self._values.items() if name.split(".")[0] in unwound}
+        kept |= {name: self._values[name] for name in words}
+        self._values = kept | {name: kind for name, (_, kind) in columns.items()}
+        self._kinds = {var: self._kinds[var] for var in carried}
+        word = "with distinct" if way == "distinct" else "with"
+        return f"{word} {{ {', '.join(items)} }}{having}{order} {self._window()}"
+
+    def _typed(self, kind: str) -> tuple[str, str]:
+        """A value of about that kind, and the kind that it has."""
+        rng, people = self.rng, [var for var, of in self._kinds.items() if of == "P"]
+        known = [name for name, of in self._values.items() if of == kind]
+        if known and rng.random() < 0.5:
+            return rng.choice(known), kind
+        if not people:
+            plain = {"real": "1.5", "text": '"a"', "whole": "2", "list": "range(0, 2)"}
+            return plain[kind], kind
+        names = {"real": ["d", "e"], "text": ["s", "k"], "whole": ["l", "i"], "list": list(LISTS)}
+        return f"${rng.choice(people)}.{rng.choice(names[kind])}", kind
+
+    def _aggregated(self) -> tuple[str, str]:
+        rng, kind = self.rng, self.rng.choice(["real", "text", "whole"])
+        text, _ = self._typed(kind)
+        found = [("count(*)", "whole"), (f"count({text})", "whole"), (f"min({text})", kind)]
+        found += [(f"max({text})", kind), (f"count(distinct {text})", "whole")]
+        found.append((f"collect({text})", "list"))
+        return rng.choice(found)
+
+    def _union(self) -> str:
+        rng = self.rng
+        kinds = [rng.choice(["real", "text", "whole"]) for _ in range(rng.randint(1, 3))]
+        parts, count = [], rng.randint(2, 3)
+        for number in range(count):
+            stages = self._stages()
+            shown = []
+            for at, kind in enumerate(kinds):
+                mixed = "whole" if kind == "real" and rng.random() < 0.3 else kind
+                text = "null" if rng.random() < 0.1 else self._typed(mixed)[0]
+                if rng.random() < 0.1 and self._nodes():
+                    text = f"count(${rng.choice(self._nodes())})" if mixed != "text" else text
+                shown.append(f"{text} as a{at}")
+            word = "return distinct" if rng.random() < 0.2 else "return"
+            own = f" order {{ a0 }} {self._window()}" if rng.random() < 0.3 else ""
+            parts.append(f"{stages} {word} {{ {', '.join(shown)} }}")
+            if number < count - 1:
+                parts.append(f"{own} {rng.choice(['union', 'union all'])}")
+        keys = [f"a{at}{self._way()}" for at in range(len(kinds))]
+        return f"{' '.join(parts)} {_order(keys[: rng.randint(0, 2)])} {self._window()}"
+
+    def _unwind(self) -> str:
+        rng, name = self.rng, f"u{self._count + 1}"
+        self._count += 1
+        people = [var for var, kind in self._kinds.items() if kind == "P"]
+        if people and rng.random() < 0.6:
+            one = rng.choice(list(LISTS))
+            text = f"${rng.choice(people)}.{one}"
+            kind = {"tags": "text", "reals": "real"}.get(one, "whole")
+        elif rng.random() < 0.4:
+            fields = "[{a: F64?, b: String?}]"
+            reals, texts = [None, 0.0, -0.0, NAN, 1.5], [None, "", "a", "n1", "n2"]
+            pairs = [(rng.choice(reals), rng.choice(texts)) for _ in range(rng.randint(0, 3))]
+            text = self._given(fields, [{"a": a, "b": b} for a, b in pairs])
+            self._values |= {f"${name}.a": "real", f"${name}.b": "text"}
+            return f"unwind {text} as ${name}"
+        else:
+            lists = [name for name, kind in self._values.items() if kind == "list"]
+            if lists and rng.random() < 0.7:
+                return f"unwind {rng.choice(lists)} as ${name}"  # of a kind that is not known here
+            made, kind = rng.choice([("range(0, 2)", "whole"), ('["n1", "a", "a"]', "text")])
+            given = self._given("[F64]", [rng.choice([0.0, NAN, 2.5]) for _ in range(2)])
+            text, kind = (made, kind) if rng.random() < 0.6 else (given, "real")
+        self._values[f"${name}"] = kind
+        return f"unwind {text} as ${name}"
+
+    def _value_test(self) -> str:
+        """A condition on what comes with a row."""
+        rng = self.rng
+        name, kind = rng.choice(list(self._values.items()))
+        if kind == "list":
+            return f"length({name}) {rng.choice(OPERATORS)} 1"
+        nodes = [var for var in self._nodes() if kind != "whole"]
+        if not nodes or rng.random() < 0.4:
+            constant = self._constant("s") if kind == "text" else self._number()
+            return f"{name} {rng.choice(OPERATORS)} {constant}"
+        var = rng.choice(nodes)
+        names = (TEXT if kind == "text" else REALS)[self._kinds[var]]
+        return f"${var}.{rng.choice(names)} {rng.choice(['=', '=', *OPERATORS])} {name}"
 
     # --- match ---
 
@@ -153,7 +293,8 @@ class GraphCases(Cases):
 
     def _clause(self, depth: int) -> str:
         rng = self.rng
-        kinds = ["walk"] * 6 + ["filter"] + ["pair"]
+        kinds = ["walk"] * 6 + ["filter"] + ["pair"] + ["unwind"]
+        kinds += ["value"] * 3 if self._values else []
         if depth < 2:
             kinds += ["optional", "not"]
         if depth == 0 and len(self._nodes()) < 3:
@@ -161,6 +302,10 @@ class GraphCases(Cases):
         match rng.choice(kinds):
             case "walk":
                 return self._walk()
+            case "unwind":
+                return self._unwind()
+            case "value":
+                return f"({self._value_test()})"
             case "filter":
                 var = rng.choice(self._nodes())
                 return f"({self._filter(var)})"
@@ -169,11 +314,11 @@ class GraphCases(Cases):
             case "bind":
                 return self._bound(rng.choice(["P", "C"]))
             case word:
-                before = dict(self._kinds)
+                before = dict(self._kinds), dict(self._values)
                 # A block has to hang on what is outside: it begins with a walk from there.
                 inner = "  ".join([self._walk(), *self._block(depth + 1)[:2]])
                 if word == "not":
-                    self._kinds = before
+                    self._kinds, self._values = before
                 return f"{word} {{ {inner} }}"
 
     def _bound(self, kind: str) -> str:
@@ -188,7 +333,7 @@ class GraphCases(Cases):
         return var
 
     def _nodes(self) -> list[str]:
-        return [var for var, kind in self._kinds.items() if kind not in EDGES]
+        return [var for var, kind in self._kinds.items() if kind not in EDGE_KINDS]
 
     def _walk(self) -> str:
         rng = self.rng
@@ -239,14 +384,17 @@ class GraphCases(Cases):
         return self.rng.choice([e for e, ends in EDGES.items() if self._kinds[var] in ends])
 
     def _block_value(self, word: str) -> str:
-        before = dict(self._kinds)
+        before = dict(self._kinds), dict(self._values)
         self._depth += 1
         more = [self._walk()] if self.rng.random() < 0.4 else []
+        more += [self._unwind()] if self.rng.random() < 0.1 else []
+        if self._values and self.rng.random() < 0.4:
+            more.append(f"({self._value_test()})")
         if self._depth < 3 and self.rng.random() < 0.5:
             more.append(f"({self._filter(self.rng.choice(self._nodes()))})")
         inner = "  ".join([self._walk(), *more])
         self._depth -= 1
-        self._kinds = before
+        self._kinds, self._values = before
         return f"{word} {{ {inner} }}"
 
     def _plain_filter(self, var: str) -> str:
@@ -269,7 +417,7 @@ class GraphCases(Cases):
         rng = self.rng
         one, two = rng.choice(self._nodes()), rng.choice(self._nodes())
         pools = [pool for pool in (REALS, WHOLE, TEXT) if pool[self._kinds[one]]]
-        edges = [var for var, kind in self._kinds.items() if kind in EDGES]
+        edges = [var for var, kind in self._kinds.items() if kind in EDGE_KINDS]
         if edges and rng.random() < 0.5:
             edge = rng.choice(edges)
             return rng.choice(
@@ -303,7 +451,7 @@ class GraphCases(Cases):
         rng = self.rng
         shown = [self._projection() for _ in range(rng.randint(1, 3))]
         shown = list(dict.fromkeys(shown))
-        flat = [one for one in shown if not one.endswith(tuple(f".{name}" for name in LISTS))]
+        flat = [one for one in shown if self._is_flat(one)]
         match rng.choice(["rows", "rows", "groups", "count", "distinct"]):
             case "count":
                 return f"return {{ {self._counts()} }}"
@@ -327,11 +475,13 @@ class GraphCases(Cases):
 
     def _computed(self) -> str:
         """A value made of the properties of one variable, or of the edges around it."""
-        rng, var = self.rng, self.rng.choice(list(self._kinds))
+        rng, var = self.rng, self.rng.choice(list(self._kinds) or [""])
+        if not var:
+            return self._typed(rng.choice(["real", "text", "whole"]))[0]
         kind = self._kinds[var]
         if kind == "P" and rng.random() < 0.7:
             return Values(rng).of(rng.choice("SNRDT")).replace("$p.", f"${var}.")
-        if kind in EDGES:
+        if kind in EDGE_KINDS:
             return rng.choice([f"type(${var})", f"id(${var})", f"coalesce(${var}.since, -1)"])
         if rng.random() < 0.4:
             return f"degree(${var}, <{self._touching(var)}>)"
@@ -339,22 +489,34 @@ class GraphCases(Cases):
 
     def _projection(self) -> str:
         rng = self.rng
+        if self._values and (not self._kinds or rng.random() < 0.3):
+            return rng.choice(list(self._values))
+        if not self._kinds:
+            return '"a"'
         var = rng.choice(list(self._kinds))
         kind = self._kinds[var]
-        if kind in EDGES:
+        if kind in EDGE_KINDS:
             return f"${var}.{rng.choice([*PROPERTIES[kind], 'id', 'src', 'dst'])}"
         return f"${var}" if rng.random() < 0.2 else f"${var}.{rng.choice(PROPERTIES[kind])}"
 
     def _flat_projection(self) -> str:
-        while True:
+        for _ in range(100):
             found = self._projection()
-            if not found.endswith(tuple(f".{name}" for name in LISTS)):
+            if self._is_flat(found):
                 return found
+        return "1"
+
+    def _is_flat(self, text: str) -> bool:
+        listed = text.endswith(tuple(f".{name}" for name in LISTS))
+        return not listed and self._values.get(text) != "list"
 
     def _counts(self) -> str:
         rng = self.rng
-        var = rng.choice(self._nodes())
-        made = [f"count({rng.choice(['*', f'${var}', f'distinct ${var}'])}) as n"]
+        counted = ["*", *self._values]
+        if self._nodes():
+            var = rng.choice(self._nodes())
+            counted = ["*", f"${var}", f"distinct ${var}", *self._values]
+        made = [f"count({rng.choice(counted)}) as n"]
         people = [one for one in self._nodes() if self._kinds[one] == "P"]
         if people:
             one, number = rng.choice(people), rng.choice(NUMBERS)

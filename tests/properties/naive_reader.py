@@ -13,7 +13,10 @@ import struct
 from fractions import Fraction
 from typing import Any
 
+from msgspec.structs import replace
 from naive_functions import Overflow, called
+from naive_paths import name_of, path, reached
+from naive_paths import steps as steps_of
 
 from omnigraph.compiler.query import ir
 from omnigraph.compiler.query.functions import FUNCTIONS
@@ -32,27 +35,33 @@ class _Group:
 class Naive:
     """`nodes[T]` and `edges[E]` are lists of dictionaries with `id` (and `src`, `dst`)."""
 
-    def __init__(self, nodes, edges, params, now_ms=0):
+    def __init__(self, nodes, edges, params, now_ms=0, ends=None):
+        self.ends = ends or {}  # of edge types: only where nodes of two types may share an id
         self.nodes, self.edges = nodes, edges
         self.params, self.now_ms = params, now_ms
+        self.variables: Any = {}
 
     # --- match ---
 
     def block(self, block: ir.MatchBlock, env):
         for found in self._bound(list(block.bindings), dict(env)):
             for walked in self._walked(list(block.traversals), found):
-                if all(self.value(f.expr, walked) is True for f in block.filters):
-                    yield from self._optional(block, list(block.optionals), walked)
+                for row in self._unwound(list(block.unwinds), walked):
+                    if all(self.value(f.expr, row) is True for f in block.filters):
+                        yield from self._optional(block, list(block.optionals), row)
 
     def _bound(self, bindings, env):
         if not bindings:
             yield env
             return
         first, *rest = bindings
-        for node in self.nodes[first.type_name]:
+        for node in self._of_types(first.types):
             with_it = {**env, first.var: node}
             if all(self.value(c, with_it) is True for c in first.conditions):
                 yield from self._bound(rest, with_it)
+
+    def _of_types(self, types):
+        return [{**node, "#type": kind} for kind in types for node in self.nodes[kind]]
 
     def _walked(self, steps, env):
         if not steps:
@@ -61,49 +70,34 @@ class Naive:
         first, *rest = steps
         if first.src not in env or first.dst not in env:  # wildcards that have no binding
             missing = first.src if first.src not in env else first.dst
-            kind = first.from_type if missing == first.src else first.to_type
-            for node in self.nodes[kind]:
+            for node in self._of_types(self.variables[missing].types):
                 yield from self._walked(steps, {**env, missing: node})
             return
-        a, b = env[first.src], env[first.dst]
-        if a is None or b is None:
+        if env[first.src] is None or env[first.dst] is None:
             return
+        a, b = name_of(env[first.src]), name_of(env[first.dst])
         if first.edge_var is not None:
-            for edge in self.edges[first.edge_type]:
-                ends = (edge["src"], edge["dst"])
-                if ends == (a["id"], b["id"]) or (first.undirected and ends == (b["id"], a["id"])):
-                    with_it = {**env, first.edge_var: edge}
-                    if all(self.value(c, with_it) is True for c in first.edge_conditions):
-                        yield from self._walked(rest, with_it)
-        elif b["id"] in self._reach(first, a["id"]):
+            for leg in first.legs:
+                for one, edge, other in steps_of(self, [leg], undirected=first.undirected):
+                    if (one, other) == (a, b):
+                        with_it = {**env, first.edge_var: {**edge, "#type": leg.edge_type}}
+                        if all(self.value(c, with_it) is True for c in first.edge_conditions):
+                            yield from self._walked(rest, with_it)
+        elif b in reached(self, first, a):
             yield from self._walked(rest, env)
 
-    def _reach(self, step: ir.Traversal, start: str) -> set[str]:
-        if step.min_hops > step.max_hops:
-            return set()
-        next_to: dict[str, set[str]] = {}
-        for edge in self.edges[step.edge_type]:
-            next_to.setdefault(edge["src"], set()).add(edge["dst"])
-            if step.undirected:
-                next_to.setdefault(edge["dst"], set()).add(edge["src"])
-        if step.from_type != step.to_type:
-            return next_to.get(start, set()) if step.min_hops == 1 else set()
-        found: set[str] = set()
-        visited, frontier = {start}, {start}
-        for hop in range(1, step.max_hops + 1):
-            following: set[str] = set()
-            for node in frontier:
-                for other in next_to.get(node, ()):
-                    if other == node:
-                        if hop >= step.min_hops:
-                            found.add(node)
-                    elif other not in visited:
-                        following.add(other)
-            visited |= following
-            if hop >= step.min_hops:
-                found |= following
-            frontier = following
-        return found
+    def _unwound(self, unwinds, env):
+        if not unwinds:
+            yield env
+            return
+        ready = [one for one in unwinds if one.variables <= env.keys()]
+        rest = [one for one in unwinds if one is not ready[0]]
+        items = ready[0].items
+        record = isinstance(items, ir.RecordParam)
+        found = self.params[items.name] if record else self.value(items, env)
+        for place, item in enumerate(found or ()):
+            row = {**(item if record else {"": item}), ir.PLACE: place}
+            yield from self._unwound(rest, {**env, ready[0].var: row})
 
     def _optional(self, block, optionals, env):
         if not optionals:
@@ -131,8 +125,16 @@ class Naive:
                 return None if env[expr.var] is None else env[expr.var].get(expr.prop)
             case ir.IdRef():
                 return None if env[expr.var] is None else env[expr.var]["id"]
+            case ir.RowRef():
+                return None if env[expr.var] is None else env[expr.var][expr.column]
+            case ir.Position():
+                return None if env[expr.var] is None else repr(name_of(env[expr.var]))
             case ir.EndpointRef():
                 return None if env[expr.var] is None else env[expr.var][expr.side]
+            case ir.TypeRef():
+                return None if env[expr.var] is None else env[expr.var]["#type"]
+            case ir.PathPart():
+                return self._path(expr, env)
             case ir.Compare():
                 left, right = self.value(expr.left, env), self.value(expr.right, env)
                 left, right = (
@@ -197,23 +199,64 @@ class Naive:
         found = self.value(value, env)
         return _as_float(found) if expr.type.scalar in FLOATS else found
 
+    def _path(self, expr, env):
+        ends = env[expr.way.src], env[expr.way.dst]
+        found = None if None in ends else path(self, expr.way, *map(name_of, ends))
+        if found is None:
+            return None
+        return len(found[1]) if expr.part == "length" else found[expr.part == "edges"]
+
     def _degree(self, expr, env):
         if env[expr.var] is None:
             return None
-        node, found = env[expr.var]["id"], 0
+        kind, node = name_of(env[expr.var])
+        ends, found = self.ends.get(expr.edge_type, (kind, kind)), 0
         for edge in self.edges[expr.edge_type]:
-            out = edge["src"] == node and expr.direction in ("out", "both")
-            into = edge["dst"] == node and expr.direction in ("in", "both")
+            out = (kind, node) == (ends[0], edge["src"]) and expr.direction in ("out", "both")
+            into = (kind, node) == (ends[1], edge["dst"]) and expr.direction in ("in", "both")
             found += out or into
         return found
 
     # --- the rest of a plan ---
 
-    def run(self, plan: ir.ReadPlan) -> list[tuple[Any, ...]]:
+    def run(self, plan: ir.QueryPlan) -> list[tuple[Any, ...]]:
         """Rows as tuples, in order: by the orderings, then by ids (groups by their keys)."""
+        if isinstance(plan, ir.UnionPlan):
+            return self._united(plan)
+        self.variables = plan.variables
+        envs = [{}]
+        for stage in plan.before:
+            envs = [self._handed_on(stage, row) for row in self._rows(stage, envs)]
+        return [row[0] for row in self._rows(plan, envs)]
+
+    def _united(self, plan: ir.UnionPlan) -> list[tuple[Any, ...]]:
         if plan.limit is not None and self.value(plan.limit, {}) == 0:
             return []  # nothing is looked at
-        envs = list(self.block(plan.match, {}))
+        found: list[tuple[Any, ...]] = []
+        for part, keeps in zip(plan.parts, (True, *plan.keeps), strict=True):
+            for row in self.run(part):
+                typed = zip(row, plan.columns, strict=True)
+                found.append(
+                    tuple(_as_float(v) if c.type.scalar in FLOATS else v for v, c in typed)
+                )
+            if not keeps:
+                found = list({_same(row): row for row in reversed(found)}.values())
+        rows = [(row, [row[o.column] for o in plan.orderings], list(row)) for row in found]
+        return [row[0] for row in self._windowed(plan, rows)]
+
+    def _handed_on(self, stage, row):
+        """What the next stage begins with."""
+        shown, _, _, env = row
+        columns = {p.name: value for p, value in zip(stage.projections, shown, strict=True)}
+        return {**{item.var: env[item.var] for item in stage.carries}, stage.row: columns}
+
+    def _rows(self, plan, outer):
+        """The rows of a stage: values, sort keys, what breaks ties, and one match behind them."""
+        if plan.limit is not None and self.value(plan.limit, {}) == 0:
+            return []  # nothing is looked at
+        envs = [found for env in outer for found in self.block(plan.match, env)]
+        if plan.row and plan.limit is None and plan.offset is None:
+            plan = replace(plan, orderings=(), tie_break=())
         if plan.grouping is not None:
             rows = self._grouped(plan, envs)
         else:
@@ -221,26 +264,37 @@ class Naive:
                 (
                     tuple(self.value(p.expr, env) for p in plan.projections),
                     [self.value(o.expr, env) for o in plan.orderings],
-                    [self.value(t, env) for t in plan.tie_break],
+                    [self._identity(t, env) for t in plan.tie_break],
+                    env,
                 )
                 for env in envs
             ]
         if plan.distinct:
             seen: dict[Any, Any] = {}
-            for shown, order, _ in rows:
-                seen.setdefault(_same(shown), (shown, order, list(shown)))
+            for shown, order, _, env in rows:
+                seen.setdefault(_same(shown), (shown, order, list(shown), env))
             rows = list(seen.values())
+        return self._windowed(plan, rows)
+
+    def _windowed(self, plan, rows):
         downs = [o.descending for o in plan.orderings]
         rows.sort(key=functools.cmp_to_key(lambda a, b: _order(a, b, downs)))
         offset = self.value(plan.offset, {}) if plan.offset is not None else 0
         limit = self.value(plan.limit, {}) if plan.limit is not None else None
         last = None if limit is None else offset + limit
-        return [row[0] for row in rows[offset:last]]
+        return rows[offset:last]
+
+    def _identity(self, expr, env):
+        """What orders rows by themselves: the id, then the type; or a value."""
+        if not isinstance(expr, ir.IdRef):
+            return self.value(expr, env)
+        entity = env[expr.var]
+        return None if entity is None else (entity["id"], entity["#type"])
 
     def _grouped(self, plan, envs):
         groups: dict[str, Any] = {}
         order = plan.grouping.row_order
-        envs = sorted(envs, key=lambda env: [_weight(self.value(one, env)) for one in order])
+        envs = sorted(envs, key=lambda env: [_weight(self._identity(one, env)) for one in order])
         for env in envs:
             keys = [self.value(k, env) for k in plan.grouping.keys]
             groups.setdefault(_same(keys), (keys, []))[1].append(env)
@@ -258,6 +312,7 @@ class Naive:
                     tuple(of(p.expr) for p in plan.projections),
                     [of(o.expr) for o in plan.orderings],
                     [of(t) for t in plan.tie_break],
+                    members[0] if members else {},
                 )
             )
         return rows

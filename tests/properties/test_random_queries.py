@@ -14,6 +14,7 @@ from collections import Counter
 import pytest
 from graph_cases import SCHEMA, GraphCases, lines, naive_nodes, random_graph
 from naive_reader import Naive, Overflow
+from path_cases import PathCases
 from ways import WAYS, opened, way
 
 from inside import core_of
@@ -45,7 +46,7 @@ def legal_case(rng, graph):
     """A query that compiles: a walk may start at a variable that only an optional block binds."""
     catalog = core_of(graph).catalog(graph.snapshot())
     for _ in range(20):
-        case = GraphCases(rng).case()
+        case = rng.choice([GraphCases, PathCases])(rng).case()
         try:
             compile_query(case.text, catalog, "q")
         except TypeCheckError as error:
@@ -60,7 +61,9 @@ def expected_of(case, graph, nodes, edges):
     compiled = compile_query(case.text, catalog, "q")
     bound = bind_params(compiled.params, case.params)
     try:
-        return [plain(row) for row in Naive(nodes, edges, bound).run(compiled.plan)]
+        ends = {edge.name: (edge.from_type, edge.to_type) for edge in catalog.edges.values()}
+        naive = Naive(nodes, edges, bound, ends=ends)
+        return [plain(row) for row in naive.run(compiled.plan)]
     except Overflow:
         return "overflow"
 

@@ -84,6 +84,7 @@ QUERY_SOURCE_BYTES_MAX: Final = 1024 * 1024
 QUERY_NESTING_MAX: Final = 32  # blocks, parentheses and calls inside each other
 QUERY_OPERATORS_MAX: Final = 200  # operators of one expression
 QUERY_CLAUSES_MAX: Final = 1_000  # clauses, projections and orderings of one query
+QUERY_STAGES_MAX: Final = 100  # stages of one query, and queries of one union
 QUERY_STATEMENTS_MAX: Final = 10_000  # statements of one mutation
 QUERY_PARAMS_MAX: Final = 1_000
 QUERY_HOPS_MAX: Final = 1_000_000

@@ -13,9 +13,9 @@ from omnigraph.compiler.query.compile import (
     compile_query,
     lint_source,
 )
+from omnigraph.compiler.query.params import bind_params
 from omnigraph.compiler.query.parse import parse_file
 from omnigraph.compiler.query.printer import format_source
-from omnigraph.compiler.query.types import bind_params
 
 __all__ = [
     "CompiledQuery",

@@ -132,11 +132,15 @@ class Block(Node, frozen=True):
 
 
 class EdgeName(Node, frozen=True):
-    """The edge of `degree($p, edge)`, or `<edge>`."""
+    """The edge of `degree($p, edge)`, or `<edge>`; for `shortest` also several: `one|other`."""
 
     name: str
     undirected: bool
     at: int
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.name.split("|"))
 
 
 class Call(Node, frozen=True):
@@ -240,8 +244,8 @@ class Binding(Node, frozen=True):
 
 
 class Traversal(Node, frozen=True):
-    """`$src [$edge:] name[{min,max}] $dst`, or `<name>` when undirected. `max_hops` is None when
-    the upper bound was left open."""
+    """`$src [$edge:] name[{min,max}] $dst`, or `<name>` when undirected; `edge` is one name, or
+    several as `one|other`. `max_hops` is None when the upper bound was left open."""
 
     src: Var
     edge_var: Var | None
@@ -254,6 +258,11 @@ class Traversal(Node, frozen=True):
     at: int
     edge_at: int
     bounds_at: int
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the edges."""
+        return tuple(self.edge.split("|"))
 
 
 class FilterClause(Node, frozen=True):
@@ -269,15 +278,48 @@ class BlockClause(Node, frozen=True):
     at: int
 
 
-Clause: TypeAlias = Binding | Traversal | FilterClause | BlockClause
+class Unwind(Node, frozen=True):
+    """`unwind items as $var`: a row for every element of a list."""
+
+    items: Expr
+    var: Var
+    at: int
+
+
+Clause: TypeAlias = Binding | Traversal | FilterClause | BlockClause | Unwind
 
 
 # --- queries ---------------------------------------------------------------------------------
 
 
+class TypeOf(Node, frozen=True):
+    """`Person.role` as the type of a parameter: that of the property, an enum's values included."""
+
+    type_name: str
+    prop: str
+    nullable: bool
+    is_list: bool
+    at: int
+
+
+class FieldDecl(Node, frozen=True):
+    name: str
+    type: PropertyType | TypeOf
+    at: int
+
+
+class RecordDecl(Node, frozen=True):
+    """`{name: String, age: I32?}`, or a list of such records."""
+
+    fields: tuple[FieldDecl, ...]
+    nullable: bool
+    is_list: bool
+    at: int
+
+
 class ParamDecl(Node, frozen=True):
     name: str
-    type: PropertyType
+    type: PropertyType | TypeOf | RecordDecl
     at: int
     default: Lit | ListLit | None = None
 
@@ -296,7 +338,10 @@ class Ordering(Node, frozen=True):
     at: int
 
 
-class ReadBody(Node, frozen=True):
+class Stage(Node, frozen=True):
+    """A match and what is made of its rows: `match … with …`. Only a stage behind a `with` may have
+    no clauses; then there is no match."""
+
     clauses: tuple[Clause, ...]
     projections: tuple[Projection, ...]
     distinct: bool
@@ -305,6 +350,22 @@ class ReadBody(Node, frozen=True):
     offset: Lit | Var | None
     at: int
     having: Expr | None = None
+
+
+class UnionPart(Node, frozen=True):
+    """`union [all] match … return …`."""
+
+    all: bool
+    body: ReadBody
+    at: int
+
+
+class ReadBody(Stage, frozen=True):
+    """The last stage, which returns, with the stages before it and the queries that are joined to
+    it. Of these the last one's order, limit and offset are those of the whole."""
+
+    before: tuple[Stage, ...] = ()
+    unions: tuple[UnionPart, ...] = ()
 
 
 class Insert(Node, frozen=True):

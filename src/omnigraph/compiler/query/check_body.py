@@ -1,4 +1,5 @@
-"""The body of a read becomes a plan: match, return, order, limit and offset."""
+"""A stage of a read: its match, and what `return` or `with`, `having`, `order`, `limit` and
+`offset` make of the rows."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 from omnigraph.compiler.query import ast, ir
 from omnigraph.compiler.query.check_expr import ExprChecker
 from omnigraph.compiler.query.check_match import MatchChecker
-from omnigraph.compiler.query.scope import Context, Scope
+from omnigraph.compiler.query.scope import Context, Scope, Unwound
 from omnigraph.compiler.query.types import (
     I64,
     core,
@@ -25,15 +26,22 @@ from omnigraph.model.values import in_bounds
 
 _RANKS = (ir.Nearest, ir.Bm25, ir.Rrf)
 _SEARCHES = (*_RANKS, ir.TextMatch)
-_OF_ENTITIES = (ir.PropertyRef, ir.EndpointRef, ir.Degree, ir.BlockValue)
+_OF_ENTITIES = (
+    ir.IdRef, ir.PropertyRef, ir.EndpointRef, ir.TypeRef, ir.Degree, ir.BlockValue, ir.PathPart
+)  # fmt: skip
 
 
-class ReadChecker(msgspec.Struct, kw_only=True):
-    """Checks one read query. `plan()` is the only door."""
+class StageChecker(msgspec.Struct, kw_only=True):
+    """Checks one stage of a read query. `stage` is the only door; then `written` has the columns as
+    they were written, with stars replaced, and `handed_on` the scope of the stage behind."""
 
     context: Context
-    params: tuple[ir.Param, ...]
-    scope: Scope = msgspec.field(default_factory=Scope)
+    scope: Scope
+    written: tuple[ast.Projection, ...] = ()
+    _row: str = ""
+    _carried: dict[str, ir.Variable] = msgspec.field(default_factory=dict)
+    _unwound: dict[str, Unwound] = msgspec.field(default_factory=dict)
+    _paths: dict[str, ast.Var] = msgspec.field(default_factory=dict)
     _projected: list[ir.Expr | None] = msgspec.field(default_factory=list)
     _aliases: dict[str, int] = msgspec.field(default_factory=dict)
     # Expressions are values, so equal ones share a place; the number is the place.
@@ -41,15 +49,21 @@ class ReadChecker(msgspec.Struct, kw_only=True):
     _aggregates: dict[ir.AggregateCall, int] = msgspec.field(default_factory=dict)
     _columns_by_expr: dict[ir.Expr, int] = msgspec.field(default_factory=dict)
 
-    def plan(self, body: ast.ReadBody) -> ir.ReadPlan | None:
-        """The plan, or None when the context holds problems."""
+    def stage(self, body: ast.Stage, *, row: str, whole: bool = False) -> ir.Stage | None:
+        """The stage, or None when the context holds problems. `row` names what later stages read
+        its columns of; the last one has none. With `whole` its order is that of a union."""
+        self._row = row
         block = MatchChecker(context=self.context, scope=self.scope).block(body.clauses)
-        body = replace(body, projections=self._without_stars(body.projections))
+        projections = self._without_stars(body.projections)
+        body = replace(body, projections=self._handing_on(projections) if row else projections)
+        self.written = body.projections
         self._project(body.projections)
-        written = [item.expr for item in body.projections] + [item.expr for item in body.orderings]
-        written += [] if body.having is None else [body.having]
-        grouped = any(
-            isinstance(part, ast.Aggregate) for expr in written for part in ast.walk(expr)
+        exprs = [item.expr for item in body.projections] + [item.expr for item in body.orderings]
+        exprs += [] if body.having is None else [body.having]
+        # Different rows of a `with` are groups, so that an entity's properties can order them.
+        distinct = body.distinct and not row
+        grouped = (body.distinct and not distinct) or any(
+            isinstance(part, ast.Aggregate) for expr in exprs for part in ast.walk(expr)
         )
         orderings = self._order(body, grouped=grouped)
         limit = self._window(body.limit, "limit")
@@ -61,34 +75,113 @@ class ReadChecker(msgspec.Struct, kw_only=True):
             if having is not None and body.having is not None:
                 with suppress(RefusedError):
                     having = self._over_groups(having, body.having.at)
-        elif body.distinct:
-            self._require_returned(body, orderings)
+        if whole or (distinct and not grouped):
+            self._require_returned(body, orderings, whole=whole)
         if self.context.problems:
             return None
-        names = _unique_names(body.projections)
+        tie_break = self._tie_break(grouped=grouped, distinct=distinct)
+        keys = self._keys if grouped else {}
+        return ir.Stage(
+            match=block,
+            grouping=self._grouping(having) if grouped else None,
+            projections=tuple(
+                ir.Projection(name=name, expr=expr)
+                for name, expr in zip(_unique_names(body.projections), projected, strict=True)
+            ),
+            distinct=distinct,
+            orderings=tuple(orderings),
+            tie_break=tie_break,
+            limit=limit,
+            offset=offset,
+            carries=tuple(
+                ir.Carried(var=bound.name, key=keys.get(ir.Position(var=bound.name)))
+                for bound in self._carried.values()
+            ),
+            row=row,
+        )
+
+    def _grouping(self, having: ir.Expr | None) -> ir.Grouping:
         collects = any(call.fn is ir.AggregateFn.COLLECT for call in self._aggregates)
-        grouping = ir.Grouping(
+        return ir.Grouping(
             keys=tuple(self._keys),
             aggregates=tuple(self._aggregates),
             having=having,
-            row_order=self._row_order() if collects else (),
+            row_order=self.scope.row_order() if collects else (),
         )
-        return ir.ReadPlan(
-            params=self.params,
-            variables=self.context.variables,
-            match=block,
-            grouping=grouping if grouped else None,
-            projections=tuple(
-                ir.Projection(name=name, expr=expr)
-                for name, expr in zip(names, projected, strict=True)
-            ),
-            columns=self._columns(body, names),
-            distinct=body.distinct,
-            orderings=tuple(orderings),
-            tie_break=self._tie_break(grouped=grouped, distinct=body.distinct),
-            limit=limit,
-            offset=offset,
-        )
+
+    # --- with ---
+
+    def _handing_on(self, projections: Sequence[ast.Projection]) -> tuple[ast.Projection, ...]:
+        """What becomes a column of a `with`; variables go on as what they are."""
+        report, columns = self.context.problems.report, []
+        for item in projections:
+            expr = item.expr
+            if not isinstance(expr, ast.Var) or item.alias is not None:
+                if isinstance(expr, ast.Word) and item.alias is None:
+                    item = replace(item, alias=expr.name)
+                if item.alias is None:
+                    message = "a column that goes on needs a name"
+                    report(item.at, message, hint="write `... as name`, and `name` behind it")
+                columns.append(item)
+                continue
+            bound, unwound = self.scope.get(expr.name), self.scope.unwound.get(expr.name)
+            if expr.name in {*self._carried, *self._unwound, *self._paths}:
+                report(item.at, f"`${expr.name}` is given twice")
+            elif bound is not None:
+                self._carried[expr.name] = bound
+            elif unwound is not None:
+                columns += self._carry_values(expr, unwound)
+            elif expr.name in self.scope.paths:
+                self._paths[expr.name] = expr
+            else:
+                with suppress(RefusedError):
+                    self._check(expr)
+                    hint = "it is known in every stage" if expr.name in self.context.params else ""
+                    report(item.at, f"parameter `${expr.name}` is no variable", hint=hint or None)
+        self._require_ends()
+        return tuple(columns)
+
+    def _require_ends(self) -> None:
+        """A path follows from its ends, so that they go on with it."""
+        carried = {bound.name for bound in self._carried.values()}
+        for name, var in self._paths.items():
+            way = self.scope.paths[name]
+            if not {way.src, way.dst} <= carried:
+                message = f"the path `${name}` goes on only with both of its ends"
+                hint = (
+                    "name the variables at its ends in `with` too, or a column such as its length"
+                )
+                self.context.problems.report(var.at, message, hint=hint)
+
+    def _carry_values(self, var: ast.Var, unwound: Unwound) -> list[ast.Projection]:
+        """The columns by which an unwound value goes on under its own name."""
+        ref, name = partial(ir.RowRef, var=self._row), f"${var.name}"
+        if unwound.element is not None:
+            element = ref(column=name, type=unwound.element.type)
+            self._unwound[var.name] = Unwound(name=self._row, element=element)
+            return [ast.Projection(var, name, var.at)]
+        fields = {
+            field: ref(column=f"{name}.{field}", type=value.type)
+            for field, value in unwound.fields.items()
+        }
+        self._unwound[var.name] = Unwound(name=self._row, fields=fields)
+        return [
+            ast.Projection(ast.Access(var.name, field, var.at), f"{name}.{field}", var.at)
+            for field in fields
+        ]
+
+    def handed_on(self) -> Scope:
+        """What the next stage knows."""
+        scope = Scope(self._carried)
+        for item, expr in zip(self.written, self._projected, strict=True):
+            assert expr is not None, "a stage without problems has no missing expressions"
+            assert item.alias is not None, "a column that goes on has a name"
+            if not item.alias.startswith("$"):
+                found = ir.RowRef(var=self._row, column=item.alias, type=expr.type)
+                scope.columns[item.alias] = found
+        scope.unwound |= self._unwound
+        scope.paths |= {name: self.scope.paths[name] for name in self._paths}
+        return scope
 
     def _without_stars(self, projections: Sequence[ast.Projection]) -> tuple[ast.Projection, ...]:
         """The projections, with `$p.*` as the properties that can be shown in a table."""
@@ -101,16 +194,20 @@ class ReadChecker(msgspec.Struct, kw_only=True):
             if bound is None:  # told as any other name that is not bound
                 found.append(replace(item, expr=ast.Access(item.expr.var, "id", item.at)))
                 continue
+            properties = self.context.properties(bound)
             found += [
-                ast.Projection(ast.Access(item.expr.var, prop.name, item.at), None, item.at)
-                for prop in self.context.entity(bound).properties
-                if prop.type.scalar not in {Scalar.BLOB, Scalar.VECTOR}
+                ast.Projection(ast.Access(item.expr.var, name, item.at), None, item.at)
+                for name in self.context.property_names(bound)
+                if name not in properties
+                or properties[name].type.scalar not in {Scalar.BLOB, Scalar.VECTOR}
             ]
         return tuple(found)
 
-    def _columns(self, body: ast.ReadBody, names: Sequence[str]) -> tuple[ir.ColumnInfo, ...]:
+    def columns(self) -> tuple[ir.ColumnInfo, ...]:
+        """The columns of the result, of a stage that has no problems."""
+        names = _unique_names(self.written)
         found: list[ir.ColumnInfo] = []
-        for name, written, expr in zip(names, body.projections, self._projected, strict=True):
+        for name, written, expr in zip(names, self.written, self._projected, strict=True):
             assert expr is not None, "a query without problems has no missing expressions"
             node = isinstance(expr, ir.IdRef) and isinstance(written.expr, ast.Var)
             kind = "object" if node else kind_word(expr.type)
@@ -147,12 +244,16 @@ class ReadChecker(msgspec.Struct, kw_only=True):
             if found is None:  # its problem is told where it stands
                 raise RefusedError
             return found
-        hint = self.context.problems.suggest(word.name, self._aliases)
+        column = self.scope.columns.get(word.name)
+        if column is not None:
+            return column
+        known = [*self._aliases, *self.scope.columns]
+        hint = self.context.problems.suggest(word.name, known)
         if hint is None:
             hint = f"name a column first: `$x.p as {word.name}`"
         raise self.context.problems.refused(word.at, f"unknown alias `{word.name}`", hint=hint)
 
-    def _having(self, body: ast.ReadBody, *, grouped: bool) -> ir.Expr | None:
+    def _having(self, body: ast.Stage, *, grouped: bool) -> ir.Expr | None:
         """The condition on groups, as yet over rows."""
         if body.having is None:
             return None
@@ -169,7 +270,7 @@ class ReadChecker(msgspec.Struct, kw_only=True):
 
     # --- order ---
 
-    def _order(self, body: ast.ReadBody, *, grouped: bool) -> list[ir.Ordering]:
+    def _order(self, body: ast.Stage, *, grouped: bool) -> list[ir.Ordering]:
         found: list[ir.Ordering] = []
         for ordering in body.orderings:
             with suppress(RefusedError):
@@ -188,7 +289,7 @@ class ReadChecker(msgspec.Struct, kw_only=True):
         return found
 
     def _require_orderable(
-        self, ordering: ast.Ordering, expr: ir.Expr, body: ast.ReadBody, *, grouped: bool
+        self, ordering: ast.Ordering, expr: ir.Expr, body: ast.Stage, *, grouped: bool
     ) -> None:
         refused = partial(self.context.problems.refused, ordering.at)
         if isinstance(ordering.expr, ast.Call) and body.limit is None:
@@ -208,12 +309,18 @@ class ReadChecker(msgspec.Struct, kw_only=True):
         if expr.type.is_list or expr.type.scalar is Scalar.VECTOR:
             raise refused(f"{core(expr.type)} values have no order", code="T7")
 
-    def _require_returned(self, body: ast.ReadBody, orderings: Sequence[ir.Ordering]) -> None:
-        """Under `distinct` a row stands for many matches, which share only what is returned."""
+    def _require_returned(
+        self, body: ast.Stage, orderings: Sequence[ir.Ordering], *, whole: bool
+    ) -> None:
+        """Under `distinct` a row stands for many matches, which share only what is returned; and
+        the rows of a union share only that."""
         for ordering, written in zip(orderings, body.orderings, strict=False):
             if ordering.column is None:
                 message = "with `distinct`, order by what is returned"
                 hint = "add the sort key to `return`, or leave out `distinct`"
+                if whole:
+                    message = "the order behind a union is that of the whole; order by its columns"
+                    hint = "add the sort key to every `return`"
                 self.context.problems.report(written.at, message, hint=hint)
 
     def _window(self, written: ast.Lit | ast.Var | None, word: str) -> ir.Literal | ir.Param | None:
@@ -238,7 +345,7 @@ class ReadChecker(msgspec.Struct, kw_only=True):
     # --- grouping ---
 
     def _group(
-        self, body: ast.ReadBody, projected: list[ir.Expr], orderings: list[ir.Ordering]
+        self, body: ast.Stage, projected: list[ir.Expr], orderings: list[ir.Ordering]
     ) -> tuple[list[ir.Expr], list[ir.Ordering]]:
         """Rewrite projections and orderings over group keys and aggregates."""
         written = [
@@ -246,6 +353,8 @@ class ReadChecker(msgspec.Struct, kw_only=True):
             for item, expr in zip(body.projections, self._projected, strict=True)
             if expr is not None
         ]
+        for bound in self._carried.values():
+            self._keys.setdefault(ir.Position(var=bound.name), len(self._keys))
         for item, expr in written:
             if not any(isinstance(part, ir.AggregateCall) for part in ir.walk(expr)):
                 self._add_key(item, expr)
@@ -268,6 +377,12 @@ class ReadChecker(msgspec.Struct, kw_only=True):
             self.context.problems.report(written.at, message, code="T9", hint=hint)
         elif ir.variables_of(expr):  # what is the same in all rows tells no groups apart
             self._keys.setdefault(expr, len(self._keys))
+            if isinstance(expr, ir.IdRef) and isinstance(written.expr, ast.Var):
+                # A node of several types is told apart by its type too.
+                bound = self.context.variables[expr.var]
+                if bound.is_open:
+                    kind = ir.TypeRef(var=bound.name, type=bound.id.type)
+                    self._keys.setdefault(kind, len(self._keys))
 
     def _over_groups(self, expr: ir.Expr, at: int) -> ir.Expr:
         if isinstance(expr, ir.AggregateCall):
@@ -288,6 +403,11 @@ class ReadChecker(msgspec.Struct, kw_only=True):
         return self._rebuilt(expr, at)
 
     def _is_key(self, var: str) -> bool:
+        if ir.Position(var=var) in self._keys:
+            return True
+        bound = self.context.variables[var]
+        if bound.is_open and ir.TypeRef(var=var, type=bound.id.type) not in self._keys:
+            return False
         return any(isinstance(key, ir.IdRef) and key.var == var for key in self._keys)
 
     def _rebuilt(self, expr: ir.Expr, at: int) -> ir.Expr:
@@ -327,17 +447,24 @@ class ReadChecker(msgspec.Struct, kw_only=True):
     def _tie_break(self, *, grouped: bool, distinct: bool) -> tuple[ir.Expr, ...]:
         if distinct:
             return ()
-        if grouped:
-            return tuple(
-                ir.KeyRef(index=index, type=key.type) for index, key in enumerate(self._keys)
-            )
-        return self._row_order()
-
-    def _row_order(self) -> tuple[ir.IdRef, ...]:
-        """The order that rows have by themselves: by the ids of their variables."""
+        if not grouped:
+            return self.scope.row_order()
+        # Entities are told apart by their positions, and ordered by their ids.
+        keys: dict[ir.Expr, None] = {}
+        for key in self._keys:
+            if isinstance(key, ir.Position):
+                keys |= dict.fromkeys(self._names(self.context.variables[key.var]))
+            else:
+                keys[key] = None
         return tuple(
-            bound.id for bound in sorted(self.scope.values(), key=lambda bound: bound.name)
+            ir.KeyRef(index=self._keys.setdefault(key, len(self._keys)), type=key.type)
+            for key in keys
         )
+
+    def _names(self, bound: ir.Variable) -> list[ir.Expr]:
+        """What tells an entity from all others, in words: its id, and its type if it is open."""
+        kind = [ir.TypeRef(var=bound.name, type=bound.id.type)] if bound.is_open else []
+        return [bound.id, *kind]
 
 
 # --- column names ---

@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from omnigraph.compiler.query import ast, ir
+from omnigraph.compiler.query.check_path import PathChecker
 from omnigraph.compiler.query.check_search import SearchChecker
 from omnigraph.compiler.query.functions import FUNCTIONS, is_calendar
 from omnigraph.compiler.query.operators import (
@@ -72,6 +73,10 @@ class ExprChecker(msgspec.Struct, kw_only=True):
     @property
     def operators(self) -> OperatorChecker:
         return OperatorChecker(problems=self.context.problems)
+
+    @property
+    def paths(self) -> PathChecker:
+        return PathChecker(context=self.context, scope=self.scope)
 
     def check(self, expr: ast.Expr) -> ir.Expr:
         """The typed expression."""
@@ -138,6 +143,9 @@ class ExprChecker(msgspec.Struct, kw_only=True):
                 item, low, high = each_checked(self.check, (expr.item, expr.low, expr.high))
                 return self.operators.between(expr, item, low, high)
             case ast.NullTest():
+                if self.paths.is_path(expr.item):  # there is one if it has a length
+                    length = self.paths.part("length", expr.item)
+                    return ir.IsNull(item=length, negated=expr.negated)
                 return ir.IsNull(item=self.check(expr.item), negated=expr.negated)
             case ast.Index():
                 return self._index(expr)
@@ -153,6 +161,8 @@ class ExprChecker(msgspec.Struct, kw_only=True):
             return searches.call(expr)
         if kind == "graph":
             return self._of_graph(expr)
+        if expr.name == "length" and len(expr.args) == 1 and self.paths.is_path(expr.args[0]):
+            return self.paths.part("length", expr.args[0])
         return self.operators.call(expr, each_checked(self.check, expr.args))
 
     def _index(self, expr: ast.Index) -> ir.Expr:
@@ -188,7 +198,11 @@ class ExprChecker(msgspec.Struct, kw_only=True):
         return ir.BlockValue(word="count", block=block, outer=outer, type=I64)
 
     def _of_graph(self, call: ast.Call) -> ir.Expr:
-        """`id($v)`, `type($v)` and `degree($v, edge)`."""
+        """`id($v)`, `type($v)`, `degree($v, edge)`, and what is asked of paths."""
+        if call.name in {"nodes", "edges"}:
+            return self.paths.part("nodes" if call.name == "nodes" else "edges", call.args[0])
+        if call.name == "shortest":
+            raise self.paths.refusal(call.at, "`shortest(...)`")
         var = call.args[0]
         assert isinstance(var, ast.Var), "the grammar takes nothing else"
         bound = self.scope.get(var.name)
@@ -202,6 +216,8 @@ class ExprChecker(msgspec.Struct, kw_only=True):
             return bound.id
         if call.name == "degree":
             return self._degree(call, bound)
+        if bound.is_open:
+            return ir.TypeRef(var=bound.name, type=bound.id.type)
         name = ir.Literal(value=bound.type_name, type=ir.ID)
         if not bound.nullable:
             return name
@@ -220,7 +236,7 @@ class ExprChecker(msgspec.Struct, kw_only=True):
             hint = self.context.problems.suggest(written.name, names)
             raise refused(f"unknown edge `{written.name}`", code="T4", hint=hint)
         ends = {"out": edge.from_type, "in": edge.to_type}
-        sides = [side for side, end in ends.items() if end == bound.type_name]
+        sides = [side for side, end in ends.items() if end in bound.types]
         if not sides or (sides == ["in"] and not written.undirected):
             message = f"`{edge.name}` goes from {edge.from_type} to {edge.to_type}, not from "
             hint = f"`<{written.name}>` counts in both directions" if sides else None
@@ -228,6 +244,8 @@ class ExprChecker(msgspec.Struct, kw_only=True):
         direction: Choice["out", "in", "both"] = "out"
         if written.undirected:
             direction = "both" if len(sides) == 2 else "out" if sides == ["out"] else "in"
+        if len(written.names) > 1:
+            raise refused("degree counts the edges of one type", code="T4")
         kind = nullable(I64) if bound.nullable else I64
         return ir.Degree(var=bound.name, edge_type=edge.name, direction=direction, type=kind)
 
@@ -254,6 +272,8 @@ class ExprChecker(msgspec.Struct, kw_only=True):
         problems = self.context.problems
         if var.name == WILDCARD:
             raise problems.refused(var.at, "`$_` matches anything and cannot be referred to")
+        if var.name in self.scope.paths:
+            raise self.paths.refusal(var.at, f"`${var.name}`")
         bound = self.scope.get(var.name)
         if bound is not None:
             if bound.kind == "edge":
@@ -262,6 +282,14 @@ class ExprChecker(msgspec.Struct, kw_only=True):
                 hint = f"`${var.name}.id`, `${var.name}.src` and `${var.name}.dst` are properties"
                 raise problems.refused(var.at, message, code="T23", hint=hint)
             return bound.id
+        unwound = self.scope.unwound.get(var.name)
+        if unwound is not None and unwound.element is not None:
+            return unwound.element
+        record = self._fields(var.name)
+        if record:
+            message = f"`${var.name}` is a record; read one of its fields"
+            hint = f"`${var.name}.{next(iter(record))}`"
+            raise problems.refused(var.at, message, code="T7", hint=hint)
         declared = self.context.params.get(var.name)
         if declared is None:
             message = f"variable `${var.name}` is not bound"
@@ -270,33 +298,79 @@ class ExprChecker(msgspec.Struct, kw_only=True):
             raise problems.refused(var.at, _blob(f"parameter `${var.name}`"), code="T24")
         return ir.Param(name=var.name, type=declared)
 
+    def _fields(self, name: str) -> Mapping[str, ir.Expr]:
+        """The fields of an unwound record, or of a parameter that is one."""
+        unwound, record = self.scope.unwound.get(name), self.context.records.get(name)
+        if unwound is not None:
+            return unwound.fields
+        if record is None or name in self.scope:
+            return {}
+        return {
+            field.name: ir.Param(
+                name=f"{name}.{field.name}",
+                type=nullable(field.type) if record.nullable else field.type,
+            )
+            for field in record.fields
+        }
+
+    def _field(self, access: ast.Access) -> ir.Expr | None:
+        """`$row.name` of a record; None if it is none."""
+        fields, problems = self._fields(access.var), self.context.problems
+        if not fields:
+            return None
+        record = self.context.records.get(access.var)
+        if access.var not in self.scope.unwound and record is not None and record.is_list:
+            message = f"`${access.var}` is a list of records"
+            hint = f"`unwind ${access.var} as $row` gives each of them"
+            raise problems.refused(access.at, message, code="T6", hint=hint)
+        found = fields.get(access.prop)
+        if found is None:
+            message = f"the record `${access.var}` has no field `{access.prop}`"
+            near = problems.suggest(access.prop, list(fields))
+            raise problems.refused(access.at, message, code="T6", hint=near)
+        return found
+
     def _unbound_hint(self, name: str) -> str | None:
         if name in self.context.buried:
             return f"`${name}` is bound inside `not {{ }}` only and cannot leave it"
-        known = [known for known in (*self.scope, *self.context.params) if known != WILDCARD]
+        if name in self.context.gone:
+            return f"`with` left it out; name it there too: `with {{ ${name}, ... }}`"
+        values = (*self.scope.unwound, *self.context.params, *self.context.records)
+        known = [known for known in (*self.scope, *values) if known != WILDCARD]
         hint = self.context.problems.suggest(name, known)
         return hint.replace("`", "`$", 1) if hint and hint.startswith("did") else hint
 
     def access(self, access: ast.Access) -> ir.Expr:
         """`$x.prop`: a declared property, `id`, or `src`/`dst` of an edge."""
         problems = self.context.problems
+        if access.var in self.scope.paths:
+            raise self.paths.refusal(access.at, f"`${access.var}`")
         bound = self.scope.get(access.var)
         if bound is None:
-            hint: str | None = f"`${access.var}` is a parameter and has no properties"
-            if access.var not in self.context.params:
+            field = self._field(access)
+            if field is not None:
+                return field
+            what = "an element of a list" if access.var in self.scope.unwound else "a parameter"
+            hint: str | None = f"`${access.var}` is {what} and has no properties"
+            if access.var not in {*self.context.params, *self.scope.unwound}:
                 hint = self._unbound_hint(access.var)
             raise problems.refused(
                 access.at, f"variable `${access.var}` is not bound", code="T6", hint=hint
             )
-        entity = self.context.entity(bound)
-        declared = entity.by_name.get(access.prop)
+        properties = self.context.properties(bound)
+        declared = properties.get(access.prop)
         if declared is None:
+            clash = self.context.clash(bound, access.prop)
+            if clash is not None:
+                message = f"`${access.var}.{access.prop}` is not of one type: {clash}"
+                hint = f"bind `${access.var}` to one type, or read it under another name"
+                raise problems.refused(access.at, message, code="T6", hint=hint)
             if access.prop == "id":
                 return bound.id
             if bound.kind == "edge" and access.prop in SIDES:
                 side = SIDES[access.prop]
                 return ir.EndpointRef(var=bound.name, side=side, type=bound.id.type)
-            choices = [*entity.by_name, "id", *(SIDES if bound.kind == "edge" else ())]
+            choices = [*properties, "id", *(SIDES if bound.kind == "edge" else ())]
             message = f"{bound.kind} type `{bound.type_name}` has no property `{access.prop}`"
             hint = problems.suggest(access.prop, choices)
             raise problems.refused(access.at, message, code="T6", hint=hint)
@@ -309,16 +383,25 @@ class ExprChecker(msgspec.Struct, kw_only=True):
     def word(self, word: ast.Word) -> ir.Expr:
         if self.aliases is not None:
             return self.aliases(word)
-        message = f"`{word.name}` is neither a value nor a variable"
+        column = self.scope.columns.get(word.name)
+        if column is not None:
+            return column
+        problems, message = (
+            self.context.problems,
+            f"`{word.name}` is neither a value nor a variable",
+        )
         hint = f'text takes quotes: "{word.name}"; a variable takes a dollar sign: `${word.name}`'
-        raise self.context.problems.refused(word.at, message, hint=hint)
+        if self.scope.columns:
+            message = f"`{word.name}` is no column of the stage before"
+            hint = problems.suggest(word.name, self.scope.columns) or hint
+        raise problems.refused(word.at, message, hint=hint)
 
     # --- aggregates ---
 
     def _aggregate(self, call: ast.Aggregate) -> ir.Expr:
         refused = partial(self.context.problems.refused, call.at, code="T8")
         if not self.aggregates:
-            where = "aggregates belong in `return`, `having` and `order`"
+            where = "aggregates belong in `return`, `with`, `having` and `order`"
             raise refused(f"`{call.name}` cannot be used here; {where}")
         if call.arg is None:
             return ir.AggregateCall(fn=ir.AggregateFn.COUNT, arg=None, type=I64)
@@ -329,9 +412,20 @@ class ExprChecker(msgspec.Struct, kw_only=True):
         if kind is None:
             wanted = _TAKEN.get(call.name, "numeric")
             raise refused(f"{call.name} requires {wanted} type, got {core(arg.type)}")
+        if call.distinct and isinstance(call.arg, ast.Var) and isinstance(arg, ir.IdRef):
+            arg = self._told_apart(arg)
         fn = ir.AggregateFn(call.name)
         share = None if call.share is None else self._share(call.share)
         return ir.AggregateCall(fn=fn, arg=arg, distinct=call.distinct, share=share, type=kind)
+
+    def _told_apart(self, node: ir.IdRef) -> ir.Expr:
+        """What is different for different nodes, also where two types share an id."""
+        bound = self.context.variables[node.var]
+        if not bound.is_open:
+            return node
+        kind = ir.TypeRef(var=bound.name, type=bound.id.type)
+        parts = (kind, ir.Literal(value="\n", type=ir.ID), node)
+        return ir.FunctionCall(name="concat", args=parts, type=bound.id.type)
 
     def _share(self, written: ast.Expr) -> ir.Literal | ir.Param:
         refused = partial(self.context.problems.refused, written.at, code="T8")

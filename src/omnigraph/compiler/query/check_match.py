@@ -16,6 +16,8 @@ from msgspec.structs import replace
 
 from omnigraph.compiler.query import ast, ir
 from omnigraph.compiler.query.check_expr import ExprChecker
+from omnigraph.compiler.query.check_unwind import UnwindChecker
+from omnigraph.compiler.query.legs import Walking, named_edges
 from omnigraph.compiler.query.operators import truth
 from omnigraph.compiler.query.parse_expr import WORD_OPERATORS
 from omnigraph.compiler.query.scope import WILDCARD, Context, Scope
@@ -39,6 +41,10 @@ class MatchChecker(msgspec.Struct, kw_only=True):
     _declared: dict[str, ir.Variable] = msgspec.field(default_factory=dict)
     _conjuncts: list[ir.Expr] = msgspec.field(default_factory=list)
     _walks: list[tuple[ast.Traversal, ir.Traversal]] = msgspec.field(default_factory=list)
+    _walking: list[Walking] = msgspec.field(default_factory=list)  # of each walk
+    _paths: dict[str, int] = msgspec.field(default_factory=dict)  # where each is bound here
+    _walked_to: set[str] = msgspec.field(default_factory=set)  # bound here, by walks alone
+    _to_unwind: set[str] = msgspec.field(default_factory=set)
 
     def block(self, clauses: Sequence[ast.Clause]) -> ir.MatchBlock:
         """The block as far as it is sound; problems are in the context."""
@@ -52,7 +58,10 @@ class MatchChecker(msgspec.Struct, kw_only=True):
         for clause in clauses:
             if isinstance(clause, ast.Traversal):
                 self._walk(clause)
+        self._settle_types()
         self._require_reachable(outer | self._declared.keys())
+        taken = {*self.scope, *self.scope.paths, *self._paths}
+        unwinds = UnwindChecker(context=self.context, scope=self.scope, taken=taken).found(clauses)
         for binding, target in bound:
             self._inline(binding, target)
         own = self._own_nodes()
@@ -62,7 +71,8 @@ class MatchChecker(msgspec.Struct, kw_only=True):
             if isinstance(clause, ast.FilterClause):
                 with suppress(RefusedError):
                     self._conjuncts.extend(_conjuncts(checker.condition(clause.expr)))
-        return self._assembled(own, optionals, nullable, self._negations(clauses))
+        found = self._assembled(own, optionals, nullable, self._negations(clauses))
+        return replace(found, unwinds=unwinds)
 
     def _told_apart(self, clauses: Sequence[ast.Clause]) -> list[ast.Clause]:
         """The clauses, with each `$a word $b` that compares two values made a filter.
@@ -70,6 +80,7 @@ class MatchChecker(msgspec.Struct, kw_only=True):
         It walks an edge if the schema declares that edge and neither variable is a parameter.
         """
         walks = [clause for clause in clauses if isinstance(clause, ast.Traversal)]
+        self._to_unwind = {one.var.name for one in clauses if isinstance(one, ast.Unwind)}
         nodes = {*self.scope, *(one.var for one in clauses if isinstance(one, ast.Binding))}
         for walk in walks:
             if not _may_compare(walk):
@@ -85,11 +96,12 @@ class MatchChecker(msgspec.Struct, kw_only=True):
         if not _may_compare(clause):
             return False
         ends = {clause.src.name, clause.dst.name}
-        values = {name for name in ends if name in self.context.params and name not in nodes}
-        if values:
+        values = {*self.context.params, *self.scope.unwound, *self._to_unwind} - set(nodes)
+        if ends & values:
             return True
         # With an end that is not bound it is a misspelt edge rather than a comparison.
-        return self.context.catalog.edge_named(clause.edge) is None and ends <= set(nodes)
+        edge = self.context.catalog.edge_named(clause.edge)
+        return edge is None and ends <= set(nodes)
 
     # --- bindings ---
 
@@ -110,7 +122,7 @@ class MatchChecker(msgspec.Struct, kw_only=True):
         if known.kind == "edge":
             message = f"`${clause.var}` is an edge binding and cannot be bound as a node"
             raise problems.refused(clause.at, message, code="T23", hint="choose another name")
-        if known.type_name != clause.type_name:
+        if known.types != (clause.type_name,):
             message = (
                 f"variable `${clause.var}` already bound to type `{known.type_name}`, "
                 f"cannot rebind to `{clause.type_name}`"
@@ -119,7 +131,7 @@ class MatchChecker(msgspec.Struct, kw_only=True):
         return known
 
     def _inline(self, clause: ast.Binding, bound: ir.Variable) -> None:
-        properties = self.context.entity(bound).by_name
+        properties = self.context.properties(bound)
         for match in clause.matches:
             with suppress(RefusedError):
                 prop = properties.get(match.name)
@@ -155,9 +167,10 @@ class MatchChecker(msgspec.Struct, kw_only=True):
         given: ir.Expr
         if isinstance(value, ast.NowCall):
             given = ir.Now()
-        else:
-            assert isinstance(value, ast.Var), "the grammar takes nothing else"
+        elif isinstance(value, ast.Var):
             given = self._parameter(value)
+        else:
+            given = ExprChecker(context=self.context, scope=self.scope).check(value)
         if given.type.is_list or not comparable(given.type, target):
             message = (
                 f"property `{prop.name}` has type {core(prop.type)} but got {core(given.type)}"
@@ -194,6 +207,8 @@ class MatchChecker(msgspec.Struct, kw_only=True):
         declared = self.context.params.get(value.name)
         if declared is not None:
             return ir.Param(name=value.name, type=declared)
+        if value.name in {*self.scope.unwound, *self.context.records}:
+            return ExprChecker(context=self.context, scope=self.scope).variable(value)
         if value.name in self.scope:
             message = f"`${value.name}` is bound in the match and has no value to be equal to"
             hint = f"compare properties in a clause of their own: `$x.p = ${value.name}.q`"
@@ -204,121 +219,189 @@ class MatchChecker(msgspec.Struct, kw_only=True):
     # --- traversals ---
 
     def _walk(self, clause: ast.Traversal) -> None:
-        edge = self._edge(clause)
+        edges = named_edges(self.context, clause.names, clause.edge_at)
         bounds = self._bounds(clause)
-        if edge is None:
+        if edges is None:
             return
         sound = bounds is not None
-        if clause.undirected and edge.from_type != edge.to_type:
+        low, high = bounds or (1, 1)
+        edge = self.context.catalog.edge_named(clause.edge)
+        within = edge is not None and edge.from_type == edge.to_type
+        walking = Walking(
+            edges=edges,
+            undirected=clause.undirected,
+            low=low,
+            high=high,
+            plain=within or (edge is not None and low > 0),
+        )
+        if clause.undirected and edge is not None and not within:
             message = (
                 f"undirected traversal needs an edge between nodes of one type; "
                 f"`{edge.name}` goes from {edge.from_type} to {edge.to_type}"
             )
             hint = f"write `$a {clause.edge} $b`; it is walked backwards when `$b` is bound"
             self.context.problems.report(clause.edge_at, message, code="T22", hint=hint)
-            sound = False
-        sound = self._edge_variable_is_free(clause) and sound
-        src = self._end(clause.src, edge.from_type, edge, "source")
-        dst = self._end(clause.dst, edge.to_type, edge, "destination")
-        edge_var = None
-        if sound and clause.edge_var is not None:
-            edge_var = self.context.bind(self.scope, clause.edge_var.name, "edge", edge.name).name
-        if not sound or src is None or dst is None or bounds is None:
             return
-        low, high = bounds
-        if edge.from_type != edge.to_type:
+        sound = self._edge_variable_is_free(clause) and sound
+        if sound and clause.bounded and clause.edge_var is not None:
+            self._paths[clause.edge_var.name] = clause.edge_var.at
+        src = self._end(clause.src, walking, "source")
+        dst = self._end(clause.dst, walking, "destination")
+        edge_var = None
+        if sound and clause.edge_var is not None and not clause.bounded:
+            names = [edge.name for edge in edges]
+            edge_var = self.context.bind(self.scope, clause.edge_var.name, "edge", *names).name
+        if not sound or src is None or dst is None:
+            return
+        if walking.plain and not within:
             high = min(high, 1)
         walk = ir.Traversal(
             src=src,
             dst=dst,
-            edge_type=edge.name,
-            from_type=edge.from_type,
-            to_type=edge.to_type,
+            legs=(),
             edge_var=edge_var,
             undirected=clause.undirected,
             min_hops=low,
             max_hops=high,
         )
         self._walks.append((clause, walk))
+        self._walking.append(walking)
 
-    def _edge(self, clause: ast.Traversal) -> EdgeType | None:
-        edge = self.context.catalog.edge_named(clause.edge)
-        if edge is None:
-            names = [name[0].lower() + name[1:] for name in self.context.catalog.edges]
-            hint = self.context.problems.suggest(clause.edge, names)
-            if clause.edge in {"contains", "starts_with", "in", "is"}:
-                hint = f"to compare values write a property on the left: `$x.p {clause.edge} ...`"
-            message = f"unknown edge `{clause.edge}`"
-            self.context.problems.report(clause.edge_at, message, code="T4", hint=hint)
-            return None
-        return edge
+    def _settle_types(self) -> None:
+        """Give every variable that this block walks to the types that all its walks allow, and
+        every walk the edges that can fit."""
+        changed = True
+        while changed:  # each round takes types away, so there is a last one
+            changed = False
+            for (clause, walk), walking in zip(self._walks, self._walking, strict=True):
+                starts, ends = self._types(walk.src), self._types(walk.dst)
+                for name, fitting in (
+                    (walk.src, starts & walking.sources(ends)),
+                    (walk.dst, ends & walking.targets(starts)),
+                ):
+                    if not fitting:
+                        self._report_unfit(clause, walk)
+                        return
+                    if name in self._walked_to and fitting < self._types(name):
+                        self._retype(name, fitting)
+                        changed = True
+        settled = []
+        for (clause, walk), walking in zip(self._walks, self._walking, strict=True):
+            legs = walking.legs(self._types(walk.src), self._types(walk.dst))
+            if walk.edge_var is not None:
+                self._retype(walk.edge_var, frozenset(leg.edge_type for leg in legs))
+            settled.append((clause, replace(walk, legs=legs)))
+            if clause.bounded and clause.edge_var is not None:
+                self._bind_path(clause.edge_var, replace(walk, legs=legs))
+        self._walks = settled
+
+    def _types(self, name: str) -> frozenset[str]:
+        return frozenset(self.context.variables[name].types)
+
+    def _retype(self, name: str, types: frozenset[str]) -> None:
+        bound = replace(self.context.variables[name], types=tuple(sorted(types)))
+        self.context.variables[name] = bound
+        for written, known in self.scope.items():
+            if known.name == name:
+                self.scope[written] = bound
+
+    def _report_unfit(self, clause: ast.Traversal, walk: ir.Traversal) -> None:
+        one, other = (self.context.variables[end].type_name for end in (walk.src, walk.dst))
+        message = f"no edge of `{clause.edge}` leads from {one} to {other}"
+        hint = "swap the two variables, walk other edges, or another number of hops"
+        self.context.problems.report(clause.edge_at, message, code="T5", hint=hint)
+
+    def _bind_path(self, var: ast.Var, walk: ir.Traversal) -> None:
+        if var.name == WILDCARD:
+            return
+        self.scope.paths[var.name] = ir.Way(
+            src=walk.src,
+            dst=walk.dst,
+            legs=walk.legs,
+            undirected=walk.undirected,
+            min_hops=walk.min_hops,
+            max_hops=walk.max_hops,
+            nullable=False,
+        )
 
     def _bounds(self, clause: ast.Traversal) -> tuple[int, int] | None:
-        message: str | None = None
         low, high = clause.min_hops, clause.max_hops
         if high is None:
-            message = "unbounded traversal is disabled; give a largest number of hops"
-            hint = f"write `{{{low},{max(low, 5)}}}`"
-        elif low < 1:
-            message = f"the smallest number of hops is 1, not {low}"
-            hint = f"write `{{1,{max(high, 1)}}}`"
-        elif high < low:
-            message = f"hop bounds go from small to large, not from {low} to {high}"
-            hint = f"write `{{{high},{low}}}`"
-        else:
+            return low, ir.HOPS_OPEN
+        if high >= low and high > 0:
             return low, high
+        message = f"hop bounds go from small to large, not from {low} to {high}"
+        hint = f"write `{{{high},{low}}}`"
+        if high == low:
+            message, hint = "no hops at all lead nowhere else", f"write `{{{low},1}}`"
         self.context.problems.report(clause.bounds_at, message, code="T15", hint=hint)
         return None
 
-    def _end(self, var: ast.Var, type_name: str, edge: EdgeType, side: str) -> str | None:
-        """The plan name of an endpoint; an unknown variable takes its type from the edge."""
+    def _end(self, var: ast.Var, walking: Walking, side: str) -> str | None:
+        """The plan name of an endpoint; an unknown variable takes its types from the edges."""
         problems = self.context.problems
+        expected = walking.sources(None) if side == "source" else walking.targets(None)
         known = self.scope.get(var.name) if var.name != WILDCARD else None
+        if var.name in self.scope.paths or var.name in self._paths:
+            message = f"`${var.name}` is a path and cannot be an endpoint of a traversal"
+            problems.report(var.at, message, code="T23", hint="choose another name")
+            return None
         if known is None:
-            return self.context.bind(self.scope, var.name, "node", type_name).name
+            if not expected:  # no edge leads so far
+                expected = walking.everything
+            bound = self.context.bind(self.scope, var.name, "node", *sorted(expected))
+            self._walked_to.add(bound.name)
+            return bound.name
         if known.kind == "edge":
             message = f"edge binding `${var.name}` cannot be an endpoint of a traversal"
             hint = "an edge has no edges; use the nodes at its ends"
             problems.report(var.at, message, code="T23", hint=hint)
             return None
-        if known.type_name != type_name:
+        if not expected & set(known.types):
+            name = "|".join(edge.name for edge in walking.edges)
             message = (
-                f"`${var.name}` has type `{known.type_name}` but the {side} of `{edge.name}` "
-                f"is `{type_name}`"
+                f"`${var.name}` has type `{known.type_name}` but the {side} of `{name}` "
+                f"is `{'|'.join(sorted(expected))}`"
             )
-            problems.report(var.at, message, code="T5", hint=self._end_hint(known, edge))
+            hint = self._end_hint(known, walking.edges)
+            problems.report(var.at, message, code="T5", hint=hint)
             return None
         return known.name
 
-    def _end_hint(self, known: ir.Variable, edge: EdgeType) -> str:
-        shape = f"`{edge.name}` goes from {edge.from_type} to {edge.to_type}"
-        if known.type_name in {edge.from_type, edge.to_type}:
+    def _end_hint(self, known: ir.Variable, edges: Sequence[EdgeType]) -> str:
+        shape = ", ".join(
+            f"`{edge.name}` goes from {edge.from_type} to {edge.to_type}" for edge in edges
+        )
+        if any(end in known.types for edge in edges for end in (edge.from_type, edge.to_type)):
             return f"{shape}; swap the two variables"
-        touching = [other.name for other in self.context.catalog.edges_touching(known.type_name)]
+        touching = {
+            other.name
+            for name in known.types
+            for other in self.context.catalog.edges_touching(name)
+        }
         if not touching:
             return f"{shape}; no edge touches {known.type_name}"
-        names = ", ".join(f"`{name[0].lower()}{name[1:]}`" for name in touching[:8])
+        names = ", ".join(f"`{name[0].lower()}{name[1:]}`" for name in sorted(touching)[:8])
         return f"{shape}; edges of {known.type_name}: {names}"
 
     def _edge_variable_is_free(self, clause: ast.Traversal) -> bool:
         var = clause.edge_var
         if var is None:
             return True
-        at, hint = var.at, "choose another name"
         known = self.scope.get(var.name)
-        if clause.bounded:
-            message = "names one edge and takes no hop bounds"
-            at, hint = clause.bounds_at, "leave out the bounds, or the binding"
-        elif var.name == WILDCARD:
+        if var.name == WILDCARD:
             return True
-        elif var.name in {clause.src.name, clause.dst.name}:
+        if var.name in {clause.src.name, clause.dst.name}:
             message = "must be distinct from the endpoint variables of its traversal"
         elif known is not None:
             message = f"is already bound as {'an edge' if known.kind == 'edge' else 'a node'}"
+        elif var.name in self.scope.paths or var.name in self._paths:
+            message = "is already bound as a path"
         else:
             return True
-        message = f"edge binding `${var.name}` {message}"
-        self.context.problems.report(at, message, code="T23", hint=hint)
+        message = f"{'path' if clause.bounded else 'edge'} binding `${var.name}` {message}"
+        hint = "choose another name"
+        self.context.problems.report(var.at, message, code="T23", hint=hint)
         return False
 
     def _require_reachable(self, bound: frozenset[str]) -> None:
@@ -335,8 +418,8 @@ class MatchChecker(msgspec.Struct, kw_only=True):
             waiting = [pair for pair in waiting if not {pair[1].src, pair[1].dst} <= reached]
         for clause, walk in waiting:
             ends = " or ".join(
-                f"`${var.name}: {kind}`"
-                for var, kind in ((clause.src, walk.from_type), (clause.dst, walk.to_type))
+                f"`${var.name}: {self.context.variables[name].types[0]}`"
+                for var, name in ((clause.src, walk.src), (clause.dst, walk.dst))
                 if var.name != WILDCARD
             )
             message = f"traversal `{clause.edge}` starts nowhere: neither of its ends is bound"
@@ -371,7 +454,13 @@ class MatchChecker(msgspec.Struct, kw_only=True):
                 self.scope.add(name, loose)
                 self.context.variables[loose.name] = loose
                 introduced.append(loose.name)
+            for name in scope.own_unwound:
+                item = scope.unwound[name].loose()
+                self.scope.unwind(name, item)
+                introduced.append(item.name)
             nullable.update(introduced)
+            for name in scope.paths.keys() - self.scope.paths.keys():
+                self.scope.paths[name] = replace(scope.paths[name], nullable=True)
             found.append(ir.Optional(block=block, outer=outer, introduces=tuple(introduced)))
         return found, nullable
 
@@ -396,13 +485,13 @@ class MatchChecker(msgspec.Struct, kw_only=True):
         """A binding for every node that this block introduces, written or walked to."""
         own: dict[str, ir.NodeBinding] = {}
         for bound in self._declared.values():
-            own[bound.name] = ir.NodeBinding(var=bound.name, type_name=bound.type_name)
+            own[bound.name] = ir.NodeBinding(var=bound.name, types=bound.types)
         introduced = {self.scope[name].name for name in self.scope.own}
         for _, walk in self._walks:
             for var in (walk.src, walk.dst):
                 bound = self.context.variables[var]
                 if var not in own and (var in introduced or bound.hidden):
-                    own[var] = ir.NodeBinding(var=var, type_name=bound.type_name, declared=False)
+                    own[var] = ir.NodeBinding(var=var, types=bound.types, declared=False)
         return own
 
     def _assembled(
@@ -487,6 +576,8 @@ def used_variables(block: ir.MatchBlock) -> frozenset[str]:
         used |= walk.variables
     for item in (*block.filters, *block.late_filters):
         used |= item.variables
+    for unwind in block.unwinds:
+        used |= unwind.variables
     inner = [item.block for item in block.optionals] + [item.block for item in block.negations]
     used.update(*map(used_variables, inner))
     return frozenset(used)

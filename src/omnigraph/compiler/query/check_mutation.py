@@ -25,7 +25,7 @@ class MutationChecker(msgspec.Struct, frozen=True, kw_only=True):
     """Checks one mutation query. `plan()` is the only door."""
 
     context: Context
-    params: tuple[ir.Param, ...]
+    params: tuple[ir.Param | ir.RecordParam, ...]
 
     def plan(self, body: ast.MutationBody) -> ir.MutationPlan | None:
         """The plan, or None when the context holds problems."""

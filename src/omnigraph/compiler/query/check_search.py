@@ -68,12 +68,17 @@ class SearchChecker(msgspec.Struct, frozen=True, kw_only=True):
         if bound.kind == "edge":
             what = f"`${access.var}` is an edge binding"
             raise refused(f"{call.name} works on node properties only; {what}", code="T23")
+        if bound.is_open:
+            types = " or ".join(bound.types)
+            hint = f"bind it to one: `${access.var}: {bound.types[0]}`"
+            message = f"{call.name} searches one type; `${access.var}` may be {types}"
+            raise refused(message, code=code, hint=hint)
         return bound
 
     def _choices(self, bound: ir.Variable, scalar: Scalar) -> str | None:
         shown = ", ".join(
             f"`{prop.name}`"
-            for prop in self.context.entity(bound).properties
+            for prop in self.context.properties(bound).values()
             if prop.type.scalar is scalar and not prop.type.is_list
         )
         return f"{scalar.value} properties of {bound.type_name}: {shown}" if shown else None
@@ -127,7 +132,7 @@ class SearchChecker(msgspec.Struct, frozen=True, kw_only=True):
         assert isinstance(target, ast.Access), "the grammar takes nothing else"
         refused = partial(self.context.problems.refused, target.at, code="T15")
         bound = self._node_of(target, call, "T15")
-        properties = self.context.entity(bound).by_name
+        properties = self.context.properties(bound)
         prop = properties.get(target.prop)
         if prop is None:
             message = f"node type `{bound.type_name}` has no property `{target.prop}`"

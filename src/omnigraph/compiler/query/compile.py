@@ -12,15 +12,15 @@ import msgspec
 from msgspec.structs import asdict
 
 from omnigraph.compiler.query import ast, ir
-from omnigraph.compiler.query.check_body import ReadChecker
 from omnigraph.compiler.query.check_match import inner_block
 from omnigraph.compiler.query.check_mutation import MutationChecker
+from omnigraph.compiler.query.check_read import ReadChecker
 from omnigraph.compiler.query.elsewhere import taught_problem
+from omnigraph.compiler.query.params import Parameters
 from omnigraph.compiler.query.parse import SOURCE_NAME, parse_file
 from omnigraph.compiler.query.scope import Context
-from omnigraph.compiler.query.types import fitted, kind_word
+from omnigraph.compiler.query.types import kind_word
 from omnigraph.compiler.text import (
-    MisfitError,
     Problem,
     Problems,
     SourceText,
@@ -37,8 +37,8 @@ from omnigraph.errors import (
 from omnigraph.model.limits import CACHED_QUERY_CHARS_MAX, COMPILED_QUERIES_CACHED_MAX
 from omnigraph.model.schema import Catalog, EdgeType, EntityKind, NodeType
 from omnigraph.model.structs import JsonStruct
+from omnigraph.model.values import json_value
 
-RESERVED_PARAMS = frozenset({"__nanograph_now"})
 _NAMES_SHOWN_MAX = 20
 _SEVERITIES = ("error", "warning", "info")
 HARDCODED = "mutation has no parameters: every run writes the same values"
@@ -52,18 +52,30 @@ class TypeUse(JsonStruct, frozen=True, kw_only=True):
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """What a query returns, reads and writes; types are nodes by name, then edges by name."""
+    """What a query takes, returns, reads and writes; types are nodes, then edges, by name."""
 
+    params: tuple[ir.Param | ir.RecordParam, ...]
     result: tuple[ir.ColumnInfo, ...]
     reads: tuple[TypeUse, ...]
     writes: tuple[TypeUse, ...]
 
     def to_json(self) -> dict[str, Any]:
+        params = [_param_json(param) for param in self.params]
         return {
+            **({"params": params} if params else {}),
             "result": [_column_json(column) for column in self.result],
             "reads": [use.to_json() for use in self.reads],
             "writes": [use.to_json() for use in self.writes],
         }
+
+
+def _param_json(param: ir.Param | ir.RecordParam) -> dict[str, Any]:
+    if isinstance(param, ir.RecordParam):
+        return {"name": param.name, "type": str(param)}
+    body: dict[str, Any] = {"name": param.name, "type": str(param.type)}
+    if param.default is not None:
+        body["default"] = json_value(param.default.value)
+    return body
 
 
 def _column_json(column: ir.ColumnInfo) -> dict[str, Any]:
@@ -82,8 +94,8 @@ class CompiledQuery(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     kind: Literal["read", "mutation"]
-    params: tuple[ir.Param, ...]
-    plan: ir.ReadPlan | ir.MutationPlan
+    params: tuple[ir.Param | ir.RecordParam, ...]
+    plan: ir.QueryPlan | ir.MutationPlan
     columns: tuple[ir.ColumnInfo, ...]
     operation: Operation
     description: str | None
@@ -151,28 +163,33 @@ def _compiled(query: ast.Query, source: str, catalog: Catalog) -> CompiledQuery:
     assert plan is not None, "a query without problems has a plan"
     return CompiledQuery(
         name=query.name,
-        kind="read" if isinstance(plan, ir.ReadPlan) else "mutation",
+        kind="mutation" if isinstance(plan, ir.MutationPlan) else "read",
         params=plan.params,
         plan=plan,
-        columns=plan.columns if isinstance(plan, ir.ReadPlan) else (),
+        columns=() if isinstance(plan, ir.MutationPlan) else plan.columns,
         operation=_operation(plan, catalog),
         description=query.description,
         instruction=query.instruction,
     )
 
 
-def _operation(plan: ir.ReadPlan | ir.MutationPlan, catalog: Catalog) -> Operation:
+def _operation(plan: ir.QueryPlan | ir.MutationPlan, catalog: Catalog) -> Operation:
     """What the plan returns, reads and writes."""
     read_nodes: set[str] = set()
     edges: set[str] = set()
-    if isinstance(plan, ir.ReadPlan):
-        nodes = {var.type_name for var in plan.variables.values() if var.kind == "node"}
-        for block in ir.blocks_of(plan):
-            edges |= {walk.edge_type for walk in block.traversals}
+    if not isinstance(plan, ir.MutationPlan):
+        bound = [var for part in ir.plans_of(plan) for var in part.variables.values()]
+        nodes = {name for var in bound if var.kind == "node" for name in var.types}
+        legs = [leg for b in ir.blocks_of(plan) for walk in b.traversals for leg in walk.legs]
         for part in ir.parts_of(plan):
             if isinstance(part, ir.Degree):
                 edges.add(part.edge_type)
-        return Operation(result=plan.columns, reads=_uses(nodes, edges), writes=())
+            elif isinstance(part, ir.PathPart):
+                legs += part.way.legs
+        edges |= {leg.edge_type for leg in legs}
+        nodes |= {end for leg in legs for end in (leg.from_type, leg.to_type)}
+        reads = _uses(nodes, edges)
+        return Operation(params=plan.params, result=plan.columns, reads=reads, writes=())
     nodes = {item.type_name for item in plan.statements if item.kind == "node"}
     for statement in plan.statements:
         if statement.kind == "edge":
@@ -182,7 +199,8 @@ def _operation(plan: ir.ReadPlan | ir.MutationPlan, catalog: Catalog) -> Operati
                 read_nodes |= {edge.from_type, edge.to_type}
         elif isinstance(statement, ir.Delete):
             edges |= {edge.name for edge in catalog.edges_touching(statement.type_name)}
-    return Operation(result=(), reads=_uses(nodes | read_nodes, edges), writes=_uses(nodes, edges))
+    reads, writes = _uses(nodes | read_nodes, edges), _uses(nodes, edges)
+    return Operation(params=plan.params, result=(), reads=reads, writes=writes)
 
 
 def _uses(nodes: set[str], edges: set[str]) -> tuple[TypeUse, ...]:
@@ -207,43 +225,23 @@ def _require_unmixed(query: ast.Query) -> None:
 
 def _checked(
     query: ast.Query, source: SourceText, catalog: Catalog
-) -> tuple[ir.ReadPlan | ir.MutationPlan | None, Problems]:
+) -> tuple[ir.QueryPlan | ir.MutationPlan | None, Problems]:
     """Check one parsed query of a source text; queries of one text share its `SourceText`.
 
     A query without problems has a plan; with unplannable ones it is well typed, but cannot be run.
     """
     problems = Problems(source, stage="type")
-    params = _parameters(query, problems)
+    params = Parameters(catalog=catalog, problems=problems).declared(query.params)
     context = Context(
         catalog=catalog,
-        params={decl.name: decl.type for decl in params},
+        params={decl.name: decl.type for decl in params if isinstance(decl, ir.Param)},
+        records={decl.name: decl for decl in params if isinstance(decl, ir.RecordParam)},
         problems=problems,
         inner=inner_block,
     )
     if isinstance(query.body, ast.ReadBody):
         return ReadChecker(context=context, params=params).plan(query.body), problems
     return MutationChecker(context=context, params=params).plan(query.body), problems
-
-
-def _parameters(query: ast.Query, problems: Problems) -> tuple[ir.Param, ...]:
-    declared: dict[str, ir.Param] = {}
-    for param in query.params:
-        if param.name in RESERVED_PARAMS:
-            message = f"parameter `${param.name}` is reserved for runtime timestamp injection"
-            problems.report(param.at, message, hint="call now() instead")
-        elif param.name == "_":
-            problems.report(param.at, "`$_` is the wildcard and cannot be a parameter")
-        elif param.name in declared:
-            problems.report(param.at, f"parameter `${param.name}` is declared twice")
-        default = None
-        if param.default is not None:
-            try:
-                default = fitted(param.default, param.type, param.name)
-            except MisfitError as error:
-                message = error.message.replace("property `", "parameter `$")
-                problems.report(param.default.at, message, code="T7", hint=error.hint)
-        declared[param.name] = ir.Param(name=param.name, type=param.type, default=default)
-    return tuple(declared.values())
 
 
 # --- lint: every query of a text checked, described and looked at with the whole file in mind ----

@@ -7,14 +7,12 @@ of inner blocks) contain a `#`, which no written variable can.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
 from enum import StrEnum
 from typing import Literal as Choice
 from typing import TypeAlias
 
 import msgspec
 
-from omnigraph.compiler.text import parents_first
 from omnigraph.model.schema import EntityKind, PropertyType, Scalar
 
 ScalarValue: TypeAlias = str | bool | int | float | dt.date
@@ -23,11 +21,19 @@ Value: TypeAlias = ScalarValue | tuple[ScalarValue, ...] | None
 BOOL = PropertyType(scalar=Scalar.BOOL)
 ID = PropertyType(scalar=Scalar.STRING)
 _ABSENT_ID = PropertyType(scalar=Scalar.STRING, nullable=True)
+_PLACE = PropertyType(scalar=Scalar.I64, nullable=True)
 TIMESTAMP = PropertyType(scalar=Scalar.DATETIME)
 SCORE = PropertyType(scalar=Scalar.F64, nullable=True)
 
 # The variable of a mutation's `where`: the entity that the statement looks at.
 SELF = "#self"
+
+# So many hops that no walk is stopped by their number.
+HOPS_OPEN = 2**31
+
+
+# The column of an unwound list that holds the place of each element in its list.
+PLACE = "#place"
 
 
 class CompareOp(StrEnum):
@@ -118,11 +124,36 @@ class IdRef(msgspec.Struct, frozen=True, kw_only=True):
     type: PropertyType = ID
 
 
+class RowRef(msgspec.Struct, frozen=True, kw_only=True):
+    """A value that comes with a row of the match and belongs to no entity: a column of an earlier
+    stage, or an element of a list that was unwound (`column` is "" for the element itself, else a
+    field of the record or `PLACE`). `var` is the plan name of that stage or list."""
+
+    var: str
+    column: str
+    type: PropertyType
+
+
+class Position(msgspec.Struct, frozen=True, kw_only=True):
+    """The entity behind `var` itself, as an executor knows it. Lives only among the keys of a stage
+    that hands the variable on."""
+
+    var: str
+    type: PropertyType = _PLACE
+
+
 class EndpointRef(msgspec.Struct, frozen=True, kw_only=True):
     """The stored source or target id of the edge behind `var` (`$w.src`, `where from = …`)."""
 
     var: str
     side: Choice["src", "dst"]
+    type: PropertyType = ID
+
+
+class TypeRef(msgspec.Struct, frozen=True, kw_only=True):
+    """The name of the type of the entity behind an open variable; null only for optional ones."""
+
+    var: str
     type: PropertyType = ID
 
 
@@ -250,6 +281,34 @@ class BlockValue(msgspec.Struct, frozen=True, kw_only=True):
     type: PropertyType
 
 
+class Way(msgspec.Struct, frozen=True, kw_only=True):
+    """How a path goes from one node to another: the shortest way along the legs, of a length within
+    the bounds, or with a `weight` the one with the least sum of that property.
+
+    Of several such ways it is the one whose nodes come first by id (then by type), compared from
+    the end backwards; between two nodes it takes the edge that comes first by id, of those with the
+    least weight if there is one. Of equally light ways it is one of the fewest edges. An edge
+    without a weight is not walked. `nullable`: a row may be without a path.
+    """
+
+    src: str
+    dst: str
+    legs: tuple[Leg, ...]
+    undirected: bool = False
+    min_hops: int = 0
+    max_hops: int = HOPS_OPEN
+    weight: str | None = None
+    nullable: bool = True
+
+
+class PathPart(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked of a path: how many edges it has, or the ids of its nodes or edges."""
+
+    part: Choice["length", "nodes", "edges"]
+    way: Way
+    type: PropertyType
+
+
 # --- expressions: search ---------------------------------------------------------------------
 
 
@@ -329,7 +388,10 @@ Expr: TypeAlias = (
     | Now
     | PropertyRef
     | IdRef
+    | RowRef
+    | Position
     | EndpointRef
+    | TypeRef
     | Compare
     | And
     | Or
@@ -344,6 +406,7 @@ Expr: TypeAlias = (
     | Case
     | Degree
     | BlockValue
+    | PathPart
     | TextMatch
     | Bm25
     | Nearest
@@ -354,79 +417,64 @@ Expr: TypeAlias = (
 )
 
 
-# --- walking ---------------------------------------------------------------------------------
-
-
-def children(expr: Expr) -> tuple[Expr, ...]:
-    """The direct parts of an expression."""
-    match expr:
-        case Compare() | Arithmetic():
-            return (expr.left, expr.right)
-        case And() | Or():
-            return expr.items
-        case FunctionCall():
-            return expr.args
-        case Case():
-            return (*(part for when in expr.whens for part in when), expr.otherwise)
-        case Not() | IsNull():
-            return (expr.item,)
-        case InList():
-            return (expr.needle, expr.options)
-        case ListContains():
-            return (expr.items, expr.needle)
-        case TextContains():
-            return (expr.text, expr.part)
-        case StartsWith():
-            return (expr.text, expr.prefix)
-        case TextMatch():
-            parts: tuple[Expr, ...] = (expr.field, expr.query)
-            return (*parts, expr.max_edits) if expr.max_edits is not None else parts
-        case Bm25() | Nearest():
-            return (expr.field, expr.query)
-        case Rrf():
-            return (expr.first, expr.second, expr.k)
-        case AggregateCall():
-            return (expr.arg,) if expr.arg is not None else ()
-        case _:
-            return ()
-
-
-def walk(expr: Expr) -> Iterator[Expr]:
-    """The expression and everything inside it, parents first."""
-    return parents_first(expr, children)
-
-
-def variables_of(expr: Expr) -> frozenset[str]:
-    """The variables that an expression reads."""
-    found: set[str] = set()
-    for part in walk(expr):
-        if isinstance(part, PropertyRef | IdRef | EndpointRef | Degree):
-            found.add(part.var)
-        elif isinstance(part, BlockValue):
-            found |= part.outer
-    return frozenset(found)
-
-
-def asks_graph(expr: Expr) -> bool:
-    """Whether the expression looks at edges, so that it needs more than columns of its rows."""
-    return any(isinstance(part, Degree | BlockValue) for part in walk(expr))
-
-
 # --- match -----------------------------------------------------------------------------------
 
 
 class Variable(msgspec.Struct, frozen=True, kw_only=True):
-    """What a plan variable stands for. `nullable`: it comes from an `optional` block."""
+    """What a plan variable stands for: an entity of one type, or of one of several (an *open*
+    variable). `types` are by name. `nullable`: it comes from an `optional` block."""
 
     name: str
     kind: EntityKind
-    type_name: str
+    types: tuple[str, ...]
     nullable: bool = False
     hidden: bool = False
 
     @property
+    def type_name(self) -> str:
+        """The type, or all of them as `One|Other`."""
+        return "|".join(self.types)
+
+    @property
+    def is_open(self) -> bool:
+        return len(self.types) > 1
+
+    @property
     def id(self) -> IdRef:
         return IdRef(var=self.name, type=_ABSENT_ID if self.nullable else ID)
+
+
+class Field(msgspec.Struct, frozen=True, kw_only=True):
+    """A named value of a record."""
+
+    name: str
+    type: PropertyType
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.type}"
+
+
+class RecordParam(msgspec.Struct, frozen=True, kw_only=True):
+    """A parameter whose value is a record, or a list of records. The fields of a single one are
+    bound as parameters of their own, called `name.field`."""
+
+    name: str
+    fields: tuple[Field, ...]
+    is_list: bool
+    nullable: bool
+
+    def __str__(self) -> str:
+        core = f"{{{', '.join(map(str, self.fields))}}}"
+        return (f"[{core}]" if self.is_list else core) + ("?" if self.nullable else "")
+
+
+class Unwind(msgspec.Struct, frozen=True, kw_only=True):
+    """A row for every element of a list; none for a null list. `var` is what `RowRef` reads,
+    `variables` are those that the list is computed from."""
+
+    var: str
+    items: Expr | RecordParam
+    variables: frozenset[str] = frozenset()
 
 
 class NodeBinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -437,29 +485,46 @@ class NodeBinding(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     var: str
-    type_name: str
+    types: tuple[str, ...]
     conditions: tuple[Expr, ...] = ()
     declared: bool = True
 
+    @property
+    def type_name(self) -> str:
+        return "|".join(self.types)
+
+
+class Leg(msgspec.Struct, frozen=True, kw_only=True):
+    """An edge type that a walk may go along, and the types of its ends."""
+
+    edge_type: str
+    from_type: str
+    to_type: str
+
 
 class Traversal(msgspec.Struct, frozen=True, kw_only=True):
-    """A walk along one edge type from `src` to `dst` (`from` side to `to` side).
+    """A walk along edges of one or several types from `src` to `dst` (`from` side to `to` side).
 
     Either end may be bound first. An `edge_var` means exactly one hop and one row per stored edge;
-    without it parallel edges fold into one row. When the two endpoint types differ `max_hops` is at
-    most 1, so `min_hops > max_hops` is possible and matches nothing.
+    without it parallel edges fold into one row, whatever their types. Legs are by edge type; only
+    those are there that can fit the types of the ends. Where the ends of a single leg differ
+    `max_hops` is at most 1, so `min_hops > max_hops` is possible and matches nothing. With no hops
+    at all, `min_hops` 0, `dst` is `src` itself.
     """
 
     src: str
     dst: str
-    edge_type: str
-    from_type: str
-    to_type: str
+    legs: tuple[Leg, ...]
     edge_var: str | None = None
     undirected: bool = False
     min_hops: int = 1
     max_hops: int = 1
     edge_conditions: tuple[Expr, ...] = ()  # conditions on `edge_var` alone
+
+    @property
+    def edge_type(self) -> str:
+        """The edge type, or all of them as `One|Other`."""
+        return "|".join(leg.edge_type for leg in self.legs)
 
     @property
     def variables(self) -> frozenset[str]:
@@ -496,10 +561,10 @@ class Optional(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MatchBlock(msgspec.Struct, frozen=True, kw_only=True):
-    """One level of `match`. Order of meaning: bindings, traversals and `filters` together; then
-    `optionals` one after the other; then `late_filters` (they use variables of optionals); then
-    `negations`. Bindings that nothing connects form a cross product. The block of a negation may
-    hold nothing but filters on outer variables."""
+    """One level of `match`. Order of meaning: bindings, traversals, `unwinds` and `filters`
+    together; then `optionals` one after the other; then `late_filters` (they use variables of
+    optionals); then `negations`. Bindings that nothing connects form a cross product. The block of
+    a negation, or of a later stage, may hold nothing but filters on outer variables."""
 
     bindings: tuple[NodeBinding, ...] = ()
     traversals: tuple[Traversal, ...] = ()
@@ -507,3 +572,4 @@ class MatchBlock(msgspec.Struct, frozen=True, kw_only=True):
     optionals: tuple[Optional, ...] = ()
     late_filters: tuple[Filter, ...] = ()
     negations: tuple[Negation, ...] = ()
+    unwinds: tuple[Unwind, ...] = ()

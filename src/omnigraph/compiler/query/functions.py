@@ -410,6 +410,13 @@ FUNCTIONS: Final[Mapping[str, Function]] = {
             "degree($v, edge)",
             "how many edges go out from the node; with `<edge>`, how many touch it",
         ),
+        _graph(
+            "shortest($a, $b, edges[, weight])",
+            "the shortest path between two nodes along these edges (`one|other`, `<edge>`, `any`): "
+            "fewest edges, or least sum of a property that is 0 or more; null if there is none",
+        ),
+        _graph("nodes(path)", "the ids of its nodes, in order"),
+        _graph("edges(path)", "the ids of its edges, in order"),
         _search("search($v.text, q)", "condition: any term of q occurs"),
         _search("fuzzy($v.text, q, edits)", _EDITS, most=3, optional=1),
         _search("match_text($v.text, q)", "condition: the terms of q in a row"),

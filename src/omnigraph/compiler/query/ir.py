@@ -20,7 +20,9 @@ import msgspec
 
 from omnigraph.compiler.query.expressions import (
     BOOL,
+    HOPS_OPEN,
     ID,
+    PLACE,
     SCORE,
     SELF,
     TIMESTAMP,
@@ -38,12 +40,14 @@ from omnigraph.compiler.query.expressions import (
     Degree,
     EndpointRef,
     Expr,
+    Field,
     Filter,
     FunctionCall,
     IdRef,
     InList,
     IsNull,
     KeyRef,
+    Leg,
     ListContains,
     Literal,
     MatchBlock,
@@ -55,7 +59,11 @@ from omnigraph.compiler.query.expressions import (
     Optional,
     Or,
     Param,
+    PathPart,
+    Position,
     PropertyRef,
+    RecordParam,
+    RowRef,
     Rrf,
     ScalarValue,
     StartsWith,
@@ -63,18 +71,20 @@ from omnigraph.compiler.query.expressions import (
     TextMatch,
     TextMatchKind,
     Traversal,
+    TypeRef,
+    Unwind,
     Value,
     Variable,
-    asks_graph,
-    children,
-    variables_of,
-    walk,
+    Way,
 )
+from omnigraph.compiler.text import parents_first
 from omnigraph.model.schema import EntityKind, PropertyType
 
 __all__ = [
     "BOOL",
+    "HOPS_OPEN",
     "ID",
+    "PLACE",
     "SCORE",
     "SELF",
     "TIMESTAMP",
@@ -92,12 +102,14 @@ __all__ = [
     "Degree",
     "EndpointRef",
     "Expr",
+    "Field",
     "Filter",
     "FunctionCall",
     "IdRef",
     "InList",
     "IsNull",
     "KeyRef",
+    "Leg",
     "ListContains",
     "Literal",
     "MatchBlock",
@@ -109,7 +121,11 @@ __all__ = [
     "Optional",
     "Or",
     "Param",
+    "PathPart",
+    "Position",
     "PropertyRef",
+    "RecordParam",
+    "RowRef",
     "Rrf",
     "ScalarValue",
     "StartsWith",
@@ -117,13 +133,78 @@ __all__ = [
     "TextMatch",
     "TextMatchKind",
     "Traversal",
+    "TypeRef",
+    "Unwind",
     "Value",
     "Variable",
+    "Way",
     "asks_graph",
     "children",
     "variables_of",
     "walk",
 ]
+
+# --- what an expression is made of -------------------------------------------------------------
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """The direct parts of an expression."""
+    match expr:
+        case Compare() | Arithmetic():
+            return (expr.left, expr.right)
+        case And() | Or():
+            return expr.items
+        case FunctionCall():
+            return expr.args
+        case Case():
+            return (*(part for when in expr.whens for part in when), expr.otherwise)
+        case Not() | IsNull():
+            return (expr.item,)
+        case InList():
+            return (expr.needle, expr.options)
+        case ListContains():
+            return (expr.items, expr.needle)
+        case TextContains():
+            return (expr.text, expr.part)
+        case StartsWith():
+            return (expr.text, expr.prefix)
+        case TextMatch():
+            parts: tuple[Expr, ...] = (expr.field, expr.query)
+            return (*parts, expr.max_edits) if expr.max_edits is not None else parts
+        case Bm25() | Nearest():
+            return (expr.field, expr.query)
+        case Rrf():
+            return (expr.first, expr.second, expr.k)
+        case AggregateCall():
+            return (expr.arg,) if expr.arg is not None else ()
+        case _:
+            return ()
+
+
+def walk(expr: Expr) -> Iterator[Expr]:
+    """The expression and everything inside it, parents first."""
+    return parents_first(expr, children)
+
+
+def variables_of(expr: Expr) -> frozenset[str]:
+    """The variables that an expression reads."""
+    found: set[str] = set()
+    for part in walk(expr):
+        if isinstance(
+            part, PropertyRef | IdRef | EndpointRef | TypeRef | Degree | RowRef | Position
+        ):
+            found.add(part.var)
+        elif isinstance(part, PathPart):
+            found |= {part.way.src, part.way.dst}
+        elif isinstance(part, BlockValue):
+            found |= part.outer
+    return frozenset(found)
+
+
+def asks_graph(expr: Expr) -> bool:
+    """Whether the expression looks at edges, so that it needs more than columns of its rows."""
+    return any(isinstance(part, Degree | BlockValue | PathPart) for part in walk(expr))
+
 
 # --- the plans -------------------------------------------------------------------------------
 
@@ -171,36 +252,84 @@ class Grouping(msgspec.Struct, frozen=True, kw_only=True):
 
     Projections and orderings of a grouped plan read only `KeyRef` and `AggregateRef` (and
     constants). Without keys there is exactly one row, even over nothing. Of the groups those stay
-    for which `having` is true. `row_order` are the ids that order the rows of a group, if an
+    for which `having` is true. `row_order` is what orders the rows of a group, if an
     aggregate keeps their order.
     """
 
     keys: tuple[Expr, ...]
     aggregates: tuple[AggregateCall, ...]
     having: Expr | None = None
-    row_order: tuple[IdRef, ...] = ()
+    row_order: tuple[IdRef | RowRef, ...] = ()
 
 
-class ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """A read query. Steps: match, group, project, distinct, order, offset, limit.
+class Carried(msgspec.Struct, frozen=True, kw_only=True):
+    """A variable that a stage hands on: `key` is the place of its `Position` among the keys of the
+    stage's grouping, or among its projections if it is distinct; None where rows are neither."""
+
+    var: str
+    key: int | None = None
+
+
+class Stage(msgspec.Struct, frozen=True, kw_only=True):
+    """A match, which begins with the rows of the stage before, and what is made of its rows. Steps:
+    match, group, project, distinct, order, offset, limit.
 
     `tie_break` lists the expressions that make the order total, to be appended ascending to
-    `orderings`: ids of all visible node and edge variables by name, or the group keys; it is empty
-    for `distinct`, where the output columns themselves break ties, in written order. Under
-    `distinct` every ordering has a `column`.
+    `orderings`: ids of all visible node and edge variables by name, then values that came with the
+    rows; or the group keys; it is empty for `distinct`, where the output columns themselves break
+    ties, in written order. Under `distinct` every ordering has a `column`.
+
+    A stage that is not the last one hands on the variables of `carries`, and its projections as the
+    columns of the variable `row`. Those of `Position` only tell distinct rows apart.
     """
 
-    params: tuple[Param, ...]
-    variables: Mapping[str, Variable]
     match: MatchBlock
     grouping: Grouping | None
     projections: tuple[Projection, ...]
-    columns: tuple[ColumnInfo, ...]
     distinct: bool = False
     orderings: tuple[Ordering, ...] = ()
     tie_break: tuple[Expr, ...] = ()
     limit: Literal | Param | None = None
     offset: Literal | Param | None = None
+    carries: tuple[Carried, ...] = ()
+    row: str = ""
+
+
+class ReadPlan(Stage, frozen=True, kw_only=True):
+    """A read query without unions: the last stage, and those before it in order."""
+
+    params: tuple[Param | RecordParam, ...]
+    variables: Mapping[str, Variable]
+    columns: tuple[ColumnInfo, ...]
+    before: tuple[Stage, ...] = ()
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        return (*self.before, self)
+
+
+class UnionPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """Queries whose rows are put together, from left to right. `keeps[i]` says of the part behind
+    the first i + 1 whether equal rows stay (`union all`). Values become the types of `columns`.
+    Then orderings, offset and limit; ties are broken by the columns in their order."""
+
+    params: tuple[Param | RecordParam, ...]
+    parts: tuple[ReadPlan, ...]
+    keeps: tuple[bool, ...]
+    columns: tuple[ColumnInfo, ...]
+    orderings: tuple[ColumnOrder, ...] = ()
+    limit: Literal | Param | None = None
+    offset: Literal | Param | None = None
+
+
+class ColumnOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """A sort key that is a column of the result."""
+
+    column: int
+    descending: bool
+
+
+QueryPlan: TypeAlias = ReadPlan | UnionPlan
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):
@@ -247,23 +376,29 @@ Statement: TypeAlias = Insert | Update | Delete
 class MutationPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A mutation: statements in order, all inserts and updates or all deletes."""
 
-    params: tuple[Param, ...]
+    params: tuple[Param | RecordParam, ...]
     statements: tuple[Statement, ...]
 
 
 # --- what a plan is made of --------------------------------------------------------------------
 
 
-def parts_of(plan: ReadPlan) -> Iterator[Expr]:
+def plans_of(plan: QueryPlan) -> tuple[ReadPlan, ...]:
+    """The queries that a union puts together, or the only one."""
+    return plan.parts if isinstance(plan, UnionPlan) else (plan,)
+
+
+def parts_of(plan: QueryPlan) -> Iterator[Expr]:
     """Every expression of a read plan and everything inside it, those of all blocks included."""
     for block in blocks_of(plan):
         yield from chain.from_iterable(map(walk, _expressions_of(block)))
     yield from chain.from_iterable(map(walk, _shown(plan)))
 
 
-def blocks_of(plan: ReadPlan) -> Iterator[MatchBlock]:
-    """The match of a read plan and every block inside it or inside an expression."""
-    pending = [plan.match, *_inside(_shown(plan))]
+def blocks_of(plan: QueryPlan) -> Iterator[MatchBlock]:
+    """The matches of a read plan and every block inside them or inside an expression."""
+    pending = [stage.match for part in plans_of(plan) for stage in part.stages]
+    pending += _inside(_shown(plan))
     while pending:
         block = pending.pop()
         yield block
@@ -277,14 +412,15 @@ def _inside(exprs: Iterable[Expr]) -> list[MatchBlock]:
     return [part.block for part in parts if isinstance(part, BlockValue)]
 
 
-def _shown(plan: ReadPlan) -> Iterator[Expr]:
-    yield from (item.expr for item in plan.projections)
-    yield from (item.expr for item in plan.orderings)
-    if plan.grouping is not None:
-        yield from plan.grouping.keys
-        yield from plan.grouping.aggregates
-        if plan.grouping.having is not None:
-            yield plan.grouping.having
+def _shown(plan: QueryPlan) -> Iterator[Expr]:
+    for stage in chain.from_iterable(part.stages for part in plans_of(plan)):
+        yield from (item.expr for item in stage.projections)
+        yield from (item.expr for item in stage.orderings)
+        if stage.grouping is not None:
+            yield from stage.grouping.keys
+            yield from stage.grouping.aggregates
+            if stage.grouping.having is not None:
+                yield stage.grouping.having
 
 
 def _expressions_of(block: MatchBlock) -> Iterator[Expr]:
@@ -292,4 +428,5 @@ def _expressions_of(block: MatchBlock) -> Iterator[Expr]:
         yield from node.conditions
     for step in block.traversals:
         yield from step.edge_conditions
+    yield from (item.items for item in block.unwinds if not isinstance(item.items, RecordParam))
     yield from (item.expr for item in (*block.filters, *block.late_filters))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from msgspec.structs import asdict, replace
+
 from omnigraph.compiler.query import ast
 from omnigraph.compiler.query.elsewhere import NODES, WORDS, taught
 from omnigraph.compiler.query.parse_expr import WORD_OPERATORS, ExprParser
+from omnigraph.compiler.query.parse_graph import ANY, alternatives
 from omnigraph.compiler.text import SourceText, Token
 from omnigraph.errors import ParseError
 from omnigraph.model.limits import (
@@ -15,6 +18,7 @@ from omnigraph.model.limits import (
     QUERY_CLAUSES_MAX,
     QUERY_HOPS_MAX,
     QUERY_PARAMS_MAX,
+    QUERY_STAGES_MAX,
     QUERY_STATEMENTS_MAX,
 )
 from omnigraph.model.schema import PropertyType, Scalar
@@ -22,7 +26,9 @@ from omnigraph.model.values import VECTOR_DIMENSION_MAX
 
 _BASE_TYPES = {scalar.value: scalar for scalar in Scalar if scalar is not Scalar.VECTOR}
 _ANNOTATIONS = ("description", "instruction")
+_AFTER_EDGE = frozenset({">", "|"})  # inside `< >`
 _STATEMENTS = ("insert", "update", "delete")
+_LISTS_BEGIN = frozenset({"variable", "ident", "[", "("})
 SOURCE_NAME = "query"
 
 
@@ -46,6 +52,9 @@ _remembered = lru_cache(maxsize=PARSED_QUERIES_CACHED_MAX)(_parsed)
 
 class _Parser(ExprParser):
     """Everything around the expressions."""
+
+    clauses_read = 0
+    has_columns = False  # of a stage before, so that a bare word may be a condition
 
     def file(self) -> ast.QueryFile:
         queries: list[ast.Query] = []
@@ -85,6 +94,8 @@ class _Parser(ExprParser):
                 hint = "a query either reads or changes the graph; write two queries"
             elif token.text in {"order", "limit", "offset"}:
                 hint = "after return comes order, then limit and offset, each at most once"
+            elif token.text.lower() == "with":
+                hint = "`return` ends a query; `with` goes on: `match { } with { } match { }`"
             else:
                 hint = self._elsewhere()
         return self.expect("}", "`}`", hint=hint).at
@@ -97,31 +108,59 @@ class _Parser(ExprParser):
                 self.expect(",", "`,` or `)`")
             token = self.expect("variable", "a parameter such as `$name: String`")
             self.expect(":", "`:` and the parameter's type")
-            kind = self._type()
+            kind = self._param_type()
             default = self.literal() if self.skip("=") else None
             params.append(ast.ParamDecl(token.text[1:], kind, token.at, default))
             self._cap(len(params), QUERY_PARAMS_MAX, "parameters of a query", token.at)
         self.take()
         return tuple(params)
 
-    def _type(self) -> PropertyType:
+    def _param_type(self) -> PropertyType | ast.TypeOf | ast.RecordDecl:
+        record = self.at("{") or (self.at("[") and self.peek(1).kind == "{")
+        return self._record() if record else self._type()
+
+    def _record(self) -> ast.RecordDecl:
+        """`{name: String, age: I32?}`, or a list of such records in brackets."""
+        at, is_list = self.peek().at, self.skip("[")
+        self.take()
+        fields: list[ast.FieldDecl] = []
+        while not fields or not self.at("}"):
+            if fields:
+                self.expect(",", "`,` or `}`")
+            name = self.name("a field name")
+            self.expect(":", "`:` and the field's type")
+            fields.append(ast.FieldDecl(name.text, self._type(), name.at))
+            self._cap(len(fields), QUERY_PARAMS_MAX, "fields of a record", name.at)
+        self.take()
+        if is_list:
+            self.expect("]", "`]`")
+        return ast.RecordDecl(tuple(fields), self.skip("?"), is_list, at)
+
+    def _type(self) -> PropertyType | ast.TypeOf:
         is_list = self.skip("[")
         token = self.peek()
         dimension: int | None = None
-        if token.kind == "type" and token.text == "Vector" and not is_list:
+        scalar: Scalar | None = None
+        prop = ""
+        if token.kind == "type" and self.peek(1).kind == ".":
+            self.take()
+            self.take()
+            prop = self.name("a property name").text
+        elif token.kind == "type" and token.text == "Vector" and not is_list:
             self.take()
             scalar, dimension = Scalar.VECTOR, self._dimension()
         elif token.kind == "type" and token.text in _BASE_TYPES:
             self.take()
             scalar = _BASE_TYPES[token.text]
         else:
-            hint = (
-                "one of: " + ", ".join([*_BASE_TYPES, "Vector(n)", "[T]"]) + ", each with ? or not"
-            )
+            names = ", ".join([*_BASE_TYPES, "Vector(n)", "[T]", "Type.property"])
+            hint = f"one of: {names}, each with ? or not; a record is `{{name: String}}`"
             raise self.refusal("a parameter type", hint=hint)
         if is_list:
             self.expect("]", "`]`")
         nullable = self.skip("?")
+        if scalar is None:
+            return ast.TypeOf(token.text, prop, nullable, is_list, token.at)
         return PropertyType(scalar=scalar, nullable=nullable, is_list=is_list, dimension=dimension)
 
     def _dimension(self) -> int:
@@ -156,17 +195,51 @@ class _Parser(ExprParser):
     # --- reads ---
 
     def _read(self) -> ast.ReadBody:
-        at = self.take().at
+        first = self._joined()
+        unions: list[ast.UnionPart] = []
+        while self.at_word("union"):
+            at = self.take().at
+            everything = self.skip_word("all")
+            if not self.at_word("match"):
+                raise self.refusal("`match` after `union`", words=("match",))
+            unions.append(ast.UnionPart(everything, self._joined(), at))
+            self._cap(len(unions), QUERY_STAGES_MAX, "unions", at)
+        return replace(first, unions=tuple(unions))
+
+    def _joined(self) -> ast.ReadBody:
+        """One of the queries of a union: its stages, of which the last returns."""
         self.clauses_read = 0
+        before: list[ast.Stage] = []
+        while True:
+            self.has_columns = bool(before)
+            at, clauses = self._match(first=not before)
+            if self.at_word("return"):
+                last = self._rows("return", clauses, at)
+                return ast.ReadBody(**asdict(last), before=tuple(before))
+            if not self.at_word("with"):
+                what = "`return`" if clauses else "`match`, `with` or `return`"
+                words = ("return", "with", "match")
+                raise self.refusal(what, words=words, hint=self._elsewhere())
+            before.append(self._rows("with", clauses, at))
+            self._cap(len(before), QUERY_STAGES_MAX, "stages of a query", at)
+
+    def _match(self, *, first: bool) -> tuple[int, tuple[ast.Clause, ...]]:
+        """The match of a stage; a later one may do without."""
+        at = self.peek().at
+        if not first and not self.at_word("match"):
+            return at, ()
+        self.take()
         if not self.at("{"):
             raise self.refusal("`{` after `match`", hint=NODES)
-        clauses = self.clauses("match")
-        if not self.at_word("return"):
-            raise self.refusal("`return`", words=("return",), hint=self._elsewhere())
+        return at, self.clauses("match")
+
+    def _rows(self, word: str, clauses: tuple[ast.Clause, ...], at: int) -> ast.Stage:
+        """What is made of rows: `return` or `with`, `having`, `order`, `limit` and `offset`."""
         self.take()
         distinct = self.skip_word("distinct")
-        star = "every property of a node is `return { $p.* }`" if self.at("*") else None
-        self.expect("{", "`{`", hint=star or WORDS["return"])
+        star = f"every property of a node is `{word} {{ $p.* }}`" if self.at("*") else None
+        shape = WORDS["return"].replace("return", word)
+        self.expect("{", "`{`", hint=star or shape)
         # The word may also stand inside the braces, where it can only mean this.
         if not distinct and self.at_word("distinct") and self.peek(1).kind not in {",", "}"}:
             distinct = not self.at_word("as", 1)
@@ -176,7 +249,7 @@ class _Parser(ExprParser):
         having = self._having() if self.skip_word("having") else None
         orderings = self._orderings() if self.skip_word("order") else ()
         limit, offset = self._window()
-        return ast.ReadBody(clauses, projections, distinct, orderings, limit, offset, at, having)
+        return ast.Stage(clauses, projections, distinct, orderings, limit, offset, at, having)
 
     def _elsewhere(self) -> str | None:
         """What a word of another language is called here."""
@@ -275,6 +348,8 @@ class _Parser(ExprParser):
             if word in {"exists", "count"}:
                 return self._filter(token)
             raise self.refusal("`not {` or `optional {`", words=("not", "optional"))
+        if word == "unwind" and self.peek(1).kind in _LISTS_BEGIN:
+            return self._unwind()
         if token.kind == "variable":
             if self.peek(1).kind == ":":
                 return self._binding()
@@ -292,9 +367,18 @@ class _Parser(ExprParser):
             )
         return self._filter(token)
 
+    def _unwind(self) -> ast.Unwind:
+        at = self.take().at
+        items = self.expression()
+        if not self.at_word("as"):
+            raise self.refusal("`as` and a variable", hint="write `unwind $p.tags as $tag`")
+        self.take()
+        return ast.Unwind(items, self._variable(), at)
+
     def _filter(self, token: Token) -> ast.FilterClause:
         expr = self.expression(after="clause")
-        if not isinstance(expr, ast.Var | ast.Lit | ast.Word | ast.ListLit):
+        column = isinstance(expr, ast.Word) and self.has_columns
+        if column or not isinstance(expr, ast.Var | ast.Lit | ast.Word | ast.ListLit):
             return ast.FilterClause(expr, token.at)
         hint = None
         found = self.peek()
@@ -310,7 +394,13 @@ class _Parser(ExprParser):
         if second.kind == "variable":
             return True
         if second.kind == "<":
-            return third.kind == "ident" and self.peek(3).kind == ">"
+            return (third.kind == "ident" or self.at_word(ANY, 2)) and self.peek(
+                3
+            ).kind in _AFTER_EDGE
+        if self.at_word(ANY, 1) and second.kind == "type":
+            return third.kind in {"{", "|"} or (
+                third.kind == "variable" and self.peek(3).kind != "."
+            )
         if second.kind != "ident" or second.text == "not":
             return False
         if second.text == "between" and third.kind == "variable" and self.at_word("and", 3):
@@ -321,7 +411,7 @@ class _Parser(ExprParser):
             return self.peek(3).kind != "." and not (
                 self.at_word("and", 3) or self.at_word("or", 3)
             )
-        return third.kind == "{" or (third.kind == "variable" and self.peek(3).kind != ".")
+        return third.kind in {"{", "|"} or (third.kind == "variable" and self.peek(3).kind != ".")
 
     def _binding(self) -> ast.Binding:
         token = self.take()
@@ -347,8 +437,8 @@ class _Parser(ExprParser):
             edge_var = self._variable()
             hint = f"`${src.name} $w:edge $other` names the edge"
             self.expect(":", "`:` and an edge name", hint=hint)
-        undirected = self.skip("<")
-        edge = self._edge_name()
+        undirected, edge_at = self.skip("<"), self.peek().at
+        edge = alternatives(self, self._edge_name)
         if undirected:
             self.expect(">", "`>`")
         bounds_at = self.peek().at
@@ -358,14 +448,14 @@ class _Parser(ExprParser):
         return ast.Traversal(
             src,
             edge_var,
-            edge.text,
+            edge,
             undirected,
             low,
             high,
             bounded,
             dst,
             src.at,
-            edge.at,
+            edge_at,
             bounds_at,
         )
 
@@ -377,6 +467,8 @@ class _Parser(ExprParser):
             hint = f"in a traversal an edge name starts in lower case: `{lowered}`"
         if self.at_word("not"):
             raise self.refusal("an edge name")
+        if self.at_word(ANY):
+            return self.take()
         return self.expect("ident", "an edge name", hint=hint)
 
     def _variable(self) -> ast.Var:

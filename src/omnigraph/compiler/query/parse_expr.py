@@ -8,6 +8,7 @@ from typing import ClassVar, Literal, TypeVar, assert_never
 
 from omnigraph.compiler.query import ast
 from omnigraph.compiler.query.functions import FUNCTIONS, Function, unknown_function_hint
+from omnigraph.compiler.query.parse_graph import graph_arguments
 from omnigraph.compiler.text import Cursor, SourceText, Token, token_expression, tokenize
 from omnigraph.errors import LimitExceededError
 from omnigraph.model.limits import QUERY_NESTING_MAX, QUERY_OPERATORS_MAX, QUERY_SOURCE_BYTES_MAX
@@ -16,7 +17,7 @@ _TOKEN = token_expression(
     r"(?P<variable>\$[a-z_][A-Za-z0-9_]*+)|(?P<ident>[a-z_][A-Za-z0-9_]*+)"
     r"|(?P<type>[A-Z][A-Za-z0-9_]*+)"
     r"|(?P<float>[0-9]++(?:\.[0-9]++(?:[eE][+-]?[0-9]++)?+|[eE][+-]?[0-9]++))|(?P<int>[0-9]++)",
-    marks=r"<=|>=|!=|\.\.|/(?!\*)|[{}()\[\],:.<>=@?*+%-]",
+    marks=r"<=|>=|!=|\.\.|/(?!\*)|\|(?=[ \t\r\n]*+[A-Za-z_])|[{}()\[\],:.<>=@?*+%-]",
 )
 COMPARISONS = frozenset({"=", "!=", "<", "<=", ">", ">="})
 TEXT_OPERATORS = frozenset({"contains", "starts_with", "ends_with", "like", "matches"})
@@ -220,8 +221,8 @@ class ExprParser(Cursor):
 
     def _options(self) -> ast.Expr:
         token = self.peek()
-        named = token.kind in _NAMES and (self.in_where or self.peek(1).kind == "(")
-        if token.kind in {"[", "variable", "("} or named or self.at_word("case"):
+        named = token.kind == "ident" or (token.kind == "type" and self.peek(1).kind == "(")
+        if token.kind in {"[", "variable", "("} or named:
             return self._operand()
         raise self.refusal("a list", hint='write `in ["a", "b"]` or `in $list`')
 
@@ -462,20 +463,8 @@ class ExprParser(Cursor):
 
     def _graph_call(self, function: Function) -> ast.Expr:
         token = self.take()
-
-        def arguments() -> tuple[ast.Expr, ...]:
-            var = self.expect("variable", "a variable", hint=f"write `{function.call}`")
-            args: list[ast.Expr] = [ast.Var(var.text[1:], var.at)]
-            if function.name == "degree":
-                self.expect(",", "`,` and an edge", hint=f"write `{function.call}`")
-                at, undirected = self.peek().at, self.skip("<")
-                edge = self.expect("ident", "an edge name", hint=f"write `{function.call}`")
-                if undirected:
-                    self.expect(">", "`>`")
-                args.append(ast.EdgeName(edge.text, undirected, at))
-            return tuple(args)
-
-        return ast.Call(function.name, self._bracketed(arguments), token.at)
+        args = self._bracketed(lambda: graph_arguments(self, function))
+        return ast.Call(function.name, args, token.at)
 
     def now(self) -> ast.NowCall:
         at = self.take().at
@@ -531,17 +520,18 @@ class ExprParser(Cursor):
     # --- literals and plain values ---
 
     def value(self) -> ast.Expr:
-        """What may be matched or assigned: a literal, a variable or `now()`."""
+        """What may be matched: a literal, a variable, a property, a column or `now()`."""
         token = self.peek()
         if token.kind == "variable":
-            self.take()
-            if self.peek().kind == ".":
-                hint = "match a property with a filter clause, such as `$a.x = $b.y`"
-                raise self.refusal("a literal, a variable or now()", hint=hint)
-            return ast.Var(token.text[1:], token.at)
+            return self._variable_or_access()
+        if token.kind == "ident" and self.peek(1).kind in {",", "}"} and not self._means_literal():
+            return ast.Word(self.take().text, token.at)
         if self.at_word("now") and self.peek(1).kind == "(":
             return self.now()
         return self.literal()
+
+    def _means_literal(self) -> bool:
+        return self.peek().text.lower() in _LITERAL_WORDS
 
     def literal(self) -> ast.Lit | ast.ListLit:
         if not self.at("["):

@@ -10,6 +10,7 @@ from omnigraph.compiler.query import ast
 from omnigraph.compiler.query.functions import FUNCTIONS
 from omnigraph.compiler.query.parse import parse_file
 from omnigraph.compiler.text import Lines, quoted
+from omnigraph.model.schema import PropertyType
 
 _INDENT = "    "
 _COLUMNS_MAX = 100
@@ -74,28 +75,42 @@ class _Writer:
         self._line(0, "}")
 
     def _read(self, body: ast.ReadBody, end: int) -> None:
-        self._flush(body.at, 1)
-        self._line(1, "match {")
-        for clause in body.clauses:
-            self._clause(clause, 2)
-        first = body.projections[0].at
-        after = min((order.at for order in body.orderings), default=end)
-        having_at = after if body.having is None else body.having.at
-        # Comments at the end of the block stay in it.
-        self._flush(first, 2)
-        self._line(1, "}")
-        word = "return distinct" if body.distinct else "return"
-        items = [(item.at, _with(item.expr, "as", item.alias)) for item in body.projections]
-        self._group(word, items, having_at)
-        if body.having is not None:
-            self._group("having", [(body.having.at, expression(body.having))], after)
-        if body.orderings:
-            items = [(item.at, _with(item.expr, item.direction)) for item in body.orderings]
-            self._group("order", items, end)
-        for word, value in (("limit", body.limit), ("offset", body.offset)):
+        parts = (body, *(part.body for part in body.unions))
+        ends = [*(part.at for part in body.unions), end]
+        for number, (part, until) in enumerate(zip(parts, ends, strict=True)):
+            if number:
+                union = body.unions[number - 1]
+                self._flush(union.at, 1)
+                self._line(1, "union all" if union.all else "union")
+            stages = (*part.before, part)
+            nexts = [*(stage.at for stage in stages[1:]), until]
+            for stage, behind in zip(stages, nexts, strict=True):
+                self._stage("return" if stage is part else "with", stage, behind)
+
+    def _stage(self, word: str, stage: ast.Stage, end: int) -> None:
+        first = stage.projections[0].at
+        if stage.clauses:
+            self._flush(stage.at, 1)
+            self._line(1, "match {")
+            for clause in stage.clauses:
+                self._clause(clause, 2)
+            # Comments at the end of the block stay in it.
+            self._flush(first, 2)
+            self._line(1, "}")
+        after = min((order.at for order in stage.orderings), default=end)
+        having_at = after if stage.having is None else stage.having.at
+        items = [(item.at, _with(item.expr, "as", item.alias)) for item in stage.projections]
+        self._group(f"{word} distinct" if stage.distinct else word, items, having_at)
+        if stage.having is not None:
+            self._group("having", [(stage.having.at, expression(stage.having))], after)
+        if stage.orderings:
+            items = [(item.at, _with(item.expr, item.direction)) for item in stage.orderings]
+            paged = [count.at for count in (stage.limit, stage.offset) if count is not None]
+            self._group("order", items, min(paged, default=end))
+        for name, value in (("limit", stage.limit), ("offset", stage.offset)):
             if value is not None:
                 self._flush(value.at, 1)
-                self._line(1, f"{word} {expression(value)}")
+                self._line(1, f"{name} {expression(value)}")
 
     def _group(self, word: str, items: Sequence[tuple[int, str]], end: int, tail: str = "") -> None:
         """`word { a, b }` on one line when it fits and no comment stands inside."""
@@ -149,11 +164,26 @@ class _Writer:
 
 def _param(param: ast.ParamDecl) -> str:
     default = "" if param.default is None else f" = {expression(param.default)}"
-    return f"${param.name}: {param.type}{default}"
+    return f"${param.name}: {param_type(param.type)}{default}"
 
 
-def _clause_text(clause: ast.Binding | ast.Traversal | ast.FilterClause) -> str:
+def param_type(kind: PropertyType | ast.TypeOf | ast.RecordDecl) -> str:
+    """The type of a parameter, or of a field of one, as it is written."""
+    match kind:
+        case PropertyType():
+            return str(kind)
+        case ast.TypeOf():
+            core = f"{kind.type_name}.{kind.prop}"
+        case _:
+            fields = ", ".join(f"{field.name}: {param_type(field.type)}" for field in kind.fields)
+            core = f"{{{fields}}}"
+    return (f"[{core}]" if kind.is_list else core) + ("?" if kind.nullable else "")
+
+
+def _clause_text(clause: ast.Binding | ast.Traversal | ast.FilterClause | ast.Unwind) -> str:
     match clause:
+        case ast.Unwind():
+            return f"unwind {expression(clause.items)} as ${clause.var.name}"
         case ast.Binding():
             text = f"${clause.var}: {clause.type_name}"
             if clause.matches:

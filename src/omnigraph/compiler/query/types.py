@@ -4,34 +4,23 @@ parameter becomes."""
 from __future__ import annotations
 
 import datetime as dt
-import math
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from types import NoneType
-from typing import Any
-from typing import Literal as Choice
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from omnigraph.compiler.query import ast
-from omnigraph.compiler.query.ir import Expr, Literal, Param, ScalarValue, Value
+from omnigraph.compiler.query.ir import Expr, Literal, ScalarValue, Value
 from omnigraph.compiler.text import MisfitError
-from omnigraph.errors import InputError, MissingParameterError, ParameterError
 from omnigraph.model.schema import FLOATS, INTEGERS, NUMBERS, PropertyType, Scalar
 from omnigraph.model.values import (
     DATE_HINT,
-    FLOAT_EXACT_MAX,
     INTEGER_BOUNDS,
     MOMENT_HINT,
-    calendar_number,
     fits_f32,
-    has_lone_surrogate,
     in_bounds,
     nearest_f32,
     parse_date,
     parse_moment,
-    plain,
-    whole,
 )
 
 STRING = PropertyType(scalar=Scalar.STRING)
@@ -44,18 +33,11 @@ BOOL = PropertyType(scalar=Scalar.BOOL)
 NULL = PropertyType(scalar=Scalar.STRING, nullable=True)
 
 
-_DECIMAL = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
-
-ParamMode = Choice["standard", "javascript"]
 _KINDS = {
     Scalar.STRING: "string", Scalar.BOOL: "bool", Scalar.DATE: "date", Scalar.DATETIME: "datetime",
     Scalar.I32: "int", Scalar.U32: "int", Scalar.I64: "bigint", Scalar.U64: "bigint",
     Scalar.F32: "float", Scalar.F64: "float", Scalar.VECTOR: "vector", Scalar.BLOB: "blob",
 }  # fmt: skip
-_JSON_WORDS = (
-    (NoneType, "null"), (bool, "boolean"), ((int, float), "number"), (str, "string"),
-    ((list, tuple), "array"),
-)  # fmt: skip
 
 
 def core(kind: PropertyType) -> str:
@@ -335,175 +317,3 @@ def _fit_number(value: float, target: PropertyType, name: str) -> float:
     if target.scalar is Scalar.F32 and not fits_f32(value):
         raise MisfitError(f"property `{name}` has type F32, which cannot hold {value}")
     return float(value)
-
-
-# --- parameters --------------------------------------------------------------------------------
-
-
-def bind_params(
-    params: Sequence[Param],
-    values: Mapping[str, Any] | None,
-    *,
-    query: str | None = None,
-    mode: ParamMode = "standard",
-) -> dict[str, Any]:
-    """A value for every declared parameter, in the Python form of its type.
-
-    Date becomes `datetime.date`, DateTime `int` milliseconds since the epoch, Vector a list of
-    floats, `[T]` a list. An omitted parameter has its default, else a nullable one is None.
-    Undeclared values are kept as they are; the query does not see them. In `javascript` mode whole
-    numbers that a JavaScript client cannot have meant exactly are refused. Raises
-    MissingParameterError or ParameterError.
-    """
-    if values is None:
-        values = {}
-    if not isinstance(values, Mapping):
-        raise InputError("params must be a JSON object", hint='pass {"name": value, ...}')
-    bound: dict[str, Any] = {}
-    for decl in params:
-        if decl.name in values:
-            bound[decl.name] = _Binder(decl.name, mode).bind(values[decl.name], decl.type)
-        elif decl.default is not None:
-            value = decl.default.value
-            bound[decl.name] = list(value) if isinstance(value, tuple) else value
-        elif decl.type.nullable:
-            bound[decl.name] = None
-        else:
-            raise MissingParameterError(name=decl.name, query=query)
-    for name, value in values.items():
-        if name not in bound:
-            _refuse_objects(str(name), value)
-            bound[str(name)] = value
-    return bound
-
-
-def _refuse_objects(name: str, value: Any) -> None:
-    if isinstance(value, Mapping):
-        raise ParameterError("object is not supported", name=name)
-
-
-class _Binder:
-    """Turns one value; every error names the parameter."""
-
-    def __init__(self, name: str, mode: ParamMode) -> None:
-        self.name, self.mode = name, mode
-
-    def error(self, message: str, hint: str | None = None) -> ParameterError:
-        return ParameterError(message, name=self.name, hint=hint)
-
-    def unexpected(self, wanted: str, value: Any) -> ParameterError:
-        return self.error(f"expected {wanted}, got {_word(value)}")
-
-    def bind(self, value: Any, kind: PropertyType) -> Any:
-        value = plain(value)
-        if value is None:
-            if kind.nullable:
-                return None
-            message = "null is not accepted for non-nullable parameter"
-            raise self.error(message, hint=f"declare it as `${self.name}: {core(kind)}?`")
-        _refuse_objects(self.name, value)
-        if kind.is_list or kind.scalar is Scalar.VECTOR:
-            if not isinstance(value, list | tuple):
-                raise self.unexpected(f"array for {core(kind)}", value)
-            if not kind.is_list:
-                return self._vector(map(plain, value), kind)
-            one = element(kind)
-            return [self._scalar(plain(item), one) for item in value]
-        return self._scalar(value, kind)
-
-    def _scalar(self, value: Any, kind: PropertyType) -> Any:
-        scalar = kind.scalar
-        if scalar in INTEGERS:
-            return self._integer(value, scalar)
-        match scalar:
-            case Scalar.STRING | Scalar.BLOB:
-                if not isinstance(value, str):
-                    wanted = "string" if scalar is Scalar.STRING else "blob string"
-                    raise self.unexpected(wanted, value)
-                if has_lone_surrogate(value):
-                    raise self.error("expected text, got half of a surrogate pair")
-                return value
-            case Scalar.BOOL:
-                if not isinstance(value, bool):
-                    raise self.unexpected("boolean", value)
-                return value
-            case Scalar.DATE:
-                return self._date(value)
-            case Scalar.DATETIME:
-                return self._datetime(value)
-            case _:
-                return self._float(value, scalar)
-
-    def _integer(self, value: Any, scalar: Scalar) -> int:
-        if isinstance(value, str) and _DECIMAL.fullmatch(value):
-            number = int(value)
-        elif isinstance(value, float) and (exact := whole(value)) is not None:
-            number = exact
-        elif isinstance(value, int) and not isinstance(value, bool):
-            number = value
-            if self.mode == "javascript" and abs(number) > FLOAT_EXACT_MAX:
-                message = (
-                    f"integer {number} exceeds JS safe integer range; "
-                    "pass a decimal string for exact values"
-                )
-                raise self.error(message)
-        else:
-            raise self.unexpected("integer", value)
-        if not in_bounds(number, scalar):
-            low, high = INTEGER_BOUNDS[scalar]
-            message = f"value {number} exceeds {scalar.value}"
-            raise self.error(message, hint=f"{scalar.value} goes from {low} to {high}")
-        if scalar is Scalar.U64 and not in_bounds(number, Scalar.I64):
-            raise self.error(f"value {number} exceeds current engine range for U64")
-        return number
-
-    def _float(self, value: Any, scalar: Scalar) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.unexpected("float", value)
-        try:
-            number = float(value)
-        except OverflowError:
-            raise self.error(f"value exceeds {scalar.value}") from None
-        if scalar is Scalar.F32 and not fits_f32(number):
-            raise self.error(f"value {number} exceeds F32")
-        return number
-
-    def _date(self, value: Any) -> dt.date:
-        if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
-            return value
-        if not isinstance(value, str):
-            raise self.unexpected("date string", value)
-        day = parse_date(value)
-        if day is None:
-            raise self.error(f"expected date string, got '{value}'", hint=DATE_HINT)
-        return day
-
-    def _datetime(self, value: Any) -> int:
-        if isinstance(value, dt.datetime):
-            return calendar_number(value)
-        if not isinstance(value, str):
-            raise self.unexpected("datetime string", value)
-        stamp = parse_moment(value)
-        if stamp is None:
-            raise self.error(f"expected datetime string, got '{value}'", hint=MOMENT_HINT)
-        return stamp
-
-    def _vector(self, items: Iterable[Any], kind: PropertyType) -> list[float]:
-        numbers: list[float] = []
-        for number in items:
-            if isinstance(number, bool) or not isinstance(number, int | float):
-                raise self.error("vector element is not numeric")
-            if isinstance(number, float) and not math.isfinite(number):
-                raise self.error("vector element is not finite")
-            numbers.append(self._float(number, Scalar.F32))
-        if len(numbers) != kind.dimension:
-            raise self.error(f"expected {kind.dimension} elements, got {len(numbers)}")
-        return numbers
-
-
-def _word(value: Any) -> str:
-    """How JSON calls the kind of a value."""
-    for kind, word in _JSON_WORDS:
-        if isinstance(value, kind):
-            return word
-    return type(value).__name__

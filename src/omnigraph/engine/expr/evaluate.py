@@ -71,13 +71,21 @@ class Rows:
     def search(self, expr: Search) -> Array:
         raise AssertionError(f"{type(self).__name__} have no {type(expr).__name__}")
 
-    def of_graph(self, expr: ir.Degree | ir.BlockValue) -> Array:
+    def type_of(self, var: str) -> Array:
+        """The name of the type of the entity that an open variable holds."""
+        raise AssertionError(f"{type(self).__name__} have no type of ${var}")
+
+    def of_graph(self, expr: ir.Degree | ir.BlockValue | ir.PathPart) -> Array:
         """What the edges around each row tell."""
         raise AssertionError(f"{type(self).__name__} have no {type(expr).__name__}")
 
     def computed(self, expr: ir.KeyRef | ir.AggregateRef) -> Array:
         """A key or an aggregate of a group."""
         raise AssertionError(f"{type(self).__name__} have no {type(expr).__name__}")
+
+    def of_row(self, expr: ir.RowRef | ir.Position) -> Array:
+        """What comes with a row, or where its entity is."""
+        raise AssertionError(f"{type(self).__name__} have no {expr.var}")
 
     def at(self, numbers: npt.NDArray[np.int64]) -> Rows:
         """Only the rows with these numbers."""
@@ -121,6 +129,8 @@ def _fails(part: ir.Expr) -> bool:
             return FUNCTIONS[part.name].fails and part.type.scalar is not Scalar.F64
         case ir.BlockValue():
             return True  # its conditions may
+        case ir.PathPart():
+            return part.way.weight is not None  # of which one may be below 0
         case _:
             return False
 
@@ -193,8 +203,12 @@ def evaluate(expr: ir.Expr, rows: Rows) -> Values:
             return rows.value_of(expr.var, expr.prop)
         case ir.IdRef():
             return rows.value_of(expr.var, "id")
+        case ir.RowRef() | ir.Position():
+            return rows.of_row(expr)
         case ir.EndpointRef():
             return rows.endpoint(expr.var, expr.side)
+        case ir.TypeRef():
+            return rows.type_of(expr.var)
         case ir.Compare():
             return compare(expr.op, evaluate(expr.left, rows), evaluate(expr.right, rows))
         case ir.And() | ir.Or() | ir.Not() | ir.IsNull():
@@ -215,7 +229,7 @@ def evaluate(expr: ir.Expr, rows: Rows) -> Values:
             return _call(expr, rows)
         case ir.Case():
             return _case(expr, rows)
-        case ir.Degree() | ir.BlockValue():
+        case ir.Degree() | ir.BlockValue() | ir.PathPart():
             return rows.of_graph(expr)
         case ir.TextMatch() | ir.Bm25() | ir.Nearest() | ir.Rrf():
             return rows.search(expr)
@@ -314,7 +328,7 @@ def _call(expr: ir.FunctionCall, rows: Rows) -> Values:
     if function.nulls != "all" and any(isinstance(a, pa.Scalar) and not a.is_valid for a in args):
         return pa.scalar(None, kind) if alone else pa.nulls(rows.count, kind)
     if function.result == "common":
-        args = [_cast(arg, kind) for arg in args]
+        args = [cast_to(arg, kind) for arg in args]
     return KERNELS[expr.name](*args)
 
 
@@ -328,7 +342,7 @@ def _case(expr: ir.Case, rows: Rows) -> Values:
     def take(value: ir.Expr, at: npt.NDArray[np.int64]) -> None:
         if len(at):
             some = rows if len(at) == rows.count else rows.at(at)
-            found.append(as_column(_cast(evaluate(value, some), target), some.count))
+            found.append(as_column(cast_to(evaluate(value, some), target), some.count))
             places.append(at)
 
     for condition, value in expr.whens:
@@ -345,7 +359,8 @@ def _case(expr: ir.Case, rows: Rows) -> Values:
     return picked(pa.concat_arrays(found), order)
 
 
-def _cast(values: Values, target: DataType) -> Values:
+def cast_to(values: Values, target: DataType) -> Values:
+    """The values as those of a type that holds them."""
     if isinstance(values, pa.Scalar) and not values.is_valid:
         return pa.scalar(None, target)  # the literal null is of no type
     # A whole number beyond 2^53 becomes the nearest float; all others keep their value.
@@ -362,7 +377,7 @@ _CHECKED: Final = {
 def _arithmetic(expr: ir.Arithmetic, left: Values, right: Values) -> Values:
     target = value_type(expr.type)
     try:
-        left, right = _cast(left, target), _cast(right, target)
+        left, right = cast_to(left, target), cast_to(right, target)
         if expr.op in _CHECKED:
             return pc.call_function(_CHECKED[expr.op], [left, right])
         # A zero divisor gives null, and so does everything that touches null.

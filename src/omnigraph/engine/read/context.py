@@ -14,20 +14,22 @@ import numpy as np
 import numpy.typing as npt
 
 from omnigraph.compiler.query import ir
-from omnigraph.engine.arrow import Array
+from omnigraph.engine.arrow import Array, DataType, pa
 from omnigraph.engine.expr.evaluate import Constants
 from omnigraph.engine.read.memory.cache import Caches
 from omnigraph.engine.read.memory.frame import Frame
+from omnigraph.engine.read.memory.frames import Frames, Table
 from omnigraph.engine.read.memory.topology import Lookups, Topology
 from omnigraph.errors import LimitExceededError, TimeLimitError
 from omnigraph.model.graph import Snapshot, TableEntry
 from omnigraph.model.limits import QUERY_MEMORY_BYTES_MAX, QUERY_TIME_MS_MAX
-from omnigraph.model.schema import Catalog, Scalar
+from omnigraph.model.schema import Catalog, EdgeType, EntityKind, NodeType, Scalar
+from omnigraph.storage.lance.columns import value_type
 
 ROW_BYTES: Final = 8  # one position
 
 
-def sort_keys(plan: ir.ReadPlan) -> list[tuple[ir.Expr, bool]]:
+def sort_keys(plan: ir.Stage) -> list[tuple[ir.Expr, bool]]:
     """What rows are ordered by, and whether descending: the orderings, then the tie break."""
     keys = [(ordering.expr, ordering.descending) for ordering in plan.orderings]
     return keys + [(expr, False) for expr in plan.tie_break]
@@ -122,6 +124,18 @@ def _lines(step: Step, lead: str, below: str) -> Iterator[str]:
         )
 
 
+@contextmanager
+def _named(step: Step) -> Iterator[None]:
+    """A limit that is met in the step says so; the innermost step is the one."""
+    try:
+        yield
+    except (LimitExceededError, TimeLimitError) as error:
+        if "step" not in error.facts:
+            error.facts["step"] = f"{step.name} {step.detail}".strip()
+            error.hint = f"in the step `{error.facts['step']}`: {error.hint}"
+        raise
+
+
 class Trace:
     """Records steps when asked to, and costs next to nothing otherwise."""
 
@@ -134,13 +148,15 @@ class Trace:
     def step(self, name: str, detail: str = "", estimate: int | None = None) -> Iterator[Step]:
         step = Step(name, detail, estimate)
         if not self.recording:
-            yield step
+            with _named(step):
+                yield step
             return
         self._stack[-1].children.append(step)
         self._stack.append(step)
         began = perf_counter()
         try:
-            yield step
+            with _named(step):
+                yield step
         finally:
             step.took_ms = round((perf_counter() - began) * 1000, 3)
             self._stack.pop()
@@ -161,6 +177,10 @@ class Run(msgspec.Struct, kw_only=True):
     trace: Trace
     # How often a block inside an expression matches for each row of a relation; see `match.match`.
     count_inner: Callable[[Run, Any, ir.BlockValue], npt.NDArray[np.int64]]
+    # The paths between the nodes of two columns of positions; see `match.paths`.
+    find_paths: Callable[[Run, ir.Way, npt.NDArray[np.int64], npt.NDArray[np.int64]], Any]
+    # Values that come with rows, by the variable of their stage or list, then by column
+    rows: dict[str, Mapping[str, Array]] = msgspec.field(default_factory=dict)
     # By variable: what a pushed scan gave
     scanned: dict[str, Frame] = msgspec.field(default_factory=dict)
     # By a column and what is searched for in it: what was found
@@ -169,13 +189,21 @@ class Run(msgspec.Struct, kw_only=True):
     fused: dict[ir.Expr, Array] = msgspec.field(default_factory=dict)
     _frames: dict[str, Frame] = msgspec.field(default_factory=dict)
     _topologies: dict[str, Topology] = msgspec.field(default_factory=dict)
+    _unions: dict[tuple[str, tuple[str, ...]], Frames] = msgspec.field(default_factory=dict)
 
     def entry(self, kind: str, type_name: str) -> TableEntry:
         return self.snapshot.entries[f"{kind}:{type_name}"]
 
     def entry_of(self, var: str) -> TableEntry:
+        """The table of a variable of one type."""
         variable = self.variables[var]
+        assert not variable.is_open, "its entities are in several tables"
         return self.entry(variable.kind, variable.type_name)
+
+    def row_count_of(self, var: str) -> int:
+        """How many entities a variable could be, about."""
+        variable = self.variables[var]
+        return sum(self.entry(variable.kind, name).row_count for name in variable.types)
 
     def frame(self, kind: str, type_name: str) -> Frame:
         key = f"{kind}:{type_name}"
@@ -184,25 +212,59 @@ class Run(msgspec.Struct, kw_only=True):
             found = self._frames[key] = self.caches.frame(self.snapshot.entries[key])
         return found
 
+    def frames(self, kind: EntityKind, types: tuple[str, ...]) -> Frames:
+        """The frames of these types, which are by name, one after the other."""
+        found = self._unions.get((kind, types))
+        if found is None:
+            found = self._unions[kind, types] = self._union(kind, types)
+        return found
+
+    def _union(self, kind: EntityKind, types: tuple[str, ...]) -> Frames:
+        kinds: dict[str, DataType] = {"id": pa.string()}
+        tables = []
+        for name in types:
+            entity = self.catalog.nodes[name] if kind == "node" else self.catalog.edges[name]
+            for prop in entity.properties:
+                kinds.setdefault(prop.name, value_type(prop.type))
+            columns = {prop.name: self._column(entity, prop.name) for prop in entity.properties}
+            frame = self.frame(kind, name)
+            tables.append(Table(type_name=name, frame=frame, columns={"id": "id", **columns}))
+        return Frames(tables, kinds)
+
+    def frames_of(self, var: str) -> Frames:
+        """The frames whose positions the variable holds, also if it is only one."""
+        variable = self.variables[var]
+        return self.frames(variable.kind, variable.types)
+
     def frame_of(self, var: str) -> Frame:
-        """The frame whose positions the variable holds."""
+        """The frame whose positions the variable, which is of one type, holds."""
         if var in self.scanned:
             return self.scanned[var]
         variable = self.variables[var]
+        assert not variable.is_open, "its entities are in several frames"
         return self.frame(variable.kind, variable.type_name)
+
+    def rows_of(self, var: str) -> Frame | Frames:
+        """What the variable holds positions of."""
+        return self.frames_of(var) if self.variables[var].is_open else self.frame_of(var)
 
     def stored(self, var: str, prop: str) -> str:
         """The column that holds a property: a single String key is the id, stored twice."""
         variable = self.variables[var]
-        if variable.kind == "node":
-            node = self.catalog.nodes[variable.type_name]
-            if node.key == (prop,) and node.by_name[prop].type.scalar is Scalar.STRING:
-                return "id"
+        if variable.kind == "node" and not variable.is_open:
+            return self._column(self.catalog.nodes[variable.type_name], prop)
+        return prop  # each of several frames knows its own
+
+    def _column(self, entity: NodeType | EdgeType, prop: str) -> str:
+        if isinstance(entity, NodeType) and entity.key == (prop,):
+            return "id" if entity.by_name[prop].type.scalar is Scalar.STRING else prop
         return prop
 
-    def names_entity(self, expr: ir.Expr) -> TypeGuard[ir.IdRef | ir.PropertyRef]:
+    def names_entity(self, expr: ir.Expr) -> TypeGuard[ir.IdRef | ir.PropertyRef | ir.Position]:
         """Whether different entities differ in the expression: the id, or a single String key."""
         if isinstance(expr, ir.IdRef):
+            return not self.variables[expr.var].is_open  # types may share an id
+        if isinstance(expr, ir.Position):
             return True
         return isinstance(expr, ir.PropertyRef) and self.stored(expr.var, expr.prop) == "id"
 

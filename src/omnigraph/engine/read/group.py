@@ -276,7 +276,7 @@ def _known_codes(run: Run, key: ir.Expr, relation: Relation) -> Coded | None:
     """The codes of the key's column, if it has some that pay for these rows."""
     if not isinstance(key, ir.PropertyRef):
         return None
-    frame = run.frame_of(key.var)
+    frame = run.rows_of(key.var)
     return frame.codes_for(run.stored(key.var, key.prop), relation.count)
 
 
@@ -312,7 +312,7 @@ def _entities(run: Run, var: str, keys: Sequence[ir.Expr], rows: Sequence[Matche
         return MatchedRows(run, Relation.of(var, positions)).values(key)
 
     shows = {key: partial(values, key) for key in keys}
-    return _Key(lambda: [piece.relation[var] for piece in rows], run.frame_of(var).length, shows)
+    return _Key(lambda: [piece.relation[var] for piece in rows], run.rows_of(var).length, shows)
 
 
 def _key(
@@ -326,11 +326,11 @@ def _key(
         assert isinstance(key, ir.PropertyRef), "only a property has codes"
         return _coded(run, coded, key, relation, rows)
     variables = ir.variables_of(key)
-    if len(variables) == 1:
+    if len(variables) == 1 and not variables & run.rows.keys():
         (var,) = variables
-        frame = run.frame_of(var)
-        if relation.selected(var) is None and relation.count * ENTITIES_SHARE > frame.length:
-            entities, back = distinct_positions(relation[var], frame.length)
+        length = run.rows_of(var).length
+        if relation.selected(var) is None and relation.count * ENTITIES_SHARE > length:
+            entities, back = distinct_positions(relation[var], length)
             values = MatchedRows(run, Relation.of(var, entities)).values(key)
             codes = equal_codes(values)
             return _by_value(key, values, codes, codes[back], rows)

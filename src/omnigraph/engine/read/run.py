@@ -1,60 +1,30 @@
-"""Answering a query: a plan, its parameters and a snapshot in, a result out.
-
-After the match come groups or distinct rows, order, offset and limit, and the columns. Sort keys
-are evaluated as late as possible: the first for all rows, the others only for rows that the keys
-before them leave tied.
-"""
+"""Answering a query: a plan, its parameters and a snapshot in, a result out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any, Final
-
-import numpy as np
-from msgspec.structs import replace
+from collections.abc import Mapping
+from typing import Any
 
 from omnigraph.compiler.query import CompiledQuery, ir
-from omnigraph.engine.arrow import Array, ArrowTable, as_mask, int64_array, pa
-from omnigraph.engine.expr.evaluate import Constants, Rows, evaluate, holding, needs_whole
-from omnigraph.engine.expr.order import (
-    Key,
-    Piece,
-    Window,
-    order_rows,
-    row_keys,
-)
+from omnigraph.engine.expr.evaluate import Constants
 from omnigraph.engine.read.context import (
     Budget,
     Explanation,
     ReadLimits,
     Run,
     Trace,
-    sort_keys,
 )
-from omnigraph.engine.read.group import Groups, grouped
-from omnigraph.engine.read.match.candidates import with_pushed_scan
-from omnigraph.engine.read.match.match import count_inner, match
-from omnigraph.engine.read.match.relation import WHOLE_MATCH, MatchedRows, Relation
-from omnigraph.engine.read.match.walk import only_counted
-from omnigraph.engine.read.memory.arrays import Positions
+from omnigraph.engine.read.match.match import count_inner
+from omnigraph.engine.read.match.paths import find_paths
 from omnigraph.engine.read.memory.cache import Caches
 from omnigraph.engine.read.memory.counted import ReadCost
-from omnigraph.engine.read.memory.frame import Frame
 from omnigraph.engine.read.result import QueryResult
-from omnigraph.engine.read.search.fusion import FUSED_ROWS_MIN, first_fused
-from omnigraph.engine.read.search.search import near_enough, relevant
-from omnigraph.engine.read.stream import streamed
-from omnigraph.errors import InputError
+from omnigraph.engine.read.stages import answered
+from omnigraph.engine.read.union import united
 from omnigraph.model.graph import Snapshot
 from omnigraph.model.limits import TOPOLOGY_FILE_EDGES_MIN
 from omnigraph.model.schema import Catalog
-from omnigraph.storage.lance.columns import value_type
 from omnigraph.storage.table.table import Tables
-
-RANKED_SHARE: Final = 8  # fewer than this part of all entities are sorted by themselves
-ASCENDING_SHARE: Final = 64  # for fewer it does not pay to look whether all ids ascend
-PROJECTED_ROWS_MAX: Final = 4096  # of more rows, columns are made batch by batch
 
 
 class Reader:
@@ -98,21 +68,22 @@ class Reader:
     ) -> QueryResult:
         """Answer a read query on the snapshot. `params` are bound values (`bind_params`)."""
         plan = query.plan
-        assert isinstance(plan, ir.ReadPlan), "a mutation is no read"
+        assert not isinstance(plan, ir.MutationPlan), "a mutation is no read"
         trace = Trace(recording=explain)
         before = self._caches.cost.since(ReadCost()) if explain else ReadCost()
         run = Run(
             caches=self._caches,
             snapshot=snapshot,
             catalog=catalog,
-            variables=plan.variables,
+            variables={} if isinstance(plan, ir.UnionPlan) else plan.variables,
             constants=Constants(params=params, now_ms=now_ms),
             budget=Budget(limits or ReadLimits()),
             trace=trace,
             count_inner=count_inner,
+            find_paths=find_paths,
         )
         with self._caches.query():
-            result = _Answer(run, plan).result()
+            result = united(run, plan) if isinstance(plan, ir.UnionPlan) else answered(run, plan)
         if explain:
             trace.root.rows = result.row_count
             cost = self._caches.cost.since(before)
@@ -120,292 +91,3 @@ class Reader:
                 root=trace.root, reads=cost.reads, rows_read=cost.rows, columns_read=cost.by_table()
             )
         return result
-
-
-class _Answer:
-    """The steps after the match: group, project, distinct, order, offset, limit."""
-
-    def __init__(self, run: Run, plan: ir.ReadPlan) -> None:
-        self._run = run
-        self._plan = plan
-        self._shown = [projection.expr for projection in plan.projections]
-        self._schema = pa.schema(
-            pa.field(column.name, value_type(column.type), nullable=column.nullable)
-            for column in plan.columns
-        )
-        self._window = Window(
-            offset=_count(run, plan.offset, "offset") or 0, limit=_count(run, plan.limit, "limit")
-        )
-
-    def result(self) -> QueryResult:
-        plan, run = self._plan, self._run
-        if self._window.limit == 0:
-            return self._shown_by(0, lambda *_: self._schema.empty_table())
-        if plan.grouping is not None:
-            return self._grouped(self._groups(plan.grouping))
-        if plan.distinct:
-            grouping = ir.Grouping(keys=tuple(self._shown), aggregates=())
-            return self._distinct(self._groups(grouping))
-        with run.trace.step("match") as step:
-            relation = match(run, with_pushed_scan(run, plan, self._window))
-            step.rows = relation.count
-        with run.trace.step("order") as step:
-            relation = _ordered(run, plan, relation, self._window)
-            step.rows = relation.count
-        return self._streamed(relation)
-
-    def _streamed(self, relation: Relation) -> QueryResult:
-        """Projections are made when they are asked for, unless a rank needs to see all rows."""
-        if relation.count <= PROJECTED_ROWS_MAX or any(map(needs_whole, self._shown)):
-            with self._run.trace.step("project") as step:
-                step.rows = relation.count
-                return self._made(self._projected(relation))
-        return self._shown_by(
-            relation.count,
-            lambda first, last: self._table(self._projected(relation.slice(first, last))),
-        )
-
-    def _projected(self, relation: Relation) -> list[Array]:
-        rows = MatchedRows(self._run, relation)
-        return [rows.values(expr) for expr in self._shown]
-
-    # --- groups and distinct rows ---
-
-    def _groups(self, grouping: ir.Grouping) -> Groups:
-        run, plan = self._run, self._plan
-        counted = only_counted(plan)
-        found = None if counted else streamed(run, plan, grouping)
-        if found is not None:
-            return found
-        with run.trace.step("match") as step:
-            relation = match(run, counted.block if counted else plan.match)
-            step.rows = relation.count
-        weights = None
-        if counted is not None:
-            with run.trace.step("count", f"neighbours of ${counted.near}") as step:
-                relation, weights = counted.weigh(run, relation)
-                step.rows = relation.count
-        if grouping.row_order:
-            relation = _by_id(run, relation, [expr.var for expr in grouping.row_order])
-        with run.trace.step("group" if plan.grouping else "distinct") as step:
-            groups = grouped(run, grouping, relation, weights)
-            step.rows = groups.count
-        return groups
-
-    def _grouped(self, groups: Groups) -> QueryResult:
-        run, plan = self._run, self._plan
-        if plan.grouping is not None and plan.grouping.having is not None:
-            with run.trace.step("having") as step:
-                groups = groups.at(np.flatnonzero(holding([plan.grouping.having], groups)))
-                step.rows = groups.count
-        with run.trace.step("order") as step:
-            keys = [_key(groups, expr, descending=down) for expr, down in sort_keys(plan)]
-            shown = groups.at(order_rows(keys, groups.count, self._window))
-            step.rows = shown.count
-        return self._made([shown.values(expr) for expr in self._shown])
-
-    def _distinct(self, groups: Groups) -> QueryResult:
-        places = [(place, False) for place in range(len(self._shown))]
-        for ordering in reversed(self._plan.orderings):
-            assert ordering.column is not None, "under distinct every ordering is a column"
-            places.insert(0, (ordering.column, ordering.descending))
-        keys = [
-            Key(partial(groups.key, place), partial(_key_at, groups, place), descending)
-            for place, descending in places
-        ]
-        shown = groups.at(order_rows(keys, groups.count, self._window))
-        return self._made([shown.key(place) for place in range(len(self._shown))])
-
-    def _made(self, columns: Sequence[Array]) -> QueryResult:
-        table = self._table(columns)
-        return self._shown_by(table.num_rows, lambda first, last: table.slice(first, last - first))
-
-    def _table(self, columns: Sequence[Array]) -> ArrowTable:
-        """The columns, cast to the schema where an expression gave a narrower type."""
-        fitted = [
-            column if column.type == kind else column.cast(kind)
-            for column, kind in zip(columns, self._schema.types, strict=True)
-        ]
-        return ArrowTable.from_arrays(fitted, schema=self._schema)
-
-    def _shown_by(self, count: int, make: Callable[[int, int], ArrowTable]) -> QueryResult:
-        return QueryResult(
-            schema=self._schema,
-            row_count=count,
-            graph_commit_id=self._run.snapshot.graph_commit_id,
-            make=make,
-        )
-
-
-def _count(run: Run, expr: ir.Literal | ir.Param | None, word: str) -> int | None:
-    value = None if expr is None else run.constants.value(expr)
-    if value is None:
-        return None
-    if value < 0:
-        raise InputError(f"{word} must be 0 or more, got {value}")
-    return int(value)
-
-
-# --- order -------------------------------------------------------------------------------------
-
-
-def _ordered(run: Run, plan: ir.ReadPlan, relation: Relation, window: Window) -> Relation:
-    """The rows that will be shown, in order."""
-    if relation.count < 2 and not plan.orderings:
-        return _windowed(relation, window)
-    relation = _with_fusions(run, plan, relation, window.wanted)
-    names = [key.var for key in plan.tie_break if isinstance(key, ir.IdRef)]
-    assert len(names) == len(plan.tie_break), "rows that are not grouped are told apart by ids"
-    # Sorting the ids of few rows costs less than knowing the order of all ids.
-    everything = sum(run.frame_of(name).length for name in names)
-    if not plan.orderings and window.wanted is None and relation.count * RANKED_SHARE >= everything:
-        return _windowed(_by_id(run, relation, names), window)
-    relation = _ranked_only(run, plan.orderings, relation, window.wanted)
-    if not plan.orderings and _in_id_order(run, relation, names):
-        return _windowed(relation, window)
-    rows = MatchedRows(run, relation)
-    keys = [_key(rows, order.expr, descending=order.descending) for order in plan.orderings]
-    keys += [_id_key(rows, expr) for expr in plan.tie_break]
-    if keys and window.wanted is not None:
-        keys[0] = replace(keys[0], pieces=_pieces(rows, sort_keys(plan)[0][0]))
-    return relation.take(order_rows(keys, relation.count, window))
-
-
-def _windowed(relation: Relation, window: Window) -> Relation:
-    shown = window.of(relation.count)
-    return relation.slice(shown.start, min(shown.stop, relation.count))
-
-
-def _key(rows: Rows, expr: ir.Expr, *, descending: bool) -> Key:
-    return Key(
-        partial(rows.values, expr), lambda numbers: rows.at(numbers).values(expr), descending
-    )
-
-
-def _key_at(groups: Groups, place: int, numbers: Positions) -> Array:
-    return groups.at(numbers).key(place)
-
-
-def _pieces(rows: MatchedRows, expr: ir.Expr) -> list[Piece]:
-    """The rows of a stored column chunk by chunk, where they are a selection of its table."""
-    if not isinstance(expr, ir.PropertyRef | ir.IdRef):
-        return []
-    run, relation = rows.run, rows.relation
-    selection = relation.selected(expr.var)
-    if selection is None or len(selection.parts) < 2:
-        return []
-    name = "id" if isinstance(expr, ir.IdRef) else run.stored(expr.var, expr.prop)
-    column = run.frame_of(expr.var).held(name, relation.count)
-    if column is None:
-        return []
-    return [
-        Piece(part.count, partial(part.of, column), partial(column.bounds, part.number))
-        for part in selection.parts
-    ]
-
-
-def _id_key(rows: MatchedRows, expr: ir.Expr) -> Key:
-    """The ids of a variable; their positions instead, where these have the same order."""
-    assert isinstance(expr, ir.IdRef), "rows that are not grouped are told apart by ids"
-    var, run = expr.var, rows.run
-
-    def values(some: MatchedRows) -> Array:
-        # Position -1 is null, and comes first as it should.
-        ascend = _ids_ascend(run, some.relation, var)
-        return int64_array(some.relation[var]) if ascend else some.values(expr)
-
-    return Key(lambda: values(rows), lambda numbers: values(rows.at(numbers)), descending=False)
-
-
-def _ids_ascend(run: Run, relation: Relation, var: str) -> bool:
-    """Whether the order of ids is that of positions, if it pays to know."""
-    frame = run.frame_of(var)
-    share = ASCENDING_SHARE if frame.is_hot("id") else RANKED_SHARE
-    return relation.count * share >= frame.length and frame.ids_ascend()
-
-
-def _in_id_order(run: Run, relation: Relation, names: Sequence[str]) -> bool:
-    """Whether the rows are known to be in the order of their ids already."""
-    if len(names) != 1:
-        return not names
-    ascending = relation.selected(names[0]) is not None
-    return ascending and _ids_ascend(run, relation, names[0])
-
-
-def _with_fusions(run: Run, plan: ir.ReadPlan, relation: Relation, wanted: int | None) -> Relation:
-    """Fused ranks look at all rows, so they are computed before any row goes away."""
-    exprs = [*(shown.expr for shown in plan.projections), *(expr for expr, _ in sort_keys(plan))]
-    fusions = {part for expr in exprs for part in ir.walk(expr) if isinstance(part, ir.Rrf)}
-    if not fusions:
-        return relation
-    first = plan.orderings[0] if plan.orderings else None
-    if wanted is not None and first is not None and first.rank and fusions == {first.expr}:
-        narrowed = _first_fused(run, first.expr, relation, wanted)
-        if narrowed is not None:
-            return narrowed
-    rows = MatchedRows(run, relation)
-    for expr in fusions:
-        run.fused[expr] = rows.search(expr)
-    return relation.numbered(WHOLE_MATCH)
-
-
-def _first_fused(run: Run, expr: ir.Expr, relation: Relation, wanted: int) -> Relation | None:
-    """The rows of the entities that may be among the first; every entity has a row at least."""
-    assert isinstance(expr, ir.Rrf), "it was found among the fusions"
-    if relation.count < FUSED_ROWS_MIN:
-        return None
-    var = expr.first.field.var
-    size = run.frame_of(var).length
-    held = np.zeros(size + 1, dtype=np.bool_)  # the last cell stands for -1
-    held[relation[var]] = True
-    values = partial(evaluate, rows=MatchedRows(run, relation))
-    found = first_fused(run, expr, np.flatnonzero(held[:size]), wanted, values)
-    if found is None:
-        return None
-    narrowed = relation.among(var, found.positions, size)
-    run.fused[expr] = found.at(narrowed[var])
-    return narrowed.numbered(WHOLE_MATCH)
-
-
-def _ranked_only(
-    run: Run, orderings: Sequence[ir.Ordering], relation: Relation, wanted: int | None
-) -> Relation:
-    """Without the rows that a search rank leaves out."""
-    for place, ordering in enumerate(orderings):
-        if not ordering.rank:
-            continue
-        if place == 0 and isinstance(ordering.expr, ir.Nearest) and wanted is not None:
-            near = near_enough(run, ordering.expr, relation[ordering.expr.field.var], wanted)
-            relation = relation if near is None else relation.where(near)
-        if isinstance(ordering.expr, ir.Bm25):
-            var, found = ordering.expr.field.var, relevant(run, ordering.expr)
-            if found is not None:
-                relation = relation.among(var, found, run.frame_of(var).length)
-                continue
-        scored = MatchedRows(run, relation).values(ordering.expr).is_valid()
-        relation = relation.where(as_mask(scored))
-    return relation
-
-
-def _by_id(run: Run, relation: Relation, names: Sequence[str]) -> Relation:
-    """All rows, by the ids of their variables: the first of them are what a limit would show."""
-    if relation.count < 2 or _in_id_order(run, relation, names):
-        return relation
-    if len(names) == 1:
-        selection = relation.selected(names[0])
-        if selection is not None and selection.everything:
-            order = run.frame_of(names[0]).id_order()
-            return relation.take(order.astype(np.int64))
-    keys = [_id_numbers(run.frame_of(var), relation[var]) for var in names]
-    combined = row_keys([numbers + 1 for numbers in keys])
-    if (combined[1:] >= combined[:-1]).all():
-        return relation
-    key = Key.of(int64_array(combined), descending=False)
-    return relation.take(order_rows([key], relation.count, Window()))
-
-
-def _id_numbers(frame: Frame, positions: Positions) -> Positions:
-    """Numbers in the order of the ids; null is -1."""
-    if frame.ids_ascend():
-        return positions
-    return np.append(frame.id_ranks(), -1)[positions]  # the last cell stands for -1

@@ -35,10 +35,10 @@ from omnigraph.engine.read.whole import looks_at_all
 HELD_GROUPS_MAX: Final = 1 << 18  # more groups of batches than this are put together
 
 
-def streamed(run: Run, plan: ir.ReadPlan, grouping: ir.Grouping) -> Groups | None:
+def streamed(run: Run, plan: ir.Stage, grouping: ir.Grouping) -> Groups | None:
     """The groups of a query over one table; None where columns in memory are the better way."""
     binding = only_table(plan)
-    if binding is None:
+    if binding is None or plan.carries:  # entities are handed on by their places in a frame
         return None
     entry = run.entry_of(binding.var)
     exprs = [*binding.conditions, *looked_at(plan)]

@@ -48,6 +48,10 @@ class Candidates:
     def frame(self) -> Frame:
         return self._run.frame_of(self.binding.var)
 
+    @property
+    def _is_open(self) -> bool:
+        return self._run.variables[self.binding.var].is_open
+
     def estimate(self) -> int:
         """How many there will be, without reading anything that is not in memory."""
         if self._found is not None:
@@ -55,7 +59,7 @@ class Candidates:
         if self._ids is not None:
             return len(self._ids)
         scanned = self._run.scanned.get(self.binding.var)
-        rows = scanned.length if scanned else self._run.entry_of(self.binding.var).row_count
+        rows = scanned.length if scanned else self._run.row_count_of(self.binding.var)
         if not self.binding.conditions:
             return rows
         if self._in_memory():
@@ -84,7 +88,7 @@ class Candidates:
         """Which of these entities satisfy the conditions."""
         if not self.binding.conditions:
             return np.ones(len(positions), dtype=np.bool_)
-        frame = self.frame
+        frame = self._run.rows_of(self.binding.var)
         few = len(positions) * ASKED_SHARE < frame.length
         if self._found is None and self._ids is None and few:
             some, back = np.unique(positions, return_inverse=True)
@@ -97,6 +101,8 @@ class Candidates:
     def _in_memory(self) -> bool:
         if self.binding.var in self._run.scanned:
             return True
+        if self._is_open:
+            return False
         entry = self._run.entry_of(self.binding.var)
         frame = self._run.caches.known_frame(entry)
         if (entry.row_count if frame is None else frame.length) <= SMALL_TABLE_ROWS:
@@ -106,15 +112,18 @@ class Candidates:
         )
 
     def _find(self) -> Positions | Selection:
-        frame, rest = self.frame, self.binding.conditions
+        rest = self.binding.conditions
         if self._ids is not None:
-            found = frame.lookup(self._ids)
+            found = self._run.rows_of(self.binding.var).lookup(self._ids)
             found, rest = distinct_sorted(found[found >= 0]), self._rest
+        elif self._is_open:
+            found = self._run.frames_of(self.binding.var).living()
+            self._run.budget.reserve(len(found))
         elif self.binding.conditions and not self._in_memory():
             pushed = push_down(rest, self._run.constants)
             if pushed.where is None:
                 return selected(self._run, self.binding.var, rest)
-            found, rest = self._pushed(frame, pushed.where), pushed.rest
+            found, rest = self._pushed(self.frame, pushed.where), pushed.rest
         else:
             return selected(self._run, self.binding.var, rest)
         return found[self._satisfied(found, rest)] if rest else found
@@ -144,14 +153,19 @@ def _wanted_ids(run: Run, binding: ir.NodeBinding) -> tuple[list[str] | None, tu
     return None, binding.conditions
 
 
+def _names(run: Run, expr: ir.Expr) -> bool:
+    """Whether the expression is an id, which few entities have."""
+    return isinstance(expr, ir.IdRef) or run.names_entity(expr)
+
+
 def _ids_of(run: Run, condition: ir.Expr) -> list[str] | None:
     match condition:
         case ir.Compare(op=ir.CompareOp.EQ, left=left, right=right):
             for side, other in ((left, right), (right, left)):
-                if run.names_entity(side) and is_constant(other):
+                if _names(run, side) and is_constant(other):
                     value = run.constants.value(other)
                     return [] if value is None else [value]
-        case ir.InList(needle=needle, options=options) if run.names_entity(needle):
+        case ir.InList(needle=needle, options=options) if _names(run, needle):
             listed: Any = run.constants.value(options) or ()
             return [value for value in listed if value is not None]
         case _:
@@ -162,19 +176,20 @@ def _ids_of(run: Run, condition: ir.Expr) -> list[str] | None:
 # --- pushed scans ------------------------------------------------------------------------------
 
 
-def only_table(plan: ir.ReadPlan) -> ir.NodeBinding | None:
+def only_table(plan: ir.Stage) -> ir.NodeBinding | None:
     """The one binding of a plan that asks for nothing else."""
     block = plan.match
     others = (block.traversals, block.filters, block.optionals, block.late_filters, block.negations)
-    return None if len(block.bindings) != 1 or any(others) else block.bindings[0]
+    alone = len(block.bindings) == 1 and not any(others) and not block.unwinds
+    return block.bindings[0] if alone else None
 
 
-def with_pushed_scan(run: Run, plan: ir.ReadPlan, window: Window) -> ir.MatchBlock:
+def with_pushed_scan(run: Run, plan: ir.Stage, window: Window) -> ir.MatchBlock:
     """The match of the plan, with its one scan done already where that is the better way."""
     assert plan.grouping is None, "groups need no rows: they are streamed"
     assert not plan.distinct, "and so are distinct rows"
     block, binding = plan.match, only_table(plan)
-    if binding is None:
+    if binding is None or plan.carries:  # entities are handed on by their places in a frame
         return block
     entry = run.entry_of(binding.var)
     if not run.caches.wants_pushed_scan(entry):
@@ -205,7 +220,7 @@ def with_pushed_scan(run: Run, plan: ir.ReadPlan, window: Window) -> ir.MatchBlo
     return replace(block, bindings=(replace(binding, conditions=pushed.rest),))
 
 
-def looked_at(plan: ir.ReadPlan) -> list[ir.Expr]:
+def looked_at(plan: ir.Stage) -> list[ir.Expr]:
     """Everything that is evaluated after the match."""
     exprs: list[ir.Expr] = [projection.expr for projection in plan.projections]
     exprs += [ordering.expr for ordering in plan.orderings]
@@ -226,7 +241,7 @@ def columns_of(run: Run, exprs: Sequence[ir.Expr]) -> list[str]:
     return [*dict.fromkeys(name for _, name in properties(run, exprs))]
 
 
-def _order(run: Run, plan: ir.ReadPlan) -> tuple[Order, ...] | None:
+def _order(run: Run, plan: ir.Stage) -> tuple[Order, ...] | None:
     """The order as storage columns; None when storage would sort otherwise than we do."""
     order = []
     for expr, descending in sort_keys(plan):

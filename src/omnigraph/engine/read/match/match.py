@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 import numpy as np
@@ -13,18 +13,26 @@ from omnigraph.engine.expr.evaluate import can_fail, holding
 from omnigraph.engine.expr.order import equal_codes
 from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.match.candidates import Candidates
+from omnigraph.engine.read.match.joint import course, is_simple
 from omnigraph.engine.read.match.relation import MatchedRows, Relation, joined_rows
 from omnigraph.engine.read.match.scan import selected_edges
+from omnigraph.engine.read.match.unwind import unwound
 from omnigraph.engine.read.match.walk import ends, expand
 from omnigraph.engine.read.memory.arrays import NO_POSITIONS, Mask, Positions
+from omnigraph.engine.read.memory.topology import Direction, Lookups
 
 CROSS_CHUNK_ROWS: Final = 1 << 20
+LOOKED_UP_SHARE: Final = 8  # for fewer than this part of a table, entities are found by their ids
+HOPS_GUESSED_MAX: Final = 16  # more hops make no bigger guess
 EDGE_SCAN_SHARE: Final = 4  # from this part of the nodes on, their edges are not walked but scanned
 
 
-def match(run: Run, block: ir.MatchBlock) -> Relation:
-    """All rows of a plan's match."""
-    return _Block(run, block, Relation(1, {}), depth=0).rows()  # crossed, one row changes nothing
+NO_VARIABLES: Final = Relation(1, {})  # crossed, one row changes nothing
+
+
+def match(run: Run, block: ir.MatchBlock, outer: Relation = NO_VARIABLES) -> Relation:
+    """All rows of a stage's match, each an extension of a row of the stage before."""
+    return _Block(run, block, outer, depth=0).rows()
 
 
 def count_inner(run: Run, relation: Relation, value: ir.BlockValue) -> Positions:
@@ -51,12 +59,17 @@ class _Block:
         self._todo = list(block.traversals)
         self._filters = [clause for clause in block.filters if not _fails_alone(clause)]
         self._fatal = [clause for clause in block.filters if _fails_alone(clause)]
+        self._unwinds = list(block.unwinds)
         self._candidates = {binding.var: Candidates(run, binding) for binding in block.bindings}
 
     def rows(self, *, only_existence: bool = False) -> Relation:
         """The rows of the block, each an extension of an outer row."""
         pieces = [self._grow(self._filtered(self._outer))]
-        pieces += [self._grow(self._start(group)) for group in self._groups()]
+        lists = self._constant_lists()
+        pieces += [self._unwound(self._elements(NO_VARIABLES, unwind)) for unwind in lists]
+        for group in self._groups():
+            if not self._looked_up(group, pieces):
+                pieces.append(self._grow(self._start(group)))
         relation = self._combined(pieces, only_existence=only_existence)
         # Late filters look at what an optional block found; negations then have fewer rows to ask
         # about; a condition that can fail alone may only fail for a row that all others keep.
@@ -88,9 +101,10 @@ class _Block:
         var, estimate = min(
             ((var, self._candidates[var].estimate()) for var in group), key=lambda pair: pair[1]
         )
-        if estimate * EDGE_SCAN_SHARE >= self._run.entry_of(var).row_count:
+        if estimate * EDGE_SCAN_SHARE >= self._run.row_count_of(var):
             for walk in self._todo:
-                if var in (walk.src, walk.dst) and _scannable(walk):
+                simple = _scannable(walk) and is_simple(self._run, walk)
+                if simple and var in (walk.src, walk.dst):
                     return self._edges(walk)
         found = self._candidates[var]
         detail = f"${var}: {found.binding.type_name} ({found.way})"
@@ -99,6 +113,29 @@ class _Block:
             step.rows = relation.count
         self._run.budget.reserve(relation.count)
         return self._filtered(relation)
+
+    def _looked_up(self, group: Collection[str], pieces: list[Relation]) -> bool:
+        """Reach the group by ids that a small piece has, if a condition says that they are equal;
+        the piece is then the one with the group."""
+        for at, piece in enumerate(pieces):
+            for clause in self._filters:
+                sides = _id_sides(self._run, clause, group, piece)
+                if sides is None:
+                    continue
+                var, ids = sides
+                if piece.count * LOOKED_UP_SHARE > self._run.entry_of(var).row_count:
+                    continue
+                self._filters.remove(clause)
+                with self._run.trace.step("look up", f"${var} by id") as step:
+                    values = MatchedRows(self._run, piece).values(ids)
+                    found = self._candidates[var].frame.lookup_all(values)
+                    grown = piece.with_column(var, found).where(found >= 0)
+                    grown = grown.where(self._candidates[var].among(grown[var]))
+                    grown = self._filtered(grown)
+                    step.rows = grown.count
+                pieces[at] = self._grow(grown)
+                return True
+        return False
 
     def _edges(self, step: ir.Traversal) -> Relation:
         """Start at the edges themselves: their ends are looked up if somebody asks for them."""
@@ -119,7 +156,7 @@ class _Block:
                 step for step in self._todo if step.src in relation or step.dst in relation
             ]
             if not reachable:
-                return relation
+                return self._unwound(relation)
             step = min(reachable, key=lambda step: self._cost(relation, step))
             self._todo.remove(step)
             relation = self._walked(relation, step)
@@ -131,12 +168,12 @@ class _Block:
         if len(self._todo) == 1:
             return 1.0
         near, far, _ = ends(relation, step)
-        edges = self._run.entry("edge", step.edge_type).row_count
-        nodes = max(1, self._run.entry_of(near).row_count)
-        growth = (edges / nodes) ** step.max_hops
+        edges = sum(self._run.entry("edge", leg.edge_type).row_count for leg in step.legs)
+        nodes = max(1, self._run.row_count_of(near))
+        growth = min((edges / nodes) ** min(step.max_hops, HOPS_GUESSED_MAX), float(edges + nodes))
         share = 1.0
         if far in self._candidates and self._candidates[far].binding.conditions:
-            total = max(1, self._run.entry_of(far).row_count)
+            total = max(1, self._run.row_count_of(far))
             share = self._candidates[far].estimate() / total
         return relation.count * growth * share
 
@@ -153,6 +190,31 @@ class _Block:
             grown = self._filtered(grown)
             record.rows = grown.count
         return grown
+
+    # --- lists ---
+
+    def _constant_lists(self) -> list[ir.Unwind]:
+        """The lists that are the same for all rows: each is a piece of its own."""
+        found = [unwind for unwind in self._unwinds if not unwind.variables]
+        self._unwinds = [unwind for unwind in self._unwinds if unwind.variables]
+        return found
+
+    def _unwound(self, relation: Relation) -> Relation:
+        """Unwind every waiting list whose variables are all there."""
+        while True:
+            ready = [one for one in self._unwinds if one.variables <= relation.columns.keys()]
+            ready = [one for one in ready if one.variables]
+            if not ready:
+                return relation
+            self._unwinds.remove(ready[0])
+            relation = self._elements(relation, ready[0])
+
+    def _elements(self, relation: Relation, unwind: ir.Unwind) -> Relation:
+        """The rows, each once for every element of its list."""
+        with self._run.trace.step("unwind", f"${unwind.var}") as record:
+            found = unwound(self._run, relation, unwind)
+            record.rows = found.count
+        return self._filtered(found)
 
     # --- conditions over several variables ---
 
@@ -188,6 +250,7 @@ class _Block:
             inner = (*self._block.optionals, *self._block.negations)
             used = {var for clause in clauses for var in clause.variables}
             used |= {var for block in inner for var in block.outer}
+            used |= {var for unwind in self._unwinds for var in unwind.variables}
             rest = [
                 piece if used & piece.columns.keys() else piece.slice(0, min(1, piece.count))
                 for piece in rest
@@ -202,6 +265,7 @@ class _Block:
                     result = self._filtered(self._equal(result, piece, equality))
                 else:
                     result = self._crossed(result, piece)
+                result = self._unwound(result)
                 record.rows = result.count
         return result
 
@@ -286,17 +350,28 @@ class _Block:
         """How many neighbours the block finds for each row, or just whether any, if it asks for
         nothing else: then nothing has to be listed."""
         bare = _bare_walk(block, relation)
-        if bare is None or (not exists and bare.max_hops > 1):
+        if bare is None or (bare.max_hops > 1 and not (exists and is_simple(self._run, bare))):
             return None
-        near, _, direction = ends(relation, bare)
+        near, far, direction = ends(relation, bare)
+        if not self._all_fit(bare, near, far, direction):
+            return None
         there = relation[near] >= 0
-        nodes = np.where(there, relation[near], 0)
-        topology = self._run.topology(bare.edge_type)
+        along = course(self._run, bare)
+        nodes = along.entered(self._run, near, np.where(there, relation[near], 0))
+        assert not isinstance(along.adjacency, Lookups), "they were not asked for"
         if exists:
-            found = topology.has_any(nodes, direction).astype(np.int64)
+            found = along.adjacency.has_any(nodes, direction).astype(np.int64)
         else:
-            found = topology.counts(nodes, direction, per_edge=bare.edge_var is not None)
+            per_edge = bare.edge_var is not None
+            found = along.adjacency.counts(nodes, direction, per_edge=per_edge)
         return np.where(there, found, 0)
+
+    def _all_fit(self, step: ir.Traversal, near: str, far: str, direction: Direction) -> bool:
+        """Whether whatever one hop finds is of a type that the far end may be."""
+        here, there = (self._run.variables[var].types for var in (near, far))
+        ways = [(leg.from_type, leg.to_type) for leg in step.legs if direction != "in"]
+        ways += [(leg.to_type, leg.from_type) for leg in step.legs if direction != "out"]
+        return all(b in there for a, b in ways if a in here)
 
     def counts(self, outer: Iterable[str], *, exists: bool) -> Positions:
         """How often the block matches for each row around it; with `exists` 1 for any number."""
@@ -336,14 +411,16 @@ def _fails_alone(clause: ir.Filter) -> bool:
 
 def _scannable(step: ir.Traversal) -> bool:
     """Whether each edge of the table gives at most one row of the step, by itself."""
-    if step.edge_var is None or step.undirected or step.src == step.dst:
+    if step.edge_var is None or step.undirected or step.src == step.dst or len(step.legs) != 1:
         return False
     return all(ir.variables_of(condition) <= {step.edge_var} for condition in step.edge_conditions)
 
 
 def _walk_text(step: ir.Traversal) -> str:
     name = f"<{step.edge_type}>" if step.undirected else step.edge_type
-    hops = "" if step.max_hops == 1 else f"{{{step.min_hops},{step.max_hops}}}"
+    high = "" if step.max_hops == ir.HOPS_OPEN else step.max_hops
+    plain = (step.min_hops, step.max_hops) == (1, 1)
+    hops = "" if plain else f"{{{step.min_hops},{high}}}"
     edge = f"${step.edge_var}:" if step.edge_var else ""
     return f"${step.src} {edge}{name}{hops} ${step.dst}"
 
@@ -361,9 +438,26 @@ def _sides(clause: ir.Filter, left: Relation, right: Relation) -> tuple[ir.Expr,
     return None
 
 
+def _id_sides(
+    run: Run, clause: ir.Filter, group: Collection[str], piece: Relation
+) -> tuple[str, ir.Expr] | None:
+    """The variable of the group whose id an equality names, and the ids in the piece."""
+    equality = clause.expr
+    if not isinstance(equality, ir.Compare) or equality.op is not ir.CompareOp.EQ:
+        return None
+    for side, other in ((equality.left, equality.right), (equality.right, equality.left)):
+        named = isinstance(side, ir.IdRef | ir.PropertyRef) and side.var in group
+        there = ir.variables_of(other)
+        if named and there and there <= piece.columns.keys() and run.names_entity(side):
+            return side.var, other
+    return None
+
+
 def _bare_walk(block: ir.MatchBlock, outer: Relation) -> ir.Traversal | None:
     """The traversal of a block that asks nothing but whether there is any neighbour."""
     if block.filters or block.optionals or block.late_filters or block.negations:
+        return None
+    if block.unwinds:
         return None
     if len(block.traversals) != 1 or any(binding.conditions for binding in block.bindings):
         return None

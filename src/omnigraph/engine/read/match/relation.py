@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import numpy as np
@@ -178,7 +178,7 @@ class Relation(msgspec.Struct, frozen=True):
             return Later(column.positions)
         return column
 
-    def numbered(self, number: RowNumber) -> Relation:
+    def numbered(self, number: str | RowNumber) -> Relation:
         """With the number of each row, which stays with it through later steps."""
         return self.with_column(number, np.arange(self.count, dtype=np.int64))
 
@@ -206,6 +206,14 @@ class Relation(msgspec.Struct, frozen=True):
         return self.take(first), np.asarray(back, dtype=np.int64)
 
 
+def at_places(values: Array, places: Positions) -> Array:
+    """The values at these places, null at -1."""
+    missing = places < 0
+    if not missing.any():
+        return picked(values, places)
+    return values.take(pa.array(np.where(missing, 0, places), mask=missing))
+
+
 def _end(edges: Later, end_of: Ends) -> Later:
     return Later(
         lambda: end_of(edges.positions()), some=lambda rows: end_of(edges.at(rows)), ends=end_of
@@ -230,27 +238,42 @@ class MatchedRows(Rows):
         self.constants = run.constants
         self._fetched: dict[tuple[str, str], Array] = {}
         self._searched: dict[ir.Expr, Array] = {}
+        self._paths: dict[ir.Way, Any] = {}
 
     def value_of(self, var: str, name: str) -> Array:
         key = (var, name)
         found = self._fetched.get(key)
         if found is None:
-            frame = self.run.frame_of(var)
+            frame = self.run.rows_of(var)
             chosen = self.relation.selected(var)
             rows = self.relation[var] if chosen is None else chosen
             found = frame.fetch(self.run.stored(var, name), rows)
             self._fetched[key] = found
         return found
 
+    def of_row(self, expr: ir.RowRef | ir.Position) -> Array:
+        at = self.relation[expr.var]
+        if isinstance(expr, ir.Position):
+            there = at >= 0
+            return int64_array(at) if there.all() else pa.array(at, mask=~there)
+        return at_places(self.run.rows[expr.var][expr.column], at)
+
     def endpoint(self, var: str, side: str) -> Array:
-        edge = self.run.catalog.edges[self.run.variables[var].type_name]
-        topology = self.run.topology(edge.name)
         positions = self.relation[var]
-        there = positions >= 0
-        at = np.full(len(positions), -1, dtype=np.int64)
-        at[there] = topology.ends_at("src" if side == "src" else "dst", positions[there])
-        nodes = self.run.frame("node", edge.from_type if side == "src" else edge.to_type)
-        return nodes.fetch("id", at)
+        edges = [self.run.catalog.edges[name] for name in self.run.variables[var].types]
+        types = {edge.from_type if side == "src" else edge.to_type for edge in edges}
+        nodes = self.run.frames("node", tuple(sorted(types)))
+        found = np.full(len(positions), -1, dtype=np.int64)
+        for table, at, local in self.run.frames_of(var).split(positions):
+            edge = self.run.catalog.edges[table.type_name]
+            topology = self.run.topology(edge.name)
+            first = nodes.start_of(edge.from_type if side == "src" else edge.to_type)
+            assert first is not None, "the types of all ends are among them"
+            found[at] = topology.ends_at("src" if side == "src" else "dst", local) + first
+        return nodes.fetch("id", found)
+
+    def type_of(self, var: str) -> Array:
+        return self.run.frames_of(var).type_names(self.relation[var])
 
     def search(self, expr: Search) -> Array:
         found = self._searched.get(expr)
@@ -265,11 +288,13 @@ class MatchedRows(Rows):
             self._searched[expr] = found
         return found
 
-    def of_graph(self, expr: ir.Degree | ir.BlockValue) -> Array:
+    def of_graph(self, expr: ir.Degree | ir.BlockValue | ir.PathPart) -> Array:
         found = self._searched.get(expr)
         if found is None:
             if isinstance(expr, ir.Degree):
                 found = self._degrees(expr)
+            elif isinstance(expr, ir.PathPart):
+                found = self._of_path(expr)
             else:
                 counts = self.run.count_inner(self.run, self.relation, expr)
                 found = pa.array(counts > 0) if expr.word == "exists" else int64_array(counts)
@@ -280,9 +305,24 @@ class MatchedRows(Rows):
         nodes = self.relation[expr.var]
         there = nodes >= 0
         found = np.zeros(len(nodes), dtype=np.int64)
-        topology = self.run.topology(expr.edge_type)
-        found[there] = topology.counts(nodes[there], expr.direction, per_edge=True)
+        edge, topology = self.run.catalog.edges[expr.edge_type], self.run.topology(expr.edge_type)
+        for table, at, local in self.run.frames_of(expr.var).split(nodes):
+            # A node of a type that the edge does not touch has none.
+            ends = {"out": edge.from_type, "in": edge.to_type}
+            sides = [side for side, end in ends.items() if end == table.type_name]
+            direction = expr.direction
+            if direction == "both" and len(sides) == 1:
+                direction = "out" if sides == ["out"] else "in"
+            if direction == "both" or direction in sides:
+                found[at] = topology.counts(local, direction, per_edge=True)
         return int64_array(found) if there.all() else pa.array(found, mask=~there)
+
+    def _of_path(self, expr: ir.PathPart) -> Array:
+        known = self._paths.get(expr.way)
+        if known is None:
+            ends = self.relation[expr.way.src], self.relation[expr.way.dst]
+            known = self._paths[expr.way] = self.run.find_paths(self.run, expr.way, *ends)
+        return known.part(expr.part)
 
     def at(self, numbers: Positions) -> MatchedRows:
         return MatchedRows(self.run, self.relation.take(numbers))

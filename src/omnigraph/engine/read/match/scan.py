@@ -57,7 +57,7 @@ def pieces(run: Run, relation: Relation, exprs: Sequence[ir.Expr]) -> list[Match
     rows = [MatchedRows(run, piece) for piece in _cut(relation, exprs)]
     if len(rows) > 1:
         for var, name in properties(run, exprs):
-            run.frame_of(var).held(name, relation.count)
+            run.rows_of(var).held(name, relation.count)
     return rows
 
 
@@ -72,6 +72,7 @@ def _cut(relation: Relation, exprs: Sequence[ir.Expr]) -> list[Relation]:
 def selected_edges(run: Run, step: ir.Traversal) -> Relation:
     """Every edge that the step walks along, and its ends, from the table of the edges itself."""
     assert step.edge_var is not None, "only a named edge is looked at"
+    assert len(step.legs) == 1, "and is in one table"
     topology, frame = run.topology(step.edge_type), run.frame("edge", step.edge_type)
     living = frame.living()
     if topology.has_unknown_ends:

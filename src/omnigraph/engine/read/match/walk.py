@@ -13,7 +13,7 @@ the match and becomes a weight of its neighbour.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
@@ -25,6 +25,8 @@ from omnigraph.compiler.query import ir
 from omnigraph.engine.arrow import booleans
 from omnigraph.engine.expr.order import row_keys
 from omnigraph.engine.read.context import Run
+from omnigraph.engine.read.match.joint import Course, Walkable, course, lookups_for
+from omnigraph.engine.read.match.paths import distances
 from omnigraph.engine.read.match.relation import Relation
 from omnigraph.engine.read.match.scan import in_parallel
 from omnigraph.engine.read.memory.arrays import (
@@ -40,13 +42,13 @@ from omnigraph.engine.read.memory.selection import Part, Selection
 from omnigraph.engine.read.memory.topology import (
     LOOKUP_HOPS_MAX,
     LOOKUP_NODES_MAX,
-    Adjacency,
     Direction,
+    Lookups,
     TooMany,
-    Topology,
 )
 
 _BITMAP_CELLS_MAX: Final = 1 << 26
+BOTH_SIDES_SHARE: Final = 4  # so many pairs for each start are asked about one by one
 
 Checkpoint = Callable[[int], None]  # called with the number of pairs about to be held
 
@@ -63,25 +65,31 @@ def expand(run: Run, relation: Relation, step: ir.Traversal) -> Relation:
     if step.min_hops > step.max_hops:
         return _attached(relation, step, NO_HITS)
     few = step.max_hops <= LOOKUP_HOPS_MAX and relation.count <= LOOKUP_NODES_MAX
-    lookups = run.lookups(step.edge_type) if few and step.edge_var is None else None
-    if lookups is not None:
+    lookups = lookups_for(run, step.legs) if few and step.edge_var is None else None
+    if lookups:
         try:
-            return _walked(run, relation, step, lookups)
+            return _walked(run, relation, step, course(run, step, lookups))
         except TooMany:
             pass  # the frontier outgrew lookups: start again with the topology
-    return _walked(run, relation, step, run.topology(step.edge_type))
+    return _walked(run, relation, step, course(run, step))
 
 
-def _walked(run: Run, relation: Relation, step: ir.Traversal, adjacency: Adjacency) -> Relation:
-    if step.max_hops > 1 and step.edge_var is None:
-        return _several_hops(run, relation, step, adjacency)
-    near, _, direction = ends(relation, step)
+def _walked(run: Run, relation: Relation, step: ir.Traversal, along: Course) -> Relation:
+    if (step.min_hops, step.max_hops) != (1, 1) and step.edge_var is None:
+        return _several_hops(run, relation, step, along)
+    near, far, direction = ends(relation, step)
     width = len(relation.columns) + (1 if step.edge_var is None else 2)
-    run.budget.reserve(adjacency.degree_sum(relation[near], direction), width)
+    adjacency, nodes = along.adjacency, along.entered(run, near, relation[near])
+    run.budget.reserve(adjacency.degree_sum(nodes, direction), width)
     if step.edge_var is None:
-        return _attached(relation, step, adjacency.neighbours(relation[near], direction))
-    assert isinstance(adjacency, Topology), "lookups know no edges"
-    return _attached(relation, step, adjacency.edges(relation[near], direction))
+        hits = adjacency.neighbours(nodes, direction)
+    else:
+        assert not isinstance(adjacency, Lookups), "lookups know no edges"
+        hits = adjacency.edges(nodes, direction)
+    if along.nodes is not None:
+        hits = Hits(hits.rows, along.left(run, far, hits.targets), hits.edges)
+        hits = hits.where(hits.targets >= 0)
+    return _attached(relation, step, hits)
 
 
 def ends(relation: Relation, step: ir.Traversal) -> tuple[str, str, Direction]:
@@ -103,13 +111,15 @@ def _attached(relation: Relation, step: ir.Traversal, hits: Hits) -> Relation:
     return found.with_column(step.edge_var, hits.edges)
 
 
-def _several_hops(
-    run: Run, relation: Relation, step: ir.Traversal, adjacency: Adjacency
-) -> Relation:
+def _several_hops(run: Run, relation: Relation, step: ir.Traversal, along: Course) -> Relation:
     near, far, direction = ends(relation, step)
-    starts, back = np.unique(relation[near], return_inverse=True)
+    nodes = along.entered(run, near, relation[near])
+    starts, back = np.unique(nodes, return_inverse=True)
+    if far in relation and relation.count <= len(starts) * BOTH_SIDES_SHARE:
+        targets = along.entered(run, far, relation[far])
+        return relation.where(_is_reached(run, step, along, nodes, targets))
     who, found = reach(
-        adjacency,
+        along.adjacency,
         starts,
         direction=direction,
         backwards=step.src not in relation,
@@ -117,6 +127,9 @@ def _several_hops(
         max_hops=step.max_hops,
         checkpoint=lambda pairs: run.budget.reserve(pairs, 3),
     )
+    if along.nodes is not None:
+        found = along.left(run, far, found)
+        who, found = who[found >= 0], found[found >= 0]
     if far in relation:
         pairs = row_keys([np.concatenate([who, back]), np.concatenate([found, relation[far]])])
         wanted = np.isin(pairs[len(who) :], pairs[: len(who)])
@@ -127,11 +140,32 @@ def _several_hops(
     return relation.take(rows).with_column(far, found[places])
 
 
+def _is_reached(
+    run: Run, step: ir.Traversal, along: Course, sources: Positions, targets: Positions
+) -> Mask:
+    """Which pairs of nodes a walk of several hops joins, asked of each pair from both sides."""
+    pairs = row_keys([sources, targets])
+    _, first, back = np.unique(pairs, return_index=True, return_inverse=True)
+    one, other = sources[first], targets[first]
+    hops = distances(
+        along.adjacency,
+        one,
+        other,
+        direction="both" if step.undirected else "out",
+        max_hops=step.max_hops,
+        checkpoint=lambda held: run.budget.reserve(held, 3),
+    )
+    found = (hops >= step.min_hops) & (hops <= step.max_hops)
+    again = np.flatnonzero((hops >= 0) & (hops + 1 == step.min_hops))
+    found[again] |= along.adjacency.has_loop(other[again])
+    return found[back]
+
+
 # --- several hops ----------------------------------------------------------------------------
 
 
 def reach(
-    adjacency: Adjacency,
+    adjacency: Walkable,
     starts: Positions,
     *,
     direction: Direction,
@@ -155,7 +189,7 @@ def reach(
     # A pair (index of a start, node) travels as one number, so that sets of pairs are arrays.
     keys = np.arange(len(starts), dtype=np.int64) * size + starts
     seen.add(keys)
-    found = [looped(keys)] if min_hops == 1 else []
+    found = [keys] if min_hops == 0 else [looped(keys)] if min_hops == 1 else []
     for depth in range(1, max_hops + 1):
         who, nodes = np.divmod(keys, size)
         checkpoint(adjacency.degree_sum(nodes, direction))
@@ -227,10 +261,12 @@ class Counted(msgspec.Struct, frozen=True, kw_only=True):
         return chosen, np.concatenate([NO_POSITIONS, *(weights for _, weights in found)])
 
 
-def only_counted(plan: ir.ReadPlan) -> Counted | None:
+def only_counted(plan: ir.Stage, variables: Mapping[str, ir.Variable]) -> Counted | None:
     """The walk of a plan that can be counted instead, if there is one."""
     block, grouping = plan.match, plan.grouping
     if grouping is None or block.optionals or block.late_filters or block.negations:
+        return None
+    if block.unwinds:
         return None
     if any(call.fn is not ir.AggregateFn.COUNT or call.distinct for call in grouping.aggregates):
         return None
@@ -239,6 +275,8 @@ def only_counted(plan: ir.ReadPlan) -> Counted | None:
     used = [var for key in grouping.keys for var in ir.variables_of(key)]
     used += [var for clause in block.filters for var in clause.variables]
     for step in block.traversals:
+        if len(step.legs) != 1 or variables[step.src].is_open or variables[step.dst].is_open:
+            continue  # what several tables hold is listed
         for far, near in ((step.dst, step.src), (step.src, step.dst)):
             if far != near and _is_free(far, near, step, block, used):
                 return _without(block, step, far, near)
