@@ -12,7 +12,7 @@ import pytest
 
 from inside import core_of
 from omnigraph import Graph
-from omnigraph.engine.read import run
+from omnigraph.engine.read import stages
 from omnigraph.engine.read.memory import frame
 from omnigraph.engine.read.memory.frame import Change
 from omnigraph.engine.read.search import fusion, search, text
@@ -348,9 +348,9 @@ def test_fused_ranks_of_the_first_are_those_of_all(tmp_path, monkeypatch, conten
             asked = {"v": [draw.choice(numbers), draw.uniform(-1, 1)], "n": draw.choice([1, 3, 30])}
             asked["q"] = draw.choice(["soup", "graphs salt", "nothing", "the"])
             for name in ("walked", "alone", "maybe"):
-                monkeypatch.setattr(run, "FUSED_ROWS_MIN", 1 << 60)
+                monkeypatch.setattr(stages, "FUSED_ROWS_MIN", 1 << 60)
                 expected = graph.query(FUSIONS, name, params=asked).to_pylist()
-                for module in (run, fusion):
+                for module in (stages, fusion):
                     monkeypatch.setattr(module, "FUSED_ROWS_MIN", 1)
                 monkeypatch.setattr(fusion, "CONTENDERS_MAX", contenders)
                 assert graph.query(FUSIONS, name, params=asked).to_pylist() == expected
