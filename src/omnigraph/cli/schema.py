@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,8 +23,14 @@ from omnigraph.cli.scope import Capability
 from omnigraph.errors import InputError
 from omnigraph.model.tables import cell
 
+if TYPE_CHECKING:
+    from omnigraph.compiler.query import LintReport
+
 schema = CommandGroup("schema", help="Show, plan and apply schemas.")
 _LABELS = {"error": "ERROR", "warning": "WARN ", "info": "INFO "}
+_SCHEMA_BEGINS = re.compile(
+    r"(?:\s|//[^\n]*|/\*.*?\*/)*(?:node|edge|interface|config|import)\b", re.DOTALL
+)
 _LOSS = click.option(
     "--allow-data-loss", is_flag=True, help="let dropped types and properties go for good"
 )
@@ -131,7 +138,9 @@ for _command in (show, get, plan, apply):
 @click.option("--schema", "schema_path", metavar="FILE", help="a .pg file instead of a graph")
 @branch_option
 def lint(call: Call, query_path: str, schema_path: str | None, branch: str) -> None:
-    """Check every query of a file against a schema file or a branch of a graph."""
+    """Check every query of a file against a schema file or a branch of a graph.
+
+    Prints `file:line:column: code message` for every error and warning."""
     addressed = (call.flags.uri, call.flags.store, call.flags.profile)
     if schema_path is not None and any(value is not None for value in addressed):
         raise click.UsageError("the option '--schema' cannot be used with a graph")
@@ -149,25 +158,28 @@ def lint(call: Call, query_path: str, schema_path: str | None, branch: str) -> N
 
     catalog = compile_schema(schema, name=schema_path or "schema")
     report = lint_source(source, catalog, query_path=query_path, schema_source=where)
-    body = report.to_json()
-    call.emit(body, human=lint_lines(body))
-    if body["errors"]:
+    call.emit(report.to_json(), human=lint_lines(report, query_path))
+    if report.errors:
         click.get_current_context().exit(1)
 
 
-def lint_lines(body: dict[str, Any]) -> list[str]:
-    """A lint report for people: a line a query, a line a finding, and the sum."""
-    lines: list[str] = []
-    for result in body["results"]:
-        if result["status"] == "error":
-            lines.append(f"ERROR query `{result['name']}`: {result.get('error', '')}")
+def lint_lines(report: LintReport, path: str) -> list[str]:
+    """A lint report for people and editors: `file:line:column: code message` for all that has a
+    place, then a line a query, a line a finding without a place, and the sum."""
+    lines = [
+        f"{path}:{line}:{column}: {code} {text}" for line, column, code, text in report.places()
+    ]
+    for result in report.results:
+        if result.status == "error":
+            lines.append(f"ERROR query `{result.name}`: {result.error or ''}")
         else:
-            lines.append(f"OK    query `{result['name']}` ({result['kind']})")
-        lines += [f"WARN  query `{result['name']}`: {text}" for text in result["warnings"]]
-    lines += [f"{_LABELS[one['severity']]} {one['message']}" for one in body["findings"]]
+            lines.append(f"OK    query `{result.name}` ({result.kind})")
+    lines += [
+        f"{_LABELS[one.severity]} {one.message}" for one in report.findings if one.line is None
+    ]
     lines.append(
-        f"INFO  Lint complete: {body['queries_processed']} queries processed "
-        f"({body['errors']} error(s), {body['warnings']} warning(s), {body['infos']} info item(s))"
+        f"INFO  Lint complete: {report.queries_processed} queries processed "
+        f"({report.errors} error(s), {report.warnings} warning(s), {report.infos} info item(s))"
     )
     return lines
 
@@ -178,7 +190,12 @@ def lint_lines(body: dict[str, Any]) -> list[str]:
     "--check", "check_only", is_flag=True, help="change nothing; exit 1 if something would"
 )
 def fmt(call: Call, paths: tuple[str, ...], *, check_only: bool) -> None:
-    """Format .pg and .gq files in place."""
+    """Format .pg and .gq files in place; `-` formats what comes in and prints it."""
+    if "-" in paths:
+        if len(paths) > 1:
+            raise click.UsageError("'-' stands alone: what comes in is printed, files are changed")
+        _format_stream(call, check_only=check_only)
+        return
     changed: list[str] = []
     for path in paths:
         text = read_text(path, what="source file")
@@ -192,6 +209,20 @@ def fmt(call: Call, paths: tuple[str, ...], *, check_only: bool) -> None:
     call.emit(payload, human=[f"{verb_text} {path}" for path in changed] or ["nothing to format"])
     if check_only and changed:
         click.get_current_context().exit(1)
+
+
+def _format_stream(call: Call, *, check_only: bool) -> None:
+    """Format standard input; whether it is a schema or queries is told by its first word."""
+    text = read_text("-", what="source file")
+    pretty = formatted(text, "stdin.pg" if _SCHEMA_BEGINS.match(text) else "stdin.gq")
+    if check_only:
+        verdict = "would format -" if pretty != text else "nothing to format"
+        payload = {"files": ["-"], "changed": ["-"] * (pretty != text), "check": True}
+        call.emit(payload, human=[verdict])
+        if pretty != text:
+            click.get_current_context().exit(1)
+        return
+    call.emit({"files": ["-"], "formatted": pretty}, human=pretty.rstrip("\n"))
 
 
 def formatted(text: str, path: str) -> str:

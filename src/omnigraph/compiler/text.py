@@ -202,7 +202,7 @@ class Problems:
 
     def __init__(self, source: SourceText, *, stage: Stage) -> None:
         self.source = source
-        self.advice: list[str] = []
+        self.advice: list[tuple[int, str]] = []  # places and words
         self._stage = stage
         self._found: dict[tuple[int, str], _Report] = {}
         self._unplannable: list[_Report] = []
@@ -236,7 +236,7 @@ class Problems:
 
     def advise(self, at: int, message: str) -> None:
         line, column = self.source.place(at)
-        self.advice.append(f"{message} (line {line}, column {column})")
+        self.advice.append((at, f"{message} (line {line}, column {column})"))
 
     def suggest(self, name: str, candidates: Iterable[str]) -> str | None:
         """A hint for an unknown name. Looking for near names is slow, so only the first few get

@@ -9,7 +9,7 @@ import pytest
 from habits import ALL
 
 from omnigraph.compiler.query import compile_query, parse_file
-from omnigraph.compiler.query.elsewhere import translated
+from omnigraph.compiler.query.hints.elsewhere import translated
 from omnigraph.compiler.schema import compile_schema
 from omnigraph.errors import ParseError, TypeCheckError
 

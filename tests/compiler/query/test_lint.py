@@ -148,3 +148,87 @@ def test_optional_and_negated_blocks_are_read_too():
         "Knows",
         "WorksAt",
     ]
+
+
+NAMED = "$p: Person { name: $n, bio: $m }"
+EARLY, LATE = 'date("2019-01-01")', 'date("2020-01-01")'
+# (clauses of a match of `query q($n: String, $m: String)`, codes and the text at their places)
+REMARKED = [
+    ("$p: Person { name: $n }  $c: Company { name: $m }", []),
+    ("$p: Person { name: $n }  $p.bio != $m", []),
+    ("$p: Person", [("L203", "$n"), ("L203", "$m")]),
+    ("$p: Person  $c: Company  $p.name != $n  $c.name != $m", [("L204", "$c: Company")]),
+    ("$p: Person  $c: Company  $p.name > $n  $c.name != $m  $p worksAt $c", []),
+    ("$p: Person  $c: Company  $p.bio = $c.name  $p.bio != $n  $c.name != $m", []),
+    ("$p: Person  $c: Company  $p.bio > $n  $c.name > $m  not { $p worksAt $c }", []),
+    ("$p: Person { name: $n }  $p knows $x  $x.bio = $m", []),
+    ("$p: Person { name: $n, bio: $m }  $p knows $x", [("L206", "$x")]),
+    ("$p: Person { name: $n, bio: $m }  $p $w:knows $x  $x.age > 1", [("L206", "$w:")]),
+    ("$p: Person { name: $n, bio: $m }  $p.age > 3  $p.age < 3", [("L205", "$p.age < 3")]),
+    ("$p: Person { name: $n, bio: $m }  $p.age >= 3  $p.age <= 3", []),
+    ("$p: Person { name: $n, bio: $m }  $p.age > 3 and 3 > $p.age", [("L205", "3 > $p.age")]),
+    ("$p: Person { name: $n, bio: $m }  $p.age > 3 or $p.age < 3", []),
+    ("$p: Person { name: $n, bio: $m }  $p.age = 3  $p.age = 4", [("L205", "$p.age = 4")]),
+    ("$p: Person { name: $n, bio: $m }  $p.age in [1]  $p.age in [3]", [("L205", "$p.age in [3]")]),
+    ("$p: Person { name: $n, bio: $m }  $p.age between 5 and 3", [("L205", "$p.age between")]),
+    ("$p: Person { name: $n, bio: $m }  $p.age > 3  $p.age is null", [("L205", "$p.age is")]),
+    ("$p: Person { name: $n, bio: $m }  $p.age is null  $p.age < 3", [("L205", "$p.age < 3")]),
+    ('$p: Person { name: $n, bio: $m }  $p.role in ["x"]', [("L205", "$p.role in")]),
+    ('$p: Person { name: $n, bio: $m }  $p.role in ["user"]', []),
+    ("$p: Person { name: $n, bio: $m }  1 = 2", [("L205", "1 = 2")]),
+    ("$p: Person { name: $n, bio: $m }  1 = 1", []),
+    ("$p: Person { name: $n, bio: $m }  $p.age > 3  not { $p knows $x  $p.age < 2 }",
+     [("L205", "$p.age < 2"), ("L206", "$x")]),
+    ("$p: Person { name: $n, bio: $m }  not { $p knows $x  $x.age < 2  $x.age > 4 }",
+     [("L205", "$x.age > 4")]),
+    (f"{NAMED}  $p $w:knows $p  $w.since < {EARLY}  $w.since > {LATE}",
+     [("L205", "$w.since > ")]),
+    ('$p: Person { name: $n, bio: $m }  $p.name = "Ann"', []),
+    ('$p: Person { name: "Bob", bio: $m }  $p.name = "Ann"  $p.name > $n', [("L205", "$p.name =")]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("clauses", "told"), REMARKED)
+def test_what_is_hardly_meant_is_told_at_its_place(clauses, told):
+    source = f"query q($n: String, $m: String) {{ match {{ {clauses} }} return {{ $p.age }} }}"
+    report = lint_source(source, SCHEMA)
+    assert report.status == "ok", report.results
+    found = [(one.code, one.column) for one in report.findings]
+    assert sorted(code for code, _ in found) == sorted(code for code, _ in told)
+    for (_, column), (_, text) in zip(sorted(found), told, strict=True):
+        assert source[column - 1 :].startswith(text)
+
+
+def test_a_condition_of_a_statement_is_looked_at_too():
+    source = "query q($n: String) { update Person set { bio: $n } where age > 3 and age < 2 }"
+    assert "L205" in {finding.code for finding in lint_source(source, SCHEMA).findings}
+
+
+BROKEN = """query one() { match { $p: Person } return { $p.nam } }
+
+query two() { match { $p Person } return { $p.name } }
+query three() { match { $p: Person } return { $p.name }
+query four($x: String) { match { $p: Person } return { $p.name } }
+query five() { match { $p: Person } return { 'x' } }
+  query six() { insert Company { nme: "a" } }
+"""
+
+
+def test_all_errors_of_all_queries_are_told_in_the_order_of_the_text():
+    report = lint_source(BROKEN, SCHEMA)
+    assert [result.name for result in report.results] == ["one", "four", "six"]
+    assert [(line, code) for line, _, code, _ in report.places()] == [
+        (1, "T6"),
+        (3, "Q000"),
+        (5, "Q000"),
+        (5, "L203"),
+        (6, "Q000"),
+        (7, "T12"),
+        (7, "T11"),
+    ]
+    assert (report.status, report.errors) == ("error", 5)
+
+
+@pytest.mark.parametrize("text", ["", "}", "query", "query q", "'", '"', "/*", "query q() {" * 200])
+def test_lint_never_raises_for_bad_source(text):
+    assert lint_source(text, SCHEMA).status in {"ok", "error"}

@@ -8,7 +8,10 @@ from query_texts import CATALOG, EXAMPLES
 from omnigraph.compiler.query import compile_query, lint_source, parse_file
 from omnigraph.errors import OmnigraphError
 
-CODES = [f"T{number}" for number in range(1, 25)] + ["Q000", "L201", "L202"]
+CODES = [f"T{number}" for number in range(1, 25)] + [
+    "Q000",
+    *(f"L20{number}" for number in range(1, 8)),
+]
 
 
 @pytest.mark.parametrize("source", [body for code, body in EXAMPLES if not code])

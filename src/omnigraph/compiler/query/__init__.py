@@ -5,14 +5,8 @@ Start reading at `ir.py` (what comes out) and `compile.py` (how it gets there): 
 `errors`, `model` and `compiler.text` only.
 """
 
-from omnigraph.compiler.query.compile import (
-    CompiledQuery,
-    LintFinding,
-    LintReport,
-    LintResult,
-    compile_query,
-    lint_source,
-)
+from omnigraph.compiler.query.compile import CompiledQuery, compile_query
+from omnigraph.compiler.query.lint.report import LintFinding, LintReport, LintResult, lint_source
 from omnigraph.compiler.query.params import bind_params
 from omnigraph.compiler.query.parse import parse_file
 from omnigraph.compiler.query.printer import format_source

@@ -1,27 +1,23 @@
-"""The compiler's door: from `.gq` text and a catalog to a checked, cached plan; and lint, which
-tells all about a text and raises nothing for bad source."""
+"""The compiler's door: from `.gq` text and a catalog to a checked, cached plan."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from threading import Lock
 from typing import Any, Literal
 
 import msgspec
-from msgspec.structs import asdict
 
 from omnigraph.compiler.query import ast, ir
 from omnigraph.compiler.query.check_match import inner_block
 from omnigraph.compiler.query.check_mutation import MutationChecker
 from omnigraph.compiler.query.check_read import ReadChecker
-from omnigraph.compiler.query.elsewhere import taught_problem
+from omnigraph.compiler.query.hints.elsewhere import taught_problem
 from omnigraph.compiler.query.params import Parameters
 from omnigraph.compiler.query.parse import SOURCE_NAME, parse_file
 from omnigraph.compiler.query.scope import Context
 from omnigraph.compiler.query.types import kind_word
 from omnigraph.compiler.text import (
-    Problem,
     Problems,
     SourceText,
     did_you_mean,
@@ -31,17 +27,14 @@ from omnigraph.errors import (
     InputError,
     MixedMutationError,
     NotFoundError,
-    ParseError,
     TypeCheckError,
 )
 from omnigraph.model.limits import CACHED_QUERY_CHARS_MAX, COMPILED_QUERIES_CACHED_MAX
-from omnigraph.model.schema import Catalog, EdgeType, EntityKind, NodeType
+from omnigraph.model.schema import Catalog, EntityKind
 from omnigraph.model.structs import JsonStruct
 from omnigraph.model.values import json_value
 
 _NAMES_SHOWN_MAX = 20
-_SEVERITIES = ("error", "warning", "info")
-HARDCODED = "mutation has no parameters: every run writes the same values"
 
 
 class TypeUse(JsonStruct, frozen=True, kw_only=True):
@@ -152,9 +145,9 @@ def choose_query(queries: Sequence[ast.Query], name: str | None) -> ast.Query:
 
 
 def _compiled(query: ast.Query, source: str, catalog: Catalog) -> CompiledQuery:
-    _require_unmixed(query)
+    require_unmixed(query)
     text = SourceText(source, SOURCE_NAME)
-    plan, found = _checked(query, text, catalog)
+    plan, found = checked(query, text, catalog)
     problems = found.found() or found.unplannable()
     if problems:
         problems = tuple(taught_problem(problem, text) for problem in problems)
@@ -167,13 +160,13 @@ def _compiled(query: ast.Query, source: str, catalog: Catalog) -> CompiledQuery:
         params=plan.params,
         plan=plan,
         columns=() if isinstance(plan, ir.MutationPlan) else plan.columns,
-        operation=_operation(plan, catalog),
+        operation=operation_of(plan, catalog),
         description=query.description,
         instruction=query.instruction,
     )
 
 
-def _operation(plan: ir.QueryPlan | ir.MutationPlan, catalog: Catalog) -> Operation:
+def operation_of(plan: ir.QueryPlan | ir.MutationPlan, catalog: Catalog) -> Operation:
     """What the plan returns, reads and writes."""
     read_nodes: set[str] = set()
     edges: set[str] = set()
@@ -210,7 +203,7 @@ def _uses(nodes: set[str], edges: set[str]) -> tuple[TypeUse, ...]:
     )
 
 
-def _require_unmixed(query: ast.Query) -> None:
+def require_unmixed(query: ast.Query) -> None:
     """Rule D2: a mutation either inserts and updates, or deletes."""
     if not isinstance(query.body, ast.MutationBody):
         return
@@ -223,7 +216,7 @@ def _require_unmixed(query: ast.Query) -> None:
         raise MixedMutationError(message, name=query.name)
 
 
-def _checked(
+def checked(
     query: ast.Query, source: SourceText, catalog: Catalog
 ) -> tuple[ir.QueryPlan | ir.MutationPlan | None, Problems]:
     """Check one parsed query of a source text; queries of one text share its `SourceText`.
@@ -242,213 +235,3 @@ def _checked(
     if isinstance(query.body, ast.ReadBody):
         return ReadChecker(context=context, params=params).plan(query.body), problems
     return MutationChecker(context=context, params=params).plan(query.body), problems
-
-
-# --- lint: every query of a text checked, described and looked at with the whole file in mind ----
-
-
-class LintFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """Something about the file as a whole. Q000: it does not parse; L*: advice."""
-
-    severity: str
-    code: str
-    message: str
-    type_name: str | None = None
-    property: str | None = None
-    line: int | None = None
-    column: int | None = None
-    hint: str | None = None
-    query_names: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        body = {name: value for name, value in asdict(self).items() if value is not None}
-        return body | {"query_names": list(self.query_names)}
-
-
-class LintResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One query. `error` is its first problem as text, `errors` are all of them."""
-
-    name: str
-    kind: str
-    status: str
-    warnings: tuple[str, ...] = ()
-    error: str | None = None
-    code: str | None = None
-    errors: tuple[Problem, ...] = ()
-    operation: Operation | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        body = {name: value for name, value in asdict(self).items() if value or name == "warnings"}
-        body["warnings"] = list(self.warnings)
-        if self.errors:
-            body["errors"] = [problem.to_json() for problem in self.errors]
-        if self.operation is not None:
-            body["operation"] = self.operation.to_json()
-        return body
-
-
-class LintReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole report; `to_json` is what `omnigraph lint --json` prints."""
-
-    status: str
-    schema_source: tuple[tuple[str, str], ...] = ()
-    query_path: str | None = None
-    queries_processed: int
-    errors: int
-    warnings: int
-    infos: int
-    results: tuple[LintResult, ...]
-    findings: tuple[LintFinding, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {
-            "schema_source": dict(self.schema_source),
-            "results": [result.to_json() for result in self.results],
-            "findings": [finding.to_json() for finding in self.findings],
-        }
-
-
-def lint_source(
-    source: str,
-    catalog: Catalog,
-    *,
-    query_path: str | None = None,
-    schema_source: Sequence[tuple[str, str]] = (),
-) -> LintReport:
-    """Check every query of the text. `schema_source` is where the catalog came from, as
-    (("kind", "file"), ("path", …)) or (("kind", "graph"), ("uri", …))."""
-    try:
-        queries = parse_file(source).queries
-    except InputError as error:
-        return _report((), (_unparsed(error),), query_path, schema_source)
-    text = SourceText(source, SOURCE_NAME)
-    results = [_linted(query, text, catalog) for query in queries]
-    # What a broken update leaves unset says nothing about what its author meant to set.
-    sound = [query for query, result in zip(queries, results, strict=True) if result.status == "ok"]
-    findings = sorted(
-        (*_unset_properties(sound, catalog), *_repeated_names(queries)), key=_sort_key
-    )
-    return _report(results, findings, query_path, schema_source)
-
-
-def _report(
-    results: Sequence[LintResult],
-    findings: Sequence[LintFinding],
-    query_path: str | None,
-    schema_source: Sequence[tuple[str, str]],
-) -> LintReport:
-    counts = {
-        severity: sum(finding.severity == severity for finding in findings)
-        for severity in _SEVERITIES
-    }
-    errors = counts["error"] + sum(result.status == "error" for result in results)
-    warnings = counts["warning"] + sum(len(result.warnings) for result in results)
-    return LintReport(
-        status="error" if errors else "ok",
-        queries_processed=len(results),
-        errors=errors,
-        warnings=warnings,
-        infos=counts["info"],
-        results=tuple(results),
-        findings=tuple(findings),
-        schema_source=tuple(schema_source),
-        query_path=query_path,
-    )
-
-
-def _unparsed(error: InputError) -> LintFinding:
-    line, column = (error.line, error.column) if isinstance(error, ParseError) else (None, None)
-    return LintFinding(
-        severity="error",
-        code="Q000",
-        message=error.message,
-        line=line,
-        column=column,
-        hint=error.hint,
-    )
-
-
-def _linted(query: ast.Query, source: SourceText, catalog: Catalog) -> LintResult:
-    made = partial(LintResult, name=query.name, kind=query.kind)
-    try:
-        _require_unmixed(query)
-    except MixedMutationError as error:
-        return made(status="error", error=error.message, code=error.code)
-    plan, problems = _checked(query, source, catalog)
-    found = tuple(taught_problem(problem, source) for problem in problems.found())
-    if found:
-        first = found[0]
-        return made(status="error", error=first.message, code=first.t_code, errors=found)
-    assert plan is not None, "a query without problems has a plan"
-    warnings = [f"{problem.message} ({problem.hint})" for problem in problems.unplannable()]
-    warnings += problems.advice
-    if query.kind == "mutation" and not query.params:
-        warnings.append(HARDCODED)
-    operation = _operation(plan, catalog)
-    return made(status="ok", warnings=tuple(warnings), operation=operation)
-
-
-def _sort_key(finding: LintFinding) -> tuple[int, str, str, str]:
-    severity = _SEVERITIES.index(finding.severity)
-    return severity, finding.type_name or "", finding.property or "", finding.message
-
-
-def _unset_properties(queries: Sequence[ast.Query], catalog: Catalog) -> list[LintFinding]:
-    """L201: a nullable property that no update sets, although updates touch its type."""
-    touched: dict[str, set[str]] = {}
-    set_somewhere: dict[str, set[str]] = {}
-    for query in queries:
-        if not isinstance(query.body, ast.MutationBody):
-            continue
-        for statement in query.body.statements:
-            if isinstance(statement, ast.Update):
-                touched.setdefault(statement.type_name, set()).add(query.name)
-                names = {assign.name for assign in statement.assigns}
-                set_somewhere.setdefault(statement.type_name, set()).update(names)
-    findings: list[LintFinding] = []
-    for type_name, names in touched.items():
-        entity = catalog.nodes.get(type_name) or catalog.edges.get(type_name)
-        if entity is None:
-            continue
-        findings.extend(
-            LintFinding(
-                severity="warning",
-                code="L201",
-                message=f"{type_name}.{prop} exists in schema but no update query sets it",
-                type_name=type_name,
-                property=prop,
-                query_names=tuple(sorted(names)),
-            )
-            for prop in _settable(entity)
-            if prop not in set_somewhere[type_name]
-        )
-    return findings
-
-
-def _settable(entity: NodeType | EdgeType) -> list[str]:
-    """What an update could sensibly set: nullable, not part of the key, not an embedding."""
-    key = entity.key if isinstance(entity, NodeType) else ()
-    return [
-        prop.name
-        for prop in entity.properties
-        if prop.type.nullable and prop.name not in key and prop.embed is None
-    ]
-
-
-def _repeated_names(queries: Sequence[ast.Query]) -> list[LintFinding]:
-    """L202: a second query of one name can never be chosen."""
-    seen: set[str] = set()
-    repeated: dict[str, None] = {}
-    for query in queries:
-        if query.name in seen:
-            repeated[query.name] = None
-        seen.add(query.name)
-    return [
-        LintFinding(
-            severity="info",
-            code="L202",
-            message=f"query name `{name}` is used more than once; only the first can be run",
-            query_names=(name,),
-        )
-        for name in repeated
-    ]

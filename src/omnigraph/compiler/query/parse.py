@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
 from msgspec.structs import asdict, replace
 
 from omnigraph.compiler.query import ast
-from omnigraph.compiler.query.elsewhere import NODES, WORDS, taught
+from omnigraph.compiler.query.hints.elsewhere import NODES, WORDS, taught
 from omnigraph.compiler.query.parse_expr import WORD_OPERATORS, ExprParser
 from omnigraph.compiler.query.parse_graph import ANY, alternatives
 from omnigraph.compiler.text import SourceText, Token
@@ -15,6 +16,7 @@ from omnigraph.errors import ParseError
 from omnigraph.model.limits import (
     CACHED_QUERY_CHARS_MAX,
     PARSED_QUERIES_CACHED_MAX,
+    PROBLEMS_LISTED_MAX,
     QUERY_CLAUSES_MAX,
     QUERY_HOPS_MAX,
     QUERY_PARAMS_MAX,
@@ -47,6 +49,37 @@ def _parsed(source: str) -> ast.QueryFile:
         raise taught(error, text) from None
 
 
+def parse_all(source: str) -> tuple[tuple[ast.Query, ...], tuple[ParseError, ...]]:
+    """Every query of a text that can be read, and an error for each that cannot.
+
+    After an error reading goes on at the next line that begins with `query`.
+    """
+    text = SourceText(source, SOURCE_NAME)
+    queries: list[ast.Query] = []
+    errors: list[ParseError] = []
+    rest = source
+    while len(errors) < PROBLEMS_LISTED_MAX:
+        parser = _Parser(SourceText(rest, SOURCE_NAME))
+        began = parser.peek().at
+        try:
+            while parser.peek().kind != "end":
+                began = parser.peek().at
+                queries.append(parser.query())
+        except ParseError as error:
+            errors.append(taught(error, text))
+            after = max(began + 1, text.offset(error.line, error.column))
+            again = _NEXT_QUERY.search(source, after)
+            if again is None:
+                break
+            # Blanks keep the places of what follows.
+            rest = _NO_LINE_END.sub(" ", source[: again.start()]) + source[again.start() :]
+        else:
+            break
+    return tuple(queries), tuple(errors)
+
+
+_NEXT_QUERY = re.compile(r"(?im)^[ \t]*query\s+\w+\s*[({@]")
+_NO_LINE_END = re.compile(r"[^\n]")
 _remembered = lru_cache(maxsize=PARSED_QUERIES_CACHED_MAX)(_parsed)
 
 
@@ -59,10 +92,10 @@ class _Parser(ExprParser):
     def file(self) -> ast.QueryFile:
         queries: list[ast.Query] = []
         while self.peek().kind != "end":
-            queries.append(self._query())
+            queries.append(self.query())
         return ast.QueryFile(tuple(queries))
 
-    def _query(self) -> ast.Query:
+    def query(self) -> ast.Query:
         if not self.at_word("query"):
             begins = self.peek().text.lower()
             words = {"match", *_STATEMENTS, *WORDS}

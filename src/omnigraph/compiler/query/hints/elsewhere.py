@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from omnigraph.compiler.query.translate import (
+from omnigraph.compiler.query.hints.translate import (
     NODE,
     ROAD,
     SURE_ROAD,

@@ -1,0 +1,1 @@
+"""Lint: all that can be said about a file of queries. Start reading at `report.py`."""
