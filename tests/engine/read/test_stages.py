@@ -108,6 +108,40 @@ STAGES = [
     (("match { $p: Person } with { $p.name as n, $p.age as a } order { a desc } limit 2 "
      "return { collect(n) as names, sum(a) as s }"), [(["ann", "cy"], 70)]),
 ]  # fmt: skip
+OPEN = [
+    # Nodes of several types, edges of several types and paths go on as what they are.
+    (
+        (
+            "match { $p: Person  $p knows|worksAt $x } with { $x, count($p) as n } "
+            "return { type($x) as t, id($x) as i, n }"
+        ),
+        [
+            ("Company", "acme", 3),
+            ("Person", "bob", 1),
+            ("Company", "bolt", 1),
+            ("Person", "cy", 2),
+            ("Person", "dee", 1),
+        ],
+    ),
+    (
+        (
+            "match { $p: Person  $p any $x } with distinct { $x } order { id($x) desc } limit 2 "
+            "match { $x worksAt $c } return { id($x) as i, $c.name }"
+        ),
+        [("dee", "acme"), ("cy", "bolt")],
+    ),
+    (
+        (
+            "match { $a: Person  $a $w:knows{1,3} $b } with { $a, $b, $w } "
+            "match { length($w) > 1 } return { nodes($w) as ns }"
+        ),
+        [(["ann", "cy", "dee"],), (["bob", "cy", "dee"],)],
+    ),
+    (
+        "match { $a: Person  $a $w:any $b } with { $w } return { type($w) as t, count(*) as n }",
+        [("Knows", 4), ("WorksAt", 4)],
+    ),
+]
 UNWOUND = [
     ("match { $p: Person  unwind $p.tags as $t } return { $p.name, $t }",
      [("ann", "x"), ("ann", "y"), ("bob", "x"), ("dee", "z"), ("dee", "x")]),
@@ -154,7 +188,7 @@ UNIONS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("body", "rows"), [*STAGES, *UNWOUND, *UNIONS])
+@pytest.mark.parametrize(("body", "rows"), [*STAGES, *OPEN, *UNWOUND, *UNIONS])
 def test_the_text_has_these_rows(graph, body, rows):
     assert answer(graph, body) == rows
 
@@ -192,6 +226,11 @@ def test_a_parameter_has_these_rows(graph, declared, body, params, rows):
 
 
 REFUSED = [
+    (
+        "",
+        "match { $a: Person  $a $w:knows{1,3} $b } with { $a, $w } return { $a.name }",
+        "goes on only with both of its ends",
+    ),
     ("", ("match { $p: Person } return { $p.age as a } union match { $c: Company } "
      "return { $c.name as a }"), "column `a` is I32"),
     ("", ("match { $p: Person } return { $p.age as a } union match { $c: Company } "
