@@ -142,6 +142,16 @@ OPEN = [
         [("Knows", 4), ("WorksAt", 4)],
     ),
 ]
+UNNAMED = [
+    # The end of a path that an optional block finds may have no name.
+    (
+        (
+            "match { $p: Person  optional { $_ $w:knows{1,2} $p  $p.age > 30 } } "
+            "return { $p.name, count(length($w)) as n, max(length($w)) as far }"
+        ),
+        [("ann", 0, None), ("bob", 0, None), ("cy", 2, 1), ("dee", 0, None)],
+    ),
+]
 UNWOUND = [
     ("match { $p: Person  unwind $p.tags as $t } return { $p.name, $t }",
      [("ann", "x"), ("ann", "y"), ("bob", "x"), ("dee", "z"), ("dee", "x")]),
@@ -188,7 +198,7 @@ UNIONS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("body", "rows"), [*STAGES, *OPEN, *UNWOUND, *UNIONS])
+@pytest.mark.parametrize(("body", "rows"), [*STAGES, *OPEN, *UNNAMED, *UNWOUND, *UNIONS])
 def test_the_text_has_these_rows(graph, body, rows):
     assert answer(graph, body) == rows
 

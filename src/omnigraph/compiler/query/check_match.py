@@ -458,9 +458,16 @@ class MatchChecker(msgspec.Struct, kw_only=True):
                 item = scope.unwound[name].loose()
                 self.scope.unwind(name, item)
                 introduced.append(item.name)
+            for name in sorted(scope.paths.keys() - self.scope.paths.keys()):
+                way = self.scope.paths[name] = replace(scope.paths[name], nullable=True)
+                # A path follows from its ends, also from one that has no name.
+                unnamed = {way.src, way.dst} - self.scope.plan_names() - {*introduced}
+                for end in sorted(unnamed):
+                    self.context.variables[end] = replace(
+                        self.context.variables[end], nullable=True
+                    )
+                    introduced.append(end)
             nullable.update(introduced)
-            for name in scope.paths.keys() - self.scope.paths.keys():
-                self.scope.paths[name] = replace(scope.paths[name], nullable=True)
             found.append(ir.Optional(block=block, outer=outer, introduces=tuple(introduced)))
         return found, nullable
 
