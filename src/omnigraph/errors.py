@@ -368,6 +368,24 @@ class ExpectedVersionMismatchError(ConflictError):
         super().__init__(message, table_key=table_key, expected=expected, actual=actual)
 
 
+class TransactionConflictError(ConflictError):
+    """Another write changed a table that a transaction had read or was about to write."""
+
+    code = "transaction-conflict"
+    retryable = True
+    hint = "run the whole transaction again"
+
+    def __init__(self, *, table_key: str, branch: str) -> None:
+        message = f"'{table_key}' on branch '{branch}' was changed while the transaction was open"
+        super().__init__(message, table_key=table_key, branch=branch)
+
+
+class TransactionStateError(InputError):
+    """A transaction is used when or where it cannot be: before, after, twice, by another thread."""
+
+    code = "transaction-state"
+
+
 class RowLevelCasContentionError(ConflictError):
     """The publisher lost every one of its tries to other publishers."""
 

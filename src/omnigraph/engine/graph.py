@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from omnigraph.engine.maintain import verify as verifying
     from omnigraph.engine.read import export as exporting
     from omnigraph.engine.write import mutate as mutating
+    from omnigraph.engine.write import transaction as transacting
 else:
     evolving = Later("omnigraph.engine.evolve")
     orders = Later("omnigraph.engine.load.order")
@@ -70,6 +71,7 @@ else:
     verifying = Later("omnigraph.engine.maintain.verify")
     exporting = Later("omnigraph.engine.read.export")
     mutating = Later("omnigraph.engine.write.mutate")
+    transacting = Later("omnigraph.engine.write.transaction")
 
 logger = logging.getLogger(__name__)
 
@@ -86,6 +88,7 @@ class Graph(Timeline):
         super().__init__(core)
         self._auto = AutoMaintenance(core, maintenance, tidy=self._tidy)
         self._reader = Reader(core.store.tables, cache_bytes=core.world.cache_bytes)
+        self._in_transaction: set[int] = set()  # threads with a transaction that is open
         self._stores_topologies = maintenance is not None and maintenance.topologies
 
     # --- opening and closing -----------------------------------------------------------------
@@ -259,7 +262,27 @@ class Graph(Timeline):
             if_commit=if_commit,
             idempotency_key=idempotency_key,
         )
-        return mutating.mutate(self._opened(), order, then=self._auto.notice)
+        return mutating.mutate(self._opened(), self._reader, order, then=self._auto.notice)
+
+    def transaction(
+        self,
+        branch: str = MAIN,
+        *,
+        actor: str | None = None,
+        message: str | None = None,
+        if_commit: str | None = None,
+    ) -> transacting.Transaction:
+        """Several mutations, loads and reads as one commit: use it in a `with` block.
+
+        Reads inside see what is pending; an exception leaves nothing. Afterwards `commit` is the
+        commit, None if nothing changed.
+        """
+        order = transacting.TransactionOrder(
+            branch=branch, actor_id=actor, message=message, if_commit=if_commit
+        )
+        return transacting.Transaction(
+            self._opened(), self._reader, order, self._in_transaction, then=self._auto.notice
+        )
 
     def load(
         self,

@@ -70,6 +70,13 @@ class TableEntry(msgspec.Struct, frozen=True, kw_only=True):
         return self.row_count
 
 
+class PendingEntry(TableEntry, frozen=True, kw_only=True):
+    """A table with changes that are not committed: a version that is in no history, which only the
+    transaction that made it can see. It `stands_on` a version of the table's line."""
+
+    stands_on: int
+
+
 class SchemaRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The schema a snapshot was written under."""
 

@@ -130,5 +130,6 @@ READ_CACHE_VERSIONS_MAX: Final = 4  # of one thing that is kept, say the frame o
 READ_CACHE_VALUES_MAX: Final = 1_024  # things that an open graph keeps
 QUERY_MEMORY_BYTES_MAX: Final = 2 * 1024 * 1024 * 1024  # match rows of one query
 QUERY_TIME_MS_MAX: Final = 300_000
+RETURNED_BYTES_KEPT_MAX: Final = 64 * 1024  # ids and rows of a mutation, told by its commit
 TOPOLOGY_FILE_EDGES_MIN: Final = 100_000  # the shape of a smaller edge type is not kept on disk
 TOPOLOGY_FILES_BYTES_MAX: Final = 2 * 1024 * 1024 * 1024  # on disk, for all graphs of a user

@@ -12,7 +12,7 @@ from omnigraph.compiler.query import ir
 from omnigraph.engine.expr.evaluate import Constants, evaluate, holding
 from omnigraph.engine.expr.sql import listed_values, push_down, sieve
 from omnigraph.engine.rows.columns import column
-from omnigraph.engine.write.mutate import TableRows, columns_of
+from omnigraph.engine.write.pending import TableRows, columns_of
 from omnigraph.errors import InputError
 from omnigraph.model.graph import TableEntry
 from omnigraph.model.ports import World

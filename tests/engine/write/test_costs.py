@@ -5,6 +5,7 @@ from write_world import WriteWorld, edge, person
 
 from omnigraph.compiler.query import compile_query
 from omnigraph.engine.core import OpenMode, open_core
+from omnigraph.engine.read.run import Reader
 from omnigraph.engine.write.mutate import prepare_mutation
 from omnigraph.storage.commit.writer import WriteContext
 
@@ -32,9 +33,13 @@ def reads(core, source):
         context = WriteContext(core.writer, snapshot.branch, snapshot)
         before = core.store.tables.meter.total
         catalog = core.catalog(snapshot)
-        plan = compile_query(source, catalog, None).plan
         prepared, _ = prepare_mutation(
-            plan, params={}, catalog=catalog, context=context, world=core.world
+            compile_query(source, catalog, None),
+            params={},
+            catalog=catalog,
+            context=context,
+            world=core.world,
+            reader=Reader(core.store.tables),
         )
         after = core.store.tables.meter.total
     return prepared, after.scans - before.scans, after.rows - before.rows

@@ -4,7 +4,7 @@ so two texts that say the same have equal trees."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -369,10 +369,15 @@ class ReadBody(Stage, frozen=True):
 
 
 class Insert(Node, frozen=True):
+    """`insert`, `insert … or nothing` or `upsert` (`mode` put, nothing or upsert); `var` is the
+    name that the entity has from here on."""
+
     type_name: str
     assigns: tuple[Entry, ...]
     at: int
     type_at: int
+    mode: Literal["put", "nothing", "upsert"] = "put"
+    var: Var | None = None
 
 
 class Update(Node, frozen=True):
@@ -383,6 +388,14 @@ class Update(Node, frozen=True):
     type_at: int
 
 
+class UpdateFound(Node, frozen=True):
+    """`update $var set { … }`: what the match found."""
+
+    var: Var
+    assigns: tuple[Entry, ...]
+    at: int
+
+
 class Delete(Node, frozen=True):
     type_name: str
     where: Expr
@@ -390,11 +403,45 @@ class Delete(Node, frozen=True):
     type_at: int
 
 
-Statement: TypeAlias = Insert | Update | Delete
+class DeleteFound(Node, frozen=True):
+    """`delete $var`: a node or an edge that the match found."""
+
+    var: Var
+    at: int
 
 
-class MutationBody(msgspec.Struct, frozen=True):
+Simple: TypeAlias = Insert | Update | UpdateFound | Delete | DeleteFound
+
+
+class For(Node, frozen=True):
+    """`for $var in $items`, with one statement or several in braces."""
+
+    var: Var
+    items: Var
+    statements: tuple[Simple, ...]
+    braces: bool
+    at: int
+
+
+Statement: TypeAlias = Simple | For
+
+
+class MutationBody(Node, frozen=True):
+    """[`match`] → statements → [`returning`]."""
+
     statements: tuple[Statement, ...]
+    at: int = 0
+    clauses: tuple[Clause, ...] = ()
+    returning: tuple[Projection, ...] = ()
+
+    @property
+    def simple(self) -> Iterator[Simple]:
+        """Every statement that changes something, those inside `for` too."""
+        for statement in self.statements:
+            if isinstance(statement, For):
+                yield from statement.statements
+            else:
+                yield statement
 
 
 class Query(Node, frozen=True):

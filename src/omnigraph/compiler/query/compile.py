@@ -159,41 +159,58 @@ def _compiled(query: ast.Query, source: str, catalog: Catalog) -> CompiledQuery:
         kind="mutation" if isinstance(plan, ir.MutationPlan) else "read",
         params=plan.params,
         plan=plan,
-        columns=() if isinstance(plan, ir.MutationPlan) else plan.columns,
+        columns=_columns(plan),
         operation=operation_of(plan, catalog),
         description=query.description,
         instruction=query.instruction,
     )
 
 
+def _columns(plan: ir.QueryPlan | ir.MutationPlan) -> tuple[ir.ColumnInfo, ...]:
+    if not isinstance(plan, ir.MutationPlan):
+        return plan.columns
+    return () if plan.returning is None else plan.returning.plan.columns
+
+
 def operation_of(plan: ir.QueryPlan | ir.MutationPlan, catalog: Catalog) -> Operation:
     """What the plan returns, reads and writes."""
-    read_nodes: set[str] = set()
-    edges: set[str] = set()
     if not isinstance(plan, ir.MutationPlan):
-        bound = [var for part in ir.plans_of(plan) for var in part.variables.values()]
-        nodes = {name for var in bound if var.kind == "node" for name in var.types}
-        legs = [leg for b in ir.blocks_of(plan) for walk in b.traversals for leg in walk.legs]
-        for part in ir.parts_of(plan):
-            if isinstance(part, ir.Degree):
-                edges.add(part.edge_type)
-            elif isinstance(part, ir.PathPart):
-                legs += part.way.legs
-        edges |= {leg.edge_type for leg in legs}
-        nodes |= {end for leg in legs for end in (leg.from_type, leg.to_type)}
-        reads = _uses(nodes, edges)
+        reads = _uses(*_read_by(plan))
         return Operation(params=plan.params, result=plan.columns, reads=reads, writes=())
-    nodes = {item.type_name for item in plan.statements if item.kind == "node"}
-    for statement in plan.statements:
+    read_nodes, read_edges, edges = set[str](), set[str](), set[str]()
+    if plan.match is not None:
+        read_nodes, read_edges = _read_by(plan.match)
+    nodes = {item.type_name for item in plan.simple if item.kind == "node"}
+    for statement in plan.simple:
         if statement.kind == "edge":
             edges.add(statement.type_name)
             if isinstance(statement, ir.Insert):
                 edge = catalog.edges[statement.type_name]
                 read_nodes |= {edge.from_type, edge.to_type}
-        elif isinstance(statement, ir.Delete):
+        elif isinstance(statement, ir.Delete | ir.DeleteFound):
             edges |= {edge.name for edge in catalog.edges_touching(statement.type_name)}
-    reads, writes = _uses(nodes | read_nodes, edges), _uses(nodes, edges)
-    return Operation(params=plan.params, result=(), reads=reads, writes=writes)
+    return Operation(
+        params=plan.params,
+        result=_columns(plan),
+        reads=_uses(nodes | read_nodes, edges | read_edges),
+        writes=_uses(nodes, edges),
+    )
+
+
+def _read_by(plan: ir.QueryPlan) -> tuple[set[str], set[str]]:
+    """The node and edge types that a read looks at."""
+    edges: set[str] = set()
+    bound = [var for part in ir.plans_of(plan) for var in part.variables.values()]
+    nodes = {name for var in bound if var.kind == "node" for name in var.types}
+    legs = [leg for b in ir.blocks_of(plan) for walk in b.traversals for leg in walk.legs]
+    for part in ir.parts_of(plan):
+        if isinstance(part, ir.Degree):
+            edges.add(part.edge_type)
+        elif isinstance(part, ir.PathPart):
+            legs += part.way.legs
+    edges |= {leg.edge_type for leg in legs}
+    nodes |= {end for leg in legs for end in (leg.from_type, leg.to_type)}
+    return nodes, edges
 
 
 def _uses(nodes: set[str], edges: set[str]) -> tuple[TypeUse, ...]:
@@ -207,8 +224,8 @@ def require_unmixed(query: ast.Query) -> None:
     """Rule D2: a mutation either inserts and updates, or deletes."""
     if not isinstance(query.body, ast.MutationBody):
         return
-    deletes = sum(isinstance(item, ast.Delete) for item in query.body.statements)
-    if 0 < deletes < len(query.body.statements):
+    deletes = [isinstance(item, ast.Delete | ast.DeleteFound) for item in query.body.simple]
+    if any(deletes) and not all(deletes):
         message = (
             f"mutation '{query.name}' on the same query mixes inserts/updates and deletes; split "
             "into separate mutations: (1) inserts and updates, then (2) deletes"

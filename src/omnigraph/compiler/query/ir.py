@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
+from typing import Literal as Choice
 from typing import TypeAlias
 
 import msgspec
@@ -343,14 +344,25 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Insert(msgspec.Struct, frozen=True, kw_only=True):
-    """Insert one entity. Declared defaults of omitted properties are already among the assignments;
-    every other property that is not assigned is null. `from_id`/`to_id` are set for edges only."""
+    """Insert one entity. Declared defaults of omitted properties are already among the assignments
+    (`defaults` of an upsert count only if it inserts); every other property that is not assigned is
+    null. `from_id`/`to_id` are set for edges only.
+
+    An entity that has the key already, or an edge between the same ends where only one may be, is
+    replaced (`put`), left alone (`nothing`), or gets what is assigned (`upsert`). What is inserted
+    or found is called `name` from here on: `Param`s of that name and of `name.property` mean it.
+    """
 
     kind: EntityKind
     type_name: str
     assignments: tuple[Assignment, ...]
+    defaults: tuple[Assignment, ...] = ()
     from_id: Expr | None = None
     to_id: Expr | None = None
+    mode: Choice["put", "nothing", "upsert"] = "put"
+    name: str | None = None
+    number: int = 1
+    line: int = 1
 
 
 class Update(msgspec.Struct, frozen=True, kw_only=True):
@@ -360,6 +372,19 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     type_name: str
     assignments: tuple[Assignment, ...]
     where: Expr
+    number: int = 1
+    line: int = 1
+
+
+class UpdateFound(msgspec.Struct, frozen=True, kw_only=True):
+    """Set properties of the entity with the id that `entity` gives; nothing if that is null."""
+
+    kind: EntityKind
+    type_name: str
+    entity: Param
+    assignments: tuple[Assignment, ...]
+    number: int = 1
+    line: int = 1
 
 
 class Delete(msgspec.Struct, frozen=True, kw_only=True):
@@ -368,16 +393,69 @@ class Delete(msgspec.Struct, frozen=True, kw_only=True):
     kind: EntityKind
     type_name: str
     where: Expr
+    number: int = 1
+    line: int = 1
 
 
-Statement: TypeAlias = Insert | Update | Delete
+class DeleteFound(msgspec.Struct, frozen=True, kw_only=True):
+    """Delete the entity with the id that `entity` gives; nothing if that is null."""
+
+    kind: EntityKind
+    type_name: str
+    entity: Param
+    number: int = 1
+    line: int = 1
+
+
+Simple: TypeAlias = Insert | Update | UpdateFound | Delete | DeleteFound
+
+
+class Loop(msgspec.Struct, frozen=True, kw_only=True):
+    """Run the statements for each item of a parameter. `Param`s called `name`, or `name.field` if
+    the items are records, mean the item."""
+
+    name: str
+    items: str
+    fields: tuple[str, ...] | None
+    statements: tuple[Simple, ...]
+
+
+Statement: TypeAlias = Simple | Loop
+
+
+class Returning(msgspec.Struct, frozen=True, kw_only=True):
+    """What a mutation returns: a plan without a match, over the rows that its statements ran for.
+
+    `ids` says for each variable of the plan which `Param` of a row holds its id; None for what the
+    last statement, an update or delete of its own, has changed. `before`: the values are those
+    that were there before the mutation, because it deletes.
+    """
+
+    plan: ReadPlan
+    ids: Mapping[str, str | None]
+    before: bool
 
 
 class MutationPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """A mutation: statements in order, all inserts and updates or all deletes."""
+    """A mutation: statements in order, all inserts and updates or all deletes.
+
+    With a `match` they run once for each of its rows, in its order. Its columns are what the
+    statements want of a row; their names are those of the `Param`s that mean them.
+    """
 
     params: tuple[Param | RecordParam, ...]
     statements: tuple[Statement, ...]
+    match: ReadPlan | None = None
+    returning: Returning | None = None
+
+    @property
+    def simple(self) -> Iterator[Simple]:
+        """Every statement that changes something, those of loops too."""
+        for statement in self.statements:
+            if isinstance(statement, Loop):
+                yield from statement.statements
+            else:
+                yield statement
 
 
 # --- what a plan is made of --------------------------------------------------------------------

@@ -9,8 +9,9 @@ from msgspec.structs import asdict, replace
 
 from omnigraph.compiler.query import ast
 from omnigraph.compiler.query.hints.elsewhere import NODES, WORDS, taught
-from omnigraph.compiler.query.parse_expr import WORD_OPERATORS, ExprParser
+from omnigraph.compiler.query.parse_expr import WORD_OPERATORS
 from omnigraph.compiler.query.parse_graph import ANY, alternatives
+from omnigraph.compiler.query.parse_mutation import STATEMENTS, MutationParser
 from omnigraph.compiler.text import SourceText, Token
 from omnigraph.errors import ParseError
 from omnigraph.model.limits import (
@@ -21,7 +22,6 @@ from omnigraph.model.limits import (
     QUERY_HOPS_MAX,
     QUERY_PARAMS_MAX,
     QUERY_STAGES_MAX,
-    QUERY_STATEMENTS_MAX,
 )
 from omnigraph.model.schema import PropertyType, Scalar
 from omnigraph.model.values import VECTOR_DIMENSION_MAX
@@ -29,7 +29,6 @@ from omnigraph.model.values import VECTOR_DIMENSION_MAX
 _BASE_TYPES = {scalar.value: scalar for scalar in Scalar if scalar is not Scalar.VECTOR}
 _ANNOTATIONS = ("description", "instruction")
 _AFTER_EDGE = frozenset({">", "|"})  # inside `< >`
-_STATEMENTS = ("insert", "update", "delete")
 _LISTS_BEGIN = frozenset({"variable", "ident", "[", "("})
 SOURCE_NAME = "query"
 
@@ -83,7 +82,7 @@ _NO_LINE_END = re.compile(r"[^\n]")
 _remembered = lru_cache(maxsize=PARSED_QUERIES_CACHED_MAX)(_parsed)
 
 
-class _Parser(ExprParser):
+class _Parser(MutationParser):
     """Everything around the expressions."""
 
     clauses_read = 0
@@ -98,7 +97,7 @@ class _Parser(ExprParser):
     def query(self) -> ast.Query:
         if not self.at_word("query"):
             begins = self.peek().text.lower()
-            words = {"match", *_STATEMENTS, *WORDS}
+            words = {"match", *STATEMENTS, *WORDS}
             raise self.refusal(
                 "`query`", words=("query",), hint=WORDS["match"] if begins in words else None
             )
@@ -110,11 +109,11 @@ class _Parser(ExprParser):
         body: ast.ReadBody | ast.MutationBody
         if self.at_word("match"):
             body = self._read()
-        elif any(self.at_word(word) for word in _STATEMENTS):
-            body = self._mutation()
+        elif self.at_statement():
+            body = self.mutation()
         else:
-            what = "`match`, `insert`, `update` or `delete`"
-            raise self.refusal(what, words=("match", *_STATEMENTS), hint=self._elsewhere())
+            what = "`match`, `insert`, `upsert`, `update`, `delete` or `for`"
+            raise self.refusal(what, words=("match", *STATEMENTS), hint=self._elsewhere())
         end = self._end_of_body(body)
         description, instruction = notes.get("description"), notes.get("instruction")
         return ast.Query(name, params, description, instruction, body, at, end)
@@ -123,7 +122,7 @@ class _Parser(ExprParser):
         hint = None
         token = self.peek()
         if isinstance(body, ast.ReadBody):
-            if token.text in _STATEMENTS:
+            if token.text in STATEMENTS:
                 hint = "a query either reads or changes the graph; write two queries"
             elif token.text in {"order", "limit", "offset"}:
                 hint = "after return comes order, then limit and offset, each at most once"
@@ -144,7 +143,7 @@ class _Parser(ExprParser):
             kind = self._param_type()
             default = self.literal() if self.skip("=") else None
             params.append(ast.ParamDecl(token.text[1:], kind, token.at, default))
-            self._cap(len(params), QUERY_PARAMS_MAX, "parameters of a query", token.at)
+            self.cap(len(params), QUERY_PARAMS_MAX, "parameters of a query", token.at)
         self.take()
         return tuple(params)
 
@@ -163,7 +162,7 @@ class _Parser(ExprParser):
             name = self.name("a field name")
             self.expect(":", "`:` and the field's type")
             fields.append(ast.FieldDecl(name.text, self._type(), name.at))
-            self._cap(len(fields), QUERY_PARAMS_MAX, "fields of a record", name.at)
+            self.cap(len(fields), QUERY_PARAMS_MAX, "fields of a record", name.at)
         self.take()
         if is_list:
             self.expect("]", "`]`")
@@ -221,31 +220,39 @@ class _Parser(ExprParser):
             self.expect(")", "`)`")
         return notes
 
-    def _cap(self, count: int, limit: int, resource: str, at: int) -> None:
+    def cap(self, count: int, limit: int, resource: str, at: int) -> None:
         if count > limit:
             raise self.error(f"{resource} are limited to {limit}", at=at, hint="split the query")
 
     # --- reads ---
 
-    def _read(self) -> ast.ReadBody:
+    def _read(self) -> ast.ReadBody | ast.MutationBody:
         first = self._joined()
+        if isinstance(first, ast.MutationBody):
+            return first
         unions: list[ast.UnionPart] = []
         while self.at_word("union"):
             at = self.take().at
             everything = self.skip_word("all")
             if not self.at_word("match"):
                 raise self.refusal("`match` after `union`", words=("match",))
-            unions.append(ast.UnionPart(everything, self._joined(), at))
-            self._cap(len(unions), QUERY_STAGES_MAX, "unions", at)
+            part = self._joined()
+            if isinstance(part, ast.MutationBody):
+                raise self.error("a mutation is no part of a union", at=part.statements[0].at)
+            unions.append(ast.UnionPart(everything, part, at))
+            self.cap(len(unions), QUERY_STAGES_MAX, "unions", at)
         return replace(first, unions=tuple(unions))
 
-    def _joined(self) -> ast.ReadBody:
-        """One of the queries of a union: its stages, of which the last returns."""
+    def _joined(self) -> ast.ReadBody | ast.MutationBody:
+        """One of the queries of a union: its stages, of which the last returns. Statements behind
+        the first match make it a mutation."""
         self.clauses_read = 0
         before: list[ast.Stage] = []
         while True:
             self.has_columns = bool(before)
             at, clauses = self._match(first=not before)
+            if self.at_statement() and not before:
+                return self.mutation(at, clauses)
             if self.at_word("return"):
                 last = self._rows("return", clauses, at)
                 return ast.ReadBody(**asdict(last), before=tuple(before))
@@ -254,7 +261,7 @@ class _Parser(ExprParser):
                 words = ("return", "with", "match")
                 raise self.refusal(what, words=words, hint=self._elsewhere())
             before.append(self._rows("with", clauses, at))
-            self._cap(len(before), QUERY_STAGES_MAX, "stages of a query", at)
+            self.cap(len(before), QUERY_STAGES_MAX, "stages of a query", at)
 
     def _match(self, *, first: bool) -> tuple[int, tuple[ast.Clause, ...]]:
         """The match of a stage; a later one may do without."""
@@ -278,7 +285,7 @@ class _Parser(ExprParser):
             distinct = not self.at_word("as", 1)
             if distinct:
                 self.take()
-        projections = self._projections()
+        projections = self.projections()
         having = self._having() if self.skip_word("having") else None
         orderings = self._orderings() if self.skip_word("order") else ()
         limit, offset = self._window()
@@ -288,7 +295,7 @@ class _Parser(ExprParser):
         """What a word of another language is called here."""
         return WORDS.get(self.peek().text.lower())
 
-    def _projections(self) -> tuple[ast.Projection, ...]:
+    def projections(self) -> tuple[ast.Projection, ...]:
         projections: list[ast.Projection] = []
         while not projections or self.peek().kind != "}":
             at = self.peek().at
@@ -299,7 +306,7 @@ class _Parser(ExprParser):
             expr = self.expression(after="column")
             alias = self.name("a column name").text if self.skip_word("as") else None
             projections.append(ast.Projection(expr, alias, at))
-            self._cap(len(projections), QUERY_CLAUSES_MAX, "projections", at)
+            self.cap(len(projections), QUERY_CLAUSES_MAX, "projections", at)
             self.skip(",")
         self.take()
         return tuple(projections)
@@ -316,7 +323,7 @@ class _Parser(ExprParser):
         at, items = self.peek().at, [self.expression(after="clause")]
         while not self.at("}"):
             items.append(self.expression(after="clause"))
-            self._cap(len(items), QUERY_CLAUSES_MAX, "conditions", items[-1].at)
+            self.cap(len(items), QUERY_CLAUSES_MAX, "conditions", items[-1].at)
         self.take()
         return items[0] if len(items) == 1 else ast.Logic("and", _flat(items), at)
 
@@ -334,7 +341,7 @@ class _Parser(ExprParser):
                     raise self.error(f"nearest takes no `{token.text}`", at=token.at, hint=hint)
                 direction = self.take().text.lower()
             orderings.append(ast.Ordering(expr, direction, at))
-            self._cap(len(orderings), QUERY_CLAUSES_MAX, "orderings", at)
+            self.cap(len(orderings), QUERY_CLAUSES_MAX, "orderings", at)
             if not self.skip(","):
                 break
         self.expect("}", "`,` or `}`", hint="sort keys are separated by commas")
@@ -361,13 +368,15 @@ class _Parser(ExprParser):
 
     def clauses(self, word: str) -> tuple[ast.Clause, ...]:
         self.enter()
+        in_where, self.in_where = self.in_where, False
         self.expect("{", f"`{{` after `{word}`")
         clauses: list[ast.Clause] = []
         while not clauses or self.peek().kind != "}":
             clauses.append(self._clause())
             self.clauses_read += 1
-            self._cap(self.clauses_read, QUERY_CLAUSES_MAX, "clauses", clauses[-1].at)
+            self.cap(self.clauses_read, QUERY_CLAUSES_MAX, "clauses", clauses[-1].at)
         self.take()
+        self.in_where = in_where
         self.leave()
         return tuple(clauses)
 
@@ -522,54 +531,6 @@ class _Parser(ExprParser):
         if hops > QUERY_HOPS_MAX:
             raise self.error(f"hops are limited to {QUERY_HOPS_MAX}", at=token.at)
         return hops
-
-    # --- mutations ---
-
-    def _mutation(self) -> ast.MutationBody:
-        statements: list[ast.Statement] = []
-        while any(self.at_word(word) for word in _STATEMENTS):
-            statements.append(self._statement())
-            at = statements[-1].at
-            self._cap(len(statements), QUERY_STATEMENTS_MAX, "statements of a mutation", at)
-        return ast.MutationBody(tuple(statements))
-
-    def _statement(self) -> ast.Statement:
-        word = self.take()
-        hint = "type names start with an upper-case letter"
-        target = self.expect("type", "a type name", hint=hint)
-        verb = word.text.lower()
-        if verb == "insert":
-            return ast.Insert(target.text, self._assigns(), word.at, target.at)
-        if verb == "delete":
-            return ast.Delete(target.text, self._where(verb), word.at, target.at)
-        self.expect_word("set")
-        assigns = self._assigns()
-        return ast.Update(target.text, assigns, self._where(verb), word.at, target.at)
-
-    def _assigns(self) -> tuple[ast.Entry, ...]:
-        self.expect("{", "`{`")
-        assigns: list[ast.Entry] = []
-        while not assigns or self.peek().kind != "}":
-            name = self.name("a property name")
-            self.expect(":", "`:` and a value", hint="assignments are written `name: value`")
-            assigns.append(ast.Entry(name.text, self._of_row(), name.at))
-            self.skip(",")
-        self.take()
-        return tuple(assigns)
-
-    def _where(self, verb: str) -> ast.Expr:
-        if not self.at_word("where"):
-            hint = f"{verb} needs a condition, such as `where name = $name`"
-            raise self.refusal("`where`", hint=hint)
-        self.take()
-        return self._of_row()
-
-    def _of_row(self) -> ast.Expr:
-        """An expression over the properties of the row that a statement looks at."""
-        self.in_where = True
-        expr = self.expression()
-        self.in_where = False
-        return expr
 
 
 def _flat(items: list[ast.Expr]) -> tuple[ast.Expr, ...]:

@@ -71,6 +71,7 @@ class ExprParser(Cursor):
         self.depth = 0
         self.operators = 0
         self.in_where = False
+        self.named = self.matched = False  # whether statements know rows by name, and of a match
         self.after: After = "closed"
         self.ground = 0  # the depth at which the expression that is being read began
         self.breaks: list[tuple[int, ast.Expr]] = []
@@ -341,7 +342,7 @@ class ExprParser(Cursor):
         token = self.take()
         if self.peek().kind != ".":
             return ast.Var(token.text[1:], token.at)
-        if self.in_where:
+        if self.in_where and not self.named:
             message = f"unexpected property access on `{token.text}`"
             hint = "in the where of a mutation a property is a bare name"
             raise self.error(message, at=token.at, hint=hint)
@@ -380,11 +381,11 @@ class ExprParser(Cursor):
 
     def _is_unknown(self, function: Function) -> bool:
         """Whether the function cannot be called here: operators nowhere, others in reads only."""
-        only_reads = function.kind in {"search", "aggregate", "graph"}
-        return function.kind == "operator" or (self.in_where and only_reads)
+        only_reads = {"search", "aggregate"} | (set() if self.matched else {"graph"})
+        return function.kind == "operator" or (self.in_where and function.kind in only_reads)
 
     def _block(self, token: Token, word: str) -> ast.Expr:
-        if self.in_where:
+        if self.in_where and not self.matched:
             message = f"`{word} {{ }}` is not available in a mutation"
             raise self.error(message, at=token.at, hint="compare properties of the row")
         self.take()

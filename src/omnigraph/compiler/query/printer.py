@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import assert_never
 
 from omnigraph.compiler.query import ast
 from omnigraph.compiler.query.functions import FUNCTIONS
@@ -69,8 +70,7 @@ class _Writer:
         if isinstance(query.body, ast.ReadBody):
             self._read(query.body, query.end)
         else:
-            for statement in query.body.statements:
-                self._statement(statement)
+            self._mutation(query.body, query.end)
         self._flush(query.end, 1)
         self._line(0, "}")
 
@@ -112,9 +112,16 @@ class _Writer:
                 self._flush(value.at, 1)
                 self._line(1, f"{name} {expression(value)}")
 
-    def _group(self, word: str, items: Sequence[tuple[int, str]], end: int, tail: str = "") -> None:
+    def _group(
+        self,
+        word: str,
+        items: Sequence[tuple[int, str]],
+        end: int,
+        tail: str = "",
+        *,
+        depth: int = 1,
+    ) -> None:
         """`word { a, b }` on one line when it fits and no comment stands inside."""
-        depth = 1
         line = f"{word} {{ {', '.join(text for _, text in items)} }}{tail}"
         fits = len(line) + depth * len(_INDENT) <= _COLUMNS_MAX
         if fits and not self.out.has_comment(end):
@@ -146,20 +153,57 @@ class _Writer:
 
     # --- mutations ---
 
-    def _statement(self, statement: ast.Statement) -> None:
-        self._flush(statement.at, 1)
+    def _mutation(self, body: ast.MutationBody, end: int) -> None:
+        if body.clauses:
+            self._flush(body.at, 1)
+            self._line(1, "match {")
+            for clause in body.clauses:
+                self._clause(clause, 2)
+            self._flush(body.statements[0].at, 2)
+            self._line(1, "}")
+        for statement in body.statements:
+            if not isinstance(statement, ast.For):
+                self._statement(statement, 1)
+                continue
+            self._flush(statement.at, 1)
+            tail = " {" if statement.braces else ""
+            self._line(1, f"for ${statement.var.name} in ${statement.items.name}{tail}")
+            for inner in statement.statements:
+                self._statement(inner, 2)
+            if statement.braces:
+                self._line(1, "}")
+        if body.returning:
+            items = [(item.at, _with(item.expr, "as", item.alias)) for item in body.returning]
+            self._flush(items[0][0], 1)
+            self._group("returning", items, end)
+
+    def _statement(self, statement: ast.Simple, depth: int) -> None:
+        self._flush(statement.at, depth)
+        if isinstance(statement, ast.DeleteFound):
+            self._line(depth, f"delete ${statement.var.name}")
+            return
         if isinstance(statement, ast.Delete):
             text = f"delete {statement.type_name} where {expression(statement.where)}"
-            self._line(1, text)
+            self._line(depth, text)
             return
         assigns = [
             (item.at, f"{item.name}: {expression(item.value)}") for item in statement.assigns
         ]
-        if isinstance(statement, ast.Insert):
-            self._group(f"insert {statement.type_name}", assigns, assigns[-1][0])
-            return
-        where = f" where {expression(statement.where)}"
-        self._group(f"update {statement.type_name} set", assigns, statement.where.at, where)
+        end, tail = assigns[-1][0], ""
+        match statement:
+            case ast.Insert():
+                verb = "upsert" if statement.mode == "upsert" else "insert"
+                head = f"{verb} {statement.type_name}"
+                tail += " or nothing" if statement.mode == "nothing" else ""
+                tail += "" if statement.var is None else f" as ${statement.var.name}"
+            case ast.UpdateFound():
+                head = f"update ${statement.var.name} set"
+            case ast.Update():
+                head = f"update {statement.type_name} set"
+                end, tail = statement.where.at, f" where {expression(statement.where)}"
+            case _:
+                assert_never(statement)
+        self._group(head, assigns, end, tail, depth=depth)
 
 
 def _param(param: ast.ParamDecl) -> str:

@@ -8,7 +8,7 @@ the same in the same words.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, get_args
 
 import msgspec
@@ -29,20 +29,24 @@ Kind = Literal[
 ]  # fmt: skip
 _KINDS: Final[tuple[str, ...]] = get_args(Kind)
 
-PlaceWord = Literal["line", "row", "record"]
+PlaceWord = Literal["line", "row", "record", "statement"]
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a record was: a line of a file, a row of a source, or one of the records that were
-    given. `at` orders places as the input is ordered. What came from a statement or is stored has
-    no place; its entities are named instead."""
+    """Where a record was: a line of a file, a row of a source, one of the records that were given,
+    or the statement that made it, with the `line` of its text. `at` orders places as the input is
+    ordered. What is stored has no place; its entities are named instead."""
 
     word: PlaceWord
     number: int  # from 1
     source: str = ""  # the address of a file or of a part of a DataFrame; none for what was given
     at: tuple[int, int]
+    line: int | None = None  # of a statement
 
     def __str__(self) -> str:
+        if self.word == "statement":
+            of = f" of {self.source}" if self.source else ""
+            return f"statement {self.number}{of} (line {self.line})"
         if self.word == "line" and self.source:
             return f"{self.source}:{self.number}"
         return f"{self.source} {self.word} {self.number}".lstrip()
@@ -50,6 +54,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def facts(self) -> dict[str, int]:
         """Which line or record it was, for errors; nothing for the rows of a table."""
+        if self.word == "statement":
+            return {"statement": self.number, "line": self.line or 1}
         return {} if self.word == "row" else {self.word: self.number}
 
 
@@ -71,6 +77,8 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True):
 
     @builtins.property  # the field above took the name
     def message(self) -> str:
+        if self.place and self.place.word == "statement":
+            return f"{self.text}, in {self.place}"
         return f"{self.place}: {self.text}" if self.place else self.text
 
     def to_json(self) -> dict[str, Any]:
@@ -242,13 +250,17 @@ class Findings:
                 place=str(listed[0].place) if listed[0].place else None,
                 more=more,
             )
-        return ConstraintViolationError(
+        error = ConstraintViolationError(
             listed[0].message + others(more), violations=listed, total=self.total
         )
+        if (place := listed[0].place) is not None and place.word == "statement":
+            _add_facts(error, place.facts)
+        return error
 
     def _with_summary(self, error: OmnigraphError) -> OmnigraphError:
         """The error with the counts by kind and the first offenders among its facts."""
-        if all(one.place is None for one in self._violations) and not self._unreadable:
+        places = [one.place for one in self._violations if one.place is not None]
+        if all(place.word == "statement" for place in places) and not self._unreadable:
             return error  # a statement or a merge: there are no records to point at
         shown = in_order([*self._violations, *self._unreadable])[:OFFENDERS_SHOWN_MAX]
         facts = {
@@ -263,10 +275,14 @@ class Findings:
                 for one in shown
             ],
         }
-        error.facts |= facts
-        for name, value in facts.items():
-            setattr(error, name, value)
+        _add_facts(error, facts)
         return error
+
+
+def _add_facts(error: OmnigraphError, facts: Mapping[str, Any]) -> None:
+    error.facts |= facts
+    for name, value in facts.items():
+        setattr(error, name, value)
 
 
 def others(more: int) -> str:

@@ -8,7 +8,8 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Protocol
 
 import pyarrow as pa
@@ -33,11 +34,24 @@ from omnigraph.engine.check.rules import (
 from omnigraph.engine.rows.parts import Stored
 from omnigraph.model.schema import Cardinality, Catalog, EdgeType, NodeType
 
+PlaceOf = Callable[[str, str], Place | None]  # by table and id
 
-def validate(changes: Changes, catalog: Catalog, stored: Stored, found: Findings) -> None:
+
+def nowhere(_table_key: str, _entity_id: str) -> None:
+    """What a merge writes has no place."""
+
+
+def validate(
+    changes: Changes,
+    catalog: Catalog,
+    stored: Stored,
+    found: Findings,
+    *,
+    place_of: PlaceOf = nowhere,
+) -> None:
     """Raise `ConstraintViolationError` unless the graph after the change obeys the schema."""
-    validate_values(changes, catalog, found)
-    validate_rows(changes, catalog, stored, found)
+    validate_values(changes, catalog, found, place_of=place_of)
+    validate_rows(changes, catalog, stored, found, place_of=place_of)
 
 
 def look_up(changes: Changes, stored: Stored) -> None:
@@ -54,17 +68,29 @@ def look_up(changes: Changes, stored: Stored) -> None:
         stored.locate(key, ids)
 
 
-def validate_values(changes: Changes, catalog: Catalog, found: Findings) -> None:
+def validate_values(
+    changes: Changes, catalog: Catalog, found: Findings, *, place_of: PlaceOf = nowhere
+) -> None:
     """The first half: each value by itself. `found` may already hold values of wrong types."""
+    names = _Names(changes, place_of)
     for entity in catalog.types():
         if entity.table_key in changes:
-            check_values(entity, changes[entity.table_key].rows, found)
+            rows = changes[entity.table_key].rows
+            check_values(entity, rows, found, place_of=partial(names.place, entity.table_key))
     found.raise_if_any()
 
 
-def validate_rows(changes: Changes, catalog: Catalog, stored: Stored, found: Findings) -> None:
+def validate_rows(
+    changes: Changes,
+    catalog: Catalog,
+    stored: Stored,
+    found: Findings,
+    *,
+    place_of: PlaceOf = nowhere,
+) -> None:
     """The second half: rows against each other and against stored ones."""
-    _decide(changes, catalog, stored, ("unique", "ends", "degrees"), found)
+    kinds: tuple[Kind, ...] = ("unique", "ends", "degrees")
+    _decide(changes, catalog, stored, kinds, found, place_of)
     found.raise_if_any()
 
 
@@ -74,21 +100,26 @@ def find_orphans(changes: Changes, catalog: Catalog, stored: Stored, found: Find
 
 
 def _decide(
-    changes: Changes, catalog: Catalog, stored: Stored, kinds: Sequence[Kind], found: Findings
+    changes: Changes,
+    catalog: Catalog,
+    stored: Stored,
+    kinds: Sequence[Kind],
+    found: Findings,
+    place_of: PlaceOf = nowhere,
 ) -> None:
     offences = Offences(found.room)
     decide(MemoryBucket(changes, stored), changes, catalog, kinds, offences)
-    describe(offences, catalog, _Names(changes), kinds, found)
+    describe(offences, catalog, _Names(changes, place_of), kinds, found)
 
 
 class _Names:
     """The rows of changes by their numbers."""
 
-    def __init__(self, changes: Changes) -> None:
-        self._changes = changes
+    def __init__(self, changes: Changes, place_of: PlaceOf) -> None:
+        self._changes, self._place_of = changes, place_of
 
-    def place(self, table_key: str, row: int) -> None:
-        """What a statement or a merge writes has no place."""
+    def place(self, table_key: str, row: int) -> Place | None:
+        return self._place_of(table_key, self.entity_id(table_key, row))
 
     def entity_id(self, table_key: str, row: int) -> str:
         return self._changes[table_key].rows["id"][row].as_py() or ""

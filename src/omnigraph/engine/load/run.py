@@ -117,6 +117,21 @@ def load_into(means: Means, order: LoadOrder) -> PipelineReport:
         raise
 
 
+class Gathered(msgspec.Struct, frozen=True, kw_only=True):
+    """The rows of a load by table, and the tables whose other rows go."""
+
+    rows: Mapping[str, pa.Table]
+    replaced: frozenset[str]
+    report: PipelineReport
+
+
+def gather(core: Core, order: LoadOrder, target: Branch, context: WriteContext) -> Gathered:
+    """Read an order that is a part of a bigger write."""
+    runner = Inline() if order.embed is None else Inline(threads=1)
+    means = Means(core=core, runner=runner)
+    return _LoadRun(means, order, target, made_branch=False).gather(context)
+
+
 class _LoadRun:
     """One load from staging to commit. Staging happens once, preparing as often as it must."""
 
@@ -213,6 +228,48 @@ class _LoadRun:
         self._watch.start("commit")
         self._handed_over = not prepared.is_empty
         return prepared, None
+
+    def gather(self, context: WriteContext) -> Gathered:
+        """The rows of the load, for a write that holds more than them: read, shaped and told apart
+        by their ids. What else the schema demands is checked with the whole write."""
+        catalog = self._core.catalog(context.snapshot)
+        try:
+            self._stage(context, catalog)
+            assert self._intake is not None, "it was staged right now"
+            found, places = self._found.copy(), Places(answers=self._intake.answers)
+            plan, answers = self._told_apart(context.snapshot, catalog)
+            describe(answers.offences, catalog, PartNames(plan, places), ("ids",), found)
+            found.raise_if_any()
+            rows = {
+                key: self._rows(catalog, key)
+                for key, parts in self._parts.items()
+                if any(part.rows for part in parts)
+            }
+            report = self._report(
+                "loaded", None, actor_id=self._order.actor, **self._told(), **self._counted()
+            )
+            replaced = plan.tables if self._order.mode == "overwrite" else ()
+            return Gathered(rows=rows, replaced=frozenset(replaced), report=report)
+        finally:
+            self._sweep(used=())
+            self._clear()
+
+    def _told_apart(self, snapshot: Snapshot, catalog: Catalog) -> tuple[CheckPlan, CheckAnswers]:
+        """The checks of a load without the rows that others of the same id replace."""
+        plan = self._plan(snapshot, catalog)
+        answers = run_checks(self._runner, plan)
+        if not answers.losers:
+            return plan, answers
+        losers = answers.losers
+        self._parts = without_rows(self._runner, self._notes, catalog, self._parts, losers)
+        self._made += self._all_parts()
+        plan = self._plan(snapshot, catalog)
+        return plan, run_checks(self._runner, plan)
+
+    def _rows(self, catalog: Catalog, table_key: str) -> pa.Table:
+        names = batch_schema(catalog.type_of(table_key)).names
+        parts = [part for part in self._parts[table_key] if part.rows]
+        return pa.concat_tables([part.all_rows(self._access, names) for part in parts])
 
     def _stage(self, context: WriteContext, catalog: Catalog) -> None:
         with self._watch.step("stage") as step:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from omnigraph.compiler.query import CompiledQuery, ir
+from omnigraph.engine.arrow import ArrowTable, pa
 from omnigraph.engine.expr.evaluate import Constants
 from omnigraph.engine.read.context import (
     Budget,
@@ -16,6 +17,8 @@ from omnigraph.engine.read.context import (
 )
 from omnigraph.engine.read.match.match import count_inner
 from omnigraph.engine.read.match.paths import find_paths
+from omnigraph.engine.read.match.relation import Later, Relation
+from omnigraph.engine.read.memory.arrays import Positions
 from omnigraph.engine.read.memory.cache import Caches
 from omnigraph.engine.read.memory.counted import ReadCost
 from omnigraph.engine.read.result import QueryResult
@@ -71,17 +74,8 @@ class Reader:
         assert not isinstance(plan, ir.MutationPlan), "a mutation is no read"
         trace = Trace(recording=explain)
         before = self._caches.cost.since(ReadCost()) if explain else ReadCost()
-        run = Run(
-            caches=self._caches,
-            snapshot=snapshot,
-            catalog=catalog,
-            variables={} if isinstance(plan, ir.UnionPlan) else plan.variables,
-            constants=Constants(params=params, now_ms=now_ms),
-            budget=Budget(limits or ReadLimits()),
-            trace=trace,
-            count_inner=count_inner,
-            find_paths=find_paths,
-        )
+        constants = Constants(params=params, now_ms=now_ms)
+        run = self._run(plan, constants, snapshot, catalog, limits or ReadLimits(), trace)
         with self._caches.query():
             result = united(run, plan) if isinstance(plan, ir.UnionPlan) else answered(run, plan)
         if explain:
@@ -91,3 +85,54 @@ class Reader:
                 root=trace.root, reads=cost.reads, rows_read=cost.rows, columns_read=cost.by_table()
             )
         return result
+
+    def rows(
+        self, plan: ir.ReadPlan, *, constants: Constants, snapshot: Snapshot, catalog: Catalog
+    ) -> ArrowTable:
+        """All rows of a plan that is a part of a mutation."""
+        trace = Trace(recording=False)
+        run = self._run(plan, constants, snapshot, catalog, ReadLimits(), trace)
+        with self._caches.query():
+            return answered(run, plan).to_arrow()
+
+    def about(
+        self,
+        plan: ir.ReadPlan,
+        entities: Mapping[str, Sequence[str | None]],
+        count: int,
+        *,
+        constants: Constants,
+        snapshot: Snapshot,
+        catalog: Catalog,
+    ) -> ArrowTable:
+        """What a plan without a match says of `count` rows that are given: the ids of their
+        entities by variable. The rows keep their order, unless they are grouped."""
+        trace = Trace(recording=False)
+        run = self._run(plan, constants, snapshot, catalog, ReadLimits(), trace)
+        with self._caches.query():
+            positions: dict[str | int, Positions | Later] = {
+                var: run.frame_of(var).lookup_all(pa.array(ids, pa.string()))
+                for var, ids in entities.items()
+            }
+            return answered(run, plan, Relation(count, positions)).to_arrow()
+
+    def _run(
+        self,
+        plan: ir.QueryPlan,
+        constants: Constants,
+        snapshot: Snapshot,
+        catalog: Catalog,
+        limits: ReadLimits,
+        trace: Trace,
+    ) -> Run:
+        return Run(
+            caches=self._caches,
+            snapshot=snapshot,
+            catalog=catalog,
+            variables={} if isinstance(plan, ir.UnionPlan) else plan.variables,
+            constants=constants,
+            budget=Budget(limits),
+            trace=trace,
+            count_inner=count_inner,
+            find_paths=find_paths,
+        )

@@ -45,9 +45,8 @@ ASCENDING_SHARE: Final = 64  # for fewer it does not pay to look whether all ids
 PROJECTED_ROWS_MAX: Final = 4096  # of more rows, columns are made batch by batch
 
 
-def answered(run: Run, plan: ir.ReadPlan) -> QueryResult:
-    """The rows of a query without unions."""
-    outer = NO_VARIABLES
+def answered(run: Run, plan: ir.ReadPlan, outer: Relation = NO_VARIABLES) -> QueryResult:
+    """The rows of a query without unions; `outer` are rows that its first match begins with."""
     for number, stage in enumerate(plan.before, 1):
         with run.trace.step("with", f"stage {number}") as step:
             outer = _Stage(run, stage, outer).handed_on()

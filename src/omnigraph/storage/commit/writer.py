@@ -61,7 +61,7 @@ from omnigraph.storage.commit.sidecar import Effect, Sidecar
 from omnigraph.storage.objects.lease import Lease, stop_if_asked
 from omnigraph.storage.store import Store
 from omnigraph.storage.table.stage import StagedWrite
-from omnigraph.storage.table.table import Table
+from omnigraph.storage.table.table import Table, Tables
 
 logger = logging.getLogger(__name__)
 
@@ -110,12 +110,25 @@ class WriteContext:
             entry = replace(entry, branch=line)
         return self._writer.store.tables.open(replace(entry, table_key=renamed or table_key))
 
+    @property
+    def tables(self) -> Tables:
+        return self._writer.store.tables
+
     def each(self, work: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_Result]:
         """The work done for every item, side by side, with the results in order."""
         if len(items) <= 1:
             return [work(item) for item in items]
         # Work that hands on work of its own would wait for a thread that waits for it.
         return list(self._writer.pool.map(work, items))
+
+
+class DraftContext(WriteContext):
+    """For what is staged to be looked at and never to be committed: on the lines that the snapshot
+    has, so that looking forks nothing."""
+
+    def writable(self, table_key: str, *, renamed: str | None = None) -> Table:
+        assert renamed is None, "a schema is not drafted"
+        return self.table(table_key)
 
 
 # The write, None for nothing to change, and whatever its caller wants to know of the last try.
@@ -355,7 +368,7 @@ class Writer:
             # By place, line and version: a version number alone may belong to another line.
             if _pin(before) == _pin(now):
                 continue
-            if prepared.strict and not self._only_maintenance(base, fresh):
+            if prepared.strict and not self.only_maintenance(base, fresh):
                 expected, actual = before.version if before else 0, now.version if now else 0
                 raise ExpectedVersionMismatchError(table_key=key, expected=expected, actual=actual)
             raise _MovedError(key)
@@ -363,7 +376,7 @@ class Writer:
         if base.schema.fingerprint != fresh.schema.fingerprint:
             raise _MovedError("schema")
 
-    def _only_maintenance(self, base: Snapshot, fresh: Snapshot) -> bool:
+    def only_maintenance(self, base: Snapshot, fresh: Snapshot) -> bool:
         """Whether all commits since changed no content, so that a strict write may try again."""
         # Walked back along first parents: each commit between must be maintenance, not only the
         # newest one.

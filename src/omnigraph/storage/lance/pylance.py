@@ -274,6 +274,13 @@ def commit(dataset: Any, transaction: Any) -> Any:
     return LanceDataset.commit(dataset, transaction, max_retries=0)
 
 
+def commit_detached(dataset: Any, transaction: Any) -> Any:
+    """Make a version that is in no history, which nobody finds who does not know its number. The
+    transaction can still be committed."""
+    # The retries are for numbers: Lance takes one at random until it is free.
+    return LanceDataset.commit(dataset, transaction, detached=True, max_retries=5)
+
+
 def segment_names(dataset: Any) -> frozenset[str]:
     """The folders of the index segments that a version names."""
     found = dataset.describe_indices()

@@ -33,7 +33,7 @@ from omnigraph.errors import (
     OmnigraphError,
     OutcomeUnknownError,
 )
-from omnigraph.model.graph import TableEntry, TableUpdate, TypeCounts, type_words
+from omnigraph.model.graph import PendingEntry, TableEntry, TableUpdate, TypeCounts, type_words
 from omnigraph.model.ports import World
 from omnigraph.model.schema import ROW_ADDRESS, ROW_ID
 from omnigraph.model.steps import Step
@@ -315,6 +315,28 @@ class Tables(Lines):
         """Delete the rows of a write that nobody will ever land or stage again."""
         folder = branch_folder(write.location, write.branch)
         delete_data(self.store, folder, stage.row_files(write))
+
+    def show(self, write: StagedWrite) -> PendingEntry:
+        """The table as it would be if the write landed, for whoever is given the entry. The head
+        does not move, and the write may still be applied or discarded; then `hide` it."""
+        dataset = self.at(write.location, write.branch, write.pinned_version)
+        with translated(self.uri(write.location, write.branch), doing="show changes of"):
+            shown = pylance.commit_detached(dataset, write.transaction)
+        self.remember(write.location, write.branch, shown)
+        return PendingEntry(
+            table_key=write.table_key,
+            location=write.location,
+            branch=write.branch,
+            version=int(shown.version),
+            row_count=write.row_count_after,
+            stands_on=write.pinned_version,
+        )
+
+    def hide(self, entry: PendingEntry) -> None:
+        """Forget what `show` made; the rows stay as long as their write is needed."""
+        self._open.drop(lambda pin: pin == entry.pin)
+        folder = branch_folder(entry.location, entry.branch)
+        self.store.delete(f"{folder}/_versions/d{entry.version}.manifest")
 
     def restore(self, location: str, branch: str | None, version: int, *, commit_id: str) -> int:
         """Make the content of an older version the newest one again, in the name of a graph commit

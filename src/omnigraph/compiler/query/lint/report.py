@@ -280,7 +280,7 @@ def _unset_properties(queries: Sequence[ast.Query], catalog: Catalog) -> list[Li
     for query in queries:
         if not isinstance(query.body, ast.MutationBody):
             continue
-        for statement in query.body.statements:
+        for statement in query.body.simple:
             if isinstance(statement, ast.Update):
                 touched.setdefault(statement.type_name, set()).add(query.name)
                 names = {assign.name for assign in statement.assigns}

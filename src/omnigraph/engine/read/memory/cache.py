@@ -34,7 +34,7 @@ from omnigraph.engine.read.memory.frame import (
 from omnigraph.engine.read.memory.kept import Kept, Key, S
 from omnigraph.engine.read.memory.topology import ENDS, Bulk, End, Lookups, Topology
 from omnigraph.errors import OmnigraphError
-from omnigraph.model.graph import Pin, TableEntry
+from omnigraph.model.graph import PendingEntry, Pin, TableEntry
 from omnigraph.model.limits import READ_CACHE_BYTES_MIN, READ_CACHE_SHARE
 from omnigraph.model.machine import memory_bytes
 from omnigraph.model.schema import ROW_ID
@@ -284,6 +284,18 @@ class Caches:
         return next((one for one in tables if self._is_older(one.entry, entry)), None)
 
     def _is_older(self, older: TableEntry, newer: TableEntry) -> bool:
+        if isinstance(older, PendingEntry):
+            return False  # it is in no history, so that nothing came from it
+        if isinstance(newer, PendingEntry):
+            # By its number it would be newer than everything, also than what it knows nothing of.
+            if older.branch == newer.branch:
+                return older.version <= newer.stands_on
+            newer = TableEntry(
+                table_key=newer.table_key,
+                location=newer.location,
+                branch=newer.branch,
+                version=newer.stands_on,
+            )
         if older.branch == newer.branch:
             return older.version < newer.version
         return newer.branch is not None and self._is_fork(newer, older)

@@ -33,7 +33,7 @@ from omnigraph.engine.read.memory.compressed import Checkpoint, Csr
 from omnigraph.engine.read.memory.frame import Frame
 from omnigraph.engine.read.memory.topology import ENDS, SIDES, Bulk, End, Side
 from omnigraph.errors import OmnigraphError
-from omnigraph.model.graph import Pin, TableEntry
+from omnigraph.model.graph import PendingEntry, Pin, TableEntry
 from omnigraph.model.limits import TOPOLOGY_FILE_EDGES_MIN, TOPOLOGY_FILES_BYTES_MAX
 from omnigraph.storage.table.table import Tables
 
@@ -243,7 +243,13 @@ class TopologyFiles:
         return StoredEdges(mapped)
 
     def _file(self, edges: TableEntry, sources: Frame, targets: Frame) -> Path | None:
-        """The file for these versions; None where positions are not those of a fresh build."""
+        """The file for these versions; None where positions are not those of a fresh build, or
+        where nobody will ever ask for them again."""
+        if any(
+            isinstance(one, PendingEntry)
+            for one in (edges, sources.table.entry, targets.table.entry)
+        ):
+            return None
         if edges.row_count < TOPOLOGY_FILE_EDGES_MIN or not (sources.fresh and targets.fresh):
             return None
         return self._name(edges.pin, sources.table.entry.pin, targets.table.entry.pin)
