@@ -41,6 +41,12 @@ query pair() {
 }
 query older() { update Person set { age: 99 } where name = "ada" }
 query drop() { delete Person where name = "bob" }
+query people() { match { $p: Person } return { $p.name } }
+query found() {
+  match { $p: Person  $p knows $q }
+  update $p set { age: 1 }
+  returning { $p.age }
+}
 query after() { insert Person { name: "zoe" } }
 """
 
@@ -69,6 +75,18 @@ def _load(mode: str, *lines: str, branch: str = "main") -> Callable[[Graph], Any
 
 def _mutate(name: str, branch: str = "main") -> Callable[[Graph], Any]:
     return lambda graph: graph.mutate(PAIR, name, branch=branch, actor="act-writer")
+
+
+def _transaction(branch: str = "main") -> Callable[[Graph], Any]:
+    def act(graph: Graph) -> None:
+        with graph.transaction(branch, actor="act-writer", message="all at once") as tx:
+            tx.mutate(PAIR, "pair")
+            assert tx.query(PAIR, "people").row_count == 4
+            tx.load('{"type":"Company","data":{"name":"new"}}', mode="append")
+            tx.mutate(PAIR, "drop")
+            assert tx.mutate(PAIR, "found").affected_nodes == 1
+
+    return act
 
 
 EVOLVED = """
@@ -197,6 +215,14 @@ STORIES: tuple[Story, ...] = (
         prepare=lambda graph: graph.create_branch("side"),
         branch="side",
     ),
+    Story("transaction: inserts, reads, a load and a delete", _transaction()),
+    Story(
+        "transaction: on a branch",
+        _transaction("side"),
+        prepare=lambda graph: graph.create_branch("side"),
+        branch="side",
+    ),
+    Story("mutation: what a pattern finds, returned", _mutate("found")),
     Story(
         "load: append",
         _load(

@@ -32,6 +32,7 @@ class Step(StrEnum):
     TAG_WRITTEN = "tag-create.written"
     TAG_DELETED = "tag-delete.deleted"
 
+    PENDING_SHOWN = "write.pending-shown"
     TABLE_FORKED = "write.table-forked"
     WRITE_STAGED = "write.staged"
     WRITE_LEASED = "write.leased"

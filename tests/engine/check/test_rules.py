@@ -163,7 +163,7 @@ def test_a_violation_says_everything_in_json():
         value="11",
         ids=("x",),
         text="too much",
-        place="line 3",
+        place=Place(word="line", number=3, at=(0, 3)),
     )
     error = ConstraintViolationError("no", violations=[violation], total=1)
     assert error.to_json()["violations"] == [

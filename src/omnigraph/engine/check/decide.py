@@ -183,6 +183,8 @@ def decide_unique(bucket: Bucket, terms: Terms, rule: Unique, out: Offences) -> 
 
 def decide_unique_in(key: str, rule: Unique, rows: ArrowTable, out: Offences) -> None:
     """The same of the rows of a whole table, which have every id once."""
+    if not rows.num_rows:
+        return
     new = NewRows(rows, np.arange(rows.num_rows, dtype=np.int64))
     there, keys = unique_keys([rows], rule.columns)
     _add_among(key, rule, new, there, keys, out)

@@ -322,6 +322,7 @@ class Tables(Lines):
         dataset = self.at(write.location, write.branch, write.pinned_version)
         with translated(self.uri(write.location, write.branch), doing="show changes of"):
             shown = pylance.commit_detached(dataset, write.transaction)
+        self.world.steps.reach(Step.PENDING_SHOWN)
         self.remember(write.location, write.branch, shown)
         return PendingEntry(
             table_key=write.table_key,
