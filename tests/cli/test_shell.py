@@ -126,3 +126,42 @@ def test_a_script_stops_at_its_first_error(shell, script, text):
 )
 def test_a_query_is_complete_when_its_braces_are(text, complete):
     assert is_complete(text) is complete
+
+
+ADD = 'query add() { insert Person { name: "Eve" } as $p returning { $p.name } }\n'
+ALL = "query all() { match { $p: Person } return { count(*) as n } }\n"
+
+
+def test_what_stands_between_begin_and_commit_is_one_commit(shell):
+    out = shell(
+        "\\format jsonl\nbegin\n"
+        + ADD
+        + ALL
+        + 'query drop() { delete Person where name = "Ada" }\n'
+        "COMMIT;\n" + ALL + "\\log\n"
+    )
+    assert "1 nodes, 0 edges; pending" in out
+    assert "Eve" in out
+    assert out.count('"n": 3') + out.count('"n":3') == 1
+    assert out.count('"n": 2') + out.count('"n":2') == 1
+    newest = [line.split()[0] for line in out.splitlines() if "T" in line and "Z" in line][:1]
+    assert newest
+    assert out.count(newest[0]) == 2  # told by commit, and the newest of the log
+
+
+def test_rollback_leaves_nothing(shell):
+    out = shell("\\format jsonl\nbegin\n" + ADD + "rollback\n" + ALL)
+    assert "rolled back" in out
+    assert '"n": 2' in out or '"n":2' in out
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("commit\n", "no transaction is open"),
+        ("begin\nbegin\n", "open already"),
+        ("begin\n\\use side\n", "a transaction is open"),
+    ],
+)
+def test_a_transaction_word_out_of_place_is_an_error(shell, script, words):
+    assert words in shell(script, code=1)

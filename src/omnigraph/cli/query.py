@@ -99,6 +99,8 @@ def print_rows(
 
 @verb("mutate", writes=True)
 @_source_options
+@click.option("--file", "script", metavar="FILE", help="a .gq file; with --transaction, all of it")
+@click.option("--transaction", is_flag=True, help="run all queries in order, as one commit")
 @branch_option
 @click.option("--if-commit", metavar="COMMIT", help="only if this commit is still the head")
 @message_option
@@ -111,15 +113,25 @@ def mutate(
     text: str | None,
     params_text: str | None,
     params_file: str | None,
+    script: str | None,
+    transaction: bool,
     branch: str,
     if_commit: str | None,
     message: str | None,
     idempotency_key: str | None,
 ) -> None:
-    """Run the mutation query NAME of a file, or one given with -e, as one commit."""
+    """Run the mutation query NAME of a file, or one given with -e, as one commit; with
+    --transaction all queries of the file, in order, as one commit."""
     target = call.target
-    source = read_source("mutate", query_path, text)
+    exclusive({"--query <FILE>": query_path, "--file <FILE>": script})
+    source = read_source("mutate", query_path or script, text)
     params = read_params(params_text, params_file)
+    if transaction:
+        exclusive({"--transaction": "", "NAME": name})
+        exclusive({"--transaction": "", "--idempotency-key": idempotency_key})
+        wanted = {"branch": branch, "message": message, "if_commit": if_commit}
+        _run_script(call, source, params or {}, wanted)
+        return
     with call.graph(write=True) as graph:
         result = graph.mutate(
             source,
@@ -137,6 +149,47 @@ def mutate(
         human=f"{result.query_name} on branch {branch}: {result.affected_nodes} nodes, "
         f"{result.affected_edges} edges affected; {landed}",
     )
+    if not call.as_json:
+        print_returned(call, result)
+
+
+def print_returned(call: Call, result: Any) -> None:
+    """The rows that a mutation returned, as a table."""
+    if not result.rows:
+        return
+    rows = result.to_json()["rows"]
+    style = output.table_style(call.config)
+    for line in output.render_rows(list(rows[0]), rows, form="table", style=style):
+        click.echo(line)
+
+
+def _run_script(call: Call, source: str, params: dict[str, Any], wanted: dict[str, Any]) -> None:
+    """All queries of a text in one transaction; each takes the parameters that it declares."""
+    from omnigraph.compiler.query import parse_file
+
+    answers: list[dict[str, Any]] = []
+    with call.graph(write=True) as graph:
+        with graph.transaction(**wanted, actor=call.actor) as tx:
+            for query in parse_file(source).queries:
+                given = {one.name: params[one.name] for one in query.params if one.name in params}
+                if query.kind == "read":
+                    found = tx.query(source, query.name, params=given)
+                    answers.append({"query_name": query.name, "rows": found.to_json_rows()})
+                else:
+                    done = tx.mutate(source, query.name, params=given)
+                    answers.append(done.to_json())
+        commit = tx.commit
+    landed = "nothing to commit" if commit is None else f"commit {commit.graph_commit_id}"
+    facts = {"uri": call.target.uri, "branch": wanted["branch"], "results": answers}
+    call.emit(
+        {**facts, "commit": None if commit is None else commit.to_json()},
+        human=f"{len(answers)} queries on branch {wanted['branch']}; {landed}",
+    )
+    for answer in () if call.as_json else answers:
+        if rows := answer.get("rows"):
+            style = output.table_style(call.config)
+            for line in output.render_rows(list(rows[0]), rows, form="table", style=style):
+                click.echo(line)
 
 
 def read_source(verb_name: str, path: str | None, text: str | None) -> str:

@@ -19,6 +19,7 @@ import click
 from omnigraph.cli import failure, output
 from omnigraph.cli.call import Call, read_params, verb
 from omnigraph.cli.history import moment
+from omnigraph.cli.query import print_returned
 from omnigraph.cli.scope import home
 from omnigraph.cli.tag import tag_line
 from omnigraph.errors import InputError, OmnigraphError
@@ -27,12 +28,15 @@ from omnigraph.storage.commit.outcome import outcome_told
 
 if TYPE_CHECKING:
     from omnigraph.engine.graph import Graph
+    from omnigraph.engine.write.transaction import Transaction
 
 HISTORY_LINES_MAX = 10_000
 LOG_COMMITS_SHOWN = 20
+_TRANSACTION_WORDS = frozenset({"begin", "commit", "rollback"})
 _NOISE = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _HELP = """\
 query name() { … }      run a query; it ends with its closing brace
+begin, commit, rollback several queries as one commit; reads see what is pending
 \\d [TYPE]               the types, or the properties of one
 \\b                      the branches
 \\tags                   the tags
@@ -53,13 +57,16 @@ def shell(call: Call, branch: str) -> None:
     with call.graph(write=True) as graph:
         graph.snapshot(branch)
         session = Session(graph, call, branch=branch)
-        if not sys.stdin.isatty():
-            session.run(line.rstrip("\n") for line in sys.stdin)
-            return
-        click.echo(f"omnigraph shell on {graph.uri}; \\? for help, \\q to leave")
-        with line_editing(call.environ, session.words):
-            while not session.left:
-                session.turn()
+        try:
+            if not sys.stdin.isatty():
+                session.run(line.rstrip("\n") for line in sys.stdin)
+                return
+            click.echo(f"omnigraph shell on {graph.uri}; \\? for help, \\q to leave")
+            with line_editing(call.environ, session.words):
+                while not session.left:
+                    session.turn()
+        finally:
+            session.give_up()
 
 
 class Session:
@@ -74,6 +81,7 @@ class Session:
         self.timing = False
         self.explain = False
         self.left = False
+        self.transaction: Transaction | None = None
         self._pending: list[str] = []
 
     # --- reading -----------------------------------------------------------------------------
@@ -89,7 +97,8 @@ class Session:
 
     def turn(self) -> None:
         """One line at the prompt; errors are told and forgotten."""
-        prompt = "      ...> " if self._pending else f"{self.branch}> "
+        open_ = "*" if self.transaction is not None else ""
+        prompt = "      ...> " if self._pending else f"{self.branch}{open_}> "
         try:
             self.feed(input(prompt))
         except EOFError:
@@ -110,6 +119,10 @@ class Session:
         if not self._pending and line.lstrip().startswith("\\"):
             self._command(line.strip()[1:])
             return
+        word = line.strip().rstrip(";").lower()
+        if not self._pending and word in _TRANSACTION_WORDS:
+            self._transaction_word(word)
+            return
         if line.strip():
             self._pending.append(line)
         if self._pending and (not line.strip() or is_complete("\n".join(self._pending))):
@@ -119,6 +132,13 @@ class Session:
         source = "\n".join(self._pending)
         self._pending.clear()
         self._run_source(source)
+
+    def give_up(self) -> None:
+        """Roll back a transaction that nobody committed."""
+        if self.transaction is not None:
+            self.transaction.rollback()
+            self.transaction = None
+            click.echo("the transaction was not committed and is rolled back", err=True)
 
     # --- queries -----------------------------------------------------------------------------
 
@@ -147,7 +167,10 @@ class Session:
         if self.explain:
             click.echo(str(self.graph.explain(source, name, params=params, branch=self.branch)))
             return
-        result = self.graph.query(source, name, params=params, branch=self.branch)
+        if self.transaction is not None:
+            result = self.transaction.query(source, name, params=params)
+        else:
+            result = self.graph.query(source, name, params=params, branch=self.branch)
         rows = result.to_json_rows()
         if self.form == "json":
             output.emit_json(rows)
@@ -161,15 +184,36 @@ class Session:
             self.call.note(f"{len(rows)} row{'' if len(rows) == 1 else 's'}")
 
     def _mutate(self, source: str, name: str) -> None:
-        result = self.graph.mutate(
-            source,
-            name,
-            params=self._given(source, name),
-            branch=self.branch,
-            actor=self.call.actor,
-        )
-        landed = "nothing to commit" if result.commit is None else result.commit.graph_commit_id
+        params = self._given(source, name)
+        if self.transaction is not None:
+            result, landed = self.transaction.mutate(source, name, params=params), "pending"
+        else:
+            result = self.graph.mutate(
+                source, name, params=params, branch=self.branch, actor=self.call.actor
+            )
+            landed = "nothing to commit" if result.commit is None else result.commit.graph_commit_id
         click.echo(f"{result.affected_nodes} nodes, {result.affected_edges} edges; {landed}")
+        print_returned(self.call, result)
+
+    def _transaction_word(self, word: str) -> None:
+        """`begin`, `commit` or `rollback`."""
+        transaction = self.transaction
+        if word == "begin":
+            if transaction is not None:
+                raise InputError("a transaction is open already", hint="commit or rollback first")
+            made = self.graph.transaction(self.branch, actor=self.call.actor)
+            self.transaction = made.__enter__()
+            return
+        if transaction is None:
+            raise InputError("no transaction is open", hint="`begin` opens one")
+        self.transaction = None
+        if word == "rollback":
+            transaction.rollback()
+            click.echo("rolled back")
+            return
+        transaction.__exit__(None, None, None)
+        commit = transaction.commit
+        click.echo("nothing to commit" if commit is None else commit.graph_commit_id)
 
     # --- commands ----------------------------------------------------------------------------
 
@@ -224,6 +268,8 @@ class Session:
             click.echo(tag_line(one))
 
     def _use(self, name: str) -> None:
+        if self.transaction is not None:
+            raise InputError("a transaction is open", hint="commit or rollback first")
         self.graph.snapshot(name)
         self.branch = name
 

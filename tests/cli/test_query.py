@@ -1,0 +1,73 @@
+"""`omnigraph mutate`: what it returns, and scripts that are one commit."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from omnigraph import Graph
+from omnigraph.cli.main import entry
+
+SCRIPT = """
+query add($name: String) { insert Person { name: $name } as $p  returning { $p.name, $p.age } }
+query all() { match { $p: Person } return { count(*) as n } }
+query drop() { delete Person where name = "Ada" }
+"""
+
+
+@pytest.fixture
+def run(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("OMNIGRAPH_HOME", str(tmp_path / "home"))
+    uri = str(tmp_path / "g.omni")
+    with Graph.init(
+        uri, "node Person { name: String @key  age: I32?  @range(age, 0..9) }"
+    ) as graph:
+        graph.load('{"type":"Person","data":{"name":"Ada","age":3}}', mode="append")
+
+    def go(*args, code=0):
+        capsys.readouterr()
+        assert entry(["mutate", "--store", uri, *args]) == code
+        out, err = capsys.readouterr()
+        return err if code else out
+
+    go.uri = uri
+    return go
+
+
+def test_rows_and_ids_are_shown(run):
+    text = 'query q() { upsert Person { name: "Eve", age: 1 } as $p returning { $p.name, $p.age } }'
+    told = json.loads(run("-e", text, "--json"))
+    assert (told["ids"], told["rows"]) == (["Eve"], [{"p.name": "Eve", "p.age": 1}])
+    out = run("-e", text.replace("1", "2"))
+    assert "p.name" in out
+    assert "Eve" in out
+
+
+def test_a_script_is_one_commit(run, tmp_path):
+    script = tmp_path / "script.gq"
+    script.write_text(SCRIPT)
+    params = json.dumps({"name": "Eve"})
+    args = ("--file", str(script), "--transaction", "--params", params, "-m", "why")
+    told = json.loads(run(*args, "--json"))
+    assert [one["query_name"] for one in told["results"]] == ["add", "all", "drop"]
+    assert told["results"][1]["rows"] == [{"n": 2}]
+    with Graph.open(run.uri) as graph:
+        newest = graph.commits()[0]
+        assert (newest.graph_commit_id, newest.message) == (
+            told["commit"]["graph_commit_id"],
+            "why",
+        )
+        assert len(graph.commits()) == 3
+
+
+def test_a_script_that_fails_leaves_nothing(run, tmp_path):
+    script = tmp_path / "script.gq"
+    script.write_text(SCRIPT + 'query bad() {\n  insert Person { name: "Bob", age: 99 }\n}\n')
+    params = json.dumps({"name": "Eve"})
+    args = ("--file", str(script), "--transaction", "--params", params)
+    err = run(*args, code=1)
+    assert "Person.age" in err
+    assert "statement 1 of mutation 3 (line 6)" in err
+    with Graph.open(run.uri) as graph:
+        assert len(graph.commits()) == 2
