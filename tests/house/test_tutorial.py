@@ -44,6 +44,7 @@ def run(kind: str, text: str, folder: Path) -> str:
         "docs/guide/modelling.md",
         "docs/guide/notebooks.md",
         "docs/guide/once.md",
+        "docs/guide/transactions.md",
         "docs/guide/backups.md",
         "docs/guide/recovery.md",
         "docs/guide/search.md",

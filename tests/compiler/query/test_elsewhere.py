@@ -61,7 +61,7 @@ WHOLE = re.compile(r"`(query \w+\([^`]*\})`")
 # Forms that a hint names as a sketch.
 SKETCHED = ("...",)
 # Forms that the grammar does not have yet.
-AWAITED = ("for $",)
+AWAITED: tuple[str, ...] = ()
 
 
 def whole_queries():

@@ -360,3 +360,49 @@ def test_a_broken_constraint_names_the_statement_and_its_line(world, statement, 
 def test_a_value_that_does_not_fit_names_the_statement(world):
     with pytest.raises(InputError, match=r"statement 1 \(line 1\)"):
         world.mutate("match { $p: Person } update $p set { age: $n }", n=("I64", 1 << 40))
+
+
+ROWS = "[{name: String, age: I32?, born: Date?, seen: DateTime?}]"
+
+
+def test_for_takes_records(world):
+    rows = [
+        {"name": "x", "age": 1, "born": "2001-02-03", "seen": "2020-01-01T00:00:00Z"},
+        {"name": "a"},
+        {"name": "x", "age": 2},
+    ]
+    done = world.mutate(
+        "for $row in $rows upsert Person { name: $row.name, age: $row.age, born: $row.born }",
+        rows=(ROWS, rows),
+    )
+    assert (done.affected_nodes, done.ids) == (3, ("x",))
+    people = world.nodes("Person")
+    assert (people["x"]["age"], people["x"].get("born")) == (2, None)
+    assert (people["a"].get("age"), people["a"]["email"]) == (None, "a@x")
+
+
+def test_a_match_may_unwind_records(world):
+    rows = [{"name": "a", "age": 7, "seen": "2020-01-01T00:00:00Z"}, {"name": "nobody", "age": 8}]
+    done = world.mutate(
+        "match { unwind $rows as $row  $p: Person  $p.name = $row.name }",
+        "update $p set { age: $row.age, seen: $row.seen }",
+        rows=(ROWS, rows),
+    )
+    assert done.affected_nodes == 1
+    row = world.nodes("Person")["a"]
+    assert (row["age"], row["seen"]) == (7, "2020-01-01T00:00:00.000Z")
+
+
+def test_a_record_has_only_the_fields_that_are_declared(world):
+    with pytest.raises(TypeCheckError, match="has no `nope`"):
+        world.mutate("for $r in $rows insert Person { name: $r.nope }", rows=(ROWS, []))
+
+
+def test_a_single_record_is_a_parameter_with_fields(world):
+    record = ("{name: String, age: I32}", {"name": "r", "age": 3})
+    world.mutate(
+        "insert Person { name: $r.name, age: $r.age } as $p",
+        "insert Note { text: $p.name }",
+        r=record,
+    )
+    assert world.nodes("Person")["r"]["age"] == 3

@@ -104,6 +104,7 @@ class _Parser(MutationParser):
         at = self.take().at
         name = self.name("a query name").text
         params = self._params()
+        self.takes_records = any(isinstance(param.type, ast.RecordDecl) for param in params)
         notes = self._annotations()
         self.expect("{", "`{`")
         body: ast.ReadBody | ast.MutationBody

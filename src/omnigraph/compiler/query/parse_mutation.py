@@ -16,6 +16,8 @@ _TYPES = "type names start with an upper-case letter"
 class MutationParser(ExprParser):
     """What stands in a mutation behind its `match`."""
 
+    takes_records = False  # whether a parameter has fields
+
     def projections(self) -> tuple[ast.Projection, ...]:
         """What stands between the braces of `return` and `returning`."""
         raise AssertionError("only the parser of whole queries reads columns")
@@ -32,7 +34,7 @@ class MutationParser(ExprParser):
     ) -> ast.MutationBody:
         """Statements in order, and what they return; the `match` in front was read already."""
         began = self.peek().at if at is None else at
-        self.matched = self.named = bool(clauses)
+        self.matched, self.named = bool(clauses), bool(clauses) or self.takes_records
         statements: list[ast.Statement] = []
         count = 0
         while self.at_statement():
