@@ -226,11 +226,19 @@ class Transaction:
                 rows=rows,
             )
 
-    def load(self, data: LoadData, *, mode: str, strict: bool = True) -> LoadResult:
+    def load(
+        self,
+        data: LoadData,
+        *,
+        mode: str,
+        type: str | None = None,  # noqa: A002 - as `Graph.load` has it
+        strict: bool = True,
+    ) -> LoadResult:
         """Load data as a part of the transaction's commit, as `Graph.load` takes it."""
         with self._using():
             order = request_order(
                 data,
+                type_name=type,
                 strict=strict,
                 idempotency_key=None,
                 uri=self._core.root.uri,
