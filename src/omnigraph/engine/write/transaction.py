@@ -93,7 +93,6 @@ class Transaction:
                 hint="transactions do not nest; use the one that is open, or end it first",
             )
         branch = core.branch(self._order.branch)
-        core.recover()
         self._base = self._seen = core.head(branch.name)
         actual = self._base.graph_commit_id
         if self._order.if_commit not in (None, actual):
