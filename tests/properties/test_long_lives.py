@@ -22,7 +22,7 @@ import pytest
 
 import omnigraph
 from omnigraph import Graph
-from omnigraph.errors import CorruptGraphError, MergeConflictsError, NotFoundError
+from omnigraph.errors import ConflictError, CorruptGraphError, MergeConflictsError, NotFoundError
 
 LIVES = int(os.environ.get("OMNIGRAPH_RANDOM_HISTORIES", "5"))
 FIRST = int(os.environ.get("OMNIGRAPH_FIRST_HISTORY", "0"))
@@ -276,7 +276,10 @@ class Life:
 
     def delete_branch(self, branch, state):
         if branch != "main":
-            self.graph.delete_branch(branch, force=True)
+            try:
+                self.graph.delete_branch(branch, force=True)
+            except ConflictError:
+                return  # another branch was made from it
             del self.branches[branch]
             if branch in {one.name for one in self.graph.deleted_branches()}:
                 self.deleted[branch] = state
