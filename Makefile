@@ -47,6 +47,7 @@ fmt: $(STAMP) ## format the code and mend what ruff can mend
 
 docs: $(STAMP) ## rewrite the generated pages and the picture of the code
 	@$(BIN)/python tools/reference.py
+	@$(BIN)/python tools/grammars.py
 	@$(BIN)/python tools/architecture.py
 
 site: $(STAMP) ## build the documents as a web site in site/
