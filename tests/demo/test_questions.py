@@ -16,7 +16,6 @@ from omnigraph import Graph
 from omnigraph.compiler.query import format_source, lint_source, parse_file
 from omnigraph.compiler.schema import compile_schema
 from omnigraph.demo.packages import records
-from omnigraph.errors import ParseError, TypeCheckError
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "questions"
 PACKAGES_GQ = (FOLDER / "packages.gq").read_text("utf-8")
@@ -29,8 +28,6 @@ def texts(source):
     return {re.search(r"query (\w+)", part).group(1): part for part in parts}
 
 
-# Questions in forms that the language does not have yet.
-AWAITED = {"count_downloads"}
 QUESTIONS = texts(PACKAGES_GQ) | texts(RELEASES_GQ)
 
 
@@ -279,15 +276,9 @@ ASKED = [("packages", name, *case) for name, case in OF_PACKAGES.items()]
 ASKED += [("releases", name, *case) for name, case in OF_RELEASES.items()]
 
 
-def awaited(name):
-    return pytest.mark.xfail(
-        name in AWAITED, reason="awaited", raises=(ParseError, TypeCheckError), strict=False
-    )
-
-
 @pytest.mark.parametrize(
     ("graph", "name", "params", "rows"),
-    [pytest.param(*case, id=case[1], marks=awaited(case[1])) for case in ASKED],
+    [pytest.param(*case, id=case[1]) for case in ASKED],
 )
 def test_the_answer_is_what_python_computes(graphs, graph, name, params, rows):
     found = graphs[graph].query(QUESTIONS[name], name, params=params)
@@ -301,7 +292,6 @@ def test_every_question_is_asked_and_there_are_thirty_of_them():
     assert numbers == [str(number) for number in range(1, len(QUESTIONS) + 1)]
 
 
-@awaited("count_downloads")
 def test_a_question_that_changes_the_graph_does_so_once_per_release(graphs):
     graph, text = graphs["releases"], QUESTIONS["count_downloads"]
     graph.create_branch("counted")
@@ -319,10 +309,9 @@ def test_a_question_that_changes_the_graph_does_so_once_per_release(graphs):
 def test_the_questions_are_free_of_remarks_and_survive_layout(schema, source):
     catalog = compile_schema((FOLDER / f"{schema}.pg").read_text("utf-8"))
     for name, text in texts(source).items():
-        if name not in AWAITED:
-            report = lint_source(text, catalog)
-            assert [place for place in report.places() if place[2] != "L206"] == [], name
-            assert parse_file(format_source(text)) == parse_file(text)
+        report = lint_source(text, catalog)
+        assert [place for place in report.places() if place[2] != "L206"] == [], name
+        assert parse_file(format_source(text)) == parse_file(text)
 
 
 def test_the_schema_of_the_questions_is_that_of_the_demo():

@@ -9,7 +9,7 @@ import pytest
 
 from omnigraph.compiler.query import compile_query, format_source, parse_file
 from omnigraph.compiler.schema import compile_schema
-from omnigraph.errors import OmnigraphError, ParseError, TypeCheckError
+from omnigraph.errors import OmnigraphError
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "coming-from-cypher.md"
 TEXT = PAGE.read_text("utf-8")
@@ -20,11 +20,6 @@ PARAMS = {
     "list": "[String]",
     "rows": "[{name: String}]",
 }
-# Features in forms that the language does not have yet.
-AWAITED = {
-    "a new node and its edge", "insert or change", "insert unless there", "change what is found",
-    "delete edges", "many rows", "give back what was written",
-}  # fmt: skip
 
 
 def rows():
@@ -56,17 +51,7 @@ def test_the_page_has_a_table_worth_the_name():
 
 @pytest.mark.parametrize(
     ("feature", "ours"),
-    [
-        pytest.param(
-            feature,
-            ours,
-            id=feature,
-            marks=pytest.mark.xfail(
-                feature in AWAITED, reason="awaited", raises=(ParseError, TypeCheckError)
-            ),
-        )
-        for feature, ours, _ in OURS
-    ],
+    [pytest.param(feature, ours, id=feature) for feature, ours, _ in OURS],
 )
 def test_the_text_in_our_column_compiles(feature, ours):
     text = whole(ours)

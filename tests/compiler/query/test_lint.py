@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -232,3 +233,12 @@ def test_all_errors_of_all_queries_are_told_in_the_order_of_the_text():
 @pytest.mark.parametrize("text", ["", "}", "query", "query q", "'", '"', "/*", "query q() {" * 200])
 def test_lint_never_raises_for_bad_source(text):
     assert lint_source(text, SCHEMA).status in {"ok", "error"}
+
+
+@pytest.mark.parametrize("slip", ["$p Person", "$p: Person 'x'", "$p: Person  (a)-[:KNOWS]->(b)"])
+def test_a_long_file_of_slips_is_told_in_time_that_grows_with_its_length(slip):
+    broken = "query q() { match { " + slip + " } return { $p.name } }\n"
+    began = time.process_time()
+    report = lint_source(broken * 8_000, SCHEMA)
+    assert report.errors >= 100
+    assert time.process_time() - began < 10

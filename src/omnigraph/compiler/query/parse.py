@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from functools import lru_cache
 
 from msgspec.structs import asdict, replace
 
 from omnigraph.compiler.query import ast
 from omnigraph.compiler.query.hints.elsewhere import NODES, WORDS, taught
-from omnigraph.compiler.query.parse_expr import WORD_OPERATORS
+from omnigraph.compiler.query.parse_expr import WORD_OPERATORS, tokens_from
 from omnigraph.compiler.query.parse_graph import ANY, alternatives
 from omnigraph.compiler.query.parse_mutation import STATEMENTS, MutationParser
 from omnigraph.compiler.text import SourceText, Token
@@ -56,9 +57,8 @@ def parse_all(source: str) -> tuple[tuple[ast.Query, ...], tuple[ParseError, ...
     text = SourceText(source, SOURCE_NAME)
     queries: list[ast.Query] = []
     errors: list[ParseError] = []
-    rest = source
+    parser = _Parser(text)
     while len(errors) < PROBLEMS_LISTED_MAX:
-        parser = _Parser(SourceText(rest, SOURCE_NAME))
         began = parser.peek().at
         try:
             while parser.peek().kind != "end":
@@ -70,15 +70,21 @@ def parse_all(source: str) -> tuple[tuple[ast.Query, ...], tuple[ParseError, ...
             again = _NEXT_QUERY.search(source, after)
             if again is None:
                 break
-            # Blanks keep the places of what follows.
-            rest = _NO_LINE_END.sub(" ", source[: again.start()]) + source[again.start() :]
+            parser = _Parser(text, _tokens_again(parser, again.start()))
         else:
             break
     return tuple(queries), tuple(errors)
 
 
+def _tokens_again(parser: _Parser, start: int) -> list[Token]:
+    """The tokens from an offset on: those that were read already, or what follows a character that
+    begins none."""
+    if parser.tokens[-1].kind != "end" and parser.tokens[-1].at < start:
+        return tokens_from(parser.source, start)
+    return parser.tokens[bisect_left(parser.tokens, start, key=lambda token: token.at) :]
+
+
 _NEXT_QUERY = re.compile(r"(?im)^[ \t]*query\s+\w+\s*[({@]")
-_NO_LINE_END = re.compile(r"[^\n]")
 _remembered = lru_cache(maxsize=PARSED_QUERIES_CACHED_MAX)(_parsed)
 
 

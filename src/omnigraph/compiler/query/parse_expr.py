@@ -38,6 +38,12 @@ _APART = frozenset({"count", "sum", "avg", "min", "max", "now"})
 After = Literal["closed", "clause", "column"]
 
 
+def tokens_from(source: SourceText, start: int) -> list[Token]:
+    """The tokens of a text from an offset on, up to its end or to what begins no token."""
+    found = tokenize(source.text[start:] if start else source.text, _TOKEN)
+    return [token._replace(at=token.at + start) for token in found] if start else found
+
+
 class ExprParser(Cursor):
     """A cursor over the tokens of one text that can read expressions.
 
@@ -59,7 +65,7 @@ class ExprParser(Cursor):
         "`": "names are written without quotes",
     }
 
-    def __init__(self, source: SourceText) -> None:
+    def __init__(self, source: SourceText, tokens: list[Token] | None = None) -> None:
         # Four bytes a character at most, so that the common case needs no encoding.
         if len(source.text) * 4 > QUERY_SOURCE_BYTES_MAX:
             size = len(source.text.encode("utf-8", "surrogatepass"))
@@ -67,7 +73,7 @@ class ExprParser(Cursor):
                 raise LimitExceededError(
                     resource="query source (bytes)", limit=QUERY_SOURCE_BYTES_MAX, actual=size
                 )
-        super().__init__(source, tokenize(source.text, _TOKEN))
+        super().__init__(source, tokens_from(source, 0) if tokens is None else tokens)
         self.depth = 0
         self.operators = 0
         self.in_where = False
