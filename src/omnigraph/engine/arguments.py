@@ -51,7 +51,8 @@ def or_none(kind: Kind) -> Kind:
 
 TEXT: Final = Kind("str", _is_text)
 TEXT_OR_NONE: Final = or_none(TEXT)
-TEXTS_OR_NONE: Final = or_none(Kind("Sequence[str]", _are_texts))
+TEXTS: Final = Kind("Sequence[str]", _are_texts)
+TEXTS_OR_NONE: Final = or_none(TEXTS)
 INT: Final = Kind("int", _is_int)
 INT_OR_NONE: Final = or_none(INT)
 FLAG: Final = instance(bool)

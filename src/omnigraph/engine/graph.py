@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -29,7 +30,7 @@ from omnigraph.engine.maintain.optimize import (
     Work,
     optimize,
 )
-from omnigraph.engine.read.context import Explanation, ReadLimits
+from omnigraph.engine.read.context import Explanation, ReadLimits, Run
 from omnigraph.engine.read.result import QueryResult
 from omnigraph.engine.read.run import Reader
 from omnigraph.engine.refs import At
@@ -46,6 +47,7 @@ from omnigraph.storage.commit.sidecar import Sidecar, UnreadableSidecar
 
 if TYPE_CHECKING:
     from omnigraph.engine import evolve as evolving
+    from omnigraph.engine.algorithms import run as algorithmic
     from omnigraph.engine.load import order as orders
     from omnigraph.engine.load import report as reporting
     from omnigraph.engine.load import run as loading
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
     from omnigraph.engine.write import mutate as mutating
     from omnigraph.engine.write import transaction as transacting
 else:
+    algorithmic = Later("omnigraph.engine.algorithms.run")
     evolving = Later("omnigraph.engine.evolve")
     orders = Later("omnigraph.engine.load.order")
     reporting = Later("omnigraph.engine.load.report")
@@ -183,6 +186,21 @@ class Graph(Timeline):
                 limits=limits,
                 explain=explain,
             )
+
+    @property
+    def algorithms(self) -> algorithmic.Algorithms:
+        """Whole-graph algorithms, as Arrow tables by id: `graph.algorithms.pagerank("knows")`."""
+        return algorithmic.Algorithms(self._reading)
+
+    @contextmanager
+    def _reading(self, branch: str, snapshot: At | None) -> Iterator[Run]:
+        core = self._opened()
+        target = core.snapshot(branch, snapshot)
+        with (
+            core.store.meanwhile(target.branch),
+            self._reader.reading(target, core.catalog(target)) as run,
+        ):
+            yield run
 
     def explain(
         self,

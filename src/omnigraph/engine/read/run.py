@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
+
+from msgspec.structs import replace
 
 from omnigraph.compiler.query import CompiledQuery, ir
 from omnigraph.engine.arrow import ArrowTable, pa
@@ -57,6 +60,25 @@ class Reader:
                     caches.topology(entry, sources, targets)
         finally:
             caches.close()
+
+    @contextmanager
+    def reading(self, snapshot: Snapshot, catalog: Catalog) -> Iterator[Run]:
+        """What reading on a snapshot shares, without a query."""
+        with self._caches.query():
+            yield self._bare_run(snapshot, catalog, ReadLimits())
+
+    def _bare_run(self, snapshot: Snapshot, catalog: Catalog, limits: ReadLimits) -> Run:
+        return Run(
+            caches=self._caches,
+            snapshot=snapshot,
+            catalog=catalog,
+            variables={},
+            constants=Constants(params={}, now_ms=0),
+            budget=Budget(limits),
+            trace=Trace(recording=False),
+            count_inner=count_inner,
+            find_paths=find_paths,
+        )
 
     def run(
         self,
@@ -125,14 +147,9 @@ class Reader:
         limits: ReadLimits,
         trace: Trace,
     ) -> Run:
-        return Run(
-            caches=self._caches,
-            snapshot=snapshot,
-            catalog=catalog,
+        return replace(
+            self._bare_run(snapshot, catalog, limits),
             variables={} if isinstance(plan, ir.UnionPlan) else plan.variables,
             constants=constants,
-            budget=Budget(limits),
             trace=trace,
-            count_inner=count_inner,
-            find_paths=find_paths,
         )

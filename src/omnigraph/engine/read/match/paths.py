@@ -206,6 +206,18 @@ def _on_the_way(adjacency: Walkable, search: _Search, checkpoint: Checkpoint) ->
     return distinct_sorted(np.concatenate(found))
 
 
+def hops_from(
+    run: Run, graph: Joint, source: int, *, undirected: bool
+) -> tuple[Positions, Positions]:
+    """Every node that can be reached, and in how many hops."""
+    ends = np.asarray([source], dtype=np.int64)
+    side = _Side(ends, graph.node_bound, "both" if undirected else "out")
+    everyone = np.ones(1, dtype=np.bool_)
+    while len(side.frontier):
+        side.advance(graph, everyone, lambda held: run.budget.reserve(held, 3))
+    return side.keys, side.depths
+
+
 # --- what expressions ask ----------------------------------------------------------------------
 
 

@@ -91,8 +91,8 @@ class _Weighing(msgspec.Struct, frozen=True, kw_only=True):
         walkable = np.isfinite(weights)
         return hits.where(walkable), weights[walkable]
 
-    def distances(self, source: int, targets: Positions) -> Floats:
-        """How far it is to every node that is not farther away than the targets."""
+    def distances(self, source: int, targets: Positions | None) -> Floats:
+        """How far it is to every node that is not farther away than the targets, or to all."""
         far = np.full(self.graph.node_bound, np.inf)
         far[source] = 0.0
         nodes = np.asarray([source], dtype=np.int64)
@@ -102,7 +102,8 @@ class _Weighing(msgspec.Struct, frozen=True, kw_only=True):
             nearer = found < far[hits.targets]
             np.minimum.at(far, hits.targets[nearer], found[nearer])
             nodes = distinct_sorted(hits.targets[nearer])
-            nodes = nodes[far[nodes] <= far[targets].max()]
+            if targets is not None:
+                nodes = nodes[far[nodes] <= far[targets].max()]
         return far
 
     def layers(self, source: int, target: int, far: Floats) -> dict[int, int] | None:
@@ -156,12 +157,7 @@ class _Weighing(msgspec.Struct, frozen=True, kw_only=True):
 
 def lightest(run: Run, graph: Joint, way: ir.Way, sources: Positions, targets: Positions) -> Steps:
     """The lightest way from each source to the target beside it."""
-    weighing = _Weighing(
-        run=run,
-        graph=graph,
-        weights=weights_of(run, way),
-        direction="both" if way.undirected else "out",
-    )
+    weighing = _weighing(run, graph, way)
     found: list[list[int]] = [[] for _ in range(len(sources))]
     for source in distinct_sorted(sources).tolist():
         rows = np.flatnonzero(sources == source)
@@ -174,3 +170,19 @@ def lightest(run: Run, graph: Joint, way: ir.Way, sources: Positions, targets: P
     counts = np.asarray([len(nodes) for nodes in found], dtype=np.int64)
     nodes = [node for nodes in found for node in nodes]
     return Steps(counts, np.asarray(nodes, dtype=np.int64))
+
+
+def lengths_from(run: Run, graph: Joint, way: ir.Way, source: int) -> tuple[Positions, Floats]:
+    """Every node that can be reached, and the length of the lightest way there."""
+    far = _weighing(run, graph, way).distances(source, None)
+    found = np.flatnonzero(np.isfinite(far))
+    return found, far[found]
+
+
+def _weighing(run: Run, graph: Joint, way: ir.Way) -> _Weighing:
+    return _Weighing(
+        run=run,
+        graph=graph,
+        weights=weights_of(run, way),
+        direction="both" if way.undirected else "out",
+    )
