@@ -152,17 +152,17 @@ class SearchChecker(msgspec.Struct, frozen=True, kw_only=True):
             return ir.Nearest(field=field, query=vector, dimension=dimension)
         query = self.check(arg)
         constant = isinstance(query, ir.Literal | ir.Param)
-        if constant and query.type.scalar is Scalar.VECTOR:
+        single = constant or isinstance(query, ir.PropertyRef)  # of another node: more like this
+        if single and query.type.scalar is Scalar.VECTOR:
             if query.type.dimension != dimension:
                 wanted = f"`{prop.name}` has type {core(prop.type)}"
                 raise refused(f"nearest query has type {core(query.type)} but {wanted}")
             return ir.Nearest(field=field, query=query, dimension=dimension)
         if not constant or is_null(query) or not is_text(query.type):
-            fits = query.type.scalar is Scalar.VECTOR or is_text(query.type)
             got = "null" if is_null(query) else core(query.type)
             hint = None
-            if fits and not constant:
-                got, hint = f"{got} of the match", "give the vector as a parameter"
+            if is_text(query.type) and not constant:
+                got, hint = f"{got} of the match", "give the text as a parameter"
             message = f"nearest query must be Vector({dimension}) or String, got {got}"
             raise refused(message, hint=hint)
         model = prop.embed.model if prop.embed else None

@@ -244,8 +244,8 @@ def _graph(call: str, says: str) -> Function:
 
 
 _NEAREST: Final = (
-    "score: cosine distance (0 same direction, 2 opposite), smallest first; q is a vector, or text "
-    "to be embedded; needs a limit"
+    "score: cosine distance (0 same direction, 2 opposite), smallest first; q is a vector, that of "
+    "another node (`$e.vec`), or text to be embedded; needs a limit"
 )
 _EDITS: Final = "condition: a term within that many edits (2 if not given)"
 _RRF: Final = "score: reciprocal rank fusion of two of the above (k 60 if not given); needs a limit"

@@ -127,6 +127,32 @@ def test_relevance_orders_best_first_and_leaves_out_what_does_not_match(graph):
     assert rows[0]["score"] > rows[1]["score"] > 0
 
 
+@pytest.mark.parametrize(
+    ("slug", "found"),
+    [("a", [("c", 1 - math.sqrt(0.5)), ("b", 1.0), ("e", 2.0)]), ("d", [])],  # d has no vector
+)
+def test_what_is_nearest_to_another_node_is_more_like_it(graph, slug, found):
+    text = f"""query q() {{
+      match {{ $e: Doc {{ slug: "{slug}" }}  $d: Doc  $d != $e }}
+      return {{ $d.slug, nearest($d.vec, $e.vec) as far }}
+      order {{ nearest($d.vec, $e.vec) }} limit 9
+    }}"""
+    rows = [tuple(row.values()) for row in graph.query(text).to_pylist()]
+    assert [row[0] for row in rows] == [one for one, _ in found]
+    assert [row[1] for row in rows] == pytest.approx([far for _, far in found])
+
+
+def test_the_distance_to_another_node_is_that_of_each_row(graph):
+    text = """query q() {
+      match { $e: Doc  $d: Doc  nearest($d.vec, $e.vec) > 1.5 }
+      return { $d.slug, $e.slug, nearest($d.vec, $e.vec) as far }
+    }"""
+    rows = [tuple(row.values()) for row in graph.query(text).to_pylist()]
+    assert [row[:2] for row in rows] == [("a", "e"), ("c", "e"), ("e", "a"), ("e", "c")]
+    assert rows[0][2] == pytest.approx(2.0)
+    assert rows[1][2] == rows[3][2] == pytest.approx(1 + math.sqrt(0.5))
+
+
 def test_equal_scores_are_ordered_by_id(graph):
     assert slugs(graph, "bm25", q="soup") == ["d", "e"]
 

@@ -279,7 +279,10 @@ class MatchedRows(Rows):
         found = self._searched.get(expr)
         if found is None:
             values = partial(evaluate, rows=self)
-            if not isinstance(expr, ir.Rrf):
+            if isinstance(expr, ir.Nearest) and isinstance(expr.query, ir.PropertyRef):
+                ends = self.relation[expr.field.var], self.relation[expr.query.var]
+                found = search.beside(self.run, expr, *ends)
+            elif not isinstance(expr, ir.Rrf):
                 found = search.answer(self.run, expr, self.relation[expr.field.var], values)
             elif expr in self.run.fused and WHOLE_MATCH in self.relation:
                 found = picked(self.run.fused[expr], self.relation[WHOLE_MATCH])

@@ -67,6 +67,22 @@ def answer(run: Run, expr: Searching, positions: Positions, values: Evaluate) ->
     return picked(pa.concat_arrays(parts), np.argsort(np.concatenate(order)))
 
 
+def beside(run: Run, expr: ir.Nearest, positions: Positions, others: Positions) -> Array:
+    """The distance of each row's entity to the vector of another entity of its row."""
+    assert isinstance(expr.query, ir.PropertyRef), "the vector is that of another entity"
+    name = run.stored(expr.query.var, expr.query.prop)
+    entities, back = np.unique(others, return_inverse=True)
+    order = np.argsort(back, kind="stable")
+    ends = np.searchsorted(back[order], np.arange(len(entities) + 1))
+    found = np.full(len(positions), np.nan)
+    for number, vector in enumerate(run.rows_of(expr.query.var).fetch(name, entities).to_pylist()):
+        if vector is not None:
+            rows = order[ends[number] : ends[number + 1]]
+            asked = query_vector(run, expr, vector)
+            found[rows] = distances(run, expr, positions[rows], asked)
+    return pa.array(found, mask=np.isnan(found))
+
+
 def _one_query(
     run: Run, expr: Searching, positions: Positions, query: Any, values: Evaluate
 ) -> Array:
