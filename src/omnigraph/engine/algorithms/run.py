@@ -181,14 +181,14 @@ class Algorithms(msgspec.Struct, frozen=True):
             )
             places = [np.asarray([at], dtype=np.int64) for _, at in ends.values()]
             path = find_paths(run, way, places[0], places[1])
-            along = path.edge_frames.fetch("id", path.edges()) if len(path.nodes) else []
-            first = pa.nulls(min(1, len(path.nodes)), pa.string())
+            nodes = path.nodes()
+            edges = [path.edge_frames.fetch("id", path.edges(nodes))] if len(nodes) else []
             return ArrowTable.from_pydict(
                 {
-                    "step": int64_array(np.arange(len(path.nodes), dtype=np.int64)),
-                    "type": path.node_frames.type_names(path.nodes),
-                    "id": path.node_frames.fetch("id", path.nodes),
-                    "edge": pa.concat_arrays([first, along]) if len(path.nodes) else first,
+                    "step": int64_array(np.arange(len(nodes), dtype=np.int64)),
+                    "type": path.node_frames.type_names(nodes),
+                    "id": path.node_frames.fetch("id", nodes),
+                    "edge": pa.concat_arrays([pa.nulls(min(1, len(nodes)), pa.string()), *edges]),
                 }
             )
 

@@ -37,22 +37,31 @@ class Joint:
     def __init__(self, nodes: Frames, parts: list[Joined]) -> None:
         self.nodes = nodes
         self._parts = parts
+        # One edge type between nodes of one type is asked itself.
+        alone = len(parts) == 1 and len(nodes.tables) == 1
+        self._only = parts[0].adjacency if alone else None
 
     @property
     def node_bound(self) -> int:
         return self.nodes.length
 
     def neighbours(self, nodes: Positions, direction: Direction) -> Hits:
-        """Each neighbour once per asking row, sorted by row and neighbour."""
+        """Each neighbour once per asking row; which edge leads there is not told."""
+        if self._only is not None:
+            return self._only.neighbours(nodes, direction)
         found = self._gathered(nodes, direction, lambda a, n, d: a.neighbours(n, d))
         return folded(by_row(joined(NO_HITS, *(Hits(h.rows, h.targets) for h in found))))
 
     def edges(self, nodes: Positions, direction: Direction) -> Hits:
         """Every edge of every node; an undirected self loop counts once."""
+        if self._only is not None:
+            return _edges_of(self._only, nodes, direction)
         return joined(NO_HITS, *self._gathered(nodes, direction, _edges_of))
 
     def degree_sum(self, nodes: Positions, direction: Direction) -> int:
         """At least as many hits as a gather would give."""
+        if self._only is not None:
+            return self._only.degree_sum(nodes, direction)
         asked = self._asked(nodes, direction)
         return sum(part.adjacency.degree_sum(local, way) for part, way, _, local in asked)
 

@@ -9,6 +9,7 @@ depends on nothing but the graph. No more ways than one are ever built.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Final, Literal
 
 import msgspec
@@ -20,7 +21,13 @@ from omnigraph.engine.expr.order import row_keys
 from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.match.joint import Joint, Walkable, joint
 from omnigraph.engine.read.match.weighted import Steps, first_of, lightest, weights_of
-from omnigraph.engine.read.memory.arrays import NO_POSITIONS, Mask, Positions, distinct_sorted
+from omnigraph.engine.read.memory.arrays import (
+    NO_POSITIONS,
+    Mask,
+    Positions,
+    distinct_sorted,
+    spread,
+)
 from omnigraph.engine.read.memory.compressed import Hits
 from omnigraph.engine.read.memory.frames import Frames
 from omnigraph.engine.read.memory.topology import Direction
@@ -222,12 +229,12 @@ def hops_from(
 
 
 class Paths(msgspec.Struct, frozen=True, kw_only=True):
-    """The path of each row: nodes and edges one row after the other."""
+    """The path of each row: nodes and edges one row after the other, made when asked for."""
 
     there: Mask
     counts: Positions  # of edges, by row; 0 where there is no path
-    nodes: Positions
-    edges: Callable[[], Positions]
+    nodes: Callable[[], Positions]
+    edges: Callable[[Positions], Positions]  # from the nodes
     node_frames: Frames
     edge_frames: Frames
 
@@ -236,18 +243,17 @@ class Paths(msgspec.Struct, frozen=True, kw_only=True):
             if self.there.all():
                 return int64_array(self.counts)
             return pa.array(self.counts, mask=~self.there)
+        nodes = self.nodes()
         if part == "nodes":
-            ids = self.node_frames.fetch("id", self.nodes)
+            ids = self.node_frames.fetch("id", nodes)
             return _lists(np.where(self.there, self.counts + 1, 0), ids, self.there)
-        return _lists(self.counts, self.edge_frames.fetch("id", self.edges()), self.there)
+        return _lists(self.counts, self.edge_frames.fetch("id", self.edges(nodes)), self.there)
 
 
 def _lists(counts: Positions, items: Array, there: Mask) -> Array:
     ends = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-    offsets = (
-        pa.array(ends, mask=np.append(~there, np.False_)) if not there.all() else pa.array(ends)
-    )
-    return pa.ListArray.from_arrays(offsets, items)
+    missing = None if there.all() else np.append(~there, np.False_)
+    return pa.ListArray.from_arrays(pa.array(ends, mask=missing), items)
 
 
 def find_paths(run: Run, way: ir.Way, sources: Positions, targets: Positions) -> Paths:
@@ -257,31 +263,28 @@ def find_paths(run: Run, way: ir.Way, sources: Positions, targets: Positions) ->
     known = np.flatnonzero((sources >= 0) & (targets >= 0))
     one = graph.nodes.placed(sources[known], run.frames_of(way.src))
     other = graph.nodes.placed(targets[known], run.frames_of(way.dst))
-    keys = row_keys([one, other])
-    _, first, back = np.unique(keys, return_index=True, return_inverse=True)
+    _, first, back = np.unique(row_keys([one, other]), return_index=True, return_inverse=True)
     one, other = one[first], other[first]
-    direction: Direction = "both" if way.undirected else "out"
-    parts = []
-    for some in _batches(len(one)):
-        if way.weight is None:
-            parts.append(_shortest(run, graph, way, one[some], other[some], direction))
-        else:
-            parts.append(lightest(run, graph, way, one[some], other[some]))
-    counts = np.concatenate([NO_POSITIONS, *(part.counts for part in parts)])
-    nodes = np.concatenate([NO_POSITIONS, *(part.nodes for part in parts)])
-    run.budget.reserve(int(counts[back].sum()), 2)
+    found = [_ways(run, graph, way, one[some], other[some]) for some in _batches(len(one))]
+    counts = np.concatenate([NO_POSITIONS, *(part for part, _ in found)])[back]
+    run.budget.reserve(int(counts.sum()), 2)
     rows = np.zeros(len(sources), dtype=np.int64)
-    rows[known] = counts[back]
-    starts = (np.cumsum(counts) - counts)[back]
-    places = np.repeat(starts - (np.cumsum(counts[back]) - counts[back]), counts[back])
-    nodes = nodes[places + np.arange(len(places), dtype=np.int64)]
+    rows[known] = counts
     there = rows > 0
-    edge_counts = np.where(there, rows - 1, 0)
+
+    @cache
+    def nodes() -> Positions:
+        made = [steps() for _, steps in found]
+        every = np.concatenate([NO_POSITIONS, *(steps.counts for steps in made)])
+        flat = np.concatenate([NO_POSITIONS, *(steps.nodes for steps in made)])
+        _, places = spread((np.cumsum(every) - every)[back], counts)
+        return flat[places]
+
     return Paths(
         there=there,
-        counts=edge_counts,
+        counts=np.where(there, rows - 1, 0),
         nodes=nodes,
-        edges=lambda: _edges_between(run, graph, way, nodes, rows[there], direction),
+        edges=lambda on_way: _edges_between(run, graph, way, on_way, rows[there]),
         node_frames=graph.nodes,
         edge_frames=run.frames("edge", tuple(leg.edge_type for leg in way.legs)),
     )
@@ -292,14 +295,18 @@ def _batches(count: int) -> Iterator[slice]:
         yield slice(first, first + PAIRS_AT_ONCE)
 
 
-def _shortest(
-    run: Run,
-    graph: Joint,
-    way: ir.Way,
-    sources: Positions,
-    targets: Positions,
-    direction: Direction,
-) -> Steps:
+def _direction(way: ir.Way) -> Direction:
+    return "both" if way.undirected else "out"
+
+
+def _ways(
+    run: Run, graph: Joint, way: ir.Way, sources: Positions, targets: Positions
+) -> tuple[Positions, Callable[[], Steps]]:
+    """How many nodes the way between each pair has, 0 for none, and the ways themselves."""
+    if way.weight is not None:
+        light = lightest(run, graph, way, sources, targets)
+        return light.counts, lambda: light
+
     def checkpoint(held: int) -> None:
         run.budget.reserve(held, 3)
 
@@ -307,17 +314,19 @@ def _shortest(
         graph,
         sources,
         targets,
-        direction=direction,
+        direction=_direction(way),
         max_hops=way.max_hops,
         checkpoint=checkpoint,
     )
-    steps = _recovered(graph, search, targets, checkpoint)
     # One hop less than the walk needs is made up for by a self loop at the end.
     again = (search.hops >= 0) & (search.hops + 1 == way.min_hops)
-    if not again.any():
-        return steps
-    ends = np.cumsum(steps.counts)[again]
-    return Steps(steps.counts + again, np.insert(steps.nodes, ends, targets[again]))
+
+    def steps() -> Steps:
+        plain = _recovered(graph, search, targets, checkpoint)
+        ends = np.cumsum(plain.counts)[again]
+        return Steps(plain.counts + again, np.insert(plain.nodes, ends, targets[again]))
+
+    return search.hops + 1 + again, steps
 
 
 def _edges_between(
@@ -326,12 +335,12 @@ def _edges_between(
     way: ir.Way,
     nodes: Positions,
     counts: Positions,
-    direction: Direction,
 ) -> Positions:
     """The edge from each node of the paths to the next: the lightest, then the first by id."""
     last = np.zeros(len(nodes), dtype=np.bool_)
     last[np.cumsum(counts) - 1] = True
     at = np.flatnonzero(~last)
+    direction = _direction(way)
     run.budget.reserve(graph.degree_sum(nodes[at], direction), 3)
     hits = graph.edges(nodes[at], direction)
     hits = hits.where(hits.targets == nodes[at + 1][hits.rows])
