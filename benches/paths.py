@@ -36,40 +36,58 @@ _REACHED = (
 # name: ours, SQL, Cypher
 QUESTIONS: dict[str, tuple[str, str | None, str | None]] = {
     "shortest path, length": (
-        "match { $a: Person { name: $x }  $b: Person { name: $y } } "
-        "return { length(shortest($a, $b, knows)) as n }",
+        (
+            "match { $a: Person { name: $x }  $b: Person { name: $y } } "
+            "return { length(shortest($a, $b, knows)) as n }"
+        ),
         _REACHED.format(depth=7) + "SELECT min(depth) FROM met WHERE name = $2",
-        "MATCH p = (a:Person {name: $x})-[:Knows* SHORTEST 1..20]->(b:Person {name: $y}) "
-        "RETURN length(p)",
+        (
+            "MATCH p = (a:Person {name: $x})-[:Knows* SHORTEST 1..20]->(b:Person {name: $y}) "
+            "RETURN length(p)"
+        ),
     ),
     "shortest path, both ways": (
-        "match { $a: Person { name: $x }  $b: Person { name: $y } } "
-        "return { length(shortest($a, $b, <knows|likes>)) as n }",
+        (
+            "match { $a: Person { name: $x }  $b: Person { name: $y } } "
+            "return { length(shortest($a, $b, <knows|likes>)) as n }"
+        ),
         None,
-        "MATCH p = (a:Person {name: $x})-[:Knows|:Likes* SHORTEST 1..20]-(b:Person {name: $y}) "
-        "RETURN length(p)",
+        (
+            "MATCH p = (a:Person {name: $x})-[:Knows|:Likes* SHORTEST 1..20]-(b:Person {name: $y}) "
+            "RETURN length(p)"
+        ),
     ),
     "1 to 3 hops, filter, count": (
-        "match { $a: Person { name: $x }  $a knows{1,3} $b  $b.age > 60 } "
-        "return { count($b) as n }",
+        (
+            "match { $a: Person { name: $x }  $a knows{1,3} $b  $b.age > 60 } "
+            "return { count($b) as n }"
+        ),
         _REACHED.format(depth=3) + "SELECT count(DISTINCT met.name) FROM met "
         "JOIN person p ON p.name = met.name WHERE depth > 0 AND p.age > 60 AND met.name != $1",
-        "MATCH (a:Person {name: $x})-[:Knows* SHORTEST 1..3]->(b:Person) "
-        "WHERE b.age > 60 AND b.name <> $x RETURN count(DISTINCT b.name)",
+        (
+            "MATCH (a:Person {name: $x})-[:Knows* SHORTEST 1..3]->(b:Person) "
+            "WHERE b.age > 60 AND b.name <> $x RETURN count(DISTINCT b.name)"
+        ),
     ),
     "any edge, neighbours": (
         "match { $a: Person { name: $x }  $a any $b } return { type($b) as kind, $b.name }",
-        "SELECT DISTINCT * FROM (SELECT 'Person', b FROM knows WHERE a = $1 UNION ALL "
-        "SELECT 'Person', b FROM likes WHERE a = $1 UNION ALL "
-        "SELECT 'Company', b FROM worksat WHERE a = $1)",
+        (
+            "SELECT DISTINCT * FROM (SELECT 'Person', b FROM knows WHERE a = $1 UNION ALL "
+            "SELECT 'Person', b FROM likes WHERE a = $1 UNION ALL "
+            "SELECT 'Company', b FROM worksat WHERE a = $1)"
+        ),
         "MATCH (a:Person {name: $x})-[]->(b) RETURN DISTINCT label(b), b.name",
     ),
     "lightest path": (
-        "match { $a: Person { name: $x }  $b: Person { name: $y } } "
-        "return { length(shortest($a, $b, knows, weight)) as n }",
+        (
+            "match { $a: Person { name: $x }  $b: Person { name: $y } } "
+            "return { length(shortest($a, $b, knows, weight)) as n }"
+        ),
         None,
-        "MATCH p = (a:Person {name: $x})-[k:Knows* WSHORTEST(weight)]->"
-        "(b:Person {name: $y}) RETURN length(p)",
+        (
+            "MATCH p = (a:Person {name: $x})-[k:Knows* WSHORTEST(weight)]->"
+            "(b:Person {name: $y}) RETURN length(p)"
+        ),
     ),
 }
 
