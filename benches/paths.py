@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+ANSWERS_MS_MAX = 5_000  # of one engine to one question
 KNOWN, LIKED, PEOPLE_PER_COMPANY = 10, 2, 100
 ENGINES = ("omnigraph", "duckdb", "kuzu", "ladybug")
 SCHEMA = """
@@ -84,10 +85,7 @@ QUESTIONS: dict[str, tuple[str, str | None, str | None]] = {
             "return { length(shortest($a, $b, knows, weight)) as n }"
         ),
         None,
-        (
-            "MATCH p = (a:Person {name: $x})-[k:Knows* WSHORTEST(weight)]->"
-            "(b:Person {name: $y}) RETURN length(p)"
-        ),
+        None,  # Kuzu 0.11 says: cannot evaluate expression with type PROPERTY
     ),
 }
 
@@ -214,7 +212,7 @@ def serve(name: str, folder: Path, people: int, rounds: int) -> None:
                 break
             if turn < 5:
                 rows.append(sorted(map(list, found)))
-            if sum(took) > 15_000:
+            if sum(took) > ANSWERS_MS_MAX:
                 break
         if found is not None:
             told[question] = {

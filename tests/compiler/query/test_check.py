@@ -113,6 +113,7 @@ REFUSED = [
     (_match("$p $w:knows{1,2} $f $w knows $g"), "T23", "is a path", ""),
     (_match("$p $w:knows{1,2} $f $p $w:knows{1,2} $g"), "T23", "bound as a path", ""),
     (_match("$p knows $f", "shortest($p, $f, knows)"), "T6", "no value by itself", "length"),
+    (_match("optional { $p $w:knows{1,2} $p }"), "T23", "needs an end", "shortest"),
     (_match("", "nodes($p)"), "T6", "asks about a path", "shortest"),
     (
         _match("$c: Company", "length(shortest($c, $p, knows))"),

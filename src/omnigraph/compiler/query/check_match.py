@@ -314,6 +314,7 @@ class MatchChecker(msgspec.Struct, kw_only=True):
     def _bind_path(self, var: ast.Var, walk: ir.Traversal) -> None:
         if var.name == WILDCARD:
             return
+        self.scope.path_places[var.name] = var.at
         self.scope.paths[var.name] = ir.Way(
             src=walk.src,
             dst=walk.dst,
@@ -458,18 +459,29 @@ class MatchChecker(msgspec.Struct, kw_only=True):
                 item = scope.unwound[name].loose()
                 self.scope.unwind(name, item)
                 introduced.append(item.name)
-            for name in sorted(scope.paths.keys() - self.scope.paths.keys()):
-                way = self.scope.paths[name] = replace(scope.paths[name], nullable=True)
-                # A path follows from its ends, also from one that has no name.
-                unnamed = {way.src, way.dst} - self.scope.plan_names() - {*introduced}
-                for end in sorted(unnamed):
-                    self.context.variables[end] = replace(
-                        self.context.variables[end], nullable=True
-                    )
-                    introduced.append(end)
+            introduced += self._take_paths(scope, introduced)
             nullable.update(introduced)
             found.append(ir.Optional(block=block, outer=outer, introduces=tuple(introduced)))
         return found, nullable
+
+    def _take_paths(self, scope: Scope, introduced: Sequence[str]) -> list[str]:
+        """The paths of an optional block: there is one where the block has found its ends. Returns
+        the ends that have no name, from which a path follows too."""
+        unnamed: list[str] = []
+        for name in sorted(scope.paths.keys() - self.scope.paths.keys()):
+            way = self.scope.paths[name] = replace(scope.paths[name], nullable=True)
+            ends = {way.src, way.dst}
+            for end in sorted(ends - self.scope.plan_names() - {*introduced, *unnamed}):
+                bound = self.context.variables[end]
+                self.context.variables[end] = replace(bound, nullable=True)
+                unnamed.append(end)
+            if ends.isdisjoint({*introduced, *unnamed}):
+                message = f"path binding `${name}` needs an end that its optional block binds"
+                hint = "`shortest($a, $b, edge)` is a path between two bound nodes, or null"
+                self.context.problems.report(
+                    scope.path_places[name], message, code="T23", hint=hint
+                )
+        return unnamed
 
     def _negations(self, clauses: Sequence[ast.Clause]) -> tuple[ir.Negation, ...]:
         return tuple(

@@ -66,6 +66,7 @@ class Scope(dict[str, ir.Variable]):
         if isinstance(outer, Scope):
             self.columns |= outer.columns
             self.unwound |= outer.unwound
+        self.path_places: dict[str, int] = {}  # where the own ones are bound
 
     def add(self, written: str, bound: ir.Variable) -> None:
         self[written] = bound
