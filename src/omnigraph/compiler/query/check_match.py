@@ -100,8 +100,7 @@ class MatchChecker(msgspec.Struct, kw_only=True):
         if ends & values:
             return True
         # With an end that is not bound it is a misspelt edge rather than a comparison.
-        edge = self.context.catalog.edge_named(clause.edge)
-        return edge is None and ends <= set(nodes)
+        return self.context.catalog.edge_named(clause.edge) is None and ends <= set(nodes)
 
     # --- bindings ---
 
@@ -401,8 +400,7 @@ class MatchChecker(msgspec.Struct, kw_only=True):
         else:
             return True
         message = f"{'path' if clause.bounded else 'edge'} binding `${var.name}` {message}"
-        hint = "choose another name"
-        self.context.problems.report(var.at, message, code="T23", hint=hint)
+        self.context.problems.report(var.at, message, code="T23", hint="choose another name")
         return False
 
     def _require_reachable(self, bound: frozenset[str]) -> None:
@@ -465,8 +463,7 @@ class MatchChecker(msgspec.Struct, kw_only=True):
         return found, nullable
 
     def _take_paths(self, scope: Scope, introduced: Sequence[str]) -> list[str]:
-        """The paths of an optional block: there is one where the block has found its ends. Returns
-        the ends that have no name, from which a path follows too."""
+        """Take over the paths of an optional block; returns those of their ends without a name."""
         unnamed: list[str] = []
         for name in sorted(scope.paths.keys() - self.scope.paths.keys()):
             way = self.scope.paths[name] = replace(scope.paths[name], nullable=True)
