@@ -13,7 +13,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from time import perf_counter
 from typing import Any, Final, Generic
 
@@ -32,6 +32,7 @@ from omnigraph.engine.read.memory.frame import (
     column_bytes,
 )
 from omnigraph.engine.read.memory.kept import Kept, Key, S
+from omnigraph.engine.read.memory.prints import PRINT_BYTES, Prints
 from omnigraph.engine.read.memory.topology import ENDS, Bulk, End, Lookups, Topology
 from omnigraph.errors import OmnigraphError
 from omnigraph.model.graph import PendingEntry, Pin, TableEntry
@@ -51,6 +52,7 @@ PUSHED_SCANS: Final = 2  # queries over one big table before it is worth keeping
 FRAME_ROWS_MAX: Final = 20_000_000  # a bigger table is never read whole for a query over it alone
 FORKS_KNOWN_MAX: Final = 4_096
 ASKED_KNOWN_MAX: Final = 4_096
+WAITED_SECONDS: Final = 0.05  # for a build, before a query looks whether its time is over
 LONG_MS: Final = 5  # a query that took less has made nothing that counts
 
 
@@ -89,6 +91,9 @@ class Caches:
         self._closed = False
         # What was forked from where never changes; looking it up reads a file.
         self._is_fork = lru_cache(FORKS_KNOWN_MAX)(self._is_forked_from)
+        self._can_have_prints = lru_cache(ASKED_KNOWN_MAX)(
+            lambda entry, column: Prints.can_be(self.table(entry), column)
+        )
 
     def table(self, entry: TableEntry) -> CountedTable:
         return CountedTable(self._tables.open(entry), self.cost)
@@ -338,7 +343,17 @@ class Caches:
         often = self._asked_times("walk", edges) > LOOKUP_WALKS
         if often and not self._builds_beside(edges, sources, targets):
             return None
-        return Lookups(self.table(edges), sources, targets)
+        return Lookups(self.table(edges), sources, targets, partial(self._prints, edges))
+
+    def _prints(self, edges: TableEntry, end: End) -> Prints | None:
+        """The fingerprints of an end of all edges; None where an index of storage is better, or
+        where there is no room for them."""
+        if not self._can_have_prints(edges, end):
+            return None
+        if not self.can_keep(edges.row_count * PRINT_BYTES):
+            return None
+        key = ("prints", *edges.pin, end)
+        return self._kept.get_or_make(key, lambda: Prints.of(self.table(edges), end))
 
     def _is_at_hand(self, edges: TableEntry, sources: Frame, targets: Frame) -> bool:
         """Whether the topology is in memory, perhaps of an earlier version that can be moved."""
@@ -385,7 +400,9 @@ class Caches:
             thread.start()
             return True
 
-    def _wait_for_build(self, edges: TableEntry, sources: Frame, targets: Frame) -> None:
+    def _wait_for_build(
+        self, edges: TableEntry, sources: Frame, targets: Frame, checkpoint: Checkpoint
+    ) -> None:
         """What a thread is building of another version is moved to this one: a second build at the
         same time would take twice the memory and end later."""
         with self._lock:
@@ -393,8 +410,9 @@ class Caches:
         if thread is None or not thread.is_alive() or thread is threading.current_thread():
             return
         # The builder takes no lock that whoever waits here may hold: it makes frames only.
-        if not self._is_at_hand(edges, sources, targets):
-            thread.join()
+        while thread.is_alive() and not self._is_at_hand(edges, sources, targets):
+            checkpoint()  # a query that waits still ends in time
+            thread.join(WAITED_SECONDS)
 
     def topology(
         self,
@@ -405,7 +423,7 @@ class Caches:
     ) -> Topology:
         """The topology of an edge table version between two node frames. `checkpoint` is called
         between the slices of a build and may raise to give it up."""
-        self._wait_for_build(edges, sources, targets)
+        self._wait_for_build(edges, sources, targets, checkpoint)
         frame, stored = self._edge_frame(edges, sources, targets)
         ends = _Ends(frame, sources, targets, checkpoint)
 
@@ -430,9 +448,11 @@ class Caches:
             return older.moved(*added, change.deleted_at)
 
         lineages = (sources.lineage, targets.lineage)
-        return self.derived(
+        made = self.derived(
             "topology", frame, lineages, build=build, move=move, rests_on=frozenset(lineages)
         )
+        self._kept.forget([("prints", *edges.pin, end) for end in ENDS])  # nobody looks up again
+        return made
 
     def _edge_frame(
         self, edges: TableEntry, sources: Frame, targets: Frame

@@ -123,6 +123,10 @@ class CountedTable:
         self._cost.add(self.entry.table_key, columns, found.num_rows)
         return found
 
+    def has_index(self, column: str) -> bool:
+        """Whether storage finds values of the column without reading all of it."""
+        return any(column in one.columns for one in self.stored.indexes())
+
     def lookup(self, ids: Array) -> ArrowTable:
         """The ids and `_rowid` of the rows that have one of these ids."""
         wanted = ids.unique().drop_null().to_pylist()

@@ -35,6 +35,7 @@ from omnigraph.engine.read.memory.codes import Coded
 from omnigraph.engine.read.memory.counted import CountedTable
 from omnigraph.engine.read.memory.id_order import IdOrder
 from omnigraph.engine.read.memory.ids import ONE_BY_ONE_MAX, IdTable
+from omnigraph.engine.read.memory.prints import Prints
 from omnigraph.engine.read.memory.selection import Selection
 from omnigraph.model.graph import Pin
 from omnigraph.model.schema import ROW_ID
@@ -51,6 +52,7 @@ FOLLOWED_CHANGES_MAX: Final = 16
 GONE_SHARE_MAX: Final = 0.5  # more holes than this share of the positions are a rebuild
 SEARCHED_IDS_MAX: Final = 1024  # more ids are looked up in a table of all ids, which is made then
 SEARCHES_MAX: Final = 16  # from this search of a walk on, a table is better
+PRINTED_ROWS_MIN: Final = 1 << 17  # fewer ids are read whole at once
 FEW_IDS: Final = 4  # so few ids are looked for one by one
 
 T = TypeVar("T")
@@ -119,6 +121,8 @@ class Frame:
         self._alive: Mask | None = None
         self._living: Selection | None = None
         self._id_searches = 0
+        self._printable: bool | None = None
+        self._prints: Prints | None = None  # of the ids, while they are looked for in storage
         self._id_order = IdOrder()
         self._coded: dict[str, Coded] = {}
         # Codes of earlier versions, and the positions that changed since: moved when asked for.
@@ -204,17 +208,36 @@ class Frame:
             known = column.take(at)
         else:
             assert not len(self.gone), "storage knows nothing of the ids of rows that are gone"
-            rows = self.table.lookup(ids)
+            rows = self._meant(ids)
             known, at = flat(rows["id"]), self.at_row_ids(_row_ids(rows))
         places = pc.index_in(ids, value_set=known, skip_nulls=True).fill_null(len(at))
         found: Positions = np.append(at, -1)[places.to_numpy(zero_copy_only=False)]
         return found
+
+    def _meant(self, ids: Array) -> ArrowTable:
+        """The rows of storage that have these ids, and perhaps others."""
+        prints = self._prints
+        if prints is None and self._can_have_prints():
+            with self._lock_of("prints"):
+                prints = self._prints = self._prints or Prints.of(self.table, "id")
+        meant = None if prints is None else prints.meant(ids)
+        if meant is None:
+            return self.table.lookup(ids)
+        column = self.table.take(meant, ["id"])
+        return column.append_column(ROW_ID, pa.array(meant))
+
+    def _can_have_prints(self) -> bool:
+        if self._printable is None:
+            big = not self.part and self.length > PRINTED_ROWS_MIN
+            self._printable = big and Prints.can_be(self.table, "id")
+        return self._printable
 
     def _id_table(self) -> IdTable:
         if self._ids is None:
             with self._lock_of("id table"):
                 if self._ids is None:
                     self._ids = IdTable.of(self.column("id"))
+                    self._prints = None  # nobody asks storage again
         return self._ids
 
     def _only_living(self, positions: Positions) -> Positions:
@@ -238,6 +261,8 @@ class Frame:
             coded += [codes for codes, _ in self._coded_before.values()]
             arrays: list[Any] = [self.gone, self._alive, *self._id_order.arrays()]
         held = self._row_ids.buffers() | ({} if self._ids is None else self._ids.buffers())
+        prints = self._prints
+        held |= {} if prints is None else prints.buffers()
         for array in arrays:
             if array is not None:
                 held |= array_bytes(array)

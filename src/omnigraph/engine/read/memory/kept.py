@@ -22,7 +22,13 @@ logger = logging.getLogger(__name__)
 RETURNED_BYTES: Final = 64 << 20  # when so much is let go of, the allocator gives it back at once
 
 # What a byte of each kind costs to make again, beside a byte of a column (about 2 ns).
-REBUILD_COST: Final[Mapping[str, int]] = {"frame": 1, "vectors": 1, "topology": 4, "text": 16}
+REBUILD_COST: Final[Mapping[str, int]] = {
+    "frame": 1,
+    "vectors": 1,
+    "topology": 4,
+    "prints": 4,
+    "text": 16,
+}
 
 
 class Sized(Protocol):
@@ -106,6 +112,11 @@ class Kept:
         """The values whose key is wanted, the one used last first."""
         with self._lock:
             return [self._values[key] for key in reversed(self._values) if wanted(key)]
+
+    def forget(self, keys: list[Key]) -> None:
+        """Drop values that nobody needs any more."""
+        with self._lock:
+            self._drop(keys)
 
     def clear(self) -> None:
         with self._lock:

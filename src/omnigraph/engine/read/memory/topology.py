@@ -11,14 +11,14 @@ answers.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import Any, Final, Literal
 
 import msgspec
 import numpy as np
 
-from omnigraph.engine.arrow import ArrowTable, flat, pc
+from omnigraph.engine.arrow import ArrowTable, as_mask, flat, pc
 from omnigraph.engine.read.memory.arrays import (
     NO_POSITIONS,
     Growable,
@@ -41,6 +41,7 @@ from omnigraph.engine.read.memory.compressed import (
 )
 from omnigraph.engine.read.memory.counted import CountedTable
 from omnigraph.engine.read.memory.frame import Frame
+from omnigraph.engine.read.memory.prints import Prints
 from omnigraph.storage.lance import sql
 
 Direction = Literal["out", "in", "both"]
@@ -392,9 +393,16 @@ class TooMany(Exception):  # noqa: N818 - not an error: the caller takes the oth
 class Lookups:
     """The edges of one table version, asked for by their ends."""
 
-    def __init__(self, edges: CountedTable, sources: Frame, targets: Frame) -> None:
+    def __init__(
+        self,
+        edges: CountedTable,
+        sources: Frame,
+        targets: Frame,
+        prints: Callable[[End], Prints | None] = lambda _: None,
+    ) -> None:
         self._edges = edges
         self._frames: Mapping[End, Frame] = {"src": sources, "dst": targets}
+        self._prints = prints
 
     @property
     def node_bound(self) -> int:
@@ -409,25 +417,28 @@ class Lookups:
         return folded(by_row(joined(*(self._found(nodes, side) for side in _SIDES[direction]))))
 
     def has_loop(self, nodes: Positions) -> Mask:
-        looped, _ = self._read(nodes, "src", ["src"], f"{sql.column('src')} = {sql.column('dst')}")
-        return np.isin(nodes, looped)
+        here, found = self._read(nodes, "src")
+        return np.isin(nodes, here[as_mask(pc.equal(found["src"], found["dst"]))])
 
-    def _read(
-        self, nodes: Positions, end: End, columns: Sequence[End], *conditions: str
-    ) -> tuple[Positions, ArrowTable]:
-        """The edges that have one of the nodes at this end: which one, and these columns."""
+    def _read(self, nodes: Positions, end: End) -> tuple[Positions, ArrowTable]:
+        """The edges that have one of the nodes at this end: which one, and both ends."""
         wanted = distinct_sorted(nodes)
         if len(wanted) > LOOKUP_NODES_MAX:
             raise TooMany
         ids = self._frames[end].fetch("id", wanted)
-        where = sql.all_of(sql.in_list(end, ids.to_pylist()), *conditions)
-        found = self._edges.read(columns, where=where)
+        prints = self._prints(end)
+        meant = None if prints is None else prints.meant(ids)
+        if meant is None:
+            found = self._edges.read(ENDS, where=sql.in_list(end, ids.to_pylist()))
+        else:
+            found = self._edges.take(meant, ENDS)
+            found = found.filter(pc.is_in(found[end], value_set=ids))
         # Every edge has one of the ids that were asked for.
         return wanted[np.asarray(pc.index_in(flat(found[end]), value_set=ids))], found
 
     def _found(self, nodes: Positions, side: Side) -> Hits:
         near, far = _ENDS[side]
-        here, table = self._read(nodes, near, ENDS)
+        here, table = self._read(nodes, near)
         there = self._frames[far].lookup_all(table[far])
         known = there >= 0
         here, there = here[known], there[known]
