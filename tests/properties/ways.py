@@ -103,7 +103,9 @@ STORED_CANDIDATES = {
     "CROSS_CHUNK_ROWS": FEW,
     "IDS_AT_ONCE_ROWS": -1,
     "COLUMN_BYTES_MAX": 0,
+    "PRINTED_ROWS_MIN": EVERYTHING,
 }
+PRINTS = {"PRINTED_ROWS_MIN": 0, "COMPARED_MAX": 1, "_BATCH_ROWS": FEW, "_SEARCHED_ROWS": FEW}
 
 NOTHING_KEPT = {"READ_CACHE_SHARE": 0, "READ_CACHE_BYTES_MIN": 0}
 
@@ -121,6 +123,14 @@ WAYS = {
     },
     "candidates from storage": {**STORED_CANDIDATES, **QUICK_KERNELS},
     "lookups": {**STORED_CANDIDATES, "LOOKUP_EDGES_MIN": 0, "LOOKUP_WALKS": EVERYTHING},
+    "lookups by fingerprints": {
+        **STORED_CANDIDATES,
+        **PRINTS,
+        "SEARCHED_IDS_MAX": 4,
+        "SEARCHES_MAX": EVERYTHING,
+        "LOOKUP_EDGES_MIN": 0,
+        "LOOKUP_WALKS": EVERYTHING,
+    },
     "lookups that give up": {
         "LOOKUP_EDGES_MIN": 0,
         "LOOKUP_WALKS": EVERYTHING,

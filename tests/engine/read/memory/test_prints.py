@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph import Graph, TimeLimitError
+from omnigraph import Graph
 from omnigraph.engine.core import OpenMode
 from omnigraph.engine.read.memory import cache, frame, prints
 from omnigraph.engine.read.memory.ids import end_words
@@ -22,7 +22,7 @@ TEXTS = st.one_of(
 
 @given(st.lists(TEXTS, max_size=30), st.integers(0, 5))
 def test_equal_texts_have_equal_numbers_wherever_they_stand(texts, skipped):
-    column = pa.array([*texts, *reversed(texts)]).slice(skipped)
+    column = pa.array([*texts, *reversed(texts)], pa.string()).slice(skipped)
     by_text = {}
     for text, number in zip(column.to_pylist(), end_words(column).tolist(), strict=True):
         assert by_text.setdefault(text, number) == number
@@ -72,7 +72,7 @@ def test_too_many_rows_are_left_to_a_scan(graph, monkeypatch):
 
 def test_a_table_with_deleted_rows_has_none(graph):
     assert Prints.can_be(edges_table(graph), "src")
-    graph.mutate('query d() { delete E where w = 3 }')
+    graph.mutate("query d() { delete E where w = 3 }")
     assert not Prints.can_be(edges_table(graph), "src")
 
 
