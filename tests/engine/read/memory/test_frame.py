@@ -43,10 +43,11 @@ SETTINGS = {
 @pytest.fixture(params=SETTINGS)
 def _settings(request, monkeypatch):
     for name, value in SETTINGS[request.param].items():
-        monkeypatch.setattr(frame, name, value)
-        if hasattr(arrays, name):
-            monkeypatch.setattr(arrays, name, value)
-    for module in (arrays, codes, frame, ids, relation, selection):
+        places = [module for module in (arrays, frame, ids) if hasattr(module, name)]
+        assert places, f"no module has the setting {name}"
+        for module in places:
+            monkeypatch.setattr(module, name, value)
+    for module in (arrays, codes, ids, relation, selection):
         monkeypatch.setattr(module, "CHUNK_ROWS", 4)
     monkeypatch.setattr(ids, "ADDED_IDS_MAX", 3)
     monkeypatch.setattr(ids, "ONE_BY_ONE_MAX", 1)

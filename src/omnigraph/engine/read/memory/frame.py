@@ -18,7 +18,6 @@ import numpy as np
 
 from omnigraph.engine.arrow import Array, ArrowTable, flat, pa, pc, picked
 from omnigraph.engine.read.memory.arrays import (
-    CHUNK_ROWS,
     NO_POSITIONS,
     PATCH_ROWS_MAX,
     Column,
@@ -34,7 +33,7 @@ from omnigraph.engine.read.memory.arrays import (
 from omnigraph.engine.read.memory.codes import Coded
 from omnigraph.engine.read.memory.counted import CountedTable
 from omnigraph.engine.read.memory.id_order import IdOrder
-from omnigraph.engine.read.memory.ids import ONE_BY_ONE_MAX, IdTable
+from omnigraph.engine.read.memory.ids import ONE_BY_ONE_MAX, IdTable, places_of
 from omnigraph.engine.read.memory.prints import Prints
 from omnigraph.engine.read.memory.selection import Selection
 from omnigraph.model.graph import Pin
@@ -53,7 +52,6 @@ GONE_SHARE_MAX: Final = 0.5  # more holes than this share of the positions are a
 SEARCHED_IDS_MAX: Final = 1024  # more ids are looked up in a table of all ids, which is made then
 SEARCHES_MAX: Final = 16  # from this search of a walk on, a table is better
 PRINTED_ROWS_MIN: Final = 1 << 17  # fewer ids are read whole at once
-FEW_IDS: Final = 4  # so few ids are looked for one by one
 
 T = TypeVar("T")
 
@@ -204,7 +202,7 @@ class Frame:
         """The same for few ids without a table: by storage, or by a look at every id in memory."""
         column = self._columns.get("id")
         if column is not None:
-            at = _places_of(column, ids.unique().drop_null())
+            at = places_of(column, ids.unique().drop_null())
             known = column.take(at)
         else:
             assert not len(self.gone), "storage knows nothing of the ids of rows that are gone"
@@ -590,17 +588,3 @@ def _id_array(ids: Sequence[str]) -> Array:
 
 def _is_text(said: str) -> bool:
     return not any("\ud800" <= letter <= "\udfff" for letter in said)
-
-
-def _places_of(column: Column, ids: Array) -> Positions:
-    """Where the column of different ids has one of these, by a look at all of them."""
-    found = []
-    for number in range(column.chunk_count):
-        chunk = column.chunk(number)
-        if len(ids) <= FEW_IDS:
-            at = [pc.index(chunk, one).as_py() for one in ids]
-            here = np.asarray([place for place in at if place >= 0], dtype=np.int64)
-        else:
-            here = np.flatnonzero(pc.is_in(chunk, value_set=ids).to_numpy(zero_copy_only=False))
-        found.append(here + number * CHUNK_ROWS)
-    return np.concatenate([NO_POSITIONS, *found])

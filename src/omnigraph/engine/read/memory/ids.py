@@ -14,13 +14,21 @@ import numpy as np
 import numpy.typing as npt
 
 from omnigraph.engine.arrow import Array, as_mask, pa, pc, picked
-from omnigraph.engine.read.memory.arrays import CHUNK_ROWS, Column, Mask, Positions, array_bytes
+from omnigraph.engine.read.memory.arrays import (
+    CHUNK_ROWS,
+    NO_POSITIONS,
+    Column,
+    Mask,
+    Positions,
+    array_bytes,
+)
 from omnigraph.engine.read.memory.threads import in_parallel
 
 Hashes = npt.NDArray[np.uint64]
 
 ADDED_IDS_MAX: Final = 4096  # newer ids stand in a dict beside the table, which is copied
 ONE_BY_ONE_MAX: Final = 64  # so few ids are looked up faster without arrays
+FEW_IDS: Final = 4  # so few ids are looked for one by one
 _LOAD_MAX: Final = 0.65  # of the slots
 _SLOTS_MIN: Final = 16
 _WORD: Final = 8  # bytes that are hashed at once
@@ -110,6 +118,20 @@ class IdTable(msgspec.Struct, frozen=True, kw_only=True):
         for row, one in zip(blocked.tolist(), picked(ids, blocked).to_pylist(), strict=True):
             found[row] = -1 if one is None else self.get(one)
         return found
+
+
+def places_of(column: Column, ids: Array) -> Positions:
+    """Where the column of different ids has one of these, by a look at all of them."""
+    found = []
+    for number in range(column.chunk_count):
+        chunk = column.chunk(number)
+        if len(ids) <= FEW_IDS:
+            at = [pc.index(chunk, one).as_py() for one in ids]
+            here = np.asarray([place for place in at if place >= 0], dtype=np.int64)
+        else:
+            here = np.flatnonzero(pc.is_in(chunk, value_set=ids).to_numpy(zero_copy_only=False))
+        found.append(here + number * CHUNK_ROWS)
+    return np.concatenate([NO_POSITIONS, *found])
 
 
 def _shift(slots: Hashes) -> int:
