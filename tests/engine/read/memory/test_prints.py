@@ -40,7 +40,7 @@ def graph(tmp_path):
     with Graph.init(str(tmp_path / "graph"), SCHEMA) as made:
         rows = [{"type": "N", "data": {"name": f"n{number:03}"}} for number in range(40)]
         for number in range(80):
-            ends = {"from": f"n{number % 40:03}", "to": f"n{number * 7 % 40:03}"}
+            ends = {"from": f"n{number % 40:03}", "to": f"n{(number * 7 + number // 40) % 40:03}"}
             rows.append({"edge": "E", **ends, "data": {"w": number}})
         made.load(rows, mode="append")
         yield made
