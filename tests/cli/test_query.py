@@ -1,4 +1,4 @@
-"""`omnigraph mutate`: what it returns, and scripts that are one commit."""
+"""`omnigraph query` and `mutate`: how they are asked, what they return, scripts of one commit."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def run(tmp_path, capsys, monkeypatch):
     ) as graph:
         graph.load('{"type":"Person","data":{"name":"Ada","age":3}}', mode="append")
 
-    def go(*args, code=0):
+    def go(*args, code=0, verb="mutate"):
         capsys.readouterr()
-        assert entry(["mutate", "--store", uri, *args]) == code
+        assert entry([verb, "--store", uri, *args]) == code
         out, err = capsys.readouterr()
         return err if code else out
 
@@ -71,3 +71,26 @@ def test_a_script_that_fails_leaves_nothing(run, tmp_path):
     assert "statement 1 of mutation 3 (line 6)" in err
     with Graph.open(run.uri) as graph:
         assert len(graph.commits()) == 2
+
+
+NAMED = (
+    "query q($name: String, $age: I32?) "
+    "{ match { $p: Person { name: $name } } return { $p.age, $age } }"
+)
+
+
+def test_parameters_may_be_given_one_by_one(run):
+    rows = json.loads(run("-e", NAMED, "-p", "name=Ada", "-p", "$age=5", "--json", verb="query"))
+    assert rows["rows"] == [{"p.age": 3, "age": 5}]
+    params = json.dumps({"name": "Nobody", "age": 1})
+    rows = json.loads(
+        run("-e", NAMED, "--params", params, "-p", "name=Ada", "--json", verb="query")
+    )
+    assert rows["rows"] == [{"p.age": 3, "age": 1}]
+    assert "-p takes NAME=VALUE, got 'name'" in run("-e", NAMED, "-p", "name", code=2, verb="query")
+
+
+def test_a_text_need_not_be_called_a_query(run):
+    rows = json.loads(run("-e", "MATCH { $p: Person } return { $p.name }", "--json", verb="query"))
+    assert rows["rows"] == [{"p.name": "Ada"}]
+    assert json.loads(run("-e", 'insert Person { name: "Eve" }', "--json"))["affected_nodes"] == 1

@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -414,17 +414,34 @@ def _copy(lines: Iterable[str], out: TextIO) -> int:
     return count
 
 
-def read_params(text: str | None, path: str | None) -> dict[str, Any] | None:
-    """The parameters: a JSON object from the command line or from a file."""
+def read_params(
+    text: str | None, path: str | None, given: Sequence[str] = ()
+) -> dict[str, Any] | None:
+    """The parameters: a JSON object from the command line or from a file, and those given one by
+    one as `name=value`, which come after it."""
     exclusive({"--params <JSON>": text, "--params-file <FILE>": path})
     if path is not None:
         text = read_text(path, what="parameter file")
     if text is None:
-        return None
+        return _read_each(given) if given else None
     try:
         params = json.loads(text)
     except ValueError as cause:
         raise InputError(f"the parameters are not valid JSON: {cause}") from cause
     if not isinstance(params, dict):
         raise InputError("the parameters must be a JSON object", hint='for example {"name": "Ada"}')
-    return params
+    return params | _read_each(given)
+
+
+def _read_each(given: Sequence[str]) -> dict[str, Any]:
+    """`name=value` pairs; a value that is no JSON is text."""
+    found: dict[str, Any] = {}
+    for pair in given:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise click.UsageError(f"-p takes NAME=VALUE, got '{pair}'")
+        try:
+            found[name.removeprefix("$")] = json.loads(value)
+        except ValueError:
+            found[name.removeprefix("$")] = value
+    return found

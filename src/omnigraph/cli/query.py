@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import click
@@ -30,7 +31,12 @@ _source_options = together(
     click.option("-e", "--query-string", "text", metavar="GQ", help="the query itself"),
     click.option("--params", "params_text", metavar="JSON", help="parameters, an object"),
     click.option("--params-file", metavar="FILE", help="parameters from a JSON file"),
+    click.option(
+        "-p", "given", metavar="NAME=VALUE", multiple=True, help="one parameter, JSON or text"
+    ),
 )
+# A text that begins so is the body of a query that nobody named.
+_BODIES = re.compile(r"\s*(match|insert|upsert|update|delete|for)\b", re.IGNORECASE)
 
 
 @verb("query")
@@ -46,6 +52,7 @@ def query(
     text: str | None,
     params_text: str | None,
     params_file: str | None,
+    given: tuple[str, ...],
     branch: str | None,
     snapshot: str | None,
     form: output.Format | None,
@@ -58,7 +65,7 @@ def query(
     call.require_target()
     source = read_source("query", query_path, text)
     chosen = chosen_name(source, name, source_path=query_path)
-    params = read_params(params_text, params_file)
+    params = read_params(params_text, params_file, given)
     form = "json" if call.as_json else form or output.default_format(call.config)
     where: dict[str, Any] = {"branch": branch or "main", "snapshot": snapshot}
     with call.graph() as graph:
@@ -113,6 +120,7 @@ def mutate(
     text: str | None,
     params_text: str | None,
     params_file: str | None,
+    given: tuple[str, ...],
     script: str | None,
     transaction: bool,
     branch: str,
@@ -125,7 +133,7 @@ def mutate(
     target = call.target
     exclusive({"--query <FILE>": query_path, "--file <FILE>": script})
     source = read_source("mutate", query_path or script, text)
-    params = read_params(params_text, params_file)
+    params = read_params(params_text, params_file, given)
     if transaction:
         exclusive({"--transaction": "", "NAME": name})
         exclusive({"--transaction": "", "--idempotency-key": idempotency_key})
@@ -196,7 +204,7 @@ def read_source(verb_name: str, path: str | None, text: str | None) -> str:
     """The query text, from exactly one of the file and the command line."""
     exclusive({"--query <FILE>": path, "-e/--query-string <GQ>": text})
     if text is not None:
-        return text
+        return f"query q() {{ {text} }}" if _BODIES.match(text) else text
     if path is not None:
         return read_text(path, what="query file")
     raise click.UsageError(f"{verb_name} needs a query: pass --query <FILE> or -e <GQ>")

@@ -71,6 +71,12 @@ STAGES = [
     ),
     (("match { $p: Person } with { $p, $p.age * 2 as d } match { $p knows $f  $f.age < d } "
      "return { $p.name, $f.name, d }"), [("ann", "bob", 60), ("ann", "cy", 60)]),
+    (("match { $p: Person } with { $p, $p.age * 2 as d } having { d > 50 and $p.age < 40 } "
+     "match { $p knows $f } return { $p.name, d, $f.name }"),
+     [("ann", 60, "bob"), ("ann", 60, "cy")]),
+    (("match { $p: Person optional { $p worksAt $c  $c.name = \"bolt\" } } "
+     "with { $p, $c.city as city } having { city is null } order { $p.name desc } limit 2 "
+     "return { $p.name }"), [("bob",), ("dee",)]),
     ("match { $p: Person } with distinct { $p.role as role } return { role }",
      [(None,), ("admin",), ("user",)]),
     (f"{AT} with distinct {{ $c }} order {{ $c.name desc }} limit 1 return {{ $c.name }}",

@@ -69,7 +69,11 @@ class StageChecker(msgspec.Struct, kw_only=True):
         limit = self._window(body.limit, "limit")
         offset = self._window(body.offset, "offset")
         projected = [expr for expr in self._projected if expr is not None]
-        having = self._having(body, grouped=grouped)
+        having = self._having(body, filters=grouped or bool(row))
+        if having is not None and not grouped:
+            # Rows that are not grouped go on as they are, so it is one more condition on them.
+            late = ir.Filter(expr=having, variables=ir.variables_of(having))
+            block = replace(block, late_filters=(*block.late_filters, late))
         if grouped:
             projected, orderings = self._group(body, projected, orderings)
             if having is not None and body.having is not None:
@@ -253,11 +257,11 @@ class StageChecker(msgspec.Struct, kw_only=True):
             hint = f"name a column first: `$x.p as {word.name}`"
         raise self.context.problems.refused(word.at, f"unknown alias `{word.name}`", hint=hint)
 
-    def _having(self, body: ast.Stage, *, grouped: bool) -> ir.Expr | None:
-        """The condition on groups, as yet over rows."""
+    def _having(self, body: ast.Stage, *, filters: bool) -> ir.Expr | None:
+        """The condition on groups, as yet over rows, or on the rows of a `with` without groups."""
         if body.having is None:
             return None
-        if not grouped:
+        if not filters:
             message = "having filters groups, and nothing is grouped here"
             hint = "a condition on rows is a clause of `match`; an aggregate makes groups"
             self.context.problems.report(body.having.at, message, code="T9", hint=hint)

@@ -5,8 +5,8 @@ operators share.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from time import monotonic, perf_counter
+from types import TracebackType
 from typing import Any, Final, TypeGuard
 
 import msgspec
@@ -124,42 +124,49 @@ def _lines(step: Step, lead: str, below: str) -> Iterator[str]:
         )
 
 
-@contextmanager
-def _named(step: Step) -> Iterator[None]:
-    """A limit that is met in the step says so; the innermost step is the one."""
-    try:
-        yield
-    except (LimitExceededError, TimeLimitError) as error:
-        if "step" not in error.facts:
-            error.facts["step"] = f"{step.name} {step.detail}".strip()
-            error.hint = f"in the step `{error.facts['step']}`: {error.hint}"
-        raise
-
-
 class Trace:
     """Records steps when asked to, and costs next to nothing otherwise."""
 
     def __init__(self, *, recording: bool) -> None:
         self.recording = recording
         self.root = Step("query")
-        self._stack = [self.root]
+        self.stack = [self.root]
 
-    @contextmanager
-    def step(self, name: str, detail: str = "", estimate: int | None = None) -> Iterator[Step]:
-        step = Step(name, detail, estimate)
-        if not self.recording:
-            with _named(step):
-                yield step
-            return
-        self._stack[-1].children.append(step)
-        self._stack.append(step)
-        began = perf_counter()
-        try:
-            with _named(step):
-                yield step
-        finally:
-            step.took_ms = round((perf_counter() - began) * 1000, 3)
-            self._stack.pop()
+    def step(self, name: str, detail: str = "", estimate: int | None = None) -> _Running:
+        """The step, while it runs."""
+        return _Running(self, Step(name, detail, estimate))
+
+
+class _Running:
+    """A step that runs: it is timed if somebody records, and a limit that is met in it says so."""
+
+    # A class and no generator: a lookup takes eight steps, and they were a tenth of its time.
+    __slots__ = ("_began", "_step", "_trace")
+
+    def __init__(self, trace: Trace, step: Step) -> None:
+        self._trace, self._step, self._began = trace, step, 0.0
+
+    def __enter__(self) -> Step:
+        if self._trace.recording:
+            self._trace.stack[-1].children.append(self._step)
+            self._trace.stack.append(self._step)
+            self._began = perf_counter()
+        return self._step
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        step = self._step
+        if self._trace.recording:
+            step.took_ms = round((perf_counter() - self._began) * 1000, 3)
+            self._trace.stack.pop()
+        # The innermost step is the one that is named.
+        if isinstance(error, LimitExceededError | TimeLimitError) and "step" not in error.facts:
+            error.facts["step"] = f"{step.name} {step.detail}".strip()
+            error.advise(f"in the step `{error.facts['step']}`: {error.hint}")
 
 
 # --- what is shared ---------------------------------------------------------------------------
