@@ -357,3 +357,8 @@ def test_what_a_killed_transaction_leaves_behind_bothers_nobody(tmp_path):
     with Graph.open(tmp_path / "copy", durability="process") as copy:
         assert copy.query(PEOPLE).row_count == 3
         assert copy.verify(deep=True).ok
+    world.graph.close()
+    with Graph.open(tmp_path / "g", durability="process") as alone:
+        alone.cleanup(keep_versions=1)
+        assert not list((tmp_path / "g").rglob("_versions/d*"))
+        assert alone.query(PEOPLE).row_count == 3

@@ -149,7 +149,7 @@ def cleanup(core: Core, presence: Presence, how: Cleanup) -> CleanupReport:
         keep_versions=how.keep_versions,
         older_than=Bounds.of(None, how.older_than).older_than,
         retention=retention,
-        datasets=_collect_tables(core, found, how),
+        datasets=_collect_tables(core, found, how, alone=alone),
         manifest=gone.manifest,
         reclaimed=gone.reclaimed,
         failures=(*unread, *gone.failures),
@@ -237,7 +237,9 @@ def _prune_manifest(core: Core, found: Survey, *, preview: bool) -> CleanupStats
     return stats
 
 
-def _collect_tables(core: Core, found: Survey, how: Cleanup) -> tuple[CleanupStats, ...]:
+def _collect_tables(
+    core: Core, found: Survey, how: Cleanup, *, alone: bool
+) -> tuple[CleanupStats, ...]:
     locations = sorted(found.table_keys, key=lambda location: found.table_keys[location])
     lines: Mapping[str, list[str | None]] = {location: [None] for location in locations}
     for location, branch in sorted(found.pins, key=str):
@@ -251,6 +253,9 @@ def _collect_tables(core: Core, found: Survey, how: Cleanup) -> tuple[CleanupSta
             try:
                 if bases is None:
                     bases = core.store.tables.bases(location)
+                if alone and not how.preview:
+                    # Nobody else is here, so what a transaction showed is of one that died.
+                    core.store.tables.drop_shown(location, branch)
                 stats = stats.plus(_collect_line(core, found, (location, branch), bases, how))
             except OmnigraphError as cause:
                 if isinstance(cause, NotFoundError) and branch is not None:

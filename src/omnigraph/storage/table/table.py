@@ -10,6 +10,7 @@ say. The last two are different errors, and nothing may be deleted after the thi
 from __future__ import annotations
 
 import logging
+import re
 import uuid
 from collections.abc import Sequence
 from typing import Any, Final
@@ -55,6 +56,7 @@ logger = logging.getLogger(__name__)
 
 _FILE_VERSION: Final = "2.2"  # of Lance's data files: the first with blobs of its second kind
 # No guard fits into these: look first, under the lease.
+_SHOWN: Final = re.compile(r"d\d+\.manifest")  # a version in no history
 _REBASED: Final = frozenset({"index", "schema", "restore"})
 
 
@@ -338,6 +340,13 @@ class Tables(Lines):
         self._open.drop(lambda pin: pin == entry.pin)
         folder = branch_folder(entry.location, entry.branch)
         self.store.delete(f"{folder}/_versions/d{entry.version}.manifest")
+
+    def drop_shown(self, location: str, branch: str | None) -> None:
+        """Forget all that was ever shown: whoever did so has died. Nobody may show anything now."""
+        folder = f"{branch_folder(location, branch)}/_versions"
+        for key in self.store.list_keys(folder):
+            if _SHOWN.fullmatch(key.rpartition("/")[2]):
+                self.store.delete(key)
 
     def restore(self, location: str, branch: str | None, version: int, *, commit_id: str) -> int:
         """Make the content of an older version the newest one again, in the name of a graph commit
