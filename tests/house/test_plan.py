@@ -9,12 +9,12 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MOST = {
-    "files": 275,
-    "lines": 76_000,
+    "files": 273,
+    "lines": 70_800,
     "lines of the largest file": 600,
     "files in the fullest folder": 25,
-    "modules with one importer": 80,
-    "public classes and functions": 1_800,
+    "modules with one importer": 58,
+    "public classes and functions": 1_630,
     "names at the package's front": 25,
     "import cycles": 0,
     "import cycles, late ones too": 0,
@@ -23,7 +23,7 @@ MOST = {
 LEAST = {
     "storage/commit: comments in 100 lines": 8.0,
     "storage/commit: asserts a function": 0.3,
-    "test functions": 1_285,
+    "test functions": 1_800,
 }
 
 

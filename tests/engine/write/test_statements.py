@@ -406,3 +406,10 @@ def test_a_single_record_is_a_parameter_with_fields(world):
         r=record,
     )
     assert world.nodes("Person")["r"]["age"] == 3
+
+
+def test_a_name_for_what_cannot_be_written_is_no_crash(world):
+    text = 'query q() { upsert Person { name: "a", foo: 1 } as $x returning { $x.name } }'
+    with pytest.raises(TypeCheckError, match="no property `foo`"):
+        world.graph.mutate(text)
+    assert world.graph.lint(text).status == "error"

@@ -222,7 +222,10 @@ class MutationChecker(msgspec.Struct, kw_only=True):
             variable = self.context.bind(Scope(), statement.var.name, entity.kind, entity.name)
             # What is left of one that is there already is not read for it.
             told = {"put": entity.by_name.keys(), "upsert": written, "nothing": _key(entity)}
-            fields = {name: entity.by_name[name].type for name in told[statement.mode]}
+            known = (
+                entity.by_name[name] for name in told[statement.mode] if name in entity.by_name
+            )
+            fields = {prop.name: prop.type for prop in known}
             name = _Name(value=ir.ID, fields={**fields, "id": ir.ID}, variable=variable)
             self._name(statement.var, name)
         return ir.Insert(

@@ -167,3 +167,53 @@ def test_a_weight_that_is_no_length_is_an_error_that_names_the_edge(tmp_path, we
 def test_walks_without_an_end_keep_to_the_memory_limit(graph, text):
     with pytest.raises(LimitExceededError):
         graph.query(f"query q() {{ {text} }}", limits=ReadLimits(memory_bytes=600))
+
+
+# Fewer companies than people, so that a position of one table cannot be one of the other's.
+BETWEEN = """
+node Person { name: String @key }
+node Company { name: String @key }
+edge WorksAt: Person -> Company { weight: F64? }
+edge Owns: Company -> Company
+edge Knows: Person -> Person { weight: F64? }
+"""
+ONE_EDGE_BOTH_WAYS = [
+    ("$a: Person  $a <worksAt|owns> $b", "$a, $b", [("p0", "c1"), ("p4", "c0")]),
+    ("$a: Person  $a <worksAt|owns>{1,1} $b", "$a, $b", [("p0", "c1"), ("p4", "c0")]),
+    (
+        "$a: Person  $a $w:<worksAt|owns> $b",
+        "$a, $w.dst, $b",
+        [("p0", "c1", "c1"), ("p4", "c0", "c0")],
+    ),
+    ("$a: Person  $a $p:<worksAt|owns>{1,1} $b", "nodes($p)", [(["p0", "c1"],), (["p4", "c0"],)]),
+    ("$a: Person  $b: Company  $a <any> $b", "$a, $b", [("p0", "c1"), ("p4", "c0")]),
+    ("$b: Company  $b <any> $a  $a: Person", "$a, $b", [("p0", "c1"), ("p4", "c0")]),
+    ("$a: Person  not { $a <worksAt|owns> $b }", "$a", [("p1",), ("p2",), ("p3",)]),
+    ("$a: Person  $a <worksAt|owns> $b", "count(*)", [(2,)]),
+    ("$a: Person  $a <worksAt|owns> $b", "$b, count($a) as n", [("c0", 1), ("c1", 1)]),
+    ("$a: Person", "count { $a <worksAt|owns> $b } as n", [(1,), (0,), (0,), (0,), (1,)]),
+    ('$a: Person { name: "p4" }  optional { $a <worksAt|owns> $b }', "$b", [("c0",)]),
+]
+
+
+@pytest.mark.parametrize(("clauses", "shown", "rows"), ONE_EDGE_BOTH_WAYS)
+def test_an_edge_between_two_types_is_walked_from_the_end_that_fits(tmp_path, clauses, shown, rows):
+    with Graph.init(tmp_path / "g", BETWEEN, durability="process") as graph:
+        edges = [{"from": "p0", "to": "c1"}, {"from": "p4", "to": "c0"}]
+        people = [{"name": f"p{n}"} for n in range(5)]
+        companies = [{"name": "c0"}, {"name": "c1"}]
+        graph.load({"Person": people, "Company": companies, "WorksAt": edges}, mode="append")
+        found = graph.query(f"query q() {{ match {{ {clauses} }} return {{ {shown} }} }}")
+        assert sorted(tuple(row.values()) for row in found) == sorted(rows)
+
+
+def test_weights_that_add_up_to_too_much_are_an_error(tmp_path):
+    with Graph.init(tmp_path / "g", BETWEEN, durability="process") as graph:
+        people = [{"name": name} for name in "abc"]
+        edges = [{"from": a, "to": b, "weight": 1e308} for a, b in ("ab", "bc")]
+        graph.load({"Person": people, "Knows": edges}, mode="append")
+        with pytest.raises(InputError, match="more than an F64 can hold"):
+            graph.query(
+                'query q() { match { $a: Person { name: "a" } $c: Person { name: "c" } } '
+                "return { length(shortest($a, $c, knows, weight)) } }"
+            )

@@ -149,11 +149,13 @@ class Course(msgspec.Struct, frozen=True):
 
 def is_simple(run: Run, step: ir.Traversal | ir.Way) -> bool:
     """Whether the ends of its one edge type are the types of its variables, and positions of one
-    end are never taken for those of the other: further hops, and the start itself, would be."""
+    end are never taken for those of the other: further hops, the start itself, and edges that are
+    walked both ways would be."""
     if len(step.legs) != 1:
         return False
     leg = step.legs[0]
-    if leg.from_type != leg.to_type and (step.min_hops, step.max_hops) != (1, 1):
+    one_way = not step.undirected and (step.min_hops, step.max_hops) == (1, 1)
+    if leg.from_type != leg.to_type and not one_way:
         return False
     ends = (run.variables[step.src].types, run.variables[step.dst].types)
     return ends == ((leg.from_type,), (leg.to_type,))

@@ -277,6 +277,8 @@ def only_counted(plan: ir.Stage, variables: Mapping[str, ir.Variable]) -> Counte
     for step in block.traversals:
         if len(step.legs) != 1 or variables[step.src].is_open or variables[step.dst].is_open:
             continue  # what several tables hold is listed
+        if step.undirected and step.legs[0].from_type != step.legs[0].to_type:
+            continue  # each of its edges can be walked one way only from a node of this type
         for far, near in ((step.dst, step.src), (step.src, step.dst)):
             if far != near and _is_free(far, near, step, block, used):
                 return _without(block, step, far, near)

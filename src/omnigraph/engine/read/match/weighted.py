@@ -98,7 +98,13 @@ class _Weighing(msgspec.Struct, frozen=True, kw_only=True):
         nodes = np.asarray([source], dtype=np.int64)
         while len(nodes):
             hits, weights = self.edges(nodes, self.direction)
-            found = far[nodes][hits.rows] + weights
+            with np.errstate(over="ignore"):
+                found = far[nodes][hits.rows] + weights
+            if np.isinf(found).any():
+                raise InputError(
+                    "shortest: the weights of a way add up to more than an F64 can hold",
+                    hint="use smaller weights",
+                )
             nearer = found < far[hits.targets]
             np.minimum.at(far, hits.targets[nearer], found[nearer])
             nodes = distinct_sorted(hits.targets[nearer])
