@@ -95,7 +95,7 @@ def test_lower_works_in_the_where_of_a_mutation(tmp_path):
         ("lower()", "T7: `lower` cannot take 0 arguments", "write `lower(text)`"),
         ('lower($p.s, "x")', "T7: `lower` cannot take 2 arguments", "write `lower(text)`"),
         ("lowr($p.s)", "unknown function `lowr`", "did you mean `lower` or `floor`?"),
-        ("lower($p.s", "expected `,` or `)`", None),
+        ("lower($p.s", "expected `,` or `)`", "a `)` is missing: every `(` is closed"),
     ],
 )
 def test_a_wrong_call_says_what_the_function_takes(graph, expr, message, hint):

@@ -315,9 +315,10 @@ def test_an_item_that_is_no_line_is_said_so(world, item, key):
     assert world.graph.load([b"", bytearray(b"")], mode="append").total_entities == 0
 
 
-def test_a_folder_is_no_file(world, tmp_path):
-    with pytest.raises(InputError, match="cannot read data file"):
-        world.graph.load(tmp_path, mode="append")
+def test_a_folder_without_files_is_refused(world, tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(NotFoundError, match="no file"):
+        world.graph.load(tmp_path / "empty", mode="append")
 
 
 def test_a_failed_load_leaves_no_new_branch(world):

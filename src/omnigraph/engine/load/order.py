@@ -142,7 +142,7 @@ def request_order(
     request = None
     if idempotency_key is not None:
         if not isinstance(data, str | bytes | os.PathLike):
-            data = list(data)  # it may come only once, and is needed twice
+            data = _held_twice(data)
         lines = digest_of_lines(_lines(data))
         request = KeyedRequest.of(
             idempotency_key, "load", lines=lines, mode=facts["mode"], strict=strict
@@ -157,7 +157,13 @@ def request_order(
 
 
 def _is_folder(data: Any) -> bool:
-    return isinstance(data, os.PathLike) and os.path.isdir(data)
+    """Whether it is a folder; `NotFoundError` if there is nothing in it."""
+    if not isinstance(data, os.PathLike) or not os.path.isdir(data):
+        return False
+    name = os.fspath(data)
+    if not _FILES.found(name):
+        raise NotFoundError(f"there is no file in '{name}'", kind="file", name=name)
+    return True
 
 
 def _refuse_misread(data: Any) -> None:
@@ -221,6 +227,13 @@ def _inputs(
         yield from (held_lines((block,)) for block in _pieces(_body(data)))
     else:
         yield from _handed_over(data)
+
+
+def _held_twice(items: Iterable[Any]) -> bytes | list[Any]:
+    """What may come only once, for those who need it twice: lines as one text, or the records."""
+    held_items = list(items)
+    records = bool(held_items) and isinstance(held_items[0], Mapping)
+    return held_items if records else b"".join(_blocks(held_items))
 
 
 def _handed_over(items: Iterable[Any]) -> Iterator[Input]:
