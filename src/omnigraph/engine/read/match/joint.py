@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
 import msgspec
@@ -147,7 +147,7 @@ class Course(msgspec.Struct, frozen=True):
         return nodes if self.nodes is None else run.frames_of(var).placed(nodes, self.nodes)
 
 
-def is_simple(run: Run, step: ir.Traversal | ir.Way) -> bool:
+def is_simple(variables: Mapping[str, ir.Variable], step: ir.Traversal | ir.Way) -> bool:
     """Whether the ends of its one edge type are the types of its variables, and positions of one
     end are never taken for those of the other: further hops, the start itself, and edges that are
     walked both ways would be."""
@@ -157,7 +157,7 @@ def is_simple(run: Run, step: ir.Traversal | ir.Way) -> bool:
     one_way = not step.undirected and (step.min_hops, step.max_hops) == (1, 1)
     if leg.from_type != leg.to_type and not one_way:
         return False
-    ends = (run.variables[step.src].types, run.variables[step.dst].types)
+    ends = (variables[step.src].types, variables[step.dst].types)
     return ends == ((leg.from_type,), (leg.to_type,))
 
 
@@ -165,7 +165,7 @@ def course(
     run: Run, step: ir.Traversal | ir.Way, lookups: dict[str, Lookups] | None = None
 ) -> Course:
     """What the step walks along; by lookups where there are some."""
-    if is_simple(run, step):
+    if is_simple(run.variables, step):
         edge_type = step.legs[0].edge_type
         return Course(lookups[edge_type] if lookups else run.topology(edge_type))
     types = {*run.variables[step.src].types, *run.variables[step.dst].types}

@@ -103,7 +103,7 @@ class _Block:
         )
         if estimate * EDGE_SCAN_SHARE >= self._run.row_count_of(var):
             for walk in self._todo:
-                simple = _scannable(walk) and is_simple(self._run, walk)
+                simple = _scannable(walk) and is_simple(self._run.variables, walk)
                 if simple and var in (walk.src, walk.dst):
                     return self._edges(walk)
         found = self._candidates[var]
@@ -350,7 +350,9 @@ class _Block:
         """How many neighbours the block finds for each row, or just whether any, if it asks for
         nothing else: then nothing has to be listed."""
         bare = _bare_walk(block, relation)
-        if bare is None or (bare.max_hops > 1 and not (exists and is_simple(self._run, bare))):
+        if bare is None or (
+            bare.max_hops > 1 and not (exists and is_simple(self._run.variables, bare))
+        ):
             return None
         near, far, direction = ends(relation, bare)
         if not self._all_fit(bare, near, far, direction):

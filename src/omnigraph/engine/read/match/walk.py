@@ -25,7 +25,7 @@ from omnigraph.compiler.query import ir
 from omnigraph.engine.arrow import booleans
 from omnigraph.engine.expr.order import row_keys
 from omnigraph.engine.read.context import Run
-from omnigraph.engine.read.match.joint import Course, Walkable, course, lookups_for
+from omnigraph.engine.read.match.joint import Course, Walkable, course, is_simple, lookups_for
 from omnigraph.engine.read.match.paths import distances
 from omnigraph.engine.read.match.relation import Relation
 from omnigraph.engine.read.match.scan import in_parallel
@@ -275,10 +275,8 @@ def only_counted(plan: ir.Stage, variables: Mapping[str, ir.Variable]) -> Counte
     used = [var for key in grouping.keys for var in ir.variables_of(key)]
     used += [var for clause in block.filters for var in clause.variables]
     for step in block.traversals:
-        if len(step.legs) != 1 or variables[step.src].is_open or variables[step.dst].is_open:
+        if not is_simple(variables, step):
             continue  # what several tables hold is listed
-        if step.undirected and step.legs[0].from_type != step.legs[0].to_type:
-            continue  # each of its edges can be walked one way only from a node of this type
         for far, near in ((step.dst, step.src), (step.src, step.dst)):
             if far != near and _is_free(far, near, step, block, used):
                 return _without(block, step, far, near)
