@@ -9,12 +9,12 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MOST = {
-    "files": 273,
-    "lines": 70_800,
+    "files": 420,
+    "lines": 100_000,
     "lines of the largest file": 600,
     "files in the fullest folder": 25,
-    "modules with one importer": 58,
-    "public classes and functions": 1_630,
+    "modules with one importer": 100,
+    "public classes and functions": 2_400,
     "names at the package's front": 25,
     "import cycles": 0,
     "import cycles, late ones too": 0,
