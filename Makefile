@@ -51,8 +51,7 @@ docs: $(STAMP) ## rewrite the generated pages and the picture of the code
 	@$(BIN)/python tools/architecture.py
 
 site: $(STAMP) ## build the documents as a web site in site/
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group docs
-	@$(BIN)/mkdocs build --quiet --strict
+	@$(BIN)/python -m mkdocs build --quiet --strict
 
 bench: $(STAMP) ## run the benchmarks
 	@$(BIN)/python benches/run.py
