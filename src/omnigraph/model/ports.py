@@ -113,6 +113,11 @@ class ObjectStore(Protocol):
         `NotFoundError`."""
         ...
 
+    def read_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[bytes] | None:
+        """The bytes from the first to before the second place of each range; None if the object is
+        not there. A range that ends behind the object gives what there is of it."""
+        ...
+
     def put_chunks(self, key: str, pieces: Iterator[bytes]) -> None:
         """Write an object of any size, piece by piece; it is there as a whole or not at all."""
         ...

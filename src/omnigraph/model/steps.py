@@ -46,6 +46,8 @@ class Step(StrEnum):
     SIDECAR_DELETED = "write.sidecar-deleted"
     WRITE_IN_DOUBT = "write.in-doubt"
 
+    DERIVED_WRITTEN = "derive.file-written"
+
     RECOVERY_TABLE_RESTORED = "recovery.table-restored"
     RECOVERY_TABLE_FENCED = "recovery.table-fenced"
     RECOVERY_LATE_WRITE_ARMED = "recovery.late-write-armed"

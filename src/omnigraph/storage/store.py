@@ -15,6 +15,7 @@ import msgspec
 from omnigraph.errors import IntegrityError, NotFoundError, OmnigraphError, UnavailableError
 from omnigraph.model.graph import Branch
 from omnigraph.model.ports import ObjectStore, World
+from omnigraph.storage.derived import DerivedFiles
 from omnigraph.storage.manifest.history import History
 from omnigraph.storage.manifest.legacy import OldSchemas
 from omnigraph.storage.manifest.publisher import Publisher
@@ -28,12 +29,13 @@ logger = logging.getLogger(__name__)
 
 
 class Store(msgspec.Struct, frozen=True, kw_only=True):
-    """One graph's objects, tables, manifest, branches and leases."""
+    """One graph's objects, tables, derived files, manifest, branches and leases."""
 
     root: Root
     world: World
     objects: ObjectStore
     tables: Tables
+    derived: DerivedFiles
     manifests: ManifestStore
     publisher: Publisher
     refs: Refs
@@ -60,6 +62,7 @@ class Store(msgspec.Struct, frozen=True, kw_only=True):
             world=world,
             objects=objects,
             tables=tables,
+            derived=DerivedFiles(root, world, objects),
             manifests=manifests,
             publisher=Publisher(manifests, world),
             refs=Refs(manifests, tables, objects, world),
@@ -75,6 +78,7 @@ class Store(msgspec.Struct, frozen=True, kw_only=True):
         self.objects.put_if_absent(dropped_mark(location), b"")
         self.tables.forget(location)
         self.objects.delete_prefix(location)
+        self.derived.drop(location)
 
     @contextmanager
     def meanwhile(self, *branches: Branch) -> Iterator[None]:

@@ -225,3 +225,10 @@ def test_folders_tell_kinds_and_lives_apart():
     assert type_folder("node", "a", life=3) == "nodes/af63dc4c8601ec8c-3"
     assert branch_folder("nodes/x", None) == "nodes/x"
     assert branch_folder("nodes/x", "01B") == "nodes/x/tree/01B"
+
+
+def test_ranges_of_an_object_are_read(store):
+    assert store.read_ranges("k", [(0, 1)]) is None
+    store.put("k", b"0123456789")
+    assert store.read_ranges("k", [(2, 4), (8, 10), (0, 1)]) == [b"23", b"89", b"0"]
+    assert store.read_ranges("k", [(8, 100)]) == [b"89"]

@@ -264,7 +264,7 @@ def _collect_tables(
                     "not collected", extra={"table": stats.type_key, "why": cause.message}
                 )
                 stats = replace(stats, error=cause.message)
-        return stats
+        return _collect_derived(core, location, stats, preview=how.preview)
 
     with ThreadPoolExecutor(max(1, how.concurrency), thread_name_prefix="cleanup") as pool:
         return tuple(pool.map(one, locations))
@@ -283,6 +283,17 @@ def _collect_line(
     if not how.preview:
         core.world.steps.reach(Step.CLEANUP_VERSIONS_COLLECTED)
     return collected
+
+
+def _collect_derived(
+    core: Core, location: str, stats: CleanupStats, *, preview: bool
+) -> CleanupStats:
+    """What was made of data files that are gone: the versions that named them went before."""
+    try:
+        size = core.store.derived.collect(location, preview=preview)
+    except OmnigraphError as cause:
+        return replace(stats, error=cause.message)
+    return replace(stats, bytes_removed=stats.bytes_removed + size)
 
 
 # --- deleted branches -------------------------------------------------------------------------

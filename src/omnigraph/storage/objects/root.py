@@ -174,6 +174,7 @@ DESCENT: Final = "_refs/descent.json"  # parents of commits whose branch is gone
 HOLDS: Final = "_refs/holds"  # copies that are being made: cleanup waits for them
 # Where an open graph looks anyway: a backup that has not come to its end is no graph.
 UNFINISHED: Final = "__manifest/_refs/branches/unfinished"
+DERIVED: Final = "_derived"  # what searches need of data files, below the places of the tables
 INIT_CLAIM: Final = "__init_claim.json"
 AUDIT: Final = "_graph_commit_recoveries.lance"
 AUDIT_RECORDS: Final = "_graph_commit_recoveries"  # rows that the table could not take

@@ -103,6 +103,15 @@ class S3Objects:
                     f"'{key}' is not there", kind="object", name=key
                 ) from cause
 
+    def read_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[bytes] | None:
+        starts, ends = [start for start, _ in ranges], [end for _, end in ranges]
+        with self._faults(key, "read"):
+            try:
+                found = obstore.get_ranges(self._store, key, starts=starts, ends=ends)
+            except (NotFoundError, FileNotFoundError):
+                return None
+            return [bytes(body) for body in found]
+
     def delete(self, key: str) -> bool:
         with self._faults(key, "delete"):
             try:

@@ -44,8 +44,8 @@ from omnigraph.storage.lance.files import delete_data, index_paths
 from omnigraph.storage.lance.line import Lines
 from omnigraph.storage.lance.pylance import reason_of, translated
 from omnigraph.storage.objects.root import Root, branch_folder
+from omnigraph.storage.table import fragments, schema_change, stage, upkeep
 from omnigraph.storage.table import index as indexes
-from omnigraph.storage.table import schema_change, stage, upkeep
 from omnigraph.storage.table.index import IndexSpec
 from omnigraph.storage.table.pinned import Meter, Narrowing, Pinned
 from omnigraph.storage.table.read import TableReader, texts
@@ -127,6 +127,23 @@ class Table(TableReader):
         counts = TypeCounts(inserted=len(new), updated=len(old), deleted=gone.num_rows)
         told = {**written.digests, **reduced.digests}
         return stage.staged(self._pinned, "upsert", operation, counts, digests=told)
+
+    # --- fragment by fragment, for derived files ---
+
+    def column_files(self, column: str) -> dict[int, fragments.ColumnFile]:
+        """Where each fragment has its values of the column; see `fragments.py`."""
+        with self._reading():
+            return fragments.column_files(self._pinned, column)
+
+    def stored_values(self, fragment: int, column: str) -> pa.Array[Any]:
+        """Every value of the column in a fragment, also of rows that are deleted."""
+        with self._reading():
+            return fragments.stored_values(self._pinned, fragment, column)
+
+    def fragment_rows(self, fragment: int) -> fragments.FragmentRows:
+        """The row ids of a fragment by row number, and which rows are not deleted."""
+        with self._reading():
+            return fragments.fragment_rows(self._pinned, fragment)
 
     def stage_delete_ids(self, ids: Sequence[str]) -> StagedWrite | None:
         """Remove the rows with these ids; None if none of them is there."""

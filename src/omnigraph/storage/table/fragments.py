@@ -1,0 +1,124 @@
+"""The rows of a table fragment by fragment, as derived files know them.
+
+A row's number in its fragment is that of its data file, so it never changes; which row id it has
+and whether it is still there is told by the version.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from lance.fragment import RowIdSequence
+
+from omnigraph.model.schema import ROW_ADDRESS, ROW_ID
+from omnigraph.storage.lance.columns import standard
+from omnigraph.storage.lance.files import deleted_offsets
+from omnigraph.storage.table.pinned import OFFSET_BITS, Pinned, column_numbers
+
+_OFFSET: int = (1 << OFFSET_BITS) - 1
+_MADE_BY_LANCE = ".lance"
+
+
+class ColumnFile(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a fragment has its values of a column."""
+
+    fragment: int
+    data: str  # the name of the data file, without its ending
+    column: int  # Lance's number of the column
+    rows: int  # deleted ones included
+
+
+def column_files(pinned: Pinned, column: str) -> dict[int, ColumnFile]:
+    """The data file of the column in each fragment; one that has none (all its values are null, or
+    some of them lie elsewhere) is left out."""
+    number = column_numbers(pinned.dataset)[column]
+    found: dict[int, ColumnFile] = {}
+    for fragment in pinned.dataset.get_fragments():
+        told = fragment.metadata
+        holding = [file for file in told.files if number in file.fields]
+        if len(holding) == 1 and not getattr(told, "overlays", None):
+            found[told.id] = ColumnFile(
+                fragment=told.id,
+                data=str(holding[0]._path).removesuffix(_MADE_BY_LANCE),  # noqa: SLF001
+                column=number,
+                rows=int(fragment.physical_rows),
+            )
+    return found
+
+
+def stored_values(pinned: Pinned, fragment: int, column: str) -> pa.Array[Any]:
+    """Every value of the column in a fragment, also of rows that are deleted."""
+    rows = pinned.dataset.scanner(
+        columns=[column],
+        fragments=[pinned.dataset.get_fragment(fragment)],
+        with_row_id=True,
+        include_deleted_rows=True,
+        scan_in_order=True,
+        scan_stats_callback=pinned.meter.add,
+    ).to_table()
+    chunks = standard(rows)[column]
+    values: pa.Array[Any] = pa.concat_arrays(chunks.chunks) if chunks.num_chunks else pa.nulls(0)
+    return values
+
+
+class FragmentRows(msgspec.Struct, frozen=True):
+    """The rows of a fragment by their number in it."""
+
+    row_ids: npt.NDArray[np.uint64]
+    alive: npt.NDArray[np.bool_] | None  # None: all of them
+
+
+def fragment_rows(pinned: Pinned, fragment: int) -> FragmentRows:
+    """The row id of every row of a fragment, and which rows are not deleted. The row ids of
+    deleted ones mean nothing."""
+    handle = pinned.dataset.get_fragment(fragment)
+    told, count = handle.metadata, int(handle.physical_rows)
+    row_ids = _inline_row_ids(told.row_id_meta, count)
+    gone = _deleted(pinned, told) if row_ids is not None else None
+    if row_ids is None or gone is None:
+        return _scanned(pinned, handle, count)
+    if not len(gone):
+        return FragmentRows(row_ids, None)
+    alive = np.ones(count, dtype=np.bool_)
+    alive[gone] = False
+    return FragmentRows(row_ids, alive)
+
+
+def _inline_row_ids(told: Any, count: int) -> npt.NDArray[np.uint64] | None:
+    """None if they are not told in the version itself."""
+    try:
+        found = RowIdSequence.from_inline_metadata(told).to_pyarrow()
+    except (TypeError, ValueError, AttributeError):
+        return None
+    row_ids: npt.NDArray[np.uint64] = found.to_numpy(zero_copy_only=False).astype(np.uint64)
+    return row_ids if len(row_ids) == count else None
+
+
+def _deleted(pinned: Pinned, told: Any) -> npt.NDArray[np.int64] | None:
+    """The numbers of the rows that the deletion file names; None if it lies elsewhere."""
+    deletions = told.deletion_file
+    if deletions is None:
+        return np.zeros(0, dtype=np.int64)
+    if deletions.base_id is not None:
+        return None
+    found = pinned.lines.store.read(f"{pinned.place}/{deletions.path(told.id)}")
+    if found is None:
+        return None
+    return np.asarray(list(deleted_offsets(deletions.file_type, found.body)), dtype=np.int64)
+
+
+def _scanned(pinned: Pinned, handle: Any, count: int) -> FragmentRows:
+    rows = pinned.dataset.scanner(
+        columns=[ROW_ID, ROW_ADDRESS],
+        fragments=[handle],
+        scan_stats_callback=pinned.meter.add,
+    ).to_table()
+    at = np.asarray(rows[ROW_ADDRESS]).astype(np.int64) & _OFFSET
+    row_ids, alive = np.zeros(count, dtype=np.uint64), np.zeros(count, dtype=np.bool_)
+    row_ids[at] = np.asarray(rows[ROW_ID])
+    alive[at] = True
+    return FragmentRows(row_ids, None if alive.all() else alive)
