@@ -13,6 +13,8 @@
     │   ├── ExpectedVersionMismatchError  RowLevelCasContentionError  MergeConflictsError
     │   ├── ParentlessCommitError  IdempotencyKeyReusedError
     │   ├── UnmergedBranchError
+    ├── AccessError           you may not; nothing happened
+    │   ├── UnauthenticatedError  PolicyDeniedError
     ├── OutcomeUnknownError   it may have landed; look before trying again
     ├── UnavailableError      the world is not ready; try again later
     │   ├── StorageUnavailableError  LeaseUnavailableError  RecoveryRequiredError  TimeLimitError
@@ -435,6 +437,32 @@ class ParentlessCommitError(ConflictError):
     def __init__(self, *, commit_id: str) -> None:
         message = f"commit '{commit_id}' is the genesis commit: it has no parent to compare with"
         super().__init__(message, commit_id=commit_id)
+
+
+# --- you may not -----------------------------------------------------------------------------
+
+
+class AccessError(OmnigraphError):
+    """Whoever asks may not have this done; nothing happened."""
+
+    code = "access"
+
+
+class UnauthenticatedError(AccessError):
+    """The server does not know who asks: no token, or one that it does not accept."""
+
+    code = "unauthenticated"
+    hint = "pass a token that the server accepts"
+
+
+class PolicyDeniedError(AccessError):
+    """The policy does not allow the action to the actor."""
+
+    code = "policy-denied"
+
+    def __init__(self, message: str, *, action: str, actor: str | None, **facts: Any) -> None:
+        hint = None if actor is not None else "say who acts: pass actor="
+        super().__init__(message, hint=hint, action=action, actor=actor, **facts)
 
 
 # --- we do not know --------------------------------------------------------------------------

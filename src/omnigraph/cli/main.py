@@ -69,6 +69,7 @@ COMMANDS: Mapping[str, Entry] = {
     "fmt": Entry("cli.schema", "fmt", LOCAL, "format .pg and .gq files"),
     "lsp": Entry("editor.command", "lsp", LOCAL, "serve editors: problems, completion, hover"),
     "demo": Entry("demo.command", "demo", LOCAL, "show everything on a graph of this machine"),
+    "policy": Entry("cli.policy", "policy", LOCAL, "check and explain policy files"),
     "profile": Entry("cli.graph", "profile", LOCAL, "the operator's named scopes"),
     "version": Entry("cli.graph", "version", LOCAL, "print the release and format versions"),
 }

@@ -302,7 +302,7 @@ def world_of(options: dict[str, Any]) -> World:
     if options:
         raise InputError(
             f"unknown option '{next(iter(options))}'",
-            hint="there are cache_bytes, durability and maintenance",
+            hint="there are actor, cache_bytes, durability, maintenance and policy",
         )
     if durability not in ("power", "process"):
         raise InputError(f"unknown durability '{durability}'", hint='use "power" or "process"')

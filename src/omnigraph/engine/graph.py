@@ -6,10 +6,12 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from omnigraph.compiler.query import LintReport, bind_params, lint_source
+from omnigraph.engine import access
 from omnigraph.engine.arguments import (
     FLAG,
     MAPPING_OR_NONE,
@@ -85,10 +87,14 @@ class Graph(Timeline):
     """One open graph. Safe to share between threads; several processes may open the same one."""
 
     def __init__(
-        self, core: Core, *, maintenance: MaintenancePolicy | None = DEFAULT_POLICY
+        self,
+        core: Core,
+        *,
+        maintenance: MaintenancePolicy | None = DEFAULT_POLICY,
+        gate: access.Gate = access.OPEN,
     ) -> None:
         """Use `Graph.init` or `Graph.open`."""
-        super().__init__(core)
+        super().__init__(core, gate)
         self._auto = AutoMaintenance(core, maintenance, tidy=self._tidy)
         self._reader = Reader(core.store.tables, cache_bytes=core.world.cache_bytes)
         self._in_transaction: set[int] = set()  # threads with a transaction that is open
@@ -102,9 +108,10 @@ class Graph(Timeline):
     ) -> Graph:
         """Make an empty graph with this schema; `AlreadyExistsError` if one is there."""
         require(PATH, uri=uri)
-        policy = _maintenance(options)
+        gate = access.Gate.of(options.pop("policy", None), actor)
+        upkeep = _maintenance(options)
         core = init_core(os.fspath(uri), schema_text, actor_id=actor, world=world_of(options))
-        return cls(core, maintenance=policy)
+        return cls(core, maintenance=upkeep, gate=gate)
 
     @classmethod
     def open(
@@ -115,15 +122,29 @@ class Graph(Timeline):
         Writes of this handle look after their tables by themselves; `maintenance=None` turns that
         off. `durability="process"` is for graphs that a power cut may take. `cache_bytes` bounds
         what reading keeps in memory (default: a quarter of the machine's, at least 1 GiB).
+        `actor` is who acts through this handle; with a `policy` (a file, or one that is loaded)
+        nothing is done that it does not allow to the actor.
         """
         require(PATH, uri=uri)
-        policy = _maintenance(options)
+        gate = access.Gate.of(options.pop("policy", None), options.pop("actor", None))
+        upkeep = _maintenance(options)
         core = open_core(os.fspath(uri), mode=mode, world=world_of(options))
-        return cls(core, maintenance=policy)
+        return cls(core, maintenance=upkeep, gate=gate)
+
+    def acting_as(self, actor: str | None, *, policy: access.PolicySource | None = None) -> Graph:
+        """The same open graph for another actor, by another policy (default: the one that this
+        handle goes by). It ends with the graph that it was made from."""
+        self._alive()
+        view = copy(self)
+        gate = access.Gate.of(self._gate.policy if policy is None else policy, actor)
+        view.__dict__.update(_gate=gate, _is_borrowed=True)
+        return view
 
     def close(self) -> None:
         """Let go of caches and background work; a closed graph refuses every call."""
-        self._closed = True
+        if self._is_borrowed:
+            return  # the graph that it was made from goes on
+        self._ended.set()
         self._auto.close()
         self._reader.close()
         self._core.close()
@@ -131,7 +152,7 @@ class Graph(Timeline):
 
     def refresh(self) -> None:
         """See what other processes have committed, and settle what dead ones left unfinished."""
-        core = self._opened()
+        core = self._alive()
         core.recover()
         core.head()
 
@@ -169,10 +190,9 @@ class Graph(Timeline):
         `limits` bounds its memory and time; with `explain` the result's `explanation` says what
         was done.
         """
-        core = self._opened()
         require(_LIMITS_OR_NONE, limits=limits)
         require(FLAG, explain=explain)
-        target = core.snapshot(branch, snapshot)
+        core, target = self._state("query", branch, snapshot)
         catalog = core.catalog(target)
         compiled = compiled_as("read", source, name, catalog)
         require(MAPPING_OR_NONE, params=params)
@@ -194,8 +214,7 @@ class Graph(Timeline):
 
     @contextmanager
     def _reading(self, branch: str, snapshot: At | None) -> Iterator[Run]:
-        core = self._opened()
-        target = core.snapshot(branch, snapshot)
+        core, target = self._state("algorithms", branch, snapshot)
         with (
             core.store.meanwhile(target.branch),
             self._reader.reading(target, core.catalog(target)) as run,
@@ -219,21 +238,20 @@ class Graph(Timeline):
         return result.explanation
 
     def schema_source(self, branch: str = MAIN) -> str:
-        return self._opened().snapshot(branch).schema.source
+        return self._allowed("schema_source").snapshot(branch).schema.source
 
     def lint(self, source: str, branch: str = MAIN) -> LintReport:
         """Check a query file against the schema; bad source becomes findings, never an error."""
-        core = self._opened()
         require(TEXT, source=source)
-        return lint_source(source, core.catalog(core.snapshot(branch)))
+        core, target = self._state("lint", branch, None)
+        return lint_source(source, core.catalog(target))
 
     def export(
         self, *, branch: str = MAIN, snapshot: At | None = None, types: Sequence[str] | None = None
     ) -> Iterator[str]:
         """The graph as NDJSON lines that `load` takes back, nodes first."""
-        core = self._opened()
         require(TEXTS_OR_NONE, types=types)
-        target = core.snapshot(branch, snapshot)
+        core, target = self._state("export", branch, snapshot)
         return exporting.export_lines(core.store, core.catalog(target), target, types)
 
     def read_blob(
@@ -246,8 +264,7 @@ class Graph(Timeline):
         snapshot: At | None = None,
     ) -> exporting.BlobReader:
         """The bytes of one Blob property."""
-        core = self._opened()
-        target = core.snapshot(branch, snapshot)
+        core, target = self._state("read_blob", branch, snapshot)
         return exporting.read_blob(
             core.store.tables, core.catalog(target), target, kind, type_name, id, property
         )
@@ -270,17 +287,18 @@ class Graph(Timeline):
 
         With an `idempotency_key` it runs once, however often it is submitted.
         """
+        core = self._allowed("mutate", branch=branch, actor=actor)
         order = mutating.MutationOrder(
             source=source,
             name=name,
             params=params,
             branch=branch,
-            actor_id=actor,
+            actor_id=self._gate.acting(actor),
             message=message,
             if_commit=if_commit,
             idempotency_key=idempotency_key,
         )
-        return mutating.mutate(self._opened(), self._reader, order, then=self._auto.notice)
+        return mutating.mutate(core, self._reader, order, then=self._auto.notice)
 
     def transaction(
         self,
@@ -295,11 +313,16 @@ class Graph(Timeline):
         Reads inside see what is pending; an exception leaves nothing. Afterwards `commit` is the
         commit, None if nothing changed.
         """
+        core = self._allowed("transaction", branch=branch, actor=actor)
         order = transacting.TransactionOrder(
-            branch=branch, actor_id=actor, message=message, if_commit=if_commit
+            branch=branch,
+            actor_id=self._gate.acting(actor),
+            message=message,
+            if_commit=if_commit,
+            gate=self._gate,
         )
         return transacting.Transaction(
-            self._opened(), self._reader, order, self._in_transaction, then=self._auto.notice
+            core, self._reader, order, self._in_transaction, then=self._auto.notice
         )
 
     def load(
@@ -326,6 +349,9 @@ class Graph(Timeline):
         "merge" or "overwrite". A load with an `idempotency_key` lands once, however often it is
         submitted. `on_error="quarantine"` puts bad records into the folder `quarantine` (default:
         `<graph>.quarantine`) and loads the rest. `progress` is told how far it is."""
+        core = self._alive()
+        acting = self._gate.acting(actor)
+        self._gate.require_load(core, branch=branch, from_branch=from_branch, actor=actor)
         order = orders.request_order(
             data,
             type_name=type,
@@ -335,12 +361,12 @@ class Graph(Timeline):
             mode=mode,
             branch=branch,
             from_branch=from_branch,
-            actor=actor,
+            actor=acting,
             message=message,
             on_error=on_error,
             quarantine=quarantine,
         )
-        report = loading.load_here(self._opened(), order, listener=progress, then=self._auto.notice)
+        report = loading.load_here(core, order, listener=progress, then=self._auto.notice)
         self._store_topologies(branch)
         return reporting.LoadResult.of(report)
 
@@ -354,9 +380,8 @@ class Graph(Timeline):
         branch: str = MAIN,
     ) -> SchemaPlan:
         """The steps from the branch's schema to this one, without taking them."""
-        return evolving.plan_schema(
-            self._opened(), source, branch=branch, allow_data_loss=allow_data_loss
-        )
+        core = self._told_by("plan_schema", branch)
+        return evolving.plan_schema(core, source, branch=branch, allow_data_loss=allow_data_loss)
 
     def apply_schema(
         self,
@@ -374,12 +399,13 @@ class Graph(Timeline):
         other branch needs it. With an `idempotency_key` the schema is applied once, however often
         it is submitted.
         """
+        core = self._allowed("apply_schema", target=branch, actor=actor)
         return evolving.apply_schema(
-            self._opened(),
+            core,
             source,
             branch=branch,
             allow_data_loss=allow_data_loss,
-            actor_id=actor,
+            actor_id=self._gate.acting(actor),
             message=message,
             idempotency_key=idempotency_key,
         )
@@ -391,7 +417,8 @@ class Graph(Timeline):
     ) -> OptimizeReport:
         """Build the indexes that the schema declares and extend them over new rows, as one
         commit. Those that cannot be built yet are in `pending_indexes` with the reason."""
-        return optimize(self._opened(), branch, Work(depth="indexes", concurrency=concurrency))
+        core = self._allowed("ensure_indices")
+        return optimize(core, branch, Work(depth="indexes", concurrency=concurrency))
 
     def optimize(
         self,
@@ -405,7 +432,7 @@ class Graph(Timeline):
         Readers and writers go on meanwhile. Refused while an unfinished write cannot be settled.
         """
         how = Work(concurrency=concurrency, progress=progress)
-        report = optimize(self._opened(), branch, how)
+        report = optimize(self._allowed("optimize"), branch, how)
         self._store_topologies(branch)
         return report
 
@@ -421,7 +448,7 @@ class Graph(Timeline):
 
     def retention(self) -> keeping.Retention:
         """How much of the past each branch keeps, as `set_retention` has stored it."""
-        return keeping.stored(self._opened())
+        return keeping.stored(self._allowed("retention"))
 
     def set_retention(
         self, rules: Mapping[str, Mapping[str, Any]], *, automatic: bool = False
@@ -433,7 +460,7 @@ class Graph(Timeline):
         that none fits keeps everything. `cleanup()` without bounds goes by it; with `automatic`
         upkeep does so by itself now and then. Heads, tags and bases of merges stay in any case.
         """
-        return keeping.store(self._opened(), rules, automatic=automatic)
+        return keeping.store(self._allowed("set_retention"), rules, automatic=automatic)
 
     def _tidy(self) -> None:
         if keeping.stored(self._core).automatic:
@@ -465,7 +492,7 @@ class Graph(Timeline):
             grace=grace,
             concurrency=concurrency,
         )
-        return cleaning.cleanup(self._opened(), self._presence, how)
+        return cleaning.cleanup(self._allowed("cleanup"), self._presence, how)
 
     def repair(
         self,
@@ -483,11 +510,11 @@ class Graph(Timeline):
         report only says how things stand.
         """
         wanted = repairing.Orders(confirm=confirm, force=force, restore=restore)
-        return repairing.repair(self._opened(), branch, wanted)
+        return repairing.repair(self._allowed("repair"), branch, wanted)
 
     def health(self, branch: str = MAIN) -> checkup.HealthReport:
         """Fragments, index coverage, versions, bytes and unfinished writes, with advice."""
-        return checkup.health(self._opened(), branch)
+        return checkup.health(self._told_by("health", branch), branch)
 
     def verify(
         self,
@@ -498,7 +525,7 @@ class Graph(Timeline):
         """Compare files, sizes, digests and row counts of all branches, tags and kept commits with
         what was promised; `deep` also reads all rows of every branch and tag. Changes nothing.
         `progress` is called with what is looked at, how far it is, and how much there is."""
-        return verifying.verify(self._opened(), deep=deep, progress=progress)
+        return verifying.verify(self._allowed("verify"), deep=deep, progress=progress)
 
     def backup(
         self, dest: str | os.PathLike[str], *, progress: copying.Progress | None = None
@@ -506,31 +533,31 @@ class Graph(Timeline):
         """Copy the graph as it is now, with all branches, tags and kept history, to an empty place:
         a folder or an object store. Others may go on writing; cleanup waits. The copy is a graph
         of its own."""
-        return copying.backup(self._opened(), dest, progress=progress)
+        return copying.backup(self._allowed("backup"), dest, progress=progress)
 
     # --- recovery ----------------------------------------------------------------------------
 
     def recoveries(self) -> list[RecoveryRecord]:
         """Every recovery action so far that can be read, oldest first."""
-        return self._opened().recovery.audit.records()
+        return self._allowed("recoveries").recovery.audit.records()
 
     def recovery_log_problems(self) -> list[str]:
         """What of the record of recoveries cannot be read, in words; nothing hangs on it."""
-        return self._opened().recovery.audit.problems()
+        return self._allowed("recovery_log_problems").recovery.audit.problems()
 
     def clear_recovery_log(self) -> None:
         """Take the record of recoveries away, for one that is damaged; a new one is begun."""
-        core = self._opened()
+        core = self._allowed("clear_recovery_log")
         core.require_writable()
         core.recovery.audit.remove()
 
     def pending_recoveries(self) -> list[Sidecar | UnreadableSidecar]:
         """Unfinished writes that are still waiting."""
-        return list(self._opened().recovery.sidecars.pending())
+        return list(self._allowed("pending_recoveries").recovery.sidecars.pending())
 
     def resolve_recovery(self, operation_id: str, how: Resolution = "auto") -> RecoveryRecord:
         """Settle one unfinished write by hand: finish or undo it, "roll-back" or "discard" it."""
-        return self._opened().resolve(operation_id, how)
+        return self._allowed("resolve_recovery").resolve(operation_id, how)
 
 
 def _maintenance(options: dict[str, Any]) -> MaintenancePolicy | None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
+from omnigraph.engine.access import OPEN, Gate
 from omnigraph.engine.arguments import AT_OR_NONE, INT_OR_NONE, REF, TEXT, TEXT_OR_NONE, require
 from omnigraph.engine.core import Core, OpenMode
 from omnigraph.engine.refs import At, Ref
-from omnigraph.errors import InputError
+from omnigraph.errors import InputError, OmnigraphError, PolicyDeniedError
 from omnigraph.model.graph import MAIN, Branch, Commit, DeletedBranch, Snapshot, Tag
 from omnigraph.model.machine import Later
 from omnigraph.storage.manifest.ref_files import UnreadableRef
@@ -33,35 +37,84 @@ else:
 class Timeline:
     """What an open graph tells of its branches and commits, and does to them."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, gate: Gate = OPEN) -> None:
         """Use `Graph.init` or `Graph.open`."""
         self._core = core
+        self._gate = gate
         self._presence = Presence(core.root.local_path, writable=core.mode is OpenMode.READ_WRITE)
-        self._closed = False
+        self._ended = threading.Event()  # one for all handles that `acting_as` makes of this one
+        self._is_borrowed = False  # by `acting_as`: another handle ends it
 
     @property
     def uri(self) -> str:
         return self._core.root.uri
 
-    def _opened(self) -> Core:
-        if self._closed:
+    # --- what every call begins with ---------------------------------------------------------
+
+    def _alive(self) -> Core:
+        if self._ended.is_set():
             raise InputError(f"the graph '{self.uri}' is closed", hint="open it again")
         self._presence.touch()
         return self._core
+
+    def _allowed(
+        self,
+        call: str,
+        *,
+        branch: str | None = None,
+        target: str | None = None,
+        actor: str | None = None,
+    ) -> Core:
+        """The parts of the graph, for a call that `RIGHTS` names, if whoever acts may make it."""
+        core = self._alive()
+        if self._gate.policy is not None:
+            self._gate.require(call, branch=branch, target=target, actor=actor)
+        return core
+
+    def _state(self, call: str, branch: str, at: At | None) -> tuple[Core, Snapshot]:
+        """The same for a call that reads one state, and that state. The branch that counts is the
+        one that the state is of, whatever name it was asked for by."""
+        core = self._alive()
+        if self._gate.policy is None:
+            return core, core.snapshot(branch, at)
+        try:
+            found = core.snapshot(branch, at)
+        except OmnigraphError:
+            self._gate.require(call, branch=str(branch))  # says nothing about what is not there
+            raise
+        self._gate.require(call, branch=found.graph_branch)
+        return core, found
+
+    def _told_by(self, call: str, *refs: Ref) -> Core:
+        """The same for a call that tells of commits: those that the refs name."""
+        core = self._alive()
+        if self._gate.policy is None:
+            return core
+        for ref in refs:
+            require(REF, ref=ref)
+            try:
+                named = core.store.refs.find(ref) if isinstance(ref, str) else None
+                branch = named.name if named is not None else core.commit(ref).graph_branch
+            except OmnigraphError:
+                self._gate.require(call, branch=str(ref))
+                raise
+            self._gate.require(call, branch=branch)
+        return core
 
     # --- branches and history ----------------------------------------------------------------
 
     def branches(self) -> list[str]:
         """`main` first, then the others by name."""
-        return [branch.name for branch in self._opened().store.refs.list()]
+        return [branch.name for branch in self._allowed("branches").store.refs.list()]
 
     def unreadable_branches(self) -> list[UnreadableRef]:
         """The branches whose reference is damaged: they are in no list and stop nobody else."""
-        return list(self._opened().store.refs.unreadable())
+        return list(self._allowed("unreadable_branches").store.refs.unreadable())
 
     def create_branch(self, name: str, from_branch: str = MAIN, actor: str | None = None) -> Branch:
         """Fork the whole graph; no table is copied."""
-        return self._opened().create_branch(name, from_branch, actor_id=actor)
+        core = self._allowed("create_branch", branch=from_branch, target=name, actor=actor)
+        return core.create_branch(name, from_branch, actor_id=self._gate.acting(actor))
 
     def delete_branch(
         self,
@@ -75,16 +128,18 @@ class Timeline:
         `force` deletes it all the same, and `restore_branch` brings it back until cleanup takes it.
         `force` also ends a branch whose reference cannot be read.
         """
-        self._opened().delete_branch(name, actor_id=actor, force=force)
+        core = self._allowed("delete_branch", target=name, actor=actor)
+        core.delete_branch(name, actor_id=self._gate.acting(actor), force=force)
 
     def deleted_branches(self) -> list[DeletedBranch]:
         """The deleted branches that can still be brought back, the newest deletion first."""
-        return naming.deleted_branches(self._opened())
+        return naming.deleted_branches(self._allowed("deleted_branches"))
 
     def restore_branch(self, name: str, *, as_name: str | None = None) -> Branch:
         """Bring a deleted branch back with all its commits, under its name or another. `name` may
         be the id of the branch; of several that had the name the one deleted last is meant."""
-        return naming.restore_branch(self._opened(), name, as_name=as_name)
+        core = self._allowed("restore_branch", target=name if as_name is None else as_name)
+        return naming.restore_branch(core, name, as_name=as_name)
 
     def create_tag(
         self,
@@ -98,21 +153,25 @@ class Timeline:
 
         A tag never moves, and cleanup keeps what it names, also after its branch is deleted.
         """
-        return naming.create_tag(self._opened(), name, at, actor_id=actor, message=message)
+        core = self._alive()
+        if self._gate.policy is not None:
+            owner = core.snapshot(MAIN, at).graph_branch
+            self._gate.require("create_tag", branch=owner, target=name, actor=actor)
+        return naming.create_tag(core, name, at, actor_id=self._gate.acting(actor), message=message)
 
     def tags(self) -> list[Tag]:
         """Every tag, by name."""
-        return naming.tags(self._opened())
+        return naming.tags(self._allowed("tags"))
 
     def delete_tag(self, name: str) -> None:
         """Take a tag away, also one that cannot be read; what only it named goes with the next
         cleanup."""
-        naming.delete_tag(self._opened(), name)
+        naming.delete_tag(self._allowed("delete_tag", target=name), name)
 
     def unreadable_tags(self) -> list[UnreadableRef]:
         """The tags whose file is damaged: they are in no list and stop nobody else. While there is
         one, cleanup lets nothing of the past go."""
-        return self._opened().store.manifests.tags.unreadable()
+        return self._allowed("unreadable_tags").store.manifests.tags.unreadable()
 
     def merge(
         self,
@@ -134,16 +193,29 @@ class Timeline:
         property; properties that a resolution leaves out are merged if only one side changed them.
         With an `idempotency_key` the merge is made once, however often it is submitted.
         """
-        return merging.merge(
-            self._opened(),
+        core = self._allowed("merge", branch=source, target=into, actor=actor)
+        refused = self._deletion_refused(source, actor) if delete_branch else None
+        result = merging.merge(
+            core,
             source,
             into,
-            actor_id=actor,
+            actor_id=self._gate.acting(actor),
             settling=settle.Settling.of(strategy, resolutions),
-            delete_branch=delete_branch,
+            delete_branch=delete_branch and refused is None,
             message=message,
             idempotency_key=idempotency_key,
         )
+        if refused is None:
+            return result
+        return replace(result, branch_deleted=False, branch_delete_error=refused)
+
+    def _deletion_refused(self, name: str, actor: str | None) -> str | None:
+        """Why a merge may not delete its source, if it may not; the merge itself stands."""
+        try:
+            self._allowed("delete_branch", target=name, actor=actor)
+        except PolicyDeniedError as cause:
+            return cause.message
+        return None
 
     def merge_preview(
         self,
@@ -155,14 +227,14 @@ class Timeline:
     ) -> conflicts.MergePreview:
         """What `merge` would do now, conflicts included, without writing anything."""
         settling = settle.Settling.of(strategy, resolutions)
-        return merging.preview(self._opened(), source, into, settling)
+        return merging.preview(self._told_by("merge_preview", source, into), source, into, settling)
 
     def commits(
         self, branch: str = MAIN, *, actor: str | None = None, limit: int | None = None
     ) -> list[Commit]:
         """The history of a branch, newest first; the last one is the genesis commit."""
-        core = self._opened()
         require(TEXT, branch=branch)
+        core = self._told_by("commits", branch)
         require(TEXT_OR_NONE, actor=actor)
         require(INT_OR_NONE, limit=limit)
         if limit is not None and limit < 0:
@@ -173,12 +245,13 @@ class Timeline:
     def commit(self, commit_id: Ref) -> Commit:
         """The commit that an id, the beginning of one, or any other ref names."""
         require(REF, commit_id=commit_id)
-        return self._opened().commit(commit_id)
+        return self._allowed("commit").commit(commit_id)
 
     def snapshot(self, branch: str = MAIN, at: At | None = None) -> Snapshot:
         """Which version of which dataset makes up the graph, now or `at` a commit or moment."""
         require(AT_OR_NONE, at=at)
-        return self._opened().snapshot(branch, at)
+        _, found = self._state("snapshot", branch, at)
+        return found
 
     # --- differences and the change feed -----------------------------------------------------
 
@@ -194,7 +267,7 @@ class Timeline:
         """What is different at `to_ref`, seen from `from_ref`: branches, tags, commits or
         moments on main."""
         wanted = changing.ChangeFilter.of(kinds, types, ops)
-        return changing.diff(self._opened(), from_ref, to_ref, wanted)
+        return changing.diff(self._told_by("diff", from_ref, to_ref), from_ref, to_ref, wanted)
 
     def commit_changes(
         self,
@@ -208,9 +281,8 @@ class Timeline:
     ) -> changing.ChangePage:
         """What one commit did to its first parent, with images, page by page."""
         wanted = changing.ChangeFilter.of(kinds, types, ops)
-        return feed.commit_changes(
-            self._opened(), commit_id, wanted, limit=limit, page_token=page_token
-        )
+        core = self._told_by("commit_changes", commit_id)
+        return feed.commit_changes(core, commit_id, wanted, limit=limit, page_token=page_token)
 
     def changes(
         self,
@@ -226,8 +298,9 @@ class Timeline:
     ) -> feed.FeedPage:
         """The change feed of a branch after a cursor or a start ("now", "beginning",
         "after:<commit>"): store the cursor once its blocks are applied, and pass it next time."""
+        require(TEXT, branch=branch)
         return feed.poll(
-            self._opened(),
+            self._allowed("changes", branch=branch),
             branch,
             changing.ChangeFilter.of(kinds, types, ops),
             start=start,
@@ -246,7 +319,9 @@ class Timeline:
     ) -> feed.Baseline:
         """The whole state as NDJSON, and the cursor that polls go on from: for a new consumer, or
         one whose cursor fell into a gap."""
-        return feed.baseline(self._opened(), branch, changing.ChangeFilter.of(kinds, types, ops))
+        require(TEXT, branch=branch)
+        core = self._allowed("changes_baseline", branch=branch)
+        return feed.baseline(core, branch, changing.ChangeFilter.of(kinds, types, ops))
 
     def entity_history(
         self,
@@ -257,7 +332,8 @@ class Timeline:
         branch: str = MAIN,
     ) -> list[entity.EntityVersion]:
         """Every version of one entity, newest first, with the commit that made it."""
-        return entity.entity_history(self._opened(), kind, type_name, id, branch=branch)
+        core = self._told_by("entity_history", branch)
+        return entity.entity_history(core, kind, type_name, id, branch=branch)
 
     def revert(
         self,
@@ -269,4 +345,7 @@ class Timeline:
     ) -> conflicts.RevertResult:
         """Undo one commit by a new one; `MergeConflictsError` if later commits stand against it."""
         require(REF, commit_id=commit_id)
-        return merging.revert(self._opened(), commit_id, branch, actor_id=actor, message=message)
+        core = self._allowed("revert", branch=branch, actor=actor)
+        return merging.revert(
+            core, commit_id, branch, actor_id=self._gate.acting(actor), message=message
+        )

@@ -133,3 +133,6 @@ QUERY_TIME_MS_MAX: Final = 300_000
 RETURNED_BYTES_KEPT_MAX: Final = 64 * 1024  # ids and rows of a mutation, told by its commit
 TOPOLOGY_FILE_EDGES_MIN: Final = 100_000  # the shape of a smaller edge type is not kept on disk
 TOPOLOGY_FILES_BYTES_MAX: Final = 2 * 1024 * 1024 * 1024  # on disk, for all graphs of a user
+
+# Policies and tokens.
+POLICY_MEMO_MAX: Final = 10_000  # decisions that a policy remembers

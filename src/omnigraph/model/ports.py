@@ -11,10 +11,11 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, Literal, Protocol, TypeVar
+from typing import Final, Literal, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
+from omnigraph.model.access import Access, Decision
 from omnigraph.model.limits import LEASE_CLOCK_SKEW_MS, LEASE_EXPIRY_MS, LEASE_RENEW_MS
 from omnigraph.model.steps import Step
 
@@ -38,6 +39,14 @@ class Ids(Protocol):
 class Steps(Protocol):
     def reach(self, step: Step) -> None:
         """Called just after the named durable step is done (or just before, if so named)."""
+        ...
+
+
+@runtime_checkable
+class PolicyGate(Protocol):
+    def decide(self, actor: str | None, access: Access) -> Decision:
+        """Whether the actor may do it. Nobody may do nothing; a policy that cannot be evaluated
+        allows nothing."""
         ...
 
 

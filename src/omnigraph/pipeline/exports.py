@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyarrow import parquet
 from pyspark.sql import SparkSession
 
+from omnigraph.engine.access import Gate, PolicySource
 from omnigraph.engine.arguments import CALL_OR_NONE, INT, PATH, TEXT_OR_NONE, TEXTS_OR_NONE, require
 from omnigraph.engine.arrow import Column
 from omnigraph.engine.core import OpenMode, open_core
@@ -81,11 +82,14 @@ def export(
     types: Sequence[str] | None = None,
     compression: str | None = None,
     progress: Listener | bool | None = None,
+    actor: str | None = None,
+    policy: PolicySource | None = None,
 ) -> PipelineReport:
     """Write the graph as it is at one commit into the folder `out`, one folder a type.
 
     NDJSON files hold the lines that a load takes back (`compression="gzip"` packs them); Parquet
-    files hold one type's columns each. The folder must not hold anything yet.
+    files hold one type's columns each. The folder must not hold anything yet. A `policy` must allow
+    the export to the actor.
     """
     if format not in ("ndjson", "parquet"):
         raise InputError(f"unknown export format '{format}'", hint="use ndjson or parquet")
@@ -94,6 +98,7 @@ def export(
     require(TEXT_OR_NONE, compression=compression)
     with closing(open_core(os.fspath(uri), mode=OpenMode.READ_ONLY)) as core:
         target = core.snapshot(branch, snapshot)
+        Gate.of(policy, actor).require("export", branch=target.graph_branch)
         catalog = core.catalog(target)
         chosen = export_types(catalog, types)
         access = access_to(core.root.uri)
@@ -250,14 +255,18 @@ def optimize(
     branch: str = MAIN,
     listener: Listener | None = None,
     index_task_rows: int = INDEX_TASK_ROWS,
+    actor: str | None = None,
+    policy: PolicySource | None = None,
 ) -> OptimizeReport:
     """The same as `Graph.optimize()`: same plan, same one commit, tasks run by executors.
 
-    An index is built in pieces of about `index_task_rows` rows, which are joined here.
+    An index is built in pieces of about `index_task_rows` rows, which are joined here. A `policy`
+    must allow it to the actor.
     """
     require(PATH, uri=uri)
     require(CALL_OR_NONE, listener=listener)
     require(INT, index_task_rows=index_task_rows)
+    Gate.of(policy, actor).require("optimize")
     runner = SparkRunner(spark, listener)
     with closing(open_core(os.fspath(uri), mode=OpenMode.READ_WRITE)) as core:
         access = access_to(core.root.uri)

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 import yaml
 from pyspark.sql import SparkSession
 
+from omnigraph.engine.access import OPEN, Gate, PolicySource
 from omnigraph.engine.arguments import PATH, Kind, require
 from omnigraph.engine.core import world_of
 from omnigraph.engine.embed import EmbedConfig, environment_config
@@ -50,6 +51,7 @@ def load(  # noqa: PLR0913  (the names are fixed by the API)
     message: str | None = None,
     durability: Literal["power", "process"] = "power",
     embed: EmbedConfig | bool | None = None,
+    policy: PolicySource | None = None,
 ) -> PipelineReport:
     """Load any amount of data as one commit, or change nothing.
 
@@ -66,6 +68,7 @@ def load(  # noqa: PLR0913  (the names are fixed by the API)
     on). A text that cannot be embedded after the embedder's own retries fails the load with
     `EmbeddingError`, also under a quarantine. Finished vectors of a load with an
     `idempotency_key` are kept until it lands, so that submitting it again asks for the rest only.
+    A `policy` must allow the load to the actor.
     """
     require(PATH, uri=uri)
     require(_EMBED, embed=embed)
@@ -84,7 +87,8 @@ def load(  # noqa: PLR0913  (the names are fixed by the API)
     )
     world = world_of({"durability": durability})
     with listening(progress) as listener:
-        return load_on(spark, order, listener=listener, world=world)
+        gate = Gate.of(policy, actor)
+        return load_on(spark, order, listener=listener, world=world, gate=gate)
 
 
 def load_on(
@@ -94,6 +98,7 @@ def load_on(
     listener: Listener | None = None,
     world: World,
     stage_input: StageInput | None = None,
+    gate: Gate = OPEN,
 ) -> PipelineReport:
     """Carry out an order with the session's executors."""
     return run_load(
@@ -103,6 +108,7 @@ def load_on(
         world=world,
         stage_input=stage_input,
         frames=SparkFrames(spark),
+        gate=gate,
     )
 
 

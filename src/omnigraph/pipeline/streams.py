@@ -23,6 +23,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from omnigraph.engine.access import Gate, PolicySource
 from omnigraph.engine.arguments import (
     INT_OR_NONE,
     MAPPING_OR_NONE,
@@ -72,6 +73,7 @@ def stream(  # noqa: PLR0913  (options of a stream are many, and all by name)
     quarantine: str | os.PathLike[str] | None = None,
     trigger: Mapping[str, Any] | None = None,
     files_per_batch: int | None = None,
+    policy: PolicySource | None = None,
 ) -> StreamingQuery:
     """Start a query that commits every micro-batch of the source as one graph commit.
 
@@ -81,7 +83,8 @@ def stream(  # noqa: PLR0913  (options of a stream are many, and all by name)
     the query id in its `checkpoint`; its commits carry that id, the number of the batch, and
     `name`, if it has one. With `quarantine`, bad records are put there and the rest is
     committed; without, they stop the query and nothing of their batch is visible. `trigger` is
-    Spark's (`{"availableNow": True}`).
+    Spark's (`{"availableNow": True}`). A `policy` must allow loads into the branch to the actor
+    when the stream starts.
     """
     require(SESSION, spark=spark)
     require(PATH, uri=uri, checkpoint=checkpoint)
@@ -99,6 +102,7 @@ def stream(  # noqa: PLR0913  (options of a stream are many, and all by name)
         quarantine=quarantine,
         idempotency_key=None,
     )
+    Gate.of(policy, actor).require("load", branch=branch)
     if mode == "overwrite":
         raise InputError("a stream appends or merges", hint="use mode append or merge")
     given = source if type is None else {type: source}

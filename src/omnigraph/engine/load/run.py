@@ -15,6 +15,7 @@ import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
+from omnigraph.engine.access import OPEN, Gate
 from omnigraph.engine.arrow import picked
 from omnigraph.engine.check.checks import (
     CheckAnswers,
@@ -72,10 +73,14 @@ def run_load(
     world: World,
     stage_input: StageInput | None = None,
     frames: Frames | None = None,
+    gate: Gate = OPEN,
 ) -> PipelineReport:
     """Carry out an order in a world. `stage_input` brings input that is staged in another way."""
     core = open_core(order.uri, mode=OpenMode.READ_WRITE, world=world)
     try:
+        gate.require_load(
+            core, branch=order.branch, from_branch=order.from_branch, actor=order.actor
+        )
         means = Means(
             core=core, runner=runner, frames=frames, stage_input=stage_input, listener=listener
         )

@@ -16,6 +16,7 @@ from typing import Any, Literal, Self
 import msgspec
 
 from omnigraph.compiler.query import CompiledQuery, bind_params, ir
+from omnigraph.engine.access import OPEN, Gate
 from omnigraph.engine.arguments import MAPPING_OR_NONE, TEXT_OR_NONE, require, require_message
 from omnigraph.engine.check.bucket import TableChange, stage
 from omnigraph.engine.check.findings import Findings
@@ -53,6 +54,7 @@ class TransactionOrder(msgspec.Struct, frozen=True, kw_only=True):
     actor_id: str | None = None
     message: str | None = None
     if_commit: str | None = None
+    gate: Gate = OPEN
 
 
 class Transaction:
@@ -273,6 +275,8 @@ class Transaction:
     ) -> QueryResult:
         """Run one read query on the graph with everything that the transaction has done so far."""
         with self._using():
+            order = self._order
+            order.gate.require("query", branch=order.branch, actor=order.actor_id)
             compiled = compiled_as("read", source, name, self._catalog)
             require(MAPPING_OR_NONE, params=params)
             self._rely_on(compiled)
