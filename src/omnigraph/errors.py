@@ -409,7 +409,7 @@ class MergeConflictsError(ConflictError):
     def __init__(self, *, source: str, target: str, conflicts: Sequence[Any]) -> None:
         shown = "; ".join(str(conflict.message) for conflict in list(conflicts)[:3])
         more = f"; and {len(conflicts) - 3} more" if len(conflicts) > 3 else ""
-        message = f"cannot merge '{source}' into '{target}': {shown}{more}"
+        message = f"merge conflict: cannot merge '{source}' into '{target}': {shown}{more}"
         super().__init__(message, source=source, target=target, conflicts=tuple(conflicts))
 
 

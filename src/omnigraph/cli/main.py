@@ -65,6 +65,7 @@ COMMANDS: Mapping[str, Entry] = {
     "relocate": Entry("cli.keep", "relocate", DIRECT, "make a moved or copied graph whole"),
     "recovery": Entry("cli.maintain", "recovery", DIRECT, "unfinished writes and their end"),
     "graphs": Entry("cli.graph", "graphs", SERVED, "the graphs of a server"),
+    "serve": Entry("cli.serve", "serve", LOCAL, "serve graphs over HTTP"),
     "embed": Entry("cli.embed", "embed", LOCAL, "fill the vectors of an NDJSON file"),
     "fmt": Entry("cli.schema", "fmt", LOCAL, "format .pg and .gq files"),
     "lsp": Entry("editor.command", "lsp", LOCAL, "serve editors: problems, completion, hover"),

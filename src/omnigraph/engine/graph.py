@@ -10,13 +10,20 @@ from copy import copy
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from omnigraph.compiler.query import LintReport, bind_params, lint_source
+from omnigraph.compiler.query import (
+    CompiledQuery,
+    LintReport,
+    bind_params,
+    compile_query,
+    lint_source,
+)
 from omnigraph.engine import access
 from omnigraph.engine.arguments import (
     FLAG,
     MAPPING_OR_NONE,
     PATH,
     TEXT,
+    TEXT_OR_NONE,
     TEXTS_OR_NONE,
     instance,
     or_none,
@@ -236,6 +243,20 @@ class Graph(Timeline):
         )
         assert result.explanation is not None, "it was asked for"
         return result.explanation
+
+    def describe(
+        self,
+        source: str,
+        name: str | None = None,
+        *,
+        branch: str = MAIN,
+        snapshot: At | None = None,
+    ) -> CompiledQuery:
+        """A query checked and not run: its name, kind, parameters, columns and what it touches."""
+        require(TEXT, source=source)
+        require(TEXT_OR_NONE, name=name)
+        core, target = self._state("describe", branch, snapshot)
+        return compile_query(source, core.catalog(target), name)
 
     def schema_source(self, branch: str = MAIN) -> str:
         return self._allowed("schema_source").snapshot(branch).schema.source

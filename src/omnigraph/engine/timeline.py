@@ -107,6 +107,11 @@ class Timeline:
         """`main` first, then the others by name."""
         return [branch.name for branch in self._allowed("branches").store.refs.list()]
 
+    def require_branch(self, name: str) -> None:
+        """`NotFoundError` unless there is a branch of exactly this name; a tag or a commit is
+        none."""
+        self._allowed("require_branch").branch(name)
+
     def unreadable_branches(self) -> list[UnreadableRef]:
         """The branches whose reference is damaged: they are in no list and stop nobody else."""
         return list(self._allowed("unreadable_branches").store.refs.unreadable())

@@ -136,3 +136,27 @@ TOPOLOGY_FILES_BYTES_MAX: Final = 2 * 1024 * 1024 * 1024  # on disk, for all gra
 
 # Policies and tokens.
 POLICY_MEMO_MAX: Final = 10_000  # decisions that a policy remembers
+
+# The server.
+SERVER_HEAD_BYTES_MAX: Final = 16 * 1024  # of the first line and the headers of a request
+SERVER_BODY_BYTES_MAX: Final = 1024 * 1024
+SERVER_LOAD_BYTES_MAX: Final = 32 * 1024 * 1024  # bodies that hold data
+SERVER_MCP_BYTES_MAX: Final = 4 * 1024 * 1024
+SERVER_BODY_MS_MAX: Final = 60_000  # until a body must have come
+SERVER_KEEP_ALIVE_MS: Final = 75_000  # that a quiet connection stays open
+SERVER_QUERY_MS_MAX: Final = 30_000
+SERVER_THREADS_MAX: Final = 32  # that run engine calls, per process
+SERVER_QUEUE_MAX: Final = 256  # requests that wait for such a thread
+SERVER_ACTOR_WRITES_MAX: Final = 16  # writes of one actor under way
+SERVER_ACTOR_BYTES_MAX: Final = 4 * 1024 * 1024 * 1024  # of all these requests together
+SERVER_STREAMS_MAX: Final = 8  # exports under way, per process
+SERVER_CHUNK_BYTES_MAX: Final = 64 * 1024  # of an export, sent at once
+SERVER_BLOB_CHUNK_BYTES_MAX: Final = 4 * 1024 * 1024
+SERVER_GZIP_BYTES_MIN: Final = 4 * 1024  # smaller answers are sent as they are
+SERVER_OPEN_WAIT_MS_MAX: Final = 30_000  # that a request waits for a graph that is being opened
+SERVER_OPENING_MAX: Final = 4  # graphs that are opened at once
+SERVER_RETRY_MS_MIN: Final = 1_000  # until a graph that did not open is tried again
+SERVER_RETRY_MS_MAX: Final = 300_000
+SERVER_RELOAD_MS: Final = 2_000  # between looks at the files of stored queries
+SERVER_WORKERS_MAX: Final = 64
+STORED_QUERIES_MAX: Final = 1_000  # of one graph

