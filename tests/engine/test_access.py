@@ -67,6 +67,10 @@ CALLS = {
     "commit_changes": (lambda g: g.commit_changes("main"), [R("read", "main")]),
     "changes": (lambda g: g.changes(branch="topic"), [R("read", "topic")]),
     "diff": (lambda g: g.diff("main", "topic"), [R("read", "main"), R("read", "topic")]),
+    "entity": (
+        lambda g: g.entity("node", "Person", "ada", branch="topic"),
+        [R("read", "topic")],
+    ),
     "entity_history": (
         lambda g: g.entity_history("node", "Person", "ada", branch="topic"),
         [R("read", "topic")],

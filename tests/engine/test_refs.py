@@ -173,10 +173,10 @@ def test_a_branch_that_is_written_must_be_one(graph):
         lambda: graph.merge("sid"),
         lambda: graph.changes(branch="sid"),
     ):
-        with pytest.raises(NotFoundError, match="branch 'sid' does not exist") as caught:
+        with pytest.raises(NotFoundError, match="branch 'sid' not found") as caught:
             ask()
         assert caught.value.hint == "did you mean 'side'?"
-    with pytest.raises(NotFoundError, match="branch 'main~1' does not exist"):
+    with pytest.raises(NotFoundError, match="branch 'main~1' not found"):
         load(graph, "z", "main~1")
 
 

@@ -55,6 +55,7 @@ RIGHTS: Final[Mapping[str, Right]] = {
     "commit_changes": _READ,
     "changes": _READ,
     "diff": _READ,
+    "entity": _READ,
     "entity_history": _READ,
     "merge_preview": _READ,
     "plan_schema": _READ,

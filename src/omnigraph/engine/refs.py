@@ -73,7 +73,7 @@ def branch_named(store: Store, name: str) -> Branch:
         hint = f"'{name}' is a tag: what it names can be read, not written"
     elif store.manifests.retired.of_name(name) is not None:
         hint = "it was deleted, and `branch restore` brings it back until cleanup takes it"
-    raise NotFoundError(f"branch '{name}' does not exist", kind="branch", name=name, hint=hint)
+    raise NotFoundError(f"branch '{name}' not found", kind="branch", name=name, hint=hint)
 
 
 def parent_named(store: Store, name: str) -> Branch:

@@ -328,6 +328,19 @@ class Timeline:
         core = self._allowed("changes_baseline", branch=branch)
         return feed.baseline(core, branch, changing.ChangeFilter.of(kinds, types, ops))
 
+    def entity(
+        self,
+        kind: str,
+        type_name: str,
+        id: str,  # noqa: A002 - the name that users know
+        *,
+        branch: str = MAIN,
+        snapshot: At | None = None,
+    ) -> entity.EntityState:
+        """One entity as it is, or was: its properties and, of an edge, its ends."""
+        core, state = self._state("entity", branch, snapshot)
+        return entity.entity_at(core, state, kind, type_name, id)
+
     def entity_history(
         self,
         kind: str,

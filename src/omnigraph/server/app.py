@@ -22,6 +22,7 @@ from omnigraph.model.limits import SERVER_BODY_MS_MAX, SERVER_HEAD_BYTES_MAX
 from omnigraph.model.ports import World
 from omnigraph.server.calls import Answer, Call, Route, Stream, compressed
 from omnigraph.server.service import Service
+from omnigraph.server.work import RETRY_LATER
 from omnigraph.wire.failures import Failure, RefusedError, ResourceLimit, failure_of, internal
 
 logger = logging.getLogger(__name__)
@@ -110,8 +111,8 @@ class App:
             answer.headers = (*answer.headers, ("deprecation", "true"), ("link", link))
         if isinstance(answer, Stream):
             assert call is not None, "only handlers answer with streams"
-            await self._send_stream(call, answer, receive, send)
-        else:
+            answer = await self._streamed(call, answer, receive, send)
+        if isinstance(answer, Answer):
             await _send(answer, request_id, send, head_only=scope["method"] == "HEAD")
         route_name = _UNKNOWN if call is None else call.route.path
         took = perf_counter() - started
@@ -183,6 +184,22 @@ class App:
                 "request_id": request_id,
             }
             logger.log(logging.ERROR if status >= 500 else logging.DEBUG, "request", extra=facts)
+
+    async def _streamed(
+        self, call: Call, stream: Stream, receive: Receive, send: Send
+    ) -> Answer | Stream:
+        """Send the stream, if there is room for it."""
+        service = self._service
+        if stream.takes_slot and not service.free_streams:
+            await service.pool.run_always(lambda: _closed(stream.chunks))
+            busy = RefusedError(429, "too many exports are under way", headers=RETRY_LATER)
+            return self._failed(busy, call.request_id)
+        service.free_streams -= stream.takes_slot
+        try:
+            await self._send_stream(call, stream, receive, send)
+        finally:
+            service.free_streams += stream.takes_slot
+        return stream
 
     async def _send_stream(self, call: Call, stream: Stream, receive: Receive, send: Send) -> None:
         """Send chunk by chunk; the next one is made while one is sent. A failure on the way breaks

@@ -2,11 +2,42 @@
 
 from __future__ import annotations
 
-from omnigraph.server.calls import Route
-from omnigraph.server.handlers import flat, reading, writing
+from omnigraph.server.calls import Answer, Call, Route, json_answer
+from omnigraph.server.handlers import (
+    blobs,
+    branching,
+    console,
+    flat,
+    history,
+    invoking,
+    reading,
+    streaming,
+    writing,
+)
+from omnigraph.server.openapi import document
+
+
+def openapi(call: Call) -> Answer:
+    return json_answer(document(ROUTES, is_open=call.service.access.is_open))
+
 
 ROUTES: tuple[Route, ...] = (
     *flat.ROUTES,
+    Route(
+        method="GET",
+        path="/openapi.json",
+        handler=openapi,
+        operation="openapi",
+        summary="This document",
+        is_open=True,
+        tag="server",
+    ),
     *reading.ROUTES,
     *writing.ROUTES,
+    *branching.ROUTES,
+    *history.ROUTES,
+    *streaming.ROUTES,
+    *invoking.ROUTES,
+    *blobs.ROUTES,
+    *console.ROUTES,
 )

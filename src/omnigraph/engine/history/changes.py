@@ -67,6 +67,7 @@ class EntityChange(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: EntityKind
     type_name: str
+    type_id: str = ""  # stays when the type is renamed
     id: str
     op: Op
     before: Image | None
@@ -234,7 +235,7 @@ def changes_between(
     # A type that is gone and a new one may have the same name: their changes are told as one.
     pairs = sorted(_pairs(core, before, after, wanted), key=lambda one: one.place)
     for _, group in groupby(pairs, key=lambda one: one.place):
-        found = [change for pair in group for change in _changes(pair.compared(core), wanted)]
+        found = [change for pair in group for change in _changes(pair, core, wanted)]
         yield from sorted(found, key=lambda change: change.position)
 
 
@@ -242,6 +243,7 @@ class _Pair(msgspec.Struct, frozen=True, kw_only=True):
     """One type in two states; in one of them it may not be."""
 
     entity: Entity
+    type_id: str
     before: Seen | None
     after: Seen | None
 
@@ -265,22 +267,25 @@ def _pairs(core: Core, before: Snapshot, after: Snapshot, wanted: ChangeFilter) 
             continue
         entry = after.entries[entity.table_key]
         if twin is None:
-            yield _Pair(entity=entity, before=None, after=Seen.plain(entity, entry))
+            after_only = Seen.plain(entity, entry)
+            yield _Pair(entity=entity, type_id=type_id, before=None, after=after_only)
         elif (old := before.entries[twin.table_key]).pin != entry.pin:
             seen = comparable(entity, newer, older)
             yield _Pair(
                 entity=seen,
+                type_id=type_id,
                 before=Seen(entry=old, lift=lift(older, twin.table_key, seen, newer)),
                 after=Seen(entry=entry, lift=lift(newer, entity.table_key, seen, newer)),
             )
     for type_id, entity in older.by_type_id.items():
         if type_id not in newer.by_type_id and wanted.wants(entity):
             gone = Seen.plain(entity, before.entries[entity.table_key])
-            yield _Pair(entity=entity, before=gone, after=None)
+            yield _Pair(entity=entity, type_id=type_id, before=gone, after=None)
 
 
-def _changes(found: TableDifference, wanted: ChangeFilter) -> Iterator[EntityChange]:
+def _changes(pair: _Pair, core: Core, wanted: ChangeFilter) -> Iterator[EntityChange]:
     """The changes of one type, without an order."""
+    found = pair.compared(core)
     entity, none = found.entity, found.inserted[:0]
     cases: tuple[tuple[Op, Places, Places], ...] = (
         ("insert", none, found.inserted),
@@ -295,7 +300,13 @@ def _changes(found: TableDifference, wanted: ChangeFilter) -> Iterator[EntityCha
         after = images(found.after, at_after, entity)
         for entity_id, (old, new) in zip(ids, zip_longest(before, after), strict=True):
             yield EntityChange(
-                kind=entity.kind, type_name=entity.name, id=entity_id, op=op, before=old, after=new
+                kind=entity.kind,
+                type_name=entity.name,
+                type_id=pair.type_id,
+                id=entity_id,
+                op=op,
+                before=old,
+                after=new,
             )
 
 

@@ -56,6 +56,29 @@ class EntityVersion(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
+class EntityState(msgspec.Struct, frozen=True, kw_only=True):
+    """An entity in one state of the graph."""
+
+    graph_commit_id: str
+    image: Image
+
+
+def entity_at(
+    core: Core, snapshot: Snapshot, kind: str, type_name: str, entity_id: str
+) -> EntityState:
+    """The entity in that state; `NotFoundError` if it is not there."""
+    require(TEXT, kind=kind, type_name=type_name, id=entity_id)
+    if kind not in ("node", "edge"):
+        raise InputError(f"unknown kind '{kind}'", hint="use node or edge")
+    place = _place(core, snapshot, f"{kind}:{type_name}")
+    found = _image(core, place, entity_id, seen_from=place)
+    if found is None:
+        raise NotFoundError(
+            f"{kind} {type_name} '{entity_id}' does not exist", kind="entity", name=entity_id
+        )
+    return EntityState(graph_commit_id=snapshot.graph_commit_id, image=found)
+
+
 def entity_history(
     core: Core, kind: str, type_name: str, entity_id: str, *, branch: str
 ) -> list[EntityVersion]:

@@ -23,7 +23,8 @@ from omnigraph.model.graph import Snapshot
 from omnigraph.model.schema import ROW_ID, Catalog, EdgeType, NodeType, Scalar
 from omnigraph.storage.lance import sql
 from omnigraph.storage.store import Store
-from omnigraph.storage.table.read import Order, StoredBlob
+from omnigraph.storage.table.blobs import StoredBlob
+from omnigraph.storage.table.read import Order
 from omnigraph.storage.table.table import Table, Tables
 
 EXPORT_BATCH_ROWS: Final = 4096
@@ -112,6 +113,11 @@ class BlobReader:
     @cached_property
     def size(self) -> int:
         return self._blob.size
+
+    @cached_property
+    def etag(self) -> str:
+        """Equal only for equal bytes, and the same on every branch that shares them."""
+        return self._blob.identity
 
     def read_range(self, start: int, stop: int) -> bytes:
         """The bytes from `start` up to but not including `stop`."""

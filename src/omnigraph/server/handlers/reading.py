@@ -10,6 +10,7 @@ import pyarrow as pa
 from omnigraph.compiler.query import parse_file
 from omnigraph.compiler.query.compile import choose_query
 from omnigraph.errors import InputError, NotFoundError
+from omnigraph.model.access import Action
 from omnigraph.model.graph import MAIN
 from omnigraph.server.calls import (
     ARROW,
@@ -44,23 +45,22 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
 def readable(call: Call, branch: str | None, snapshot: str | None) -> State:
     """The state that is asked for, if the actor may read it: a branch, or a commit of one."""
+    return readable_state(call, "read", branch, snapshot)
+
+
+def readable_state(call: Call, action: Action, branch: str | None, snapshot: str | None) -> State:
+    """The same for another action. For a commit the branch counts that it was made on."""
     if snapshot is None:
         name = branch_name(branch)
-        call.allow("read", branch=name)
+        call.allow(action, branch=name)
         return State(branch=call.branch(name), snapshot=None)
     if branch is not None:
         raise InputError("give only one of branch and snapshot")
-    return State(branch=None, snapshot=_allowed_snapshot(call, snapshot))
-
-
-def _allowed_snapshot(call: Call, snapshot: str) -> str:
-    """The commit that a ref names, if the branch it was made on may be read. The question is put
-    without a branch first, so that who may read nothing does not learn what exists."""
     if not snapshot.strip():
         raise InputError("the snapshot must not be blank")
     commit = call.graph.commit(snapshot.strip())
-    call.allow("read", branch=commit.graph_branch)
-    return commit.graph_commit_id
+    call.allow(action, branch=commit.graph_branch)
+    return State(branch=None, snapshot=snapshot.strip())
 
 
 def resolved(source: str, name: str | None) -> tuple[str, str]:

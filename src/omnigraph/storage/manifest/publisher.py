@@ -70,7 +70,7 @@ class Publisher:
         # A deleted branch takes no more commits, though Lance would still write them.
         if branch.id is not None and not self._manifests.refs.is_alive(branch):
             raise NotFoundError(
-                f"branch '{branch.name}' does not exist", kind="branch", name=branch.name
+                f"branch '{branch.name}' not found", kind="branch", name=branch.name
             )
         if changeset == Changeset(expects=changeset.expects):
             known = self._manifests.fresh(branch.id)

@@ -130,7 +130,7 @@ class RefFiles:
         """The branch of that name; `NotFoundError` if there is none."""
         branch = self.find(name)
         if branch is None:
-            raise NotFoundError(f"branch '{name}' does not exist", kind="branch", name=name)
+            raise NotFoundError(f"branch '{name}' not found", kind="branch", name=name)
         return branch
 
     def find(self, name: str) -> Branch | None:

@@ -239,9 +239,7 @@ class Refs:
         if self._files.is_alive(parent):
             return
         self._withdraw(branch)
-        raise NotFoundError(
-            f"branch '{parent.name}' does not exist", kind="branch", name=parent.name
-        )
+        raise NotFoundError(f"branch '{parent.name}' not found", kind="branch", name=parent.name)
 
     def _withdraw(self, branch: Branch) -> None:
         """Take back a branch that was made a moment ago."""

@@ -35,8 +35,9 @@ from omnigraph.storage.lance.columns import (
     stored_condition,
 )
 from omnigraph.storage.lance.files import deleted_offsets, fragment_keys
-from omnigraph.storage.lance.pylance import is_foreign, reason_of, translated
+from omnigraph.storage.lance.pylance import is_foreign, reason_of
 from omnigraph.storage.table import index as indexes
+from omnigraph.storage.table.blobs import StoredBlob, stored_blobs
 from omnigraph.storage.table.index import IndexInfo
 from omnigraph.storage.table.pinned import OFFSET_BITS, Pinned, column_numbers
 
@@ -49,7 +50,6 @@ Mask = npt.NDArray[np.bool_]
 _Answer = TypeVar("_Answer")
 
 _BLOBS: Final = {"descriptors": "blobs_descriptions", "bytes": "all_binary"}
-_EXTERNAL: Final = 3  # Lance's kind of a blob that lies at a URI
 _VALUE_LIST_MAX: Final = 10_000  # values of one SQL condition
 _ROWS_PER_VALUE: Final = 100  # fewer rows than this for each value are read and compared here
 _STAMP: Final = "_row_last_updated_at_version"
@@ -264,35 +264,7 @@ class TableReader:
 
     def blobs(self, column: str, row_ids: Sequence[int]) -> list[StoredBlob | None]:
         """The blobs of the rows with these row ids, in that order; None for null."""
-        if not row_ids:
-            return []
-        dataset, folder = self._pinned.dataset, self._pinned.folder
-        listed = ", ".join(str(one) for one in row_ids)
-        with self._pinned.translated(doing="read blobs of"):
-            described = dataset.scanner(
-                columns=[column], filter=f"{ROW_ID} IN ({listed})", with_row_id=True
-            ).to_table()
-            uris = {
-                row[ROW_ID]: row[column]["blob_uri"]
-                for row in described.to_pylist()
-                if row[column] is not None and row[column]["kind"] == _EXTERNAL
-            }
-            own = [one for one in row_ids if one not in uris]
-            files = dataset.take_blobs(column, ids=own) if own else []
-        found = dict(zip(own, files, strict=True))
-
-        def blob(row_id: int) -> StoredBlob | None:
-            if row_id in uris:
-                # What lies elsewhere is looked for when its bytes are wanted: it is not the
-                # graph's, and one that is gone must not keep the others from being read.
-                def find() -> Any:
-                    return dataset.take_blobs(column, ids=[row_id])[0]
-
-                return StoredBlob(find, uri=uris[row_id], folder=folder)
-            file = found[row_id]
-            return None if file is None else StoredBlob(lambda: file, uri=None, folder=folder)
-
-        return [blob(row_id) for row_id in row_ids]
+        return stored_blobs(self._pinned, column, row_ids)
 
     def indexes(self) -> tuple[IndexInfo, ...]:
         """Every index, and how much of the table it covers."""
@@ -565,34 +537,3 @@ def _deleted(pinned: Pinned, number: int) -> Any | None:
         return None
     found = pinned.lines.store.read(f"{pinned.place}/{deletions.path(number)}")
     return None if found is None else deleted_offsets(deletions.file_type, found.body)
-
-
-# --- blobs -----------------------------------------------------------------------------------
-
-
-class StoredBlob:
-    """One stored blob. Its bytes are read when asked for, and only those asked for."""
-
-    def __init__(self, find: Callable[[], Any], *, uri: str | None, folder: str) -> None:
-        self._find = find
-        self.uri = uri  # where the bytes are, None when they are the graph's own
-        self._place = folder if uri is None else uri
-
-    @property
-    def size(self) -> int:
-        with translated(self._place, doing="read blob of"):
-            return int(self._file.size())
-
-    def read_range(self, start: int, stop: int) -> bytes:
-        """The bytes from `start` up to but not including `stop`; both within the blob."""
-        if stop <= start:
-            return b""
-        with translated(self._place, doing="read blob of"):
-            return bytes(self._file.read_range(start, stop - start))
-
-    def read(self) -> bytes:
-        return self.read_range(0, self.size)
-
-    @cached_property
-    def _file(self) -> Any:
-        return self._find()
