@@ -98,7 +98,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
     action: Action | None = None
     request: type | None = None
-    answer: Any = None  # a class of `wire.answers`, or None for what is no JSON
+    answer: Any = None  # a class of `wire.answers`, or several; None for what is no JSON
     media: str = JSON
     takes: str | None = None  # a media type of the body other than JSON
     statuses: tuple[int, ...] = ()

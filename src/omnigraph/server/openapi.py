@@ -44,7 +44,7 @@ def document(routes: Iterable[Route], *, is_open: bool = False) -> dict[str, Any
     listed = [route for route in routes if route.asgi is None and route.path != "/openapi.json"]
     types: list[Any] = [ErrorOutput]
     for route in listed:
-        types += [kind for kind in (route.request, route.answer) if kind is not None]
+        types += [kind for kind in (route.request, *_answers(route)) if kind is not None]
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
     by_type = {repr(kind): schema for kind, schema in zip(types, schemas, strict=True)}
     paths: dict[str, Any] = {}
@@ -64,6 +64,11 @@ def document(routes: Iterable[Route], *, is_open: bool = False) -> dict[str, Any
     if not is_open:
         found["components"]["securitySchemes"] = {_BEARER: {"type": "http", "scheme": "bearer"}}
     return found
+
+
+def _answers(route: Route) -> tuple[Any, ...]:
+    """The classes that a route answers with; a stored query has two."""
+    return route.answer if isinstance(route.answer, tuple) else (route.answer,)
 
 
 def _operation(route: Route, by_type: dict[str, Any], *, is_open: bool) -> dict[str, Any]:
@@ -138,8 +143,9 @@ def _responses(route: Route, by_type: dict[str, Any]) -> dict[str, Any]:
         answer: dict[str, Any] = {"description": _REASONS[status]}
         if status in (200, 206) or (status == 503 and route.operation == "ready"):
             if route.method != "HEAD":
-                shown = by_type[repr(route.answer)] if route.answer is not None else _BYTES
-                answer["content"] = {route.media: {"schema": shown}}
+                shown = [by_type.get(repr(kind), _BYTES) for kind in _answers(route)]
+                schema = shown[0] if len(shown) == 1 else {"anyOf": shown}
+                answer["content"] = {route.media: {"schema": schema}}
         elif status >= 400 and route.method != "HEAD":
             answer["content"] = {JSON: {"schema": failure}}
         responses[str(status)] = answer

@@ -23,7 +23,7 @@ from omnigraph.engine.check.rules import Entity
 from omnigraph.engine.history.lift import Lift, Seen
 from omnigraph.engine.rows.columns import batch_schema, written_rows
 from omnigraph.model.schema import ROW_ID, Scalar
-from omnigraph.storage.table.read import StoredBlob
+from omnigraph.storage.table.blobs import StoredBlob
 from omnigraph.storage.table.table import Table, Tables
 
 Places = npt.NDArray[np.int64]

@@ -80,10 +80,10 @@ def stored_blobs(pinned: Pinned, column: str, row_ids: Sequence[int]) -> list[St
         own = [one for one in row_ids if one not in uris]
         files = dataset.take_blobs(column, ids=own) if own else []
     found = dict(zip(own, files, strict=True))
-    addresses = {row[ROW_ID]: row[ROW_ADDRESS] for row in described}
+    addresses: dict[int, int] = {row[ROW_ID]: row[ROW_ADDRESS] for row in described}
 
     def blob(row_id: int) -> StoredBlob | None:
-        identify = partial(_identity, dataset, column, addresses.get(row_id))
+        identify = partial(_identity, dataset, column, addresses.get(row_id, 0))
         if row_id in uris:
             # What lies elsewhere is looked for when its bytes are wanted: it is not the
             # graph's, and one that is gone must not keep the others from being read.
