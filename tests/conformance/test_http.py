@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from casebook import SHARED, cases
+from casebook import SHARED, cases, read_cases
 from serving import Reply, Served, serving
 
 from omnigraph import Graph
@@ -19,27 +19,19 @@ FIXTURES = {"test": "test", "blob": "blob_http"}
 TOKEN = "a-token-of-this-test"
 
 
-def values() -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (SHARED / "conformance/http.jsonl").open()]
-
-
 def kind_of(case: Mapping[str, Any]) -> str:
     """Cases that need one kind of server share one."""
     if any("authorization" in step.get("headers", {}) for step in case["steps"]):
         return "tokens"
-    if "stored_queries" in case:
-        return "stored " + ",".join(sorted(case["stored_queries"]))
     return str(case["graph"])
 
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory) -> Iterator[dict[str, Served]]:
     """A server for each kind of case, with a graph for each case."""
-    from contextlib import ExitStack
-
     root = tmp_path_factory.mktemp("http")
     kinds: dict[str, list[dict[str, Any]]] = {}
-    for case in values():
+    for case in read_cases("http.jsonl"):
         kinds.setdefault(kind_of(case), []).append(case)
     with ExitStack() as stack:
         started = {}
@@ -54,7 +46,7 @@ def servers(tmp_path_factory) -> Iterator[dict[str, Served]]:
 
 
 def queries_of(found: list[dict[str, Any]], folder: Path) -> list[str]:
-    stored = found[0].get("stored_queries", {})
+    stored = {name: text for one in found for name, text in one.get("stored_queries", {}).items()}
     if not stored:
         return []
     (folder / "queries").mkdir()
@@ -166,6 +158,7 @@ def fits(found: Any, expected: Any) -> bool:
     return bool(found == expected)
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("case", CASES)
 def test_http(case, servers):
     story = Story(servers[kind_of(case)], graph_id(case))

@@ -112,12 +112,16 @@ class App:
         if isinstance(answer, Stream):
             assert call is not None, "only handlers answer with streams"
             answer = await self._streamed(call, answer, receive, send)
+        method = scope["method"]
         if isinstance(answer, Answer):
-            await _send(answer, request_id, send, head_only=scope["method"] == "HEAD")
+            if answer.status == 304:
+                # It may tell the length of what it does not send; uvicorn believes that of HEAD.
+                scope["method"] = "HEAD"
+            await _send(answer, request_id, send, head_only=method == "HEAD")
         route_name = _UNKNOWN if call is None else call.route.path
         took = perf_counter() - started
-        self._service.telemetry.answered(route_name, scope["method"], answer.status, took)
-        self._log(scope["method"], route_name, answer.status, took, request_id)
+        self._service.telemetry.answered(route_name, method, answer.status, took)
+        self._log(method, route_name, answer.status, took, request_id)
 
     # --- before the handler ---
 
@@ -175,7 +179,7 @@ class App:
         return failure_answer(failure, request_id)
 
     def _log(self, method: str, route: str, status: int, took: float, request_id: str) -> None:
-        if logger.isEnabledFor(logging.DEBUG) or status >= 500:
+        if logger.isEnabledFor(logging.DEBUG) or (status >= 500 and status != 503):
             facts = {
                 "method": method,
                 "route": route,
