@@ -285,3 +285,60 @@ def _conflict(one: Any) -> MergeConflictOutput:
         kind=one.kind,
         message=one.message,
     )
+
+
+# --- and back -------------------------------------------------------------------------------------
+
+
+def error_of(status: int, body: Mapping[str, Any]) -> errors.OmnigraphError:
+    """The error that an answer tells of: the class by our own code, else by the status."""
+    detail = dict(body.get("detail") or {})
+    code, hint = detail.pop("code", None), detail.pop("hint", None)
+    retryable = detail.pop("retryable", None)
+    kind = _classes().get(code) if isinstance(code, str) else None
+    if kind is None:
+        kind = _by_status(status)
+    message = str(body.get("error") or f"the server answered {status}")
+    facts = {**detail, **_restored_facts(body)}
+    error = kind.__new__(kind)
+    errors.OmnigraphError.__init__(error, message, hint=hint, **facts)
+    error.__dict__["status"] = status
+    if isinstance(retryable, bool) and retryable != kind.retryable:
+        error.__dict__["retryable"] = retryable
+    return error
+
+
+def _classes() -> dict[str, type[errors.OmnigraphError]]:
+    """Every class of error by its code; of two with one code the more general."""
+    found: dict[str, type[errors.OmnigraphError]] = {}
+    waiting: list[type[errors.OmnigraphError]] = [errors.OmnigraphError]
+    for kind in waiting:
+        found.setdefault(kind.code, kind)
+        waiting += kind.__subclasses__()
+    return found
+
+
+def _by_status(status: int) -> type[errors.OmnigraphError]:
+    for kind, found in reversed(_STATUSES):
+        if found == status and status != 500:
+            return kind
+    if status == 429:
+        return errors.UnavailableError
+    return errors.InputError if 400 <= status < 500 else errors.UnavailableError
+
+
+def _restored_facts(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts that a detail member holds, under the names that errors have for them."""
+    facts: dict[str, Any] = {}
+    for name in ("key_conflict", "precondition_failure", "resource_limit", "recovery_required"):
+        facts |= body.get(name) or {}
+    if "precondition_failure" in body:
+        facts.setdefault("actual", None)
+    if "merge_conflicts" in body:
+        facts["conflicts"] = tuple(
+            msgspec.convert(one, MergeConflictOutput) for one in body["merge_conflicts"]
+        )
+    gap = body.get("change_feed_gap")
+    if gap:
+        facts["first_unreadable_commit_id"] = gap.get("first_unreadable_commit_id")
+    return facts
