@@ -1,0 +1,37 @@
+"""The API document is made of the routes, and the one that is checked in is today's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from omnigraph.server.openapi import document
+from omnigraph.server.routes import ROUTES
+
+PAGE = Path(__file__).resolve().parents[2] / "docs/reference/openapi.json"
+
+
+def test_the_document_that_is_checked_in_is_todays():
+    assert json.loads(PAGE.read_text(encoding="utf-8")) == document(ROUTES), "run `make docs`"
+
+
+def test_every_operation_has_a_name_of_its_own_and_every_reference_leads_somewhere():
+    made = document(ROUTES)
+    operations = [
+        operation["operationId"] for path in made["paths"].values() for operation in path.values()
+    ]
+    assert (
+        len(operations)
+        == len(set(operations))
+        == len(ROUTES) - 1 - sum(route.asgi is not None for route in ROUTES)
+    )
+    known = made["components"]["schemas"]
+    text = json.dumps(made)
+    for part in text.split('"$ref": "#/components/schemas/')[1:]:
+        assert part.partition('"')[0] in known
+
+
+def test_an_open_server_asks_for_no_token():
+    text = json.dumps(document(ROUTES, is_open=True))
+    assert "security" not in text
+    assert "bearer" not in text
