@@ -43,7 +43,7 @@ class Served:
         self.address = address
         self.log = log
         self.url = f"http://{address}"
-        self._pool = urllib3.PoolManager(maxsize=64, retries=False)
+        self.pool = urllib3.PoolManager(maxsize=64, retries=False)
 
     def ask(
         self,
@@ -59,7 +59,7 @@ class Served:
         if json_body is not None:
             body = json.dumps(json_body).encode()
             sent.setdefault("content-type", "application/json")
-        found = self._pool.request(
+        found = self.pool.request(
             method,
             self.url + path,
             body=body,
