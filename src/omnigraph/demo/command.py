@@ -73,6 +73,10 @@ def demo(call: Call, size: str, source: str, out: str) -> None:
         return
     click.echo(f"\n{facts['seconds']} s in all; the report with pictures is {report}")
     click.echo(f"look around: omnigraph shell --store {facts['graph']}")
+    from omnigraph.demo.serving import show_server
+
+    stay = sys.stdout.isatty() and sys.stdin.isatty()
+    show_server(str(facts["graph"]), folder, stay=stay, say=click.echo)
 
 
 def _found(source: str) -> DataSet:

@@ -28,6 +28,7 @@ from omnigraph.wire.failures import Failure, RefusedError, ResourceLimit, failur
 logger = logging.getLogger(__name__)
 
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_WATCHED_AFTER_SECONDS: Final = 1.0
 _UNKNOWN: Final = "unknown"  # the label of requests that no route is for
 _encoder = msgspec.json.Encoder()
 
@@ -160,8 +161,13 @@ class App:
             call.body = await _read_body(call, receive)
         if route.on_loop:
             return route.handler(call)
-        run = service.pool.run_write if route.writes else service.pool.run
-        return await run(lambda: _handled(call))
+        if route.writes:  # one that has begun goes on, whoever hangs up
+            return await service.pool.run_write(lambda: _handled(call))
+        watch = Watch(call, receive)
+        try:
+            return await service.pool.run(lambda: _handled(call))
+        finally:
+            watch.end()
 
     # --- after it ---
 
@@ -209,7 +215,7 @@ class App:
         """Send chunk by chunk; the next one is made while one is sent. A failure on the way breaks
         the connection, so that nobody takes the part for the whole."""
         pool, chunks = self._service.pool, stream.chunks
-        watch = asyncio.create_task(_gone(call, receive))
+        watch = Watch(call, receive, after_seconds=0)
         try:
             await send(_start(stream.status, stream.media, stream.headers, call.request_id, None))
             chunk = await pool.run_always(lambda: next(chunks, None))
@@ -221,7 +227,7 @@ class App:
                     chunk = await following
             await send({"type": "http.response.body", "body": b""})
         finally:
-            watch.cancel()
+            watch.end()
             await pool.run_always(lambda: _closed(chunks))
 
 
@@ -239,11 +245,28 @@ def _closed(chunks: Any) -> None:
         close()
 
 
-async def _gone(call: Call, receive: Receive) -> None:
-    """Note when the client hangs up."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    call.gone = True
+class Watch:
+    """Notes when the client of a request hangs up; most are answered before it looks."""
+
+    def __init__(
+        self, call: Call, receive: Receive, *, after_seconds: float = _WATCHED_AFTER_SECONDS
+    ) -> None:
+        self._call, self._receive = call, receive
+        self._task: asyncio.Task[None] | None = None
+        self._timer = asyncio.get_running_loop().call_later(after_seconds, self._begin)
+
+    def _begin(self) -> None:
+        self._task = asyncio.create_task(self._wait())
+
+    async def _wait(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._call.gone = True
+
+    def end(self) -> None:
+        self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
 
 
 def _raw_path(scope: Scope) -> bytes:

@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from starlette.types import ASGIApp
 
+from omnigraph.engine.read.context import ReadLimits
 from omnigraph.errors import InputError
 from omnigraph.model.access import Action
 from omnigraph.model.graph import MAIN
@@ -21,7 +22,6 @@ from omnigraph.wire.failures import RefusedError
 
 if TYPE_CHECKING:
     from omnigraph.engine.graph import Graph
-    from omnigraph.engine.read.context import ReadLimits
     from omnigraph.server.graphs import Served
     from omnigraph.server.service import Service
 
@@ -272,7 +272,8 @@ class Call:
 
     def read_limits(self) -> ReadLimits:
         """What one read may use; a client that hangs up ends it."""
-        return self.service.read_limits
+        most = self.service.settings.query_timeout_ms
+        return ReadLimits(time_ms=most, is_given_up=lambda: self.gone)
 
     def if_commit_refused(self) -> None:
         """Refuse the condition on a route that has no way to check it."""

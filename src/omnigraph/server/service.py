@@ -11,7 +11,6 @@ from msgspec import UNSET
 from omnigraph import __version__
 from omnigraph.engine.core import OpenMode
 from omnigraph.engine.graph import Graph
-from omnigraph.engine.read.context import ReadLimits
 from omnigraph.errors import PolicyDeniedError
 from omnigraph.model.access import Action
 from omnigraph.model.limits import INTERNAL_SCHEMA_VERSION, SERVER_STREAMS_MAX
@@ -45,7 +44,6 @@ class Service:
         )
         self.graphs = Graphs(settings.graphs, self._opened, self.pool)
         self.free_streams = SERVER_STREAMS_MAX
-        self.read_limits = ReadLimits(time_ms=settings.query_timeout_ms)
         self._draining = False
 
     def _opened(self, spec: GraphSpec) -> Served:

@@ -20,7 +20,7 @@ from omnigraph.engine.read.memory.cache import Caches
 from omnigraph.engine.read.memory.frame import Frame
 from omnigraph.engine.read.memory.frames import Frames, Table
 from omnigraph.engine.read.memory.topology import Lookups, Topology
-from omnigraph.errors import LimitExceededError, TimeLimitError
+from omnigraph.errors import LimitExceededError, TimeLimitError, UnavailableError
 from omnigraph.model.graph import Snapshot, TableEntry
 from omnigraph.model.limits import QUERY_MEMORY_BYTES_MAX, QUERY_TIME_MS_MAX
 from omnigraph.model.schema import Catalog, EdgeType, EntityKind, NodeType, Scalar
@@ -40,6 +40,8 @@ class ReadLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     memory_bytes: int = QUERY_MEMORY_BYTES_MAX
     time_ms: int = QUERY_TIME_MS_MAX
+    # Whether nobody waits for the answer any more; asked between steps. None: somebody does.
+    is_given_up: Callable[[], bool] | None = None
 
 
 class Budget:
@@ -50,6 +52,8 @@ class Budget:
         self._ends = monotonic() + limits.time_ms / 1000
 
     def check_time(self) -> None:
+        if self._limits.is_given_up is not None and self._limits.is_given_up():
+            raise UnavailableError("the query was given up: nobody waits for its answer")
         if monotonic() > self._ends:
             raise TimeLimitError(
                 f"the query used more than {self._limits.time_ms} ms",
