@@ -37,39 +37,53 @@ class GoneError(Exception):
     """The client hung up before its request was whole."""
 
 
+class Node:
+    """A place in the tree of paths: what may follow, and what can be asked here."""
+
+    def __init__(self) -> None:
+        self.below: dict[str, Node] = {}
+        self.any: Node | None = None  # below a part that stands for anything
+        self.methods: dict[str, tuple[Route, tuple[str, ...]]] = {}
+
+
 class Table:
     """The routes by the parts of their paths."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
-        self._root: dict[str, Any] = {}
+        self._root = Node()
         for route in routes:
             node = self._root
             for part in route.path.strip("/").split("/"):
-                node = node.setdefault("{}" if part.startswith("{") else part, {})
+                if part.startswith("{"):
+                    node.any = node.any or Node()
+                    node = node.any
+                else:
+                    node = node.below.setdefault(part, Node())
             names = tuple(re.findall(r"{(\w+)}", route.path))
-            assert route.method not in node, f"two routes for {route.method} {route.path}"
-            node[route.method] = (route, names)
+            assert route.method not in node.methods, f"two routes: {route.method} {route.path}"
+            node.methods[route.method] = (route, names)
 
     def find(self, method: str, raw_path: bytes) -> tuple[Route, dict[str, str]]:
         """The route that is meant, and what stands in its path; 404 or 405 otherwise."""
-        node, values = self._root, []
+        node: Node | None = self._root
+        values = []
         for part in raw_path.decode("latin-1").strip("/").split("/"):
-            below = None if part.isupper() else node.get(part)  # methods are no parts of paths
+            assert node is not None, "the loop ends where the tree does"
+            below = node.below.get(part)
             if below is None:
-                below = node.get("{}")
-                if below is None:
-                    raise RefusedError(404, "there is nothing at this path")
-                values.append(_unquoted(part))
+                below = node.any
+                values.append(part)
             node = below
-        found = node.get(method)
+            if node is None:
+                break
+        if node is None or not node.methods:
+            raise RefusedError(404, "there is nothing at this path")
+        found = node.methods.get(method)
         if found is None:
-            allowed = sorted(name for name in node if name.isupper())
-            if not allowed:
-                raise RefusedError(404, "there is nothing at this path")
-            listed = ", ".join(allowed)
+            listed = ", ".join(sorted(node.methods))
             raise RefusedError(405, f"this path takes {listed}", headers=(("allow", listed),))
         route, names = found
-        return route, dict(zip(names, values, strict=True))
+        return route, dict(zip(names, map(_unquoted, values), strict=True))
 
 
 def _unquoted(part: str) -> str:
@@ -161,7 +175,8 @@ class App:
             call.body = await _read_body(call, receive)
         if route.on_loop:
             return route.handler(call)
-        if route.writes:  # one that has begun goes on, whoever hangs up
+        writes = route.writes if isinstance(route.writes, bool) else route.writes(call)
+        if writes:  # one that has begun goes on, whoever hangs up
             return await service.pool.run_write(lambda: _handled(call))
         watch = Watch(call, receive)
         try:

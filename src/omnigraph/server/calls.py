@@ -31,6 +31,7 @@ NDJSON_UTF8: Final = "application/x-ndjson; charset=utf-8"
 ARROW: Final = "application/vnd.apache.arrow.stream"
 OCTETS: Final = "application/octet-stream"
 IF_COMMIT: Final = "omnigraph-if-graph-commit"
+_GZIP: Final = re.compile(r"(^|[\s,])gzip\s*(,|$|;\s*q=(1|0?\.\d*[1-9]))", re.IGNORECASE)
 _COMMIT_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 Headers = tuple[tuple[str, str], ...]
@@ -67,7 +68,7 @@ def json_answer(value: Any, *, status: int = 200, headers: Headers = ()) -> Answ
 def compressed(answer: Answer, accepted: str) -> Answer:
     """The answer, smaller if it is worth it and the client can read it."""
     worth = len(answer.body) >= SERVER_GZIP_BYTES_MIN and answer.media == JSON
-    if not worth or "gzip" not in accepted.lower():
+    if not worth or _GZIP.search(accepted) is None:
         return answer
     answer.body = gzip.compress(answer.body, compresslevel=1, mtime=0)
     answer.headers = (*answer.headers, ("content-encoding", "gzip"), ("vary", "accept-encoding"))
@@ -107,7 +108,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     strict: bool = False  # unknown parameters are refused
     is_open: bool = False  # needs no token
     on_loop: bool = False  # quick enough for the event loop
-    writes: bool = False
+    writes: bool | Callable[[Call], bool] = False
     optional_body: bool = False
     before_body: Callable[[Call], None] | None = None  # checks that come before the body is read
     asgi: ASGIApp | None = None  # takes the request as it comes, once it is let in

@@ -211,9 +211,9 @@ class Ending:
 
     async def _end(self) -> None:
         deadline = asyncio.get_running_loop().time() + self._grace
-        await self._until(lambda: not self._service.pool.pending, deadline)
+        await self._until(lambda: not self._service.admission.writes, deadline)
         self._server.should_exit = True
-        # The answers that are ready are still to be sent; uvicorn waits for their connections.
+        # No new connections from here on. Answers that are under way are waited for.
         if not await self._until(lambda: not self._server.server_state.tasks, deadline):
             logger.error("work was cut off", extra={"grace_seconds": self._grace})
             self.code = EXIT_CUT_OFF

@@ -42,6 +42,13 @@ def found_query(call: Call) -> StoredQuery:
     return found
 
 
+def is_mutation(call: Call) -> bool:
+    """Whether the query that is asked for is one."""
+    assert call.served is not None, "the route is one of a graph"
+    found = call.served.queries.find(call.path["name"])
+    return found is not None and found.is_mutation
+
+
 def invoke(call: Call) -> Answer:
     return _invoked(call, conditional=False)
 
@@ -99,7 +106,7 @@ ROUTES = (
         answer=(ReadOutput, ChangeOutput),
         statuses=WRITES,
         headers=(IDEMPOTENCY_KEY,),
-        writes=True,
+        writes=is_mutation,
     ),
     Route(
         method="POST",
