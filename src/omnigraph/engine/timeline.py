@@ -21,13 +21,14 @@ from omnigraph.storage.objects.local import Presence
 if TYPE_CHECKING:
     from omnigraph.engine import naming
     from omnigraph.engine.history import changes as changing
-    from omnigraph.engine.history import entity, feed
+    from omnigraph.engine.history import entity as entities
+    from omnigraph.engine.history import feed
     from omnigraph.engine.merge import conflicts, settle
     from omnigraph.engine.merge import run as merging
 else:
     naming = Later("omnigraph.engine.naming")
     changing = Later("omnigraph.engine.history.changes")
-    entity = Later("omnigraph.engine.history.entity")
+    entities = Later("omnigraph.engine.history.entity")
     feed = Later("omnigraph.engine.history.feed")
     conflicts = Later("omnigraph.engine.merge.conflicts")
     merging = Later("omnigraph.engine.merge.run")
@@ -336,10 +337,10 @@ class Timeline:
         *,
         branch: str = MAIN,
         snapshot: At | None = None,
-    ) -> entity.EntityState:
+    ) -> entities.EntityState:
         """One entity as it is, or was: its properties and, of an edge, its ends."""
         core, state = self._state("entity", branch, snapshot)
-        return entity.entity_at(core, state, kind, type_name, id)
+        return entities.entity_at(core, state, kind, type_name, id)
 
     def entity_history(
         self,
@@ -348,10 +349,10 @@ class Timeline:
         id: str,  # noqa: A002 - the name that users know
         *,
         branch: str = MAIN,
-    ) -> list[entity.EntityVersion]:
+    ) -> list[entities.EntityVersion]:
         """Every version of one entity, newest first, with the commit that made it."""
         core = self._told_by("entity_history", branch)
-        return entity.entity_history(core, kind, type_name, id, branch=branch)
+        return entities.entity_history(core, kind, type_name, id, branch=branch)
 
     def revert(
         self,

@@ -169,7 +169,7 @@ _STATUSES: Final[tuple[tuple[type[errors.OmnigraphError], int], ...]] = (
 )
 # Facts of a failure that are for the operator's log: paths, tables and what storage said.
 _INNER: Final = frozenset({"uri", "path", "part", "output", "looked_at", "reason"})
-_FACT_ITEMS_MAX: Final = 100
+_FACT_ITEMS_MAX: Final = 1_000
 
 
 def failure_of(error: errors.OmnigraphError) -> Failure:
@@ -204,7 +204,7 @@ def internal(*, code: str = "internal") -> Failure:
 
 def _facts(error: errors.OmnigraphError) -> Iterator[tuple[str, Any]]:
     for name, value in error.facts.items():
-        if name in _INNER or name == "conflicts":
+        if name in _INNER:
             continue
         if isinstance(value, list | tuple):
             shown = [_item(one) for one in value[:_FACT_ITEMS_MAX]]
@@ -334,7 +334,7 @@ def _restored_facts(body: Mapping[str, Any]) -> dict[str, Any]:
         facts |= body.get(name) or {}
     if "precondition_failure" in body:
         facts.setdefault("actual", None)
-    if "merge_conflicts" in body:
+    if "merge_conflicts" in body and "conflicts" not in (body.get("detail") or {}):
         facts["conflicts"] = tuple(
             msgspec.convert(one, MergeConflictOutput) for one in body["merge_conflicts"]
         )
