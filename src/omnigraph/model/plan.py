@@ -14,10 +14,12 @@ import msgspec
 
 from omnigraph.errors import SchemaUnsupportedError
 from omnigraph.model.schema import (
+    PLAIN_INDEX,
     Annotation,
     Cardinality,
     Catalog,
     Check,
+    Indexing,
     Property,
     PropertyType,
     Range,
@@ -111,6 +113,13 @@ def property_type_json(kind: PropertyType) -> dict[str, Any]:
         "list": kind.is_list,
         "enum_values": None if kind.enum_values is None else list(kind.enum_values),
     }
+
+
+def indexing_json(indexing: Indexing) -> JsonObject:
+    """The arguments of `@index` as plans write them: those that are said."""
+    found: JsonObject = msgspec.structs.asdict(indexing)
+    plain = msgspec.structs.asdict(PLAIN_INDEX)
+    return {name: value for name, value in found.items() if value != plain[name]}
 
 
 def annotation_json(note: Annotation) -> dict[str, Any]:
@@ -288,6 +297,19 @@ class UpdatePropertyMetadata(_Step, frozen=True, kw_only=True):
     tier: Tier = Tier.SAFE
 
 
+class ChangeIndex(_Step, frozen=True, kw_only=True):
+    """Other arguments of `@index`: texts are compared by other words from the commit on, and what
+    is stored for searches is made again."""
+
+    kind: ClassVar[str] = "change_index"
+    type_kind: TypeKind
+    type_name: str
+    property_name: str
+    before: JsonObject
+    after: JsonObject
+    tier: Tier = Tier.SAFE
+
+
 class DropType(_Step, frozen=True, kw_only=True):
     """A type goes. Soft: older snapshots still show it; hard: its past is deleted too."""
 
@@ -336,7 +358,8 @@ class UnsupportedChange(_Step, frozen=True, kw_only=True):
 SchemaStep = (
     AddType | RenameType | AddProperty | RenameProperty | ExtendEnum | WidenProperty
     | RelaxNullability | AddConstraint | RemoveConstraint | ChangeCardinality
-    | UpdateTypeMetadata | UpdatePropertyMetadata | DropType | DropProperty | UnsupportedChange
+    | UpdateTypeMetadata | UpdatePropertyMetadata | ChangeIndex | DropType | DropProperty
+    | UnsupportedChange
 )  # fmt: skip
 
 

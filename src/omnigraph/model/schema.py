@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
 import msgspec
 
@@ -87,6 +87,29 @@ class Embed(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
 
 
+Tokenizer = Literal["words", "cjk", "ngram"]
+TOKENIZERS: Final = ("words", "cjk", "ngram")
+# Those whose stems Snowball knows.
+LANGUAGES: Final = (
+    "arabic", "armenian", "basque", "catalan", "czech", "danish", "dutch", "english", "esperanto",
+    "estonian", "finnish", "french", "german", "greek", "hindi", "hungarian", "indonesian", "irish",
+    "italian", "lithuanian", "nepali", "norwegian", "persian", "polish", "portuguese", "romanian",
+    "russian", "serbian", "spanish", "swedish", "tamil", "turkish", "yiddish",
+)  # fmt: skip
+
+
+class Indexing(msgspec.Struct, frozen=True, kw_only=True):
+    """The arguments of a property's `@index(…)`: how its text is cut into words and compared, and
+    whether its vectors may be searched by an approximate index."""
+
+    language: str | None = None
+    tokenizer: Tokenizer = "words"
+    ann: bool = False
+
+
+PLAIN_INDEX: Final = Indexing()
+
+
 class Property(msgspec.Struct, frozen=True, kw_only=True):
     """One declared property of a type."""
 
@@ -98,6 +121,14 @@ class Property(msgspec.Struct, frozen=True, kw_only=True):
     description: str | None = None
     rename_from: str | None = None
     inherited_from: str | None = None  # the interface that brought it; None = declared by the type
+
+    @property
+    def indexing(self) -> Indexing:
+        """What `@index(…)` says; whether there is an index at all is told by the type."""
+        for note in self.annotations:
+            if note.name == "index":
+                return msgspec.convert(dict(note.kwargs), Indexing)
+        return PLAIN_INDEX
 
 
 class Range(msgspec.Struct, frozen=True, kw_only=True):

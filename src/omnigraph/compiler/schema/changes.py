@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from omnigraph.compiler.schema.compile import annotations_json
-from omnigraph.compiler.schema.evolve import contains
+from omnigraph.compiler.schema.evolve import changed_index, contains
 from omnigraph.compiler.schema.things import UNSAID, PropertyThing, Things, TypeThing
 from omnigraph.model import plan
 from omnigraph.model.plan import SchemaStep, Tier
@@ -172,6 +172,8 @@ def property_step(
         case "@description" | "@default":
             notes = [note for note in side.made.annotations if f"@{note.name}" in _PROPERTY_TEXTS]
             return plan.UpdatePropertyMetadata(**named, annotations=[*annotations_json(notes)])
+        case "@index":
+            return changed_index(_type_of(owner), base.made, side.made)
         case _:
             entity = f"{owner.kind}:{owner.name}.{side.name}"
             reason = f"changing its {fact} is not supported"

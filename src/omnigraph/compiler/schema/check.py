@@ -6,11 +6,12 @@ Every check reports what is wrong and goes on, so that one mistake does not hide
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
 import msgspec
+from msgspec.structs import replace
 
 from omnigraph.compiler.schema.parse import (
     AnnotationDecl,
@@ -27,8 +28,10 @@ from omnigraph.compiler.text import Problems, RefusedError, closest
 from omnigraph.model.schema import (
     FLOATS,
     INTEGERS,
+    LANGUAGES,
     NUMBERS,
     PHYSICAL,
+    TOKENIZERS,
     Annotation,
     Check,
     Embed,
@@ -58,6 +61,16 @@ _ENDPOINTS = ("src", "dst")
 _64_BITS = (Scalar.I64, Scalar.U64)
 _COLUMN_WORDS = ("key", "unique", "index")
 _TEXT_WORDS = ("description", "instruction", "rename_from")
+_INDEX_ARGUMENTS: Mapping[str, tuple[LiteralValue, ...]] = {
+    "language": LANGUAGES,
+    "tokenizer": TOKENIZERS,
+    "ann": (True, False),
+}
+_WITHOUT_STEMS = {
+    "chinese": "cjk", "japanese": "cjk", "korean": "cjk", "thai": "ngram", "lao": "ngram",
+    "khmer": "ngram", "burmese": "ngram",
+}  # fmt: skip
+_INDEX_FORMS = '`@index(language="german")`, `@index(tokenizer="cjk")`, `@index(ann=true)`'
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,11 +146,15 @@ class TypeChecker(msgspec.Struct, kw_only=True):
         where = f"{self.name}.{decl.name}"
         words: set[str] = set()
         texts: dict[str, str] = {}
+        arguments: list[Annotation] = []  # of `@index`
         embed, default = None, None
         for note in notes:
             with suppress(RefusedError):
                 if note.name in _COLUMN_WORDS:
                     words.add(note.name)
+                    if note.kwargs:
+                        note = self._indexing(where, kind, note)
+                        arguments += [as_value(note)] if note.kwargs else []
                     if note.name == "key" and self.kind == "edge":
                         message = f"@key is not supported on edge properties (edge {where})"
                         raise self.problems.refused(note.at, message)
@@ -161,13 +178,16 @@ class TypeChecker(msgspec.Struct, kw_only=True):
         made = Property(
             name=decl.name,
             type=kind,
-            annotations=tuple(
+            annotations=(
+                *arguments,
                 # One default has one spelling: `1` and `1.0` are the same for a float.
-                Annotation(name="default", value=default)
-                if note.name == "default" and default is not None
-                else as_value(note)
-                for note in notes
-                if note.name not in _COLUMN_WORDS
+                *(
+                    Annotation(name="default", value=default)
+                    if note.name == "default" and default is not None
+                    else as_value(note)
+                    for note in notes
+                    if note.name not in _COLUMN_WORDS
+                ),
             ),
             embed=embed,
             default=default,
@@ -188,6 +208,32 @@ class TypeChecker(msgspec.Struct, kw_only=True):
             report(f"@{word} is not supported on vector property {where}")
         elif word == "key" and kind.nullable:
             report(f"@key property {where} cannot be nullable", hint="remove the `?`")
+
+    def _indexing(self, where: str, kind: PropertyType, note: AnnotationDecl) -> AnnotationDecl:
+        """`@index` with named arguments; those that say what holds anyway are left out."""
+        refused = partial(self.problems.refused, note.at, hint=_INDEX_FORMS)
+        if note.name != "index":
+            raise refused(f"@{note.name} on {where} takes no arguments", hint=None)
+        kept: dict[str, LiteralValue] = {}
+        for name, value in note.kwargs:
+            options = _INDEX_ARGUMENTS.get(name)
+            if options is None:
+                near = self.problems.suggest(name, _INDEX_ARGUMENTS)
+                message = f"@index on {where} has no argument '{name}'"
+                raise refused(message, hint=near or _INDEX_FORMS)
+            is_text = kind.scalar is Scalar.STRING and kind.enum_values is None
+            if (kind.scalar is Scalar.VECTOR) if name == "ann" else is_text:
+                if value not in options or type(value) is not type(options[0]):
+                    raise refused(
+                        f"@index on {where}: {name} cannot be {_shown(value)}",
+                        hint=_options_hint(name, value),
+                    )
+            else:
+                wanted = "a Vector" if name == "ann" else "a String"
+                raise refused(f"@index({name}=…) is only for {wanted}, {where} is {kind}")
+            if value not in (False, "words"):
+                kept[name] = value
+        return replace(note, kwargs=tuple(sorted(kept.items())))
 
     def _embed(self, where: str, kind: PropertyType, note: AnnotationDecl) -> Embed:
         refused = partial(self.problems.refused, note.at)
@@ -429,6 +475,20 @@ def as_value(note: AnnotationDecl) -> Annotation:
     """The annotation as the catalog keeps it: a bare name means its text."""
     value = note.value.text if isinstance(note.value, Word) else note.value
     return Annotation(name=note.name, value=value, kwargs=note.kwargs)
+
+
+def _shown(value: LiteralValue) -> str:
+    return f"'{value}'" if isinstance(value, str) else str(value).lower()
+
+
+def _options_hint(name: str, value: LiteralValue) -> str:
+    if name == "ann":
+        return "write `true` or `false`"
+    written, options = str(value).lower(), [str(one) for one in _INDEX_ARGUMENTS[name]]
+    if written in _WITHOUT_STEMS:
+        return f'no stems are known for it: write `tokenizer="{_WITHOUT_STEMS[written]}"`'
+    near = closest(written, options)
+    return f'did you mean "{near}"?' if near else f"it is one of {', '.join(options)}"
 
 
 def _written_text(value: Argument | None) -> str | None:

@@ -43,7 +43,7 @@ _UNKNOWN_PROPERTY = "but no accepted property with that name exists under the st
 _WIDENINGS = frozenset({(Scalar.I32, Scalar.I64), (Scalar.F32, Scalar.F64)})
 _TYPE_TEXTS = frozenset({"description", "instruction"})
 _PROPERTY_TEXTS = frozenset({"description", "default"})
-_MADE_BY_OWN_STEPS = frozenset({"rename_from", "embed"})
+_MADE_BY_OWN_STEPS = frozenset({"rename_from", "embed", "index"})
 
 _Renamable = EntityType | Property
 
@@ -386,11 +386,23 @@ def _changed(pair: _Pair, old: Property, new: Property) -> Iterator[SchemaStep]:
             "and model",
             hint="add a new Vector property with the new @embed, fill it, then drop this one",
         )
+    if old.indexing != new.indexing:
+        yield changed_index(pair.type, old, new)
     yield from _annotation_steps(
         entity,
         (old.annotations, new.annotations),
         _PROPERTY_TEXTS,
         partial(plan.UpdatePropertyMetadata, **pair.type, property_name=new.name),
+    )
+
+
+def changed_index(owner: Any, before: Property, after: Property) -> SchemaStep:
+    """Another language, tokenizer or kind of index."""
+    return plan.ChangeIndex(
+        **owner,
+        property_name=after.name,
+        before=plan.indexing_json(before.indexing),
+        after=plan.indexing_json(after.indexing),
     )
 
 

@@ -391,7 +391,9 @@ class _Parser(Cursor):
         """All annotations here, up to a constraint or something else."""
         found: list[AnnotationDecl] = []
         while self.at("@"):
-            if self.peek(1).text in CONSTRAINT_WORDS and self.peek(2).kind == "(":
+            is_constraint = self.peek(1).text in CONSTRAINT_WORDS and self.peek(2).kind == "("
+            # Named arguments describe the property: `@index(language="german")`.
+            if is_constraint and not self._is_named(3):
                 break
             at = self.take().at
             if self.at_word("card"):
@@ -408,9 +410,9 @@ class _Parser(Cursor):
     def _annotation_arguments(self) -> tuple[Argument | None, tuple[tuple[str, LiteralValue], ...]]:
         if not self.skip("("):
             return None, ()
-        value = self._argument("a value")
+        value = None if self._is_named(0) else self._argument("a value")
         kwargs: list[tuple[str, LiteralValue]] = []
-        while self.skip(","):
+        while (value is None and not kwargs) or self.skip(","):
             key = self.expect("ident", '`name="value"`').text
             self.expect("=", f"`=` after `{key}`", hint=f'further arguments are named: `{key}="…"`')
             literal = self._argument("a value")
@@ -420,6 +422,9 @@ class _Parser(Cursor):
             kwargs.append((key, literal))
         self.expect(")")
         return value, tuple(kwargs)
+
+    def _is_named(self, ahead: int) -> bool:
+        return self.peek(ahead).kind == "ident" and self.peek(ahead + 1).kind == "="
 
     def _constraint(self) -> ConstraintDecl:
         at = self.take().at
@@ -434,6 +439,11 @@ class _Parser(Cursor):
             )
         self.take()
         self.expect("(", f"`(` after `@{name}`", hint=_CONSTRAINT_FORMS)
+        if self._is_named(0):
+            raise self.error(
+                f"named arguments of @{name} stand behind the property that they describe",
+                hint=f"write `property: String @{name}({self.peek().text}=…)`",
+            )
         args = self.listed(self._constraint_argument)
         self.expect(")")
         return ConstraintDecl(name=name, args=args, at=at)

@@ -136,10 +136,9 @@ def _type(written: TypeExpr) -> str:
 
 
 def _annotation(note: AnnotationDecl | Annotation) -> str:
-    if note.value is None:
-        return f"@{note.name}"
-    named = [f"{key}={_argument(value)}" for key, value in note.kwargs]
-    return f"@{note.name}({', '.join([_argument(note.value), *named])})"
+    arguments = [] if note.value is None else [_argument(note.value)]
+    arguments += [f"{key}={_argument(value)}" for key, value in note.kwargs]
+    return f"@{note.name}({', '.join(arguments)})" if arguments else f"@{note.name}"
 
 
 def _argument(value: Argument | RangeArg) -> str:
@@ -201,12 +200,15 @@ def _made_members(made: _AnyType) -> list[str]:
         prop.name: [] for prop in made.properties if prop.inherited_from is None
     }
     others: list[str] = []
+    # `@index(language="german")` is an annotation that says `@index` too.
+    told = {(prop.name, note.name) for prop in made.properties for note in prop.annotations}
     key = (made.key,) if isinstance(made, NodeType) and made.key else ()
     if not isinstance(made, InterfaceType):
         for word, groups in (("key", key), ("unique", made.unique), ("index", made.index)):
             for names in groups:
                 if len(names) == 1 and names[0] in behind:
-                    behind[names[0]].append(f"@{word}")
+                    if (names[0], word) not in told:
+                        behind[names[0]].append(f"@{word}")
                 else:
                     others.append(_constraint(word, list(map(Word, names))))
     if isinstance(made, NodeType):
