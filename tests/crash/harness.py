@@ -91,7 +91,7 @@ class InterruptAt:
 
 
 def world(steps: Any) -> World:
-    return World(steps=steps, durability="process")
+    return World(steps=steps, durability="process", derived_rows_min=1)
 
 
 def content(uri: str) -> dict[str, Any]:

@@ -89,6 +89,9 @@ def _transaction(branch: str = "main") -> Callable[[Graph], Any]:
     return act
 
 
+NOTES = SCHEMA + 'node Note { name: String @key  text: String? @index(language="english") }'
+
+
 EVOLVED = """
 node Person { name: String @key  years: I64? @rename_from("age")  rank: I32 @default(7) }
 node Firm @rename_from("Company") { name: String @key  city: String? }
@@ -325,6 +328,11 @@ STORIES: tuple[Story, ...] = (
         lambda graph: graph.optimize("side"),
         prepare=lambda graph: (graph.create_branch("side"), _small_commits(graph, "side")),
         branch="side",
+    ),
+    Story(
+        "load: texts whose words are stored",
+        _load("append", '{"type":"Note","data":{"name":"n1","text":"a graph"}}'),
+        prepare=lambda graph: graph.apply_schema(NOTES),
     ),
     Story("ensure_indices", lambda graph: graph.ensure_indices()),
     Story(

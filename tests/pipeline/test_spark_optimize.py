@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pyarrow as pa
 import pytest
 from twins import content, ndjson, node
 
 from inside import table_of
 from omnigraph import Graph, pipeline
+from omnigraph.model.limits import DERIVED_ROWS_MIN
+from omnigraph.model.ports import World
 
 pytestmark = pytest.mark.spark
 
@@ -52,3 +57,21 @@ def test_executors_build_the_pieces_of_indexes_and_lookups_use_the_whole(spark, 
         assert graph.query(asked).to_pylist() == [{"n.name": "n4"}]
     again = pipeline.optimize(spark, uri, index_task_rows=2)
     assert not any(one.committed for one in again.datasets)
+
+
+def test_executors_store_the_words_of_big_fragments_as_this_process_does(spark, tmp_path):
+    uri, rows = str(tmp_path / "graph"), DERIVED_ROWS_MIN
+    late = World(durability="process", derived_rows_min=rows + 1)
+    schema = 'node Note { name: String @key  text: String @index(language="english") }'
+    with Graph.init(uri, schema, world=late) as graph:
+        notes = {"name": [f"n{n}" for n in range(rows)], "text": ["words"] * rows}
+        graph.load({"Note": pa.table(notes)}, mode="append")
+    folder = Path(uri, "_derived")
+    assert not folder.exists()
+    pipeline.optimize(spark, uri)
+    (made,) = [one for one in folder.rglob("*") if one.is_file()]
+    there = made.read_bytes()
+    made.unlink()
+    with Graph.open(uri, durability="process") as graph:
+        graph.optimize()
+    assert made.read_bytes() == there

@@ -27,9 +27,11 @@ from omnigraph.engine.check.findings import Findings
 from omnigraph.engine.check.rules import Entity, Unique, check_values
 from omnigraph.engine.check.validate import check_unique, degree_broken
 from omnigraph.engine.core import Core
+from omnigraph.engine.derive import derive
 from omnigraph.engine.maintain.retention import Policy, Survey, is_held, survey
 from omnigraph.engine.maintain.stored_retention import EVERY, Bounds, Retention
 from omnigraph.engine.rows.columns import column_type, default_cell
+from omnigraph.engine.runner import Inline
 from omnigraph.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -54,6 +56,7 @@ from omnigraph.model.plan import (
     AddProperty,
     AddType,
     ChangeCardinality,
+    ChangeIndex,
     DropProperty,
     DropType,
     IndexConstraint,
@@ -156,6 +159,8 @@ def apply_schema(
         return _told_again(core, before.commit, desired, allow_data_loss=allow_data_loss)
     if after is not None and planned.evolution.hard:
         _quietly("the graph", partial(_take_past, core, planned.evolution, planned.base, after))
+    if after is not None and any(map(_is_about_indexes, planned.plan.steps)):
+        derive(core, Inline(), after)
     return SchemaApplyResult(
         supported=True,
         applied=after is not None,
@@ -163,6 +168,12 @@ def apply_schema(
         graph_manifest_version=(after or planned.base).graph_manifest_version,
         actor_id=actor_id,
         commit=after.head if after else None,
+    )
+
+
+def _is_about_indexes(step: SchemaStep) -> bool:
+    return isinstance(step, ChangeIndex) or (
+        isinstance(step, AddConstraint) and isinstance(step.value, IndexConstraint)
     )
 
 

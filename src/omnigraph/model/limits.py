@@ -46,6 +46,7 @@ VECTOR_PARTITIONS_MAX: Final = 4_096
 SESSION_INDEX_BYTES_MAX: Final = 512 * 1024 * 1024  # Lance's caches, per graph handle
 SESSION_METADATA_BYTES_MAX: Final = 256 * 1024 * 1024
 TABLE_HANDLES_MAX: Final = 256  # open table versions kept per graph handle
+DERIVED_ROWS_MIN: Final = 16_384  # of a fragment; what searches need of fewer is made when asked
 NARROW_FRAGMENTS_MIN: Final = 8  # fewer fragments are scanned as they are
 NARROW_ROWS_MAX: Final = 1_024  # rows of a fragment whose values are worth remembering
 NARROW_VALUES_MAX: Final = 500_000  # values remembered per graph handle

@@ -16,7 +16,12 @@ from typing import Final, Literal, Protocol, TypeVar, runtime_checkable
 import msgspec
 
 from omnigraph.model.access import Access, Decision
-from omnigraph.model.limits import LEASE_CLOCK_SKEW_MS, LEASE_EXPIRY_MS, LEASE_RENEW_MS
+from omnigraph.model.limits import (
+    DERIVED_ROWS_MIN,
+    LEASE_CLOCK_SKEW_MS,
+    LEASE_EXPIRY_MS,
+    LEASE_RENEW_MS,
+)
 from omnigraph.model.steps import Step
 
 Durability = Literal["power", "process"]
@@ -185,6 +190,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     durability: Durability = "power"
     cache_bytes: int | None = None  # that reading may keep; None: a share of the machine's
     lease: LeaseTerms = LeaseTerms()
+    derived_rows_min: int = DERIVED_ROWS_MIN  # of a fragment that derived files are made of
 
 
 # --- ids that we make: ULIDs, one at a time in order, or many at once for the rows of a load ---

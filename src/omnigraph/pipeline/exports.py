@@ -275,7 +275,7 @@ def optimize(
             payloads = [TableTask(access=access, entry=table.entry, task=task) for task in tasks]
             return runner.run(payloads, run_table_task, stage="optimize")
 
-        how = Work(run_tasks=run_tasks, index_task_rows=index_task_rows)
+        how = Work(run_tasks=run_tasks, index_task_rows=index_task_rows, runner=runner)
         return optimize_branch(core, branch, how)
 
 

@@ -18,7 +18,8 @@ import os
 import re
 import struct
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 import msgspec
@@ -39,6 +40,7 @@ _FORMAT: Final = 1
 _NAME: Final = re.compile(r"(?P<data>[0-9A-Za-z_-]+)\.(?P<column>\d+)\.(?P<kind>[0-9a-z-]+)")
 
 Bytes = bytes | memoryview
+Sections = Mapping[str, Sequence[Bytes]]  # each in pieces, in the order of the file
 _T = TypeVar("_T")
 
 
@@ -100,7 +102,7 @@ class _Footer(msgspec.Struct, frozen=True):
 # --- one file ----------------------------------------------------------------------------------
 
 
-def encoded(sections: Mapping[str, Sequence[Bytes]], facts: object) -> Iterator[bytes]:
+def encoded(sections: Sections, facts: object) -> Iterator[bytes]:
     """The bytes of a file: sections, each given in pieces, and facts that JSON can tell."""
     pages = _Pages()
     placed: list[_Section] = []
@@ -152,8 +154,9 @@ class _Pages:
 class DerivedFile:
     """One derived file, open for reading from any thread."""
 
-    def __init__(self, source: _Mapped | _Fetched) -> None:
-        self._source = source
+    def __init__(self, source: _Mapped | _Fetched, condemn: Callable[[], None]) -> None:
+        """`condemn` is called when the file turns out to be damaged."""
+        self._source, self._condemn = source, condemn
         footer, footer_at = _footer(source)
         self._page_bytes = footer.page_bytes
         self._sections = {one.name: one for one in footer.sections}
@@ -181,9 +184,13 @@ class DerivedFile:
 
     def read_all(self, wanted: Sequence[Span]) -> list[memoryview]:
         """Some bytes each, fetched together. They stay valid as long as somebody holds them."""
-        places = [self._place(span) for span in wanted]
-        held = self._source.pieces(self._page_ranges(places))
-        return [self._cut(held, start, stop) for start, stop in places]
+        try:
+            places = [self._place(span) for span in wanted]
+            held = self._source.pieces(self._page_ranges(places))
+            return [self._cut(held, start, stop) for start, stop in places]
+        except DamagedError:
+            self._condemn()
+            raise
 
     def check(self) -> None:
         """Look at every page; `DamagedError` if one is not as it was written."""
@@ -302,6 +309,7 @@ class DerivedFiles:
 
     def __init__(self, root: Root, world: World, objects: ObjectStore) -> None:
         self._root, self._world, self._objects = root, world, objects
+        self._damaged: set[str] = set()  # keys; each counts as missing from then on
         self.readings = Readings()
 
     def stored(self, location: str) -> dict[DerivedName, int]:
@@ -310,7 +318,7 @@ class DerivedFiles:
         found: dict[DerivedName, int] = {}
         for key, size in self._objects.sizes(_folder(location)).items():
             name = DerivedName.parse(key.removeprefix(prefix))
-            if name is not None:
+            if name is not None and key not in self._damaged:
                 found[name] = size
         return found
 
@@ -318,21 +326,25 @@ class DerivedFiles:
         self,
         location: str,
         name: DerivedName,
-        sections: Mapping[str, Sequence[Bytes]],
+        sections: Sections,
         facts: object,
     ) -> None:
         """Write a file; one that is there (a damaged one, or that of another writer, which holds
         the same) is replaced as a whole."""
-        self._objects.put_chunks(_key(location, name), encoded(sections, facts))
+        key = _key(location, name)
+        self._objects.put_chunks(key, encoded(sections, facts))
+        self._damaged.discard(key)
         self._world.steps.reach(Step.DERIVED_WRITTEN)
 
     def open(self, location: str, name: DerivedName, size: int) -> DerivedFile | None:
         """The file, of which `stored` has told the size; None if it is gone or damaged."""
         key = _key(location, name)
+        condemn = partial(self._damaged.add, key)
         try:
             if self._root.local_path is not None:
-                return DerivedFile(_Mapped(os.path.join(self._root.local_path, key)))
-            return DerivedFile(_Fetched(self._objects, key, size, self.readings))
+                path = os.path.join(self._root.local_path, key)
+                return DerivedFile(_Mapped(path), condemn)
+            return DerivedFile(_Fetched(self._objects, key, size, self.readings), condemn)
         except (DamagedError, FileNotFoundError):
             return None
 

@@ -62,7 +62,7 @@ class Store(msgspec.Struct, frozen=True, kw_only=True):
             world=world,
             objects=objects,
             tables=tables,
-            derived=DerivedFiles(root, world, objects),
+            derived=tables.derived,
             manifests=manifests,
             publisher=Publisher(manifests, world),
             refs=Refs(manifests, tables, objects, world),

@@ -6,7 +6,7 @@ query.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Literal as Choice
 from typing import assert_never
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from omnigraph.compiler.query import ast, ir
 from omnigraph.compiler.query.check_path import PathChecker
 from omnigraph.compiler.query.check_search import SearchChecker
-from omnigraph.compiler.query.functions import FUNCTIONS, is_calendar
+from omnigraph.compiler.query.functions import FUNCTIONS, SHOWING, SHOWN_MARK, is_calendar
 from omnigraph.compiler.query.operators import (
     Checked,
     Duration,
@@ -36,7 +36,14 @@ from omnigraph.compiler.query.types import (
     nullable,
 )
 from omnigraph.compiler.text import MisfitError, each_checked
-from omnigraph.model.schema import INTEGERS, PropertyType, Scalar
+from omnigraph.model.schema import (
+    INTEGERS,
+    PLAIN_INDEX,
+    EdgeType,
+    NodeType,
+    PropertyType,
+    Scalar,
+)
 from omnigraph.model.values import INTEGER_BOUNDS
 
 SIDES: Mapping[str, Choice["src", "dst"]] = {"src": "src", "dst": "dst"}
@@ -51,6 +58,11 @@ _TAKEN = {
 _ZERO = ir.Literal(value=0, type=I64)
 _NOTHING = ir.Literal(value=None, type=NULL)
 _NO_END = ir.Literal(value=INTEGER_BOUNDS[Scalar.I64][1], type=I64)
+
+
+def _text(value: str) -> ir.Literal:
+    return ir.Literal(value=value, type=ir.ID)
+
 
 Aliases = Callable[[ast.Word], ir.Expr]
 
@@ -163,7 +175,29 @@ class ExprChecker(msgspec.Struct, kw_only=True):
             return self._of_graph(expr)
         if expr.name == "length" and len(expr.args) == 1 and self.paths.is_path(expr.args[0]):
             return self.paths.part("length", expr.args[0])
-        return self.operators.call(expr, each_checked(self.check, expr.args))
+        made = self.operators.call(expr, each_checked(self.check, expr.args))
+        return self._shown(made) if isinstance(made, ir.FunctionCall) else made
+
+    def _shown(self, call: ir.FunctionCall) -> ir.FunctionCall:
+        """`highlight` and `snippet` with all they can be told, and how the text of the property is
+        cut into words."""
+        first_mark = SHOWING.get(call.name)
+        if first_mark is None:
+            return call
+        marks = call.args[first_mark:] or (_text(SHOWN_MARK),)
+        text, indexing = call.args[0], PLAIN_INDEX
+        if isinstance(text, ir.PropertyRef):
+            props = (one.by_name.get(text.prop) for one in self._types_of(text.var))
+            indexing = next((one.indexing for one in props if one is not None), PLAIN_INDEX)
+        how = (_text(indexing.language or ""), _text(indexing.tokenizer))
+        args = (*call.args[:first_mark], marks[0], marks[-1], *how)
+        return replace(call, args=args)
+
+    def _types_of(self, var: str) -> Iterator[NodeType | EdgeType]:
+        bound, catalog = self.scope.get(var), self.context.catalog
+        if bound is not None:
+            for name in bound.types:
+                yield catalog.nodes[name] if bound.kind == "node" else catalog.edges[name]
 
     def _index(self, expr: ast.Index) -> ir.Expr:
         places: list[ast.Expr] = [place for place in (expr.low, expr.high) if place is not None]

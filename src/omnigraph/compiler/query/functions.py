@@ -256,6 +256,13 @@ _COLLECT: Final = (
 _PERCENTILE: Final = (
     "the number below which the share (0 to 1) of all lies, between two of them by their distance"
 )
+_HIGHLIGHT: Final = (
+    "the text with marks around what the search text q finds in it; the marks are `**` if not given"
+)
+_SNIPPET: Final = (
+    "about so many words of the text, those around which q finds most, with marks; `…` stands for "
+    "what was left out"
+)
 _LOWER: Final = "the text in lower case, letter by letter as Unicode maps them"
 _UPPER: Final = "the text in upper case, letter by letter as Unicode maps them (ß gives ẞ)"
 _SUBSTRING: Final = (
@@ -297,6 +304,15 @@ SCALARS: Final[tuple[Function, ...]] = (
     _scalar("replace(text, a, b)", _REPLACE, (TEXT, TEXT, TEXT), STRING),
     _scalar("split(text, separator)", _SPLIT, (TEXT, TEXT), replace(STRING, is_list=True)),
     _scalar("concat(a, b, …)", "the texts one after the other", (TEXT,), STRING, repeats=True),
+    _scalar("highlight(text, q, before, behind)", _HIGHLIGHT, (TEXT,) * 4, STRING, optional=2),
+    _scalar(
+        "snippet(text, q, words, before, behind)",
+        _SNIPPET,
+        (TEXT, TEXT, _WHOLE, TEXT, TEXT),
+        STRING,
+        optional=2,
+        fails=True,
+    ),
     # null
     _scalar("coalesce(a, b, …)", _COALESCE, (ANYTHING,), "common", repeats=True, nulls="all"),
     # numbers
@@ -435,6 +451,9 @@ FUNCTIONS: Final[Mapping[str, Function]] = {
         _NOW,
     )
 }
+# Functions that show what a search found: how many arguments stand before the marks.
+SHOWING: Final[Mapping[str, int]] = {"highlight": 2, "snippet": 3}
+SHOWN_MARK: Final = "**"
 # Names that are called like functions; operators are written between their values.
 CALLABLE: Final[frozenset[str]] = frozenset(
     name for name, made in FUNCTIONS.items() if made.kind != "operator"

@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from decimal import ROUND_HALF_UP, Decimal, localcontext
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -28,6 +28,8 @@ from omnigraph.engine.expr.rowwise import (
     on_columns,
     row_by_row,
 )
+from omnigraph.engine.read.search.analysis import Analysis
+from omnigraph.engine.read.search.shown import highlight, snippet
 from omnigraph.engine.rows.columns import judged
 from omnigraph.errors import InputError, LimitExceededError
 from omnigraph.model.limits import RANGE_ITEMS_MAX
@@ -510,6 +512,21 @@ def _since(later: Array, earlier: Array) -> Array:
     return made(found / 1000, missing, pa.float64())
 
 
+def _highlight(text: str, query: str, *how: str) -> str:
+    """Behind the query come the marks before and behind, and how the text is cut."""
+    return highlight(text, query, *_how(*how))
+
+
+def _snippet(text: str, query: str, words: int, *how: str) -> str:
+    if words < 1:
+        raise InputError(f"snippet: the number of words must be 1 or more, got {words}")
+    return snippet(text, query, words, *_how(*how))
+
+
+def _how(before: str, behind: str, language: str, tokenizer: Any) -> tuple[Any, Analysis]:
+    return (before, behind), Analysis(language or None, tokenizer)
+
+
 KERNELS: Final[Mapping[str, Callable[..., Values]]] = {
     # One letter for one letter, in any place and language: İ gives i.
     "lower": pc.utf8_lower,
@@ -520,6 +537,8 @@ KERNELS: Final[Mapping[str, Callable[..., Values]]] = {
     "replace": _replace,
     "split": _split,
     "concat": _concat,
+    "highlight": row_by_row(_highlight, pa.string()),
+    "snippet": row_by_row(_snippet, pa.string()),
     "coalesce": pc.coalesce,
     "abs": _absolute,
     "round": _round,

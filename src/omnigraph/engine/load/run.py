@@ -27,6 +27,7 @@ from omnigraph.engine.check.findings import Findings
 from omnigraph.engine.check.rules import rules_of
 from omnigraph.engine.check.validate import describe
 from omnigraph.engine.core import Core, OpenMode, open_core
+from omnigraph.engine.derive import derive
 from omnigraph.engine.load.intake import Frames, Intake, take_in
 from omnigraph.engine.load.order import LoadOrder
 from omnigraph.engine.load.quarantine import Quarantine, bad_rows, ordinals_of
@@ -192,9 +193,20 @@ class _LoadRun:
         finally:
             self._clear()
         self._forget_vectors()
+        self._derive(after)
         status: Status = "loaded" if after else "unchanged"
         told = self._told() | self._counted()
         return self._report(status, after.head if after else None, actor_id=order.actor, **told)
+
+    def _derive(self, after: Snapshot | None) -> None:
+        """Make what searches need of big tables. Small loads leave that to `optimize`."""
+        least = self._core.world.derived_rows_min
+        big = [
+            key for key, parts in self._parts.items() if sum(part.rows for part in parts) >= least
+        ]
+        if after is not None and big:
+            with self._watch.step("derive") as step:
+                step.tasks = derive(self._core, self._runner, after, big)
 
     def _embed_plan(self) -> EmbedPlan | None:
         order, kept = self._order, None

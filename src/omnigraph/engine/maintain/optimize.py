@@ -20,6 +20,8 @@ from msgspec.structs import replace
 from omnigraph.engine.arguments import CALL_OR_NONE, INT, require
 from omnigraph.engine.check.rules import Entity
 from omnigraph.engine.core import Core, OpenMode
+from omnigraph.engine.derive import derive
+from omnigraph.engine.runner import Inline
 from omnigraph.errors import ConflictError, IntegrityError, OmnigraphError
 from omnigraph.model.graph import Branch, Commit, Snapshot, TableEntry, WriterKind, type_words
 from omnigraph.model.limits import (
@@ -28,6 +30,7 @@ from omnigraph.model.limits import (
     LEASE_WAIT_MS_MAX,
     MAINTENANCE_CONCURRENCY,
 )
+from omnigraph.model.ports import Runner
 from omnigraph.model.schema import EdgeType, NodeType, Property, Scalar
 from omnigraph.model.structs import JsonStruct
 from omnigraph.storage.commit.prepared import Intent, Prepared
@@ -101,6 +104,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     keys: frozenset[str] | None = None  # None = every table
     concurrency: int = MAINTENANCE_CONCURRENCY
     run_tasks: RunTasks = run_here
+    runner: Runner = Inline(threads=1)  # of what is made after the commit
     index_task_rows: int | None = None  # None = every index segment is one task
     progress: Progress | None = None
 
@@ -127,6 +131,9 @@ def optimize(core: Core, branch: str, how: Work) -> OptimizeReport:
     staged, after = _publish(core, Intent(branch=target, kind=kind), done)
     if after is not None:
         stats |= {key: _landed(stats[key], one, after) for key, one in staged.items()}
+    # Also where there was nothing to publish: a restored graph has no derived files.
+    thorough = how.depth == "full" and core.root.local_path is not None
+    derive(core, how.runner, after or snapshot, keys, thorough=thorough)
     return OptimizeReport(
         uri=core.root.uri,
         branch=branch,

@@ -255,6 +255,14 @@ class Run(msgspec.Struct, kw_only=True):
         assert not variable.is_open, "its entities are in several frames"
         return self.frame(variable.kind, variable.type_name)
 
+    def entity_of(self, var: str) -> NodeType | EdgeType:
+        """The type of the variable, which is one."""
+        variable = self.variables[var]
+        assert not variable.is_open, "its entities are of several types"
+        if variable.kind == "node":
+            return self.catalog.nodes[variable.type_name]
+        return self.catalog.edges[variable.type_name]
+
     def rows_of(self, var: str) -> Frame | Frames:
         """What the variable holds positions of."""
         return self.frames_of(var) if self.variables[var].is_open else self.frame_of(var)

@@ -15,6 +15,7 @@ import pyarrow as pa
 from lance.fragment import RowIdSequence
 
 from omnigraph.model.schema import ROW_ADDRESS, ROW_ID
+from omnigraph.storage.derived import DerivedFile, DerivedName
 from omnigraph.storage.lance.columns import standard
 from omnigraph.storage.lance.files import deleted_offsets
 from omnigraph.storage.table.pinned import OFFSET_BITS, Pinned, column_numbers
@@ -63,6 +64,46 @@ def stored_values(pinned: Pinned, fragment: int, column: str) -> pa.Array[Any]:
     chunks = standard(rows)[column]
     values: pa.Array[Any] = pa.concat_arrays(chunks.chunks) if chunks.num_chunks else pa.nulls(0)
     return values
+
+
+# --- files made of them ------------------------------------------------------------------------
+
+
+def name_of(file: ColumnFile, kind: str) -> DerivedName:
+    """The name of the derived file of that kind."""
+    return DerivedName(data=file.data, column=file.column, kind=kind)
+
+
+def derived(pinned: Pinned, column: str, kind: str) -> dict[int, DerivedFile]:
+    """The derived files of a column that there are, by fragment."""
+    location = pinned.entry.location
+    stored = pinned.derived.stored(location)
+    found: dict[int, DerivedFile] = {}
+    for number, file in (column_files(pinned, column) if stored else {}).items():
+        name = name_of(file, kind)
+        opened = pinned.derived.open(location, name, stored[name]) if name in stored else None
+        if opened is not None:
+            found[number] = opened
+    return found
+
+
+def underived(
+    pinned: Pinned, column: str, kind: str, *, rows_min: int, thorough: bool
+) -> list[ColumnFile]:
+    """The fragments of so many rows or more without a derived file of that kind."""
+    location = pinned.entry.location
+    big = [file for file in column_files(pinned, column).values() if file.rows >= rows_min]
+    stored = pinned.derived.stored(location) if big else {}
+
+    def is_there(name: DerivedName) -> bool:
+        if name not in stored or not thorough:
+            return name in stored
+        return pinned.derived.is_sound(location, name, stored[name])
+
+    return [file for file in big if not is_there(name_of(file, kind))]
+
+
+# --- rows --------------------------------------------------------------------------------------
 
 
 class FragmentRows(msgspec.Struct, frozen=True):

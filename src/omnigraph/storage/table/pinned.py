@@ -23,6 +23,7 @@ from omnigraph.model.graph import TableEntry
 from omnigraph.model.limits import NARROW_FRAGMENTS_MIN, NARROW_ROWS_MAX, NARROW_VALUES_MAX
 from omnigraph.model.schema import ROW_ADDRESS
 from omnigraph.model.structs import Recent
+from omnigraph.storage.derived import DerivedFiles
 from omnigraph.storage.lance.files import FragmentKey, fragment_keys
 from omnigraph.storage.lance.line import Lines
 from omnigraph.storage.lance.pylance import is_damaged_read, told_by
@@ -149,6 +150,7 @@ class Pinned(msgspec.Struct, frozen=True, kw_only=True):
     lines: Lines
     meter: Meter
     narrowing: Narrowing
+    derived: DerivedFiles
 
     @property
     def place(self) -> str:

@@ -38,6 +38,7 @@ from omnigraph.model.graph import PendingEntry, TableEntry, TableUpdate, TypeCou
 from omnigraph.model.ports import World
 from omnigraph.model.schema import ROW_ADDRESS, ROW_ID
 from omnigraph.model.steps import Step
+from omnigraph.storage.derived import DerivedFile, DerivedFiles, Sections
 from omnigraph.storage.lance import digests, pylance
 from omnigraph.storage.lance.columns import seal
 from omnigraph.storage.lance.files import delete_data, index_paths
@@ -139,6 +140,28 @@ class Table(TableReader):
         """Every value of the column in a fragment, also of rows that are deleted."""
         with self._reading():
             return fragments.stored_values(self._pinned, fragment, column)
+
+    def derived(self, column: str, kind: str) -> dict[int, DerivedFile]:
+        """The derived files of the column that there are, by fragment."""
+        with self._reading():
+            return fragments.derived(self._pinned, column, kind)
+
+    def underived(
+        self, column: str, kind: str, *, rows_min: int, thorough: bool = False
+    ) -> list[fragments.ColumnFile]:
+        """The fragments of so many rows or more that have no such file; with `thorough` also those
+        whose file is damaged."""
+        with self._reading():
+            return fragments.underived(
+                self._pinned, column, kind, rows_min=rows_min, thorough=thorough
+            )
+
+    def put_derived(
+        self, file: fragments.ColumnFile, kind: str, sections: Sections, facts: object
+    ) -> None:
+        """Keep what was made of a fragment's values of a column."""
+        location = self._pinned.entry.location
+        self._pinned.derived.put(location, fragments.name_of(file, kind), sections, facts)
 
     def fragment_rows(self, fragment: int) -> fragments.FragmentRows:
         """The row ids of a fragment by row number, and which rows are not deleted."""
@@ -256,6 +279,7 @@ class Tables(Lines):
     def __init__(self, root: Root, world: World) -> None:
         super().__init__(root, world)
         self.meter = Meter()  # what was read through these tables so far
+        self.derived = DerivedFiles(root, world, self.store)
         self._narrowing = Narrowing()
 
     def open(self, entry: TableEntry, *, alone: bool = False) -> Table:
@@ -283,6 +307,7 @@ class Tables(Lines):
                 lines=self,
                 meter=self.meter,
                 narrowing=self._narrowing,
+                derived=self.derived,
             )
         )
 

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.engine.read.search import text as text_module
+from omnigraph.engine.read.search.analysis import PLAIN
 from omnigraph.engine.read.search.text import (
     LIKE_PARTS_MAX,
     TextIndex,
-    any_word,
+    asked,
     bm25,
     close_word,
     matches,
@@ -23,14 +24,14 @@ TEXTS = ["red green", "green green blue", None, "", "Red, yellow!", "the red", "
 
 
 def test_an_index_that_followed_changes_answers_like_a_new_one():
-    index = TextIndex.build(pa.array(TEXTS), np.arange(len(TEXTS)))
+    index = TextIndex.build(pa.array(TEXTS), np.arange(len(TEXTS)), PLAIN)
     texts = [*TEXTS, "red red", "nothing"]
     texts[1] = "brown"
     moved = index.moved(
         gone=np.array([1, 0]), values=pa.array(["brown", *texts[7:]]), positions=np.array([1, 7, 8])
     )
     living = np.array([1, 2, 3, 4, 5, 6, 7, 8])  # position 0 was deleted
-    fresh = TextIndex.build(pa.array(texts[1:]), living)
+    fresh = TextIndex.build(pa.array(texts[1:]), living, PLAIN)
     for query in ("red", "green", "brown blue", "the", "redd"):
         assert answers(moved, query, 9) == answers(fresh, query, 9)
 
@@ -40,19 +41,19 @@ def found(index, find, size):
 
 
 def answers(index, query, size):
-    hits = bm25(index.parts, query, size)
-    sparse = bm25(index.parts, query, size << 20)
+    hits = bm25(index.parts, query, size, PLAIN)
+    sparse = bm25(index.parts, query, size << 20, PLAIN)
     assert (hits.positions.tolist(), hits.scores.tolist()) == (
         sparse.positions.tolist(),
         sparse.scores.tolist(),
     )
     return [
-        found(index, any_word(query), size),
-        found(index, close_word(query, 1), size),
-        found(index, phrase(query), size),
+        found(index, asked(query, PLAIN), size),
+        found(index, close_word(query, 1, PLAIN), size),
+        found(index, phrase(query, PLAIN), size),
         hits.positions.tolist(),
         hits.scores.tolist(),
-        matches(index.parts, any_word(query), size, all_told=False).told.tolist(),
+        matches(index.parts, asked(query, PLAIN), size, all_told=False).told.tolist(),
     ]
 
 
@@ -93,7 +94,7 @@ def test_however_texts_are_split_into_parts_the_answers_are_the_same(texts, step
 
 def index_of(texts):
     return TextIndex.build(
-        pa.array(list(texts.values()), pa.string()), np.array(list(texts), np.int64)
+        pa.array(list(texts.values()), pa.string()), np.array(list(texts), np.int64), PLAIN
     )
 
 
@@ -105,7 +106,7 @@ def test_many_small_changes_leave_few_parts():
         )
     assert len(index.parts) <= 2 * LIKE_PARTS_MAX
     assert index.count == 300
-    assert len(bm25(index.parts, "c", 300).positions) == 299
+    assert len(bm25(index.parts, "c", 300, PLAIN).positions) == 299
 
 
 @pytest.mark.parametrize(
@@ -120,8 +121,8 @@ def test_many_small_changes_leave_few_parts():
     ],
 )
 def test_search_finds_any_word_of_the_query(query, expected):
-    index = TextIndex.build(pa.array(TEXTS), np.arange(len(TEXTS)))
-    assert found(index, any_word(query), len(TEXTS)) == expected
+    index = TextIndex.build(pa.array(TEXTS), np.arange(len(TEXTS)), PLAIN)
+    assert found(index, asked(query, PLAIN), len(TEXTS)) == expected
 
 
 @pytest.mark.parametrize(
@@ -129,5 +130,5 @@ def test_search_finds_any_word_of_the_query(query, expected):
     [("green green", [1]), ("green blue", [1]), ("red yellow", [4]), ("blue green", [])],
 )
 def test_a_phrase_is_its_words_in_a_row(query, expected):
-    index = TextIndex.build(pa.array(TEXTS), np.arange(len(TEXTS)))
-    assert found(index, phrase(query), len(TEXTS)) == expected
+    index = TextIndex.build(pa.array(TEXTS), np.arange(len(TEXTS)), PLAIN)
+    assert found(index, phrase(query, PLAIN), len(TEXTS)) == expected

@@ -195,6 +195,11 @@ class Caches:
         except _TooBig:
             return None
 
+    def forget_column(self, kind: str, frame: Frame, column: str) -> None:
+        """Drop what a column gives, of every version of its table."""
+        location = frame.table.entry.location
+        self._kept.forget_where(lambda key: key[:2] == (kind, location) and key[-1] == column)
+
     def _by_difference(
         self,
         kind: str,

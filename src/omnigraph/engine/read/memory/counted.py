@@ -80,11 +80,21 @@ class CountedTable:
         return RowIdList.ranging(0, self.entry.row_count) if lost == 0 else None
 
     def batches(
-        self, columns: Sequence[str], *, where: str | None = None, batch_rows: int
+        self,
+        columns: Sequence[str],
+        *,
+        where: str | None = None,
+        batch_rows: int,
+        fragments: Sequence[int] | None = None,
     ) -> Iterator[RecordBatch]:
-        """The rows that satisfy the SQL condition, a batch at a time."""
+        """The rows that satisfy the SQL condition, a batch at a time; of some fragments if they are
+        named."""
         reader = self.stored.scan(
-            columns=list(columns), where=where, with_row_id=True, batch_rows=batch_rows
+            columns=list(columns),
+            where=where,
+            with_row_id=True,
+            batch_rows=batch_rows,
+            fragments=fragments,
         )
         for batch in reader:
             self._cost.add(self.entry.table_key, columns, batch.num_rows)
@@ -97,13 +107,14 @@ class CountedTable:
         where: str | None = None,
         rows: int,
         nbytes: int = SLICE_BYTES,
+        fragments: Sequence[int] | None = None,
     ) -> Iterator[ArrowTable]:
         """The same in tables of about so many rows, or fewer where these have so many bytes; at
         least one."""
         held: list[RecordBatch] = []
         count = size = given = 0
         batch_rows = min(rows, SLICE_BATCH_ROWS) if nbytes < SLICE_BYTES else rows
-        for batch in self.batches(columns, where=where, batch_rows=batch_rows):
+        for batch in self.batches(columns, where=where, batch_rows=batch_rows, fragments=fragments):
             held.append(batch)
             count, size = count + batch.num_rows, size + batch.nbytes
             if count >= rows or size >= nbytes:

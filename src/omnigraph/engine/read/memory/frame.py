@@ -351,12 +351,15 @@ class Frame:
         values = flat(self.table.take(self._row_ids.take(wanted[holes:]), [name])[name])
         return Column.of(values).take(back - holes)
 
-    def slices(self, name: str, *, rows: int, nbytes: int) -> Iterator[tuple[Positions, Array]]:
-        """The values of a whole column with their positions, in slices of about so many rows, or
-        fewer where these have so many bytes. A column that is not in memory is not kept."""
+    def slices(
+        self, name: str, *, rows: int, nbytes: int, fragments: Sequence[int] | None = None
+    ) -> Iterator[tuple[Positions, Array]]:
+        """The values of a whole column with their positions, or of some fragments of the table, in
+        slices of about so many rows, or fewer where these have so many bytes. A column that is not
+        in memory is not kept."""
         known = self._columns.get(name)
-        if known is None:
-            for some in self.table.slices([name], rows=rows, nbytes=nbytes):
+        if known is None or fragments is not None:
+            for some in self.table.slices([name], rows=rows, nbytes=nbytes, fragments=fragments):
                 yield self.at_row_ids(_row_ids(some)), flat(some[name])
             return
         for part in self.living().parts:

@@ -118,6 +118,11 @@ class Kept:
         with self._lock:
             self._drop(keys)
 
+    def forget_where(self, unwanted: Callable[[Key], bool]) -> None:
+        """Drop the values with such keys."""
+        with self._lock:
+            self._drop([key for key in self._values if unwanted(key)])
+
     def clear(self) -> None:
         with self._lock:
             self._drop([*self._values])

@@ -9,9 +9,10 @@ part; `explain` says so, and the answer is the same.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.memory.arrays import Mask, Positions, distinct_positions
 from omnigraph.engine.read.memory.frame import HOT_FETCHES, SMALL_TABLE_ROWS
 from omnigraph.engine.read.search import text
+from omnigraph.engine.read.search.analysis import PLAIN, Analysis
 from omnigraph.engine.read.search.vectors import (
     Floats,
     Singles,
@@ -33,13 +35,18 @@ from omnigraph.engine.read.search.vectors import (
     streamed_similarity,
 )
 from omnigraph.errors import InputError
+from omnigraph.storage.derived import DamagedError
+
+logger = logging.getLogger(__name__)
 
 Evaluate = Callable[[ir.Expr], Any]
+T = TypeVar("T")
 Searching = ir.TextMatch | ir.Bm25 | ir.Nearest
 
 SCANNED_SHARE: Final = 4  # from a quarter of the rows on, a scan is cheaper than lookups
 NEAR_ROWS_MIN: Final = 4096  # fewer vectors are compared exactly at once
 NEAR_MARGIN: Final = 1e-3  # far more than what single precision can be wrong by
+STORED_TRIES_MAX: Final = 1 << 16  # more files than a table has
 TAKEN_NUMBERS: Final = 1 << 22  # of vectors that are read together
 
 
@@ -106,16 +113,20 @@ def _text_match(
         return pa.nulls(len(positions), pa.bool_())
     if edits < 0:
         raise InputError(f"fuzzy: the number of edits must be 0 or more, got {edits}")
+    analysis = analysis_of(run, expr.field)
     match expr.kind:
         case ir.TextMatchKind.SEARCH:
-            find = text.any_word(query)
+            find = text.asked(query, analysis)
         case ir.TextMatchKind.PHRASE:
-            find = text.phrase(query)
+            find = text.phrase(query, analysis)
         case _:
-            find = text.close_word(query, edits)
+            find = text.close_word(query, edits, analysis)
     size = run.frame_of(expr.field.var).length
-    with _parts(run, expr.field) as (parts, all_told):
-        hit = text.matches(parts, find, size, all_told=all_told)
+
+    def look(parts: Iterable[text.Part], all_told: bool) -> text.Matches:  # noqa: FBT001
+        return text.matches(parts, find, size, all_told=all_told)
+
+    hit = _over_parts(run, expr.field, analysis, look)
     unknown = positions < 0
     if hit.told is not None:
         unknown |= ~hit.told[positions]
@@ -127,8 +138,10 @@ def relevance(run: Run, expr: ir.Bm25, query: str) -> text.Hits:
     key = (expr.field, query)
     found: text.Hits | None = run.hits.get(key)
     if found is None:
-        with _parts(run, expr.field) as (parts, _):
-            found = text.bm25(parts, query, run.frame_of(expr.field.var).length)
+        size, analysis = run.frame_of(expr.field.var).length, analysis_of(run, expr.field)
+        found = _over_parts(
+            run, expr.field, analysis, lambda parts, _: text.bm25(parts, query, size, analysis)
+        )
         run.hits[key] = found
     return found
 
@@ -139,16 +152,33 @@ def relevant(run: Run, expr: ir.Bm25) -> Positions | None:
     return None if query is None else relevance(run, expr, query).positions
 
 
-@contextmanager
-def _parts(run: Run, field: ir.PropertyRef) -> Iterator[tuple[Iterable[text.Part], bool]]:
-    """The words of a column, and whether every living entity has a text."""
+def analysis_of(run: Run, field: ir.PropertyRef) -> Analysis:
+    """How the texts of a property are cut and compared."""
+    prop = run.entity_of(field.var).by_name.get(field.prop)
+    return PLAIN if prop is None else Analysis.of(prop.indexing)
+
+
+def _over_parts(
+    run: Run,
+    field: ir.PropertyRef,
+    analysis: Analysis,
+    look: Callable[[Iterable[text.Part], bool], T],
+) -> T:
+    """What a look at the words of a column gives; it is told whether every living entity has a
+    text. A stored file that turns out to be damaged counts as missing: then we look again."""
     frame, name = run.frame_of(field.var), run.stored(field.var, field.prop)
-    index = text.text_index(run.caches, frame, name)
-    if index is not None:
-        yield index.parts, index.count == frame.length - len(frame.gone)
-        return
-    with _streaming(run, field):
-        yield _checked(run, text.streamed_parts(frame, name)), False
+    for _ in range(STORED_TRIES_MAX):
+        try:
+            index = text.text_index(run.caches, frame, name, analysis)
+            if index is not None:
+                return look(index.parts, index.count == frame.length - len(frame.gone))
+            with _streaming(run, field):
+                parts = text.streamed_parts(frame, name, analysis)
+                return look(_checked(run, parts), False)  # noqa: FBT003
+        except DamagedError as cause:
+            logger.warning("stored words are damaged", extra={"why": str(cause)})
+            text.forget(run.caches, frame, name, analysis)
+    raise AssertionError("every damaged file is looked at once")
 
 
 def _checked(run: Run, parts: Iterable[text.Part]) -> Iterator[text.Part]:

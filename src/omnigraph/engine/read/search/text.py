@@ -1,15 +1,17 @@
-"""Who holds which words of a column, and how relevant that is (BM25).
+"""Which texts of a column are found, and how relevant they are (BM25).
 
-The words of a column are a list of parts, each with some of its texts, so that a commit of a few
-rows costs a few rows; many small parts are put together. Where they would not fit in memory, the
-parts are made from a scan for each question and dropped. Answers depend only on the texts of the
-version, never on how they are split into parts.
+The words of a column are a list of parts, each with some of its texts: those of a data file come
+from the file that is stored beside it, others are made in memory, so that a commit of a few rows
+costs a few rows; many small parts are put together. Where they would not fit in memory, the parts
+are made for each question and dropped. Answers depend only on the texts of the version, never on
+where their words come from or how they are split into parts.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import reduce
 from itertools import islice
 from typing import Any, Final
 
@@ -17,7 +19,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from omnigraph.engine.arrow import Array, as_mask, flat, pa, pc, picked
+from omnigraph.engine.arrow import Array, flat, pa
 from omnigraph.engine.read.memory import threads
 from omnigraph.engine.read.memory.arrays import (
     NO_POSITIONS,
@@ -29,15 +31,14 @@ from omnigraph.engine.read.memory.arrays import (
 )
 from omnigraph.engine.read.memory.cache import Caches
 from omnigraph.engine.read.memory.frame import Change, Frame
-from omnigraph.engine.read.search.words import (
-    STEM_CUT_MAX,
-    STEM_END,
-    STOP_WORDS,
-    cut,
-    stem,
-    within_edits,
-    words,
-)
+from omnigraph.engine.read.search.analysis import Analysis, without_marks
+from omnigraph.engine.read.search.asked import Question, Row, question, ranked_terms, row_of
+from omnigraph.engine.read.search.postings import Counted, Postings, TextNumbers, Words
+from omnigraph.engine.read.search.stored import StoredPostings
+from omnigraph.engine.read.search.words import within_edits
+from omnigraph.storage.derived import DamagedError
+
+logger = logging.getLogger(__name__)
 
 K1: Final = 1.2  # BM25: how fast repetition saturates
 B: Final = 0.75  # BM25: how much long texts are held back
@@ -45,194 +46,69 @@ PART_TEXTS: Final = 1 << 17  # of a part, at most
 PART_BYTES: Final = 32 << 20  # of the texts of a part, about
 LIKE_PARTS_MAX: Final = 8  # of more parts of about the same size, one is made
 DENSE_SHARE: Final = 16  # for a smaller part of all positions, no array of all is made
-TEXT_BYTES_MIN: Final = 8  # what a text takes here, at least
-_STOP_WORDS: Final = pa.array(sorted(STOP_WORDS))
+TEXT_BYTES_MIN: Final = 4  # what a text takes here, at least: its position
 
 Scores = npt.NDArray[np.float64]
-TextNumbers = npt.NDArray[np.int32]  # by part
-Find = Callable[["Postings"], Iterable[TextNumbers]]
+Find = Callable[["Part"], Iterable[TextNumbers]]
 
 
 # --- a part ------------------------------------------------------------------------------------
 
 
-class Postings(msgspec.Struct, frozen=True):
-    """Occurrences sorted by (word, text, place): `starts[w]` to `starts[w + 1]` are word w's."""
-
-    vocabulary: Vocabulary
-    positions: SmallPositions  # of the texts, ascending
-    starts: Positions
-    texts: TextNumbers  # index into `positions`, by occurrence
-    places: npt.NDArray[Any]  # by occurrence
-    weights: npt.NDArray[Any]  # ranked words per text: all but stop words
-
-    @classmethod
-    def build(cls, values: Array, positions: Positions) -> Postings:
-        """From the texts at these positions (values in the same order).
-
-        A null is no text: it counts neither among the texts nor in their mean length.
-        """
-        if values.null_count:
-            positions = positions[values.is_valid().to_numpy(zero_copy_only=False)]
-            values = values.drop_null()
-        if len(positions) > 1 and not (positions[1:] > positions[:-1]).all():
-            order = np.argsort(positions)
-            positions, values = positions[order], picked(values, order)
-        lists = cut(values)
-        lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
-        coded = pc.list_flatten(lists).dictionary_encode()
-        codes = coded.indices.to_numpy(zero_copy_only=False)
-        texts = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
-        ends = np.cumsum(lengths, dtype=np.int64)
-        places = np.arange(len(codes)) - np.repeat(ends - lengths, lengths)
-        return cls.of(coded.dictionary, codes, texts, places, positions)
-
-    @classmethod
-    def of(
-        cls,
-        names: Array,
-        codes: npt.NDArray[Any],
-        texts: TextNumbers,
-        places: npt.NDArray[Any],
-        positions: npt.NDArray[Any],
-    ) -> Postings:
-        """From occurrences by (text, place): a word of `names` by its number each."""
-        by_name = pc.array_sort_indices(names).to_numpy(zero_copy_only=False)
-        if len(names) and names[int(by_name[0])].as_py() == "":  # an empty word is none
-            there = codes != by_name[0]
-            codes, texts, places, by_name = codes[there], texts[there], places[there], by_name[1:]
-        vocabulary = Vocabulary(picked(names, by_name))
-        number = np.zeros(len(names), dtype=np.min_scalar_type(len(names)))
-        number[by_name] = np.arange(len(by_name))
-        codes = number[codes]
-        counts = np.bincount(codes, minlength=len(by_name))
-        starts = np.zeros(len(by_name) + 1, dtype=np.int64)
-        np.cumsum(counts, out=starts[1:])
-        order = _stable_order(codes)
-        ranked = ~as_mask(pc.is_in(vocabulary.names, value_set=_STOP_WORDS))
-        weights = np.bincount(texts[ranked[codes]], minlength=len(positions))
-        return cls(
-            vocabulary,
-            positions.astype(np.int32),
-            starts,
-            texts[order],
-            _narrow(places[order]),
-            _narrow(weights),
-        )
-
-    @property
-    def nbytes(self) -> int:
-        arrays = (self.positions, self.starts, self.texts, self.places, self.weights)
-        return self.vocabulary.nbytes + sum(array.nbytes for array in arrays)
-
-    def codes(self) -> npt.NDArray[np.int64]:
-        """The word of every occurrence."""
-        return np.repeat(np.arange(len(self.vocabulary.names)), np.diff(self.starts))
-
-    def occurrences(self, code: int) -> slice:
-        return slice(int(self.starts[code]), int(self.starts[code + 1]))
-
-    def holders(self, codes: Iterable[int]) -> list[TextNumbers]:
-        """The texts that hold each of the words, once for every time; -1 is no word."""
-        return [self.texts[self.occurrences(code)] for code in codes if code >= 0]
-
-
-class Vocabulary:
-    """Different words in ascending order, each known by its place."""
-
-    __slots__ = ("_ends", "_letters", "names", "nbytes")
-
-    def __init__(self, names: Array) -> None:
-        self.names = names
-        self.nbytes = int(names.nbytes)
-        _, ends, letters = names.buffers()
-        wide = np.int64 if pa.types.is_large_string(names.type) else np.int32
-        self._ends = np.frombuffer(ends, dtype=wide)[names.offset :] if len(names) else None
-        self._letters = memoryview(letters or b"")
-
-    def find(self, word: str) -> int:
-        """The place of a word, -1 if it is not here."""
-        said = word.encode()
-        at = self._first(said)
-        return at if at < len(self.names) and self._bytes(at) == said else -1
-
-    def of_stem(self, wanted: str) -> list[int]:
-        """The places of all words that have this stem."""
-        # A stem begins like its word, so they stand near each other.
-        begin, longest = wanted[:-STEM_END].encode(), len(wanted.encode()) + STEM_CUT_MAX
-        found = []
-        for at in range(self._first(begin), len(self.names)):
-            word = self._bytes(at)
-            if not word.startswith(begin):
-                break
-            if len(word) <= longest and stem(word.decode()) == wanted:
-                found.append(at)
-        return found
-
-    def _first(self, said: bytes) -> int:
-        """The first place whose word is not before this one: UTF-8 has the order of letters."""
-        return bisect_left(range(len(self.names)), said, key=self._bytes)
-
-    def _bytes(self, at: int) -> bytes:
-        assert self._ends is not None, "there are words"
-        return bytes(self._letters[self._ends[at] : self._ends[at + 1]])
-
-
-def _stable_order(codes: npt.NDArray[Any]) -> Positions:
-    if codes.dtype.itemsize <= 2:  # numpy counts these instead of comparing them
-        return np.argsort(codes, kind="stable")
-    keys = (codes.astype(np.int64) << 32) + np.arange(len(codes), dtype=np.int64)
-    keys.sort()
-    return keys & 0xFFFF_FFFF
-
-
-def _narrow(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The same in as few bytes as the greatest needs; none is negative."""
-    return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
-
-
-# --- all parts ---------------------------------------------------------------------------------
-
-
 class Part(msgspec.Struct, frozen=True):
-    """Postings, and which of their texts are still in the table and unchanged since."""
+    """Words, and which of their texts are still in the table and unchanged since."""
 
-    postings: Postings
+    words: Words
     alive: Mask | None  # None: all of them
     count: int  # texts that are alive
     weight: int  # ranked words of these
 
     @classmethod
-    def of(cls, postings: Postings) -> Part:
-        return cls(postings, None, len(postings.positions), int(postings.weights.sum()))
+    def of(cls, words: Words, alive: Mask | None = None) -> Part:
+        part = cls(words, None, words.count, words.weight)
+        if alive is None:
+            return part
+        gone = np.flatnonzero(~alive)
+        told = words.told()
+        return part.losing(gone if told is None else gone[told[gone]], alive)
 
     @classmethod
-    def build(cls, values: Array, positions: Positions) -> Part:
-        return cls.of(Postings.build(values, positions))
+    def build(cls, values: Array, positions: Positions, analysis: Analysis) -> Part:
+        return cls.of(Postings.build(values, positions, analysis))
 
     def without(self, gone: SmallPositions) -> Part:
         """Without the texts at these ascending positions, if they are here."""
-        own = self.postings.positions
-        if not len(own) or gone[-1] < own[0] or gone[0] > own[-1]:
-            return self
-        hit = places_among(self.postings.positions, gone)
-        hit = hit[hit >= 0]
+        hit = self.words.numbers_at(gone)
         if self.alive is not None:
             hit = hit[self.alive[hit]]
         if not len(hit):
             return self
         alive = _alive(self).copy()
         alive[hit] = False
-        lost = int(self.postings.weights[hit].sum())
-        return Part(self.postings, alive, self.count - len(hit), self.weight - lost)
+        return self.losing(hit, alive)
+
+    def losing(self, texts: Positions, alive: Mask) -> Part:
+        """Without these texts, which were alive."""
+        lost = int(self.words.weights_at(texts).sum()) if len(texts) else 0
+        return Part(self.words, alive, self.count - len(texts), self.weight - lost)
 
     def living(self, texts: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return texts if self.alive is None else texts[self.alive[texts]]
 
+    def counted(self, codes: Sequence[int]) -> Counted:
+        """Which living texts hold any of these words, and how often altogether."""
+        found = self.words.counted(codes)
+        if self.alive is None:
+            return found
+        kept = self.alive[found.texts]
+        return Counted(found.texts[kept], found.often[kept], found.weights[kept])
+
     def positions(self) -> SmallPositions:
         """Where there is a text."""
-        at = self.postings.positions
-        return at if self.alive is None else at[self.alive]
+        at, told = self.words.positions, self.words.told()
+        if told is None:
+            return at if self.alive is None else at[self.alive]
+        return at[told if self.alive is None else told & self.alive]
 
 
 class Hits(msgspec.Struct, frozen=True):
@@ -263,70 +139,96 @@ def matches(parts: Iterable[Part], find: Find, size: int, *, all_told: bool) -> 
     found = np.zeros(size + 1, dtype=np.bool_)  # the last cell stands for -1
     told = None if all_told else np.zeros(size + 1, dtype=np.bool_)
     for part in parts:
-        for texts in find(part.postings):
-            found[part.postings.positions[part.living(texts)]] = True
+        for texts in find(part):
+            found[part.words.positions[part.living(texts)]] = True
         if told is not None:
             told[part.positions()] = True
     return Matches(found, told)
 
 
-def any_word(query: str) -> Find:
-    """The texts with any of the query's words. Very common ones count only without others."""
-    asked = words(query)
-    wanted = [word for word in asked if word not in STOP_WORDS] or asked
-    return lambda part: part.holders(map(part.vocabulary.find, wanted))
+def asked(query: str, analysis: Analysis) -> Find:
+    """The texts that `search` finds (`asked.py`)."""
+    wanted = question(analysis, query)
+    return lambda part: _answered(part, wanted)
 
 
-def close_word(query: str, edits: int) -> Find:
+def _answered(part: Part, wanted: Question) -> Iterable[TextNumbers]:
+    words = part.words
+    found: npt.NDArray[Any]
+    if not wanted.required and not wanted.excluded:
+        return (_in_row(words, row) for row in wanted.optional)
+    if wanted.required:
+        found = reduce(np.intersect1d, [_in_row(words, row) for row in wanted.required])
+    elif wanted.optional:
+        found = np.unique(np.concatenate([_in_row(words, row) for row in wanted.optional]))
+    else:
+        told = words.told()
+        found = np.arange(len(words.positions)) if told is None else np.flatnonzero(told)
+    for row in wanted.excluded:
+        found = np.setdiff1d(found, _in_row(words, row))
+    return [found.astype(np.int32)]
+
+
+def close_word(query: str, edits: int, analysis: Analysis) -> Find:
     """The texts with a word within `edits` of any of the query's words."""
+    wanted = analysis.runs(query)
 
-    def close(part: Postings) -> Iterator[TextNumbers]:
-        for word in words(query):
-            near = within_edits(part.vocabulary.names, word, edits)
-            yield from part.holders(np.flatnonzero(near).tolist())
+    def close(part: Part) -> Iterator[TextNumbers]:
+        names = part.words.names()
+        if not analysis.is_plain:  # plain words have no accents
+            names = pa.array([without_marks(name) for name in names.to_pylist()], pa.string())
+        for word in wanted:
+            said = word if analysis.is_plain else without_marks(word)
+            near = np.flatnonzero(within_edits(names, said, edits))
+            yield part.words.holders(near.tolist())
 
     return close
 
 
-def phrase(query: str) -> Find:
+def phrase(query: str, analysis: Analysis) -> Find:
     """The texts with the query's words in a row."""
-    return lambda part: [_phrase(part, words(query))]
+    row = row_of(analysis, analysis.runs(query))
+    return lambda part: [_in_row(part.words, row)]
 
 
-def _phrase(part: Postings, wanted: Sequence[str]) -> TextNumbers:
-    """Intersect (text, place of the first word) keys."""
+def _in_row(words: Words, row: Row) -> TextNumbers:
+    """The texts that hold terms in a row; a text may be named repeatedly."""
+    if len(row) == 1:
+        return words.holders(words.codes_of(row[0][1]))
+    none: TextNumbers = np.zeros(0, dtype=np.int32)
+    codes = [words.codes_of(term) for _, term in row]
+    if not all(map(len, codes)):
+        return none
+    # The text and the place of the first word, told by each of the words.
     keys = NO_POSITIONS
-    for offset, word in enumerate(wanted):
-        code = part.vocabulary.find(word)
-        if code < 0:
-            return keys[:0].astype(np.int32)
-        spot = part.occurrences(code)
-        first = part.places[spot].astype(np.int64) - offset
-        here = (part.texts[spot].astype(np.int64) << 32) + first
-        here = here[first >= 0]
-        keys = np.intersect1d(keys, here, assume_unique=True) if offset else here
-    return distinct_sorted(keys >> 32).astype(np.int32)
+    for number, ((offset, _), some) in enumerate(zip(row, codes, strict=True)):
+        here = words.placed(some)
+        here = here[(here & 0xFFFF_FFFF) >= offset] - offset
+        keys = np.intersect1d(keys, here) if number else here
+    return distinct_sorted(np.sort(keys >> 32)).astype(np.int32)
 
 
 class _Found(msgspec.Struct, frozen=True):
-    """The texts of one part that hold a stem, how often, and how many ranked words they have."""
+    """The texts of one part that hold a term, how often, and how many ranked words they have."""
 
     positions: npt.NDArray[Any]
-    often: Positions
+    often: npt.NDArray[Any]
     weights: npt.NDArray[Any]
 
 
-def bm25(parts: Iterable[Part], query: str, size: int) -> Hits:
+def bm25(parts: Iterable[Part], query: str, size: int, analysis: Analysis) -> Hits:
     """Relevance of all texts with any word of the query; one pass over the parts."""
-    stems = list(dict.fromkeys(stem(word) for word in words(query) if word not in STOP_WORDS))
-    found: list[list[_Found]] = [[] for _ in stems]
+    terms = ranked_terms(analysis, query)
+    found: list[list[_Found]] = [[] for _ in terms]
     texts = total = 0
     for part in parts:
         texts, total = texts + part.count, total + part.weight
-        for stemmed, so_far in zip(stems, found, strict=True):
-            codes = part.postings.vocabulary.of_stem(stemmed)
-            if codes:
-                so_far.append(_counted(part, codes))
+        for term, so_far in zip(terms, found, strict=True):
+            codes = part.words.codes_of(term)
+            if len(codes):
+                here = part.counted(codes)
+                at = part.words.positions[here.texts]
+                so_far.append(_Found(at, here.often, here.weights))
     mean = total / texts if total else 1.0
     where, gains = [NO_POSITIONS], [np.zeros(0)]
     for so_far in found:
@@ -354,18 +256,6 @@ def _added(where: Sequence[npt.NDArray[Any]], gains: Sequence[Scores], size: int
     return Hits(found, dense[found])
 
 
-def _counted(part: Part, codes: Sequence[int]) -> _Found:
-    """Which living texts hold any of these words, and how often altogether."""
-    texts = np.concatenate(part.postings.holders(codes))
-    if len(codes) > 1:
-        texts.sort()
-    texts = part.living(texts)
-    first = np.flatnonzero(np.append(True, texts[1:] != texts[:-1])[: len(texts)])
-    often = np.diff(np.append(first, len(texts)))
-    at = texts[first]
-    return _Found(part.postings.positions[at], often, part.postings.weights[at])
-
-
 # --- the words of one column -------------------------------------------------------------------
 
 
@@ -373,11 +263,12 @@ class TextIndex(msgspec.Struct, frozen=True):
     """All words of a column at one version."""
 
     parts: tuple[Part, ...]
+    analysis: Analysis
 
     @classmethod
-    def build(cls, values: Array, positions: Positions) -> TextIndex:
+    def build(cls, values: Array, positions: Positions, analysis: Analysis) -> TextIndex:
         """From the texts at these positions."""
-        return cls((Part.build(values, positions),))
+        return cls((Part.build(values, positions, analysis),), analysis)
 
     @property
     def count(self) -> int:
@@ -391,13 +282,13 @@ class TextIndex(msgspec.Struct, frozen=True):
             some = np.sort(gone).astype(np.int32)
             parts = [part.without(some) for part in parts]
         for first in range(0, len(positions), PART_TEXTS):
-            part = Part.build(values[first:][:PART_TEXTS], positions[first:][:PART_TEXTS])
-            parts.append(part)
-        return TextIndex(tuple(_few(part for part in parts if part.count)))
+            here = slice(first, first + PART_TEXTS)
+            parts.append(Part.build(values[here], positions[here], self.analysis))
+        return TextIndex(tuple(_few(part for part in parts if part.count)), self.analysis)
 
     def buffers(self) -> dict[int, int]:
         """What is held: versions share all but who is still there."""
-        held = {id(part.postings): part.postings.nbytes for part in self.parts}
+        held = {id(part.words): part.words.nbytes for part in self.parts}
         return held | {id(p.alive): p.alive.nbytes for p in self.parts if p.alive is not None}
 
 
@@ -421,23 +312,26 @@ _SIZES: Final = 4  # classes of parts that are put together; bigger ones stay as
 
 
 def _size_class(part: Part) -> int:
+    if not isinstance(part.words, Postings):
+        return _SIZES  # what is in a file stays there
     return next((n for n in range(_SIZES) if part.count < 16 ** (n + 1)), _SIZES)
 
 
 def _joined(parts: Sequence[Part]) -> Part:
     """One part with the living texts of all."""
-    names = pa.concat_arrays([part.postings.vocabulary.names for part in parts])
+    postings = [part.words for part in parts if isinstance(part.words, Postings)]
+    assert len(postings) == len(parts), "what is in a file stays there"
+    names = pa.concat_arrays([own.vocabulary.names for own in postings])
     coded = names.dictionary_encode()
     number = coded.indices.to_numpy(zero_copy_only=False)
     codes, texts, places, first, words_before = [], [], [], 0, 0
-    for part in parts:
-        own = part.postings
+    for part, own in zip(parts, postings, strict=True):
         kept = slice(None) if part.alive is None else part.alive[own.texts]
         codes.append(number[words_before + own.codes()[kept]])
         texts.append(own.texts[kept].astype(np.int64) + first)
         places.append(own.places[kept].astype(np.int64))
         first, words_before = first + len(own.positions), words_before + len(own.vocabulary.names)
-    positions = np.concatenate([part.postings.positions for part in parts])
+    positions = np.concatenate([own.positions for own in postings])
     living = np.concatenate([_alive(part) for part in parts])
     order = np.flatnonzero(living)
     order = order[np.argsort(positions[order])]
@@ -447,30 +341,41 @@ def _joined(parts: Sequence[Part]) -> Part:
     by_text = np.lexsort((spot, text))
     return Part.of(
         Postings.of(
-            flat(coded.dictionary), code[by_text], text[by_text], spot[by_text], positions[order]
+            flat(coded.dictionary),
+            code[by_text],
+            text[by_text],
+            spot[by_text],
+            positions[order],
+            postings[0].analysis,
         )
     )
 
 
 def _alive(part: Part) -> Mask:
-    return np.ones(part.count, dtype=np.bool_) if part.alive is None else part.alive
+    every = np.ones(len(part.words.positions), dtype=np.bool_)
+    return every if part.alive is None else part.alive
 
 
-def text_index(caches: Caches, frame: Frame, column: str) -> TextIndex | None:
+# --- from storage ------------------------------------------------------------------------------
+
+
+def text_index(caches: Caches, frame: Frame, column: str, analysis: Analysis) -> TextIndex | None:
     """The words of one column of a frame, kept and moved with it; None if they would not fit."""
 
     def build() -> TextIndex | None:
-        parts: list[Part] = []
+        stored, others = stored_parts(frame, column, analysis)
+        parts: list[Part] = [*stored]
         seen = held = 0
-        for rows, part in _made_parts(frame, column):
+        told = sum(len(part.words.positions) for part in stored)
+        for rows, part in _made_parts(frame, column, analysis, others):
             parts.append(part)
-            seen, held = seen + rows, held + part.postings.nbytes
+            seen, held = seen + rows, held + part.words.nbytes
             # As if all texts were like those so far: the next parts will tell.
-            expected = held * frame.length // max(seen, 1)
+            expected = held * max(frame.length - told, 0) // max(seen, 1)
             if not caches.can_keep(expected):
-                caches.note_size("text", frame, column, expected)
+                caches.note_size(_cached_as(analysis), frame, column, expected)
                 return None
-        return TextIndex(tuple(part for part in parts if part.count))
+        return TextIndex(tuple(part for part in parts if part.count), analysis)
 
     def move(older: TextIndex, change: Change) -> TextIndex | None:
         changed = change.values(column)
@@ -480,18 +385,62 @@ def text_index(caches: Caches, frame: Frame, column: str) -> TextIndex | None:
         return older.moved(gone=gone, positions=changed[0], values=changed[1])
 
     least = frame.length * TEXT_BYTES_MIN
-    return caches.of_column("text", frame, column, nbytes=least, build=build, move=move)
+    return caches.of_column(
+        _cached_as(analysis), frame, column, nbytes=least, build=build, move=move
+    )
 
 
-def streamed_parts(frame: Frame, column: str) -> Iterator[Part]:
+def forget(caches: Caches, frame: Frame, column: str, analysis: Analysis) -> None:
+    """Drop the words of a column, of all versions: one of their files is damaged."""
+    caches.forget_column(_cached_as(analysis), frame, column)
+
+
+def _cached_as(analysis: Analysis) -> str:
+    return f"text {analysis.kind}"
+
+
+def streamed_parts(frame: Frame, column: str, analysis: Analysis) -> Iterator[Part]:
     """The words of a column, part by part; nothing is kept."""
-    return (part for _, part in _made_parts(frame, column))
+    stored, others = stored_parts(frame, column, analysis)
+    yield from stored
+    for _, part in _made_parts(frame, column, analysis, others):
+        yield part
 
 
-def _made_parts(frame: Frame, column: str) -> Iterator[tuple[int, Part]]:
+def stored_parts(
+    frame: Frame, column: str, analysis: Analysis
+) -> tuple[list[Part], list[int] | None]:
+    """The parts whose words are in files, and the fragments that have none; None: all of them."""
+    if frame.part:
+        return [], None
+    table = frame.table.stored
+    parts: list[Part] = []
+    files = table.derived(column, analysis.kind)
+    for number, file in [*files.items()]:
+        rows = table.fragment_rows(number)
+        positions = frame.at_row_ids(rows.row_ids).astype(np.int32)
+        if rows.alive is not None:
+            positions[~rows.alive] = -1
+        try:
+            parts.append(Part.of(StoredPostings(file, positions), rows.alive))
+        except DamagedError as cause:
+            logger.warning("stored words are damaged", extra={"why": str(cause)})
+            del files[number]
+    if not parts:
+        return [], None
+    return parts, [number for number in table.fragment_ids if number not in files]
+
+
+def _made_parts(
+    frame: Frame, column: str, analysis: Analysis, fragments: Sequence[int] | None
+) -> Iterator[tuple[int, Part]]:
     """Every part with the number of rows that it is of; as many at once as there are cores."""
-    slices = frame.slices(column, rows=PART_TEXTS, nbytes=PART_BYTES)
+    if fragments is not None and not fragments:
+        return
+    slices = frame.slices(column, rows=PART_TEXTS, nbytes=PART_BYTES, fragments=fragments)
     while some := [*islice(slices, pa.cpu_count())]:
         counts = [len(positions) for positions, _ in some]
-        parts = threads.in_parallel(lambda each: Part.build(each[1], each[0]), some, sum(counts))
+        parts = threads.in_parallel(
+            lambda each: Part.build(each[1], each[0], analysis), some, sum(counts)
+        )
         yield from zip(counts, parts, strict=True)

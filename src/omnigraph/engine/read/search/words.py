@@ -17,11 +17,12 @@ import numpy.typing as npt
 from omnigraph.engine.arrow import Array, pa, pc, picked
 from omnigraph.engine.read.memory.arrays import Mask
 
-_COMMON: Final = (
+# The very common words of English.
+COMMON: Final = (
     "a an and are as at be but by for if in into is it no not of on or such that the their then "
     "there these they this to was will with"
 )
-STOP_WORDS: Final = frozenset(_COMMON.split())
+STOP_WORDS: Final = frozenset(COMMON.split())
 _NOT_WORD: Final = r"[^\p{L}\p{N}]+"
 _MARKS: Final = r"\p{M}+"
 # Every byte of a text that has no other letters than ASCII's: lower case, and a space for a sign.
@@ -77,6 +78,11 @@ def words(text: str) -> tuple[str, ...]:
         if (kind := unicodedata.category(letter)[0]) != "M"
     )
     return tuple(plain.split())
+
+
+def folded(word: str) -> str:
+    """Without letter case, in every language: `ß` is `ss`."""
+    return word if word.isascii() else unicodedata.normalize("NFC", word.casefold())
 
 
 @lru_cache(maxsize=65_536)
