@@ -30,7 +30,7 @@ from omnigraph.engine.read.group import Groups, grouped
 from omnigraph.engine.read.match.candidates import with_pushed_scan
 from omnigraph.engine.read.match.match import NO_VARIABLES, match
 from omnigraph.engine.read.match.relation import WHOLE_MATCH, MatchedRows, Relation
-from omnigraph.engine.read.match.walk import only_counted
+from omnigraph.engine.read.match.walk import last_hop, only_counted
 from omnigraph.engine.read.memory.arrays import NO_POSITIONS, Positions
 from omnigraph.engine.read.memory.frame import Frame
 from omnigraph.engine.read.result import QueryResult
@@ -116,12 +116,18 @@ class _Stage:
         if plan.row:
             plan = unordered(plan)
         with run.trace.step("match") as step:
-            block = with_pushed_scan(run, plan, self._window) if self._first else plan.match
-            relation = match(run, block, self._outer)
+            cut = _cut_before_walk(run, plan, self._window.wanted) if self._first else None
+            if cut is None:
+                block = with_pushed_scan(run, plan, self._window) if self._first else plan.match
+                relation = match(run, block, self._outer)
+            else:
+                relation = cut
             step.rows = relation.count
         if plan.row and not plan.orderings and not plan.tie_break:
             return relation
         with run.trace.step("order") as step:
+            if cut is None:
+                relation = _with_fusions(run, plan, relation, self._window.wanted)
             relation = _ordered(run, plan, relation, self._window)
             step.rows = relation.count
         return relation
@@ -261,7 +267,6 @@ def _ordered(run: Run, plan: ir.Stage, relation: Relation, window: Window) -> Re
     """The rows that will be shown, in order."""
     if relation.count < 2 and not plan.orderings:
         return _windowed(relation, window)
-    relation = _with_fusions(run, plan, relation, window.wanted)
     names, values = _told_apart(plan.tie_break)
     # Sorting the ids of few rows costs less than knowing the order of all ids.
     everything = sum(run.rows_of(name).length for name in names)
@@ -369,13 +374,12 @@ def _in_id_order(run: Run, relation: Relation, names: Sequence[str]) -> bool:
 
 def _with_fusions(run: Run, plan: ir.Stage, relation: Relation, wanted: int | None) -> Relation:
     """Fused ranks look at all rows, so they are computed before any row goes away."""
-    exprs = [*(shown.expr for shown in plan.projections), *(expr for expr, _ in sort_keys(plan))]
-    fusions = {part for expr in exprs for part in ir.walk(expr) if isinstance(part, ir.Rrf)}
+    fusions = _fusions(plan)
     if not fusions:
         return relation
-    first = plan.orderings[0] if plan.orderings else None
-    if wanted is not None and first is not None and first.rank and fusions == {first.expr}:
-        narrowed = _first_fused(run, first.expr, relation, wanted)
+    only = _only_fusion(plan)
+    if wanted is not None and only is not None:
+        narrowed = _first_fused(run, only, relation, wanted)
         if narrowed is not None:
             return narrowed
     rows = MatchedRows(run, relation)
@@ -384,9 +388,46 @@ def _with_fusions(run: Run, plan: ir.Stage, relation: Relation, wanted: int | No
     return relation.numbered(WHOLE_MATCH)
 
 
-def _first_fused(run: Run, expr: ir.Expr, relation: Relation, wanted: int) -> Relation | None:
+def _fusions(plan: ir.Stage) -> set[ir.Rrf]:
+    exprs = [*(shown.expr for shown in plan.projections), *(expr for expr, _ in sort_keys(plan))]
+    return {part for expr in exprs for part in ir.walk(expr) if isinstance(part, ir.Rrf)}
+
+
+def _only_fusion(plan: ir.Stage) -> ir.Rrf | None:
+    """What rows are ordered by first, if that is a fused rank and there is no other."""
+    first = plan.orderings[0] if plan.orderings else None
+    if first is None or not first.rank or not isinstance(first.expr, ir.Rrf):
+        return None
+    return first.expr if _fusions(plan) == {first.expr} else None
+
+
+def _cut_before_walk(run: Run, plan: ir.Stage, wanted: int | None) -> Relation | None:
+    """The rows of a match with one walk from the entities that a fused rank orders, walked only
+    from those that may be among the first; None where that cannot be told before."""
+    expr = _only_fusion(plan)
+    if expr is None or wanted is None or run.variables[expr.first.field.var].is_open:
+        return None
+    var = expr.first.field.var
+    hop = last_hop(plan.match, var, run.variables)
+    if hop is None:
+        return None
+    # Ranks are those among the entities of the match: all that the walk leads on from.
+    near, counts = hop.weigh(run, match(run, hop.block))
+    if int(counts.sum()) < FUSED_ROWS_MIN:
+        return None
+    values = partial(evaluate, rows=MatchedRows(run, near))
+    found = first_fused(run, expr, np.sort(near[var]), wanted, values)
+    if found is None:
+        return None
+    others = tuple(one for one in plan.match.bindings if one.var != var)
+    start = Relation(len(found.positions), {var: found.positions})
+    relation = match(run, replace(plan.match, bindings=others), start)
+    run.fused[expr] = found.at(relation[var])
+    return relation.numbered(WHOLE_MATCH)
+
+
+def _first_fused(run: Run, expr: ir.Rrf, relation: Relation, wanted: int) -> Relation | None:
     """The rows of the entities that may be among the first; every entity has a row at least."""
-    assert isinstance(expr, ir.Rrf), "it was found among the fusions"
     if relation.count < FUSED_ROWS_MIN:
         return None
     var = expr.first.field.var

@@ -283,6 +283,24 @@ def only_counted(plan: ir.Stage, variables: Mapping[str, ir.Variable]) -> Counte
     return None
 
 
+def last_hop(
+    block: ir.MatchBlock, near: str, variables: Mapping[str, ir.Variable]
+) -> Counted | None:
+    """The only walk of a match, if it is one from `near` to whatever is there: which entities it
+    keeps can be told without taking it."""
+    others = block.optionals, block.late_filters, block.negations, block.unwinds
+    if any(others) or len(block.traversals) != 1 or not is_simple(variables, block.traversals[0]):
+        return None
+    (step,) = block.traversals
+    far = step.dst if step.src == near else step.src
+    used = [var for clause in block.filters for var in clause.variables]
+    if far == near or near not in (step.src, step.dst):
+        return None
+    if any(binding.var not in (near, far) for binding in block.bindings):
+        return None
+    return _without(block, step, far, near) if _is_free(far, near, step, block, used) else None
+
+
 def _is_free(
     far: str, near: str, step: ir.Traversal, block: ir.MatchBlock, used: list[str]
 ) -> bool:

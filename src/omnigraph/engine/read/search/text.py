@@ -396,7 +396,7 @@ def forget(caches: Caches, frame: Frame, column: str, analysis: Analysis) -> Non
 
 
 def _cached_as(analysis: Analysis) -> str:
-    return f"text {analysis.kind}"
+    return "text" if analysis.is_plain else f"text {analysis.kind}"
 
 
 def streamed_parts(frame: Frame, column: str, analysis: Analysis) -> Iterator[Part]:
