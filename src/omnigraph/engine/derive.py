@@ -21,6 +21,7 @@ from omnigraph.engine.read.search.analysis import Analysis
 from omnigraph.engine.rows.parts import GraphAccess
 from omnigraph.errors import OmnigraphError
 from omnigraph.model.graph import Snapshot, TableEntry
+from omnigraph.model.limits import DERIVED_TEXT_BYTES_MAX
 from omnigraph.model.ports import Runner
 from omnigraph.model.schema import EdgeType, Indexing, NodeType, Property, Scalar
 from omnigraph.storage.derived import Sections
@@ -30,6 +31,7 @@ from omnigraph.storage.table.fragments import ColumnFile
 logger = logging.getLogger(__name__)
 
 Made = tuple[Sections, object]  # sections and facts of a file
+Maker = Callable[[Any, Indexing], Made | None]
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,12 +44,15 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     indexing: Indexing
 
 
-def _words(values: Any, indexing: Indexing) -> Made:
+def _words(values: Any, indexing: Indexing) -> Made | None:
+    if values.nbytes > DERIVED_TEXT_BYTES_MAX:
+        return None
     return stored_words.made(values, Analysis.of(indexing))
 
 
-# What is made of the values of a column; a task names it, so that it can travel.
-MAKERS: Final[Mapping[str, Callable[[Any, Indexing], Made]]] = {"words": _words}
+# What is made of the values of a column, None if that would take too much memory. A task names it,
+# so that it can travel.
+MAKERS: Final[Mapping[str, Maker]] = {"words": _words}
 
 
 def wanted_of(entity: NodeType | EdgeType) -> tuple[Wanted, ...]:
@@ -117,9 +122,12 @@ def _tasks(
 
 
 def run_task(task: DeriveTask) -> int:
-    """Make one file, wherever this runs."""
+    """Make one file, wherever this runs; of how many rows it is."""
     table, file, wanted = task.access.table(task.entry), task.file, task.wanted
     values = table.stored_values(file.fragment, wanted.column)
-    sections, facts = MAKERS[wanted.what](values, wanted.indexing)
-    table.put_derived(file, wanted.kind, sections, facts)
+    made = MAKERS[wanted.what](values, wanted.indexing)
+    if made is None:
+        logger.info("not derived", extra={"column": wanted.column, "bytes": values.nbytes})
+        return 0
+    table.put_derived(file, wanted.kind, *made)
     return file.rows

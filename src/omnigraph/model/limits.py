@@ -47,6 +47,7 @@ SESSION_INDEX_BYTES_MAX: Final = 512 * 1024 * 1024  # Lance's caches, per graph 
 SESSION_METADATA_BYTES_MAX: Final = 256 * 1024 * 1024
 TABLE_HANDLES_MAX: Final = 256  # open table versions kept per graph handle
 DERIVED_ROWS_MIN: Final = 16_384  # of a fragment; what searches need of fewer is made when asked
+DERIVED_TEXT_BYTES_MAX: Final = 256 * 1024 * 1024  # of a fragment whose words are stored: memory
 NARROW_FRAGMENTS_MIN: Final = 8  # fewer fragments are scanned as they are
 NARROW_ROWS_MAX: Final = 1_024  # rows of a fragment whose values are worth remembering
 NARROW_VALUES_MAX: Final = 500_000  # values remembered per graph handle
