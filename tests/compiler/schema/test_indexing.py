@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from omnigraph.compiler.schema import compile_schema, plan_migration
+from omnigraph.compiler.schema.merge import merge_schemas
 from omnigraph.compiler.schema.printer import format_schema, print_schema
 from omnigraph.errors import InputError
 from omnigraph.model.schema import Indexing
@@ -97,3 +98,23 @@ def test_a_change_of_arguments_is_a_step(before, after, steps):
     for step in plan.steps:
         if step.kind == "change_index":
             assert (step.property_name, step.tier) == ("text", "safe")
+
+
+def merged(base, ours, theirs):
+    catalogs = [compile_schema(schema(note)) for note in (base, ours, theirs)]
+    return merge_schemas(*catalogs)
+
+
+def test_a_merge_takes_the_arguments_of_the_side_that_changed_them():
+    german = '@index(language="german")'
+    for sides in (("@index", german), (german, "@index")):
+        found = merged("@index", *sides)
+        assert not found.conflicts
+        assert found.catalog.nodes["Doc"].by_name["text"].indexing.language == "german"
+
+
+def test_other_arguments_on_both_sides_are_a_conflict():
+    found = merged("@index", '@index(language="german")', '@index(language="french")')
+    assert len(found.conflicts) == 1
+    (conflict,) = found.conflicts
+    assert "change_index" in str(conflict)
