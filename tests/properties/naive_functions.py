@@ -10,6 +10,7 @@ import datetime as dt
 import math
 import re
 import struct
+import unicodedata
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from fractions import Fraction
 
@@ -264,7 +265,49 @@ def _like(text, pattern):
     return fits(0, 0)
 
 
+def _shown_words(text):
+    """Where words of a text begin and end, and what they are without case and accents."""
+    found = re.finditer(r"[^\W_]+", text + " ")
+    spans = [[one.start(), one.end()] for one in found]
+    for span in spans:
+        while span[1] < len(text) and unicodedata.category(text[span[1]])[0] in "LNM":
+            span[1] += 1
+    return [(start, end, _bare(text[start:end])) for start, end in spans]
+
+
+def _bare(word):
+    letters = unicodedata.normalize("NFKD", word.lower())
+    return "".join(one for one in letters if unicodedata.category(one)[0] != "M")
+
+
+def _highlight(text, query, before="**", behind=None):
+    """For queries of words that are their own stems, some of them with a minus."""
+    wanted = {_bare(one) for one in query.split() if not one.startswith("-")}
+    for start, end, word in reversed(_shown_words(text)):
+        if word in wanted:
+            mark = before if behind is None else behind
+            text = text[:start] + before + text[start:end] + mark + text[end:]
+    return text
+
+
+def _snippet(text, query, count):
+    wanted = {_bare(one) for one in query.split() if not one.startswith("-")}
+    words = _shown_words(text)
+    if len(words) <= count:
+        return _highlight(text, query)
+    ways = []
+    for at in range(len(words) - count + 1):
+        hits = [word for *_, word in words[at : at + count] if word in wanted]
+        ways.append((-len(set(hits)), -len(hits), at))
+    at = min(ways)[2]
+    start, last = words[at][0] if at else 0, at + count == len(words)
+    end = len(text) if last else words[at + count - 1][1]
+    return "…" * (start > 0) + _highlight(text[start:end], query) + "…" * (not last)
+
+
 _FUNCTIONS = {
+    "highlight": _highlight,
+    "snippet": _snippet,
     "lower": _lower,
     "upper": _upper,
     "trim": str.strip,

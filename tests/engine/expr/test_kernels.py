@@ -45,6 +45,8 @@ NUMBERS_TEXT = [
 DATE_TEXT = [None, "", "2024-02-29", "2023-02-29", "0000-01-01", "9999-12-31", "2024-2-1", "today",
              "2024-01-01T10:00:00Z", "2024-01-01T10:00:00.123456Z", "2024-01-01T10:00:00+02:00",
              "2024-01-01 10:00:00", "20240101", "0001-01-01"]  # fmt: skip
+QUERIES = [None, "", "b", "xy cb -b", "?"]
+SHOWN = [None, "b, cb. B xy", "cb", "q r s xy b t", "Ünb `b` b"]
 PATTERNS = [None, "", "%", "a%", "_", "%b", "a_b", "a\\%b", "a\\_b", "🙂%", "%\\\\%", "__"]
 REGULAR = [None, "", "a", "a.*", ".", "[a-z]+", "a|abc", "(?i)a", "[^,]*", "\\d+", ".\u0301"]
 
@@ -62,6 +64,9 @@ CASES = [
     ("replace", (S, TEXTS), (S, [None, "", "a", "🙂", "%"]), (S, [None, "", "aa", "é"])),
     ("split", (S, TEXTS), (S, [None, "", ",", "🙂", "a"])),
     ("concat", (S, TEXTS), (S, TEXTS)),
+    ("highlight", (S, TEXTS), (S, QUERIES)),
+    ("highlight", (S, SHOWN), (S, QUERIES), (S, [None, "<"]), (S, [None, "", ">"])),
+    ("snippet", (S, [*TEXTS, *SHOWN]), (S, QUERIES), (I, [None, 1, 2, 30])),
     ("coalesce", (I, WHOLE), (I, WHOLE)),
     ("abs", (I, [one for one in WHOLE if one != -(2**63)])),
     ("abs", (F, REAL)),

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from omnigraph.compiler.query.functions import DURATIONS_MS, TRUNC_UNITS
+from omnigraph.compiler.query.functions import DURATIONS_MS, SHOWN_MARK, TRUNC_UNITS
 from omnigraph.engine.arrow import Array, DataType, Ints, Mask, Values, as_mask, counted, pa, pc
 from omnigraph.engine.expr.rowwise import (
     by_distinct,
@@ -523,8 +523,15 @@ def _snippet(text: str, query: str, words: int, *how: str) -> str:
     return snippet(text, query, words, *_how(*how))
 
 
-def _how(before: str, behind: str, language: str, tokenizer: Any) -> tuple[Any, Analysis]:
-    return (before, behind), Analysis(language or None, tokenizer)
+def _how(
+    before: str = SHOWN_MARK,
+    behind: str | None = None,
+    language: str = "",
+    tokenizer: Any = "words",
+) -> tuple[tuple[str, str], Analysis]:
+    """The marks, and how the text is cut: the checker tells that of properties."""
+    marks = (before, before if behind is None else behind)
+    return marks, Analysis(language or None, tokenizer)
 
 
 KERNELS: Final[Mapping[str, Callable[..., Values]]] = {
