@@ -17,8 +17,8 @@ import msgspec
 
 from omnigraph.engine.core import Core
 from omnigraph.engine.read.search import stored as stored_words
-from omnigraph.engine.read.search.analysis import Analysis
 from omnigraph.engine.rows.parts import GraphAccess
+from omnigraph.engine.text.analysis import Analysis
 from omnigraph.errors import OmnigraphError
 from omnigraph.model.graph import Snapshot, TableEntry
 from omnigraph.model.limits import DERIVED_TEXT_BYTES_MAX

@@ -28,9 +28,9 @@ from omnigraph.engine.expr.rowwise import (
     on_columns,
     row_by_row,
 )
-from omnigraph.engine.read.search.analysis import Analysis
-from omnigraph.engine.read.search.shown import highlight, snippet
 from omnigraph.engine.rows.columns import judged
+from omnigraph.engine.text.analysis import Analysis
+from omnigraph.engine.text.shown import highlight, snippet
 from omnigraph.errors import InputError, LimitExceededError
 from omnigraph.model.limits import RANGE_ITEMS_MAX
 from omnigraph.model.schema import PropertyType, Scalar

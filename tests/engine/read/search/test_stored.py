@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from omnigraph import Graph
 from omnigraph.engine.read.search import stored
-from omnigraph.engine.read.search.analysis import PLAIN, Analysis
 from omnigraph.engine.read.search.postings import Postings
 from omnigraph.engine.read.search.stored import StoredPostings
 from omnigraph.engine.read.search.text import Part, asked, bm25, close_word, matches, phrase
-from omnigraph.engine.read.search.words import COMMON, stem
+from omnigraph.engine.text.analysis import PLAIN, Analysis
+from omnigraph.engine.text.words import COMMON, stem
 from omnigraph.model.ports import World
 from omnigraph.storage.derived import PAGE_BYTES, DamagedError, DerivedFile, encoded
 

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.engine.read.search import text as text_module
-from omnigraph.engine.read.search.analysis import PLAIN
 from omnigraph.engine.read.search.text import (
     LIKE_PARTS_MAX,
     TextIndex,
@@ -19,6 +18,7 @@ from omnigraph.engine.read.search.text import (
     matches,
     phrase,
 )
+from omnigraph.engine.text.analysis import PLAIN
 
 TEXTS = ["red green", "green green blue", None, "", "Red, yellow!", "the red", "blues"]
 

@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from omnigraph.engine.arrow import Array, as_mask, pa, pc, picked
 from omnigraph.engine.read.memory.arrays import Mask, Positions, SmallPositions, places_among
-from omnigraph.engine.read.search.analysis import Analysis
-from omnigraph.engine.read.search.asked import Term
-from omnigraph.engine.read.search.words import STEM_CUT_MAX, STEM_END, stem
+from omnigraph.engine.text.analysis import Analysis
+from omnigraph.engine.text.asked import Term
+from omnigraph.engine.text.words import STEM_CUT_MAX, STEM_END, stem
 
 TextNumbers = npt.NDArray[np.int32]  # by part
 Numbers = npt.NDArray[Any]

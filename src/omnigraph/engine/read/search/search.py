@@ -24,7 +24,6 @@ from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.memory.arrays import Mask, Positions, distinct_positions
 from omnigraph.engine.read.memory.frame import HOT_FETCHES, SMALL_TABLE_ROWS
 from omnigraph.engine.read.search import text
-from omnigraph.engine.read.search.analysis import PLAIN, Analysis
 from omnigraph.engine.read.search.vectors import (
     Floats,
     Singles,
@@ -34,6 +33,7 @@ from omnigraph.engine.read.search.vectors import (
     streamed_distances,
     streamed_similarity,
 )
+from omnigraph.engine.text.analysis import PLAIN, Analysis
 from omnigraph.errors import InputError
 from omnigraph.storage.derived import DamagedError
 

@@ -19,8 +19,6 @@ import numpy as np
 
 from omnigraph.engine.arrow import Array, pa
 from omnigraph.engine.read.memory.arrays import Mask, Positions, SmallPositions, places_among
-from omnigraph.engine.read.search.analysis import Analysis
-from omnigraph.engine.read.search.asked import Term
 from omnigraph.engine.read.search.postings import (
     Counted,
     Numbers,
@@ -31,6 +29,8 @@ from omnigraph.engine.read.search.postings import (
     joined,
     narrow,
 )
+from omnigraph.engine.text.analysis import Analysis
+from omnigraph.engine.text.asked import Term
 from omnigraph.storage.derived import DamagedError, DerivedFile, Sections, Span
 
 BLOCK_WORDS: Final = 256

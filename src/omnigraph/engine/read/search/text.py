@@ -31,11 +31,11 @@ from omnigraph.engine.read.memory.arrays import (
 )
 from omnigraph.engine.read.memory.cache import Caches
 from omnigraph.engine.read.memory.frame import Change, Frame
-from omnigraph.engine.read.search.analysis import Analysis, without_marks
-from omnigraph.engine.read.search.asked import Question, Row, question, ranked_terms, row_of
 from omnigraph.engine.read.search.postings import Counted, Postings, TextNumbers, Words
 from omnigraph.engine.read.search.stored import StoredPostings
-from omnigraph.engine.read.search.words import within_edits
+from omnigraph.engine.text.analysis import Analysis, without_marks
+from omnigraph.engine.text.asked import Question, Row, question, ranked_terms, row_of
+from omnigraph.engine.text.words import within_edits
 from omnigraph.storage.derived import DamagedError
 
 logger = logging.getLogger(__name__)

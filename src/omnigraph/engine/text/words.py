@@ -14,8 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from omnigraph.engine.arrow import Array, pa, pc, picked
-from omnigraph.engine.read.memory.arrays import Mask
+from omnigraph.engine.arrow import Array, Mask, pa, pc, picked
 
 # The very common words of English.
 COMMON: Final = (

@@ -25,9 +25,9 @@ import numpy.typing as npt
 import Stemmer
 
 from omnigraph.engine.arrow import Array, pa, pc
-from omnigraph.engine.read.search import words as plain
-from omnigraph.engine.read.search.stop_words import stop_words
-from omnigraph.engine.read.search.words import folded
+from omnigraph.engine.text import words as plain
+from omnigraph.engine.text.stop_words import stop_words
+from omnigraph.engine.text.words import folded
 from omnigraph.model.schema import Indexing, Tokenizer
 
 VERSION: Final = 1  # of everything here and in `words.py` that stored words depend on

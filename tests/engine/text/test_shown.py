@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.engine.read.search.analysis import PLAIN, Analysis
-from omnigraph.engine.read.search.shown import highlight, snippet
+from omnigraph.engine.text.analysis import PLAIN, Analysis
+from omnigraph.engine.text.shown import highlight, snippet
 
 GERMAN, CJK, NGRAM = Analysis("german"), Analysis(None, "cjk"), Analysis(None, "ngram")
 STARS = ("*", "*")

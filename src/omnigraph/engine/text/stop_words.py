@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from omnigraph.engine.read.search.words import COMMON, folded
+from omnigraph.engine.text.words import COMMON, folded
 
 _BY_LANGUAGE: Final[Mapping[str, str]] = {
     "english": COMMON,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.engine.read.search.words import (
+from omnigraph.engine.text.words import (
     STEM_CUT_MAX,
     STEM_END,
     cut,

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from omnigraph.engine.read.search.analysis import PLAIN, Analysis
 from omnigraph.engine.read.search.text import TextIndex, asked, bm25, matches
+from omnigraph.engine.text.analysis import PLAIN, Analysis
 
 TEXTS = [
     "graph data model",  # 0

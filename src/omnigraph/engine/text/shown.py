@@ -15,8 +15,8 @@ from typing import Final
 
 import msgspec
 
-from omnigraph.engine.read.search.analysis import Analysis, is_cjk
-from omnigraph.engine.read.search.asked import Shown, shown
+from omnigraph.engine.text.analysis import Analysis, is_cjk
+from omnigraph.engine.text.asked import Shown, shown
 
 GAP: Final = "…"
 _GRAMS_PER_UNIT: Final = 2  # letters of a run without spaces that count as a word

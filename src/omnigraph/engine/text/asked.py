@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from omnigraph.engine.read.search.analysis import Analysis
+from omnigraph.engine.text.analysis import Analysis
 
 _PIECE: Final = re.compile(r'(?P<sign>[+-]?)(?:"(?P<phrase>[^"]*)"|(?P<word>\S+))')
 _STARRED: Final = re.compile(r"\w\*$")
