@@ -1,4 +1,4 @@
-"""`omnigraph embed`: vectors for files, with the mock embedder."""
+"""`omnigraph embed`: vectors for files and graphs, with the mock embedder."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from omnigraph import Graph
 from omnigraph.cli.main import entry
 from omnigraph.engine.embed import MockEmbedder
 
@@ -111,3 +112,25 @@ def test_a_seed_manifest_names_everything_relative_to_itself(embed, capsys):
     assert entry(["embed", "--seed", str(seed)]) == 0
     assert capsys.readouterr().out == "embedded 1 records (selected 2, cleaned 0)\n"
     assert len((embed.folder / "embedded.jsonl").read_text().splitlines()) == 4
+
+
+def test_a_graph_gets_the_vectors_that_it_lacks(embed, capsys):
+    uri, data = str(embed.folder / "g"), embed.folder / "in.jsonl"
+    schema = 'node Doc { title: String @key pages: I32? vec: Vector(4)? @embed("title") }'
+    with Graph.init(uri, schema, durability="process") as graph:
+        graph.load([{"type": "Doc", "data": {"title": "one"}}], mode="append")
+    assert entry(["embed", uri, "--type", "Doc", "-m", "vectors"]) == 0
+    assert capsys.readouterr().out == "Doc.vec: 1 of 1 vectors made\n"
+    data.write_text(json.dumps({"type": "Doc", "data": {"title": "two"}}))
+    assert entry(["load", uri, "--data", str(data), "--mode", "append", "--embed", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["vectors"] == 1
+    with Graph.open(uri) as graph:
+        found = graph.query("query q() { match { $d: Doc } return { $d.title as t, $d.vec as v } }")
+        assert {row["t"]: row["v"] for row in found} == {
+            name: pytest.approx(mock(name), abs=1e-6) for name in ("one", "two")
+        }
+
+
+def test_a_graph_and_a_file_are_two_things(embed):
+    _, _, err = embed("--uri", "somewhere", code=2)
+    assert "cannot be used with 'a graph'" in err

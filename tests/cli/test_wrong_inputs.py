@@ -83,7 +83,7 @@ WRONG = [
     ("commit show --uri $G", 2, "Missing argument 'REF'"),
     ("snapshot $G --store $G", 2, "cannot be used with"),
     ("fmt", 2, "Missing argument 'FILE...'"),
-    ("embed", 2, "embed needs --seed, or all of --input, --output and --spec"),
+    ("embed", 2, "embed needs a graph, or --seed, or all of --input, --output and --spec"),
     # --- which graph ---
     ("snapshot", 1, "no graph addressed: `snapshot` needs one"),
     ("snapshot $T/nowhere.omni", 1, "there is no graph at"),

@@ -87,8 +87,9 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return self.acting_as if self.acting_as is not None else self.config.actor
 
     @contextmanager
-    def graph(self, *, write: bool = False) -> Iterator[Graph]:
-        """The graph, open for as long as the block runs; read-only unless it is to be written."""
+    def graph(self, *, write: bool = False, embed: bool = False) -> Iterator[Graph]:
+        """The graph, open for as long as the block runs; read-only unless it is to be written.
+        With `embed`, what is written gets its vectors by the environment's embedder."""
         if self.own_process:
             gc.disable()  # modules make no garbage, and looking for it takes time
             threading.Thread(target=_map_libraries, daemon=True).start()
@@ -101,7 +102,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             gc.freeze()  # what was imported stays to the end
             gc.enable()
         mode = OpenMode.READ_WRITE if write else OpenMode.READ_ONLY
-        with Graph.open(self.target.uri, mode=mode) as graph:
+        with Graph.open(self.target.uri, mode=mode, embedder=embed) as graph:
             yield graph
 
     def announce(self) -> None:

@@ -1,4 +1,4 @@
-"""`embed`: fill the vectors of an NDJSON file before it is loaded."""
+"""`embed`: make the vectors that a graph lacks, or those of an NDJSON file before it is loaded."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from omnigraph.cli.call import Call, exclusive, read_text, verb
-from omnigraph.cli.scope import Capability
+from omnigraph.cli.call import Call, exclusive, message_option, read_text, verb
+from omnigraph.cli.scope import Capability, ScopeFlags
 from omnigraph.errors import InputError
 
 if TYPE_CHECKING:
-    from omnigraph.engine.embed import EmbedSpec, Mode
+    from omnigraph.engine.embed_file import EmbedSpec, Mode
 
 
-@verb("embed", capability=Capability.LOCAL)
+@verb("embed", capability=Capability.DIRECT, positional="uri", writes=True)
 @click.option("--seed", "seed_path", metavar="FILE", help="a YAML manifest that names all the rest")
 @click.option("--input", "input_path", metavar="FILE", help="the NDJSON to read")
 @click.option("--output", "output_path", metavar="FILE", help="the NDJSON to write")
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 @click.option("--clean", is_flag=True, help="remove the vectors")
 @click.option("--type", "types", multiple=True, metavar="TYPE", help="only this type; repeatable")
 @click.option("--select", "selects", multiple=True, metavar="TYPE:FIELD=VALUE", help="repeatable")
+@click.option("--branch", metavar="NAME", help="of a graph: the branch meant  [default: main]")
+@message_option
 def embed(
     call: Call,
     *,
@@ -36,8 +38,24 @@ def embed(
     clean: bool,
     types: tuple[str, ...],
     selects: tuple[str, ...],
+    branch: str | None,
+    message: str | None,
 ) -> None:
-    """Fill the missing vectors of an NDJSON file, or renew or remove them."""
+    """Make the vectors that the entities of a graph lack, or those of an NDJSON file."""
+    of_files: dict[str, Any] = {
+        "--seed": seed_path,
+        "--input": input_path,
+        "--output": output_path,
+        "--spec": spec_path,
+        "--select": selects,
+        "--reembed-all": reembed_all or None,
+        "--clean": clean or None,
+    }
+    if call.flags != ScopeFlags() or branch is not None:
+        for name, given in of_files.items():
+            exclusive({name: given, "a graph": True})
+        _embed_graph(call, branch=branch or "main", types=types, message=message)
+        return
     exclusive({"--seed": seed_path, "--input": input_path})
     exclusive({"--reembed-all": reembed_all or None, "--clean": clean or None})
     if seed_path is not None:
@@ -46,26 +64,35 @@ def embed(
         source, output = Path(input_path), Path(output_path)
         spec = _from_json(spec_path)
     else:
-        raise click.UsageError("embed needs --seed, or all of --input, --output and --spec")
+        raise click.UsageError(
+            "embed needs a graph, or --seed, or all of --input, --output and --spec"
+        )
     if not source.is_file():
         read_text(str(source), what="data file")
-    from omnigraph.engine.embed import (
-        EmbedConfig,
-        Selection,
-        Selector,
-        embed_file,
-        embedder,
-    )
+    mode = _mode(reembed_all=reembed_all, clean=clean, narrowed=bool(types or selects))
+    _embed_file(call, source, output, spec, mode=mode, types=types, selects=selects)
+
+
+def _embed_file(
+    call: Call,
+    source: Path,
+    output: Path,
+    spec: EmbedSpec,
+    *,
+    mode: Mode,
+    types: tuple[str, ...],
+    selects: tuple[str, ...],
+) -> None:
+    from omnigraph.engine.embed import EmbedConfig, embedder
+    from omnigraph.engine.embed_file import Selection, Selector, embed_file
 
     config = EmbedConfig.from_environment(call.environ)
-    mode = _mode(reembed_all=reembed_all, clean=clean, narrowed=bool(types or selects))
+    selectors = tuple(Selector.parse(text) for text in selects)
     summary = embed_file(
         source,
         output,
         spec=spec,
-        selection=Selection(
-            mode=mode, types=types, selectors=tuple(Selector.parse(text) for text in selects)
-        ),
+        selection=Selection(mode=mode, types=types, selectors=selectors),
         embedder=embedder(config),
     )
     payload = {
@@ -86,6 +113,18 @@ def embed(
     )
 
 
+def _embed_graph(call: Call, *, branch: str, types: tuple[str, ...], message: str | None) -> None:
+    call.require_target()
+    call.announce()
+    with call.graph(write=True, embed=True) as graph:
+        report = graph.embed(branch, types=types or None, actor=call.actor, message=message)
+    lines = [
+        f"{one.type_name}.{one.property}: {one.filled} of {one.missing} vectors made"
+        for one in report.properties
+    ]
+    call.emit(report.to_json(), human=lines or ["no type has vectors that could be made"])
+
+
 def _mode(*, reembed_all: bool, clean: bool, narrowed: bool) -> Mode:
     if clean:
         return "clean"
@@ -95,7 +134,7 @@ def _mode(*, reembed_all: bool, clean: bool, narrowed: bool) -> Mode:
 
 
 def _from_json(path: str) -> EmbedSpec:
-    from omnigraph.engine.embed import EmbedSpec
+    from omnigraph.engine.embed_file import EmbedSpec
 
     try:
         body = json.loads(read_text(path, what="spec"))
@@ -109,7 +148,7 @@ def _from_seed(path: Path) -> tuple[Path, Path, EmbedSpec]:
     """The files and the spec that a seed manifest names, relative to its own folder."""
     import yaml
 
-    from omnigraph.engine.embed import EmbedSpec
+    from omnigraph.engine.embed_file import EmbedSpec
 
     where = f"seed manifest '{path}'"
     try:

@@ -57,7 +57,7 @@ TABULAR_SUFFIXES = frozenset({".parquet", ".csv", ".orc"})
 @click.option(
     "--embed",
     is_flag=True,
-    help="make vectors that records lack by the environment's embedder (Spark)",
+    help="make vectors that records lack by the environment's embedder",
 )
 @engine_options
 def load(
@@ -86,7 +86,7 @@ def load(
     choice = EngineChoice(
         engine=engine,
         paths=paths,
-        needs_spark=embed or job_path is not None,
+        needs_spark=job_path is not None,
         plain=type_name is None and options["quarantine"] is None,
     )
     chosen = choice.engine_for_load()
@@ -94,7 +94,7 @@ def load(
         call.consent()
     call.announce()
     if chosen == "local":
-        _load_here(call, local_sources(paths, type_name), options)
+        _load_here(call, local_sources(paths, type_name), options, embed=embed)
         return
     report = load_on_spark(
         call,
@@ -106,11 +106,11 @@ def load(
     call.emit(report.to_json(), human=report.to_text().splitlines())
 
 
-def _load_here(call: Call, sources: Any, options: Mapping[str, str | None]) -> None:
+def _load_here(call: Call, sources: Any, options: Mapping[str, str | None], *, embed: bool) -> None:
     """The load in this process."""
     mode, quarantine = options["mode"], options["quarantine"]
     assert mode is not None, "a load has a mode"
-    with call.graph(write=True) as graph:
+    with call.graph(write=True, embed=embed) as graph:
         result = graph.load(
             sources,
             mode=mode,
@@ -137,7 +137,7 @@ class EngineChoice(msgspec.Struct, frozen=True, kw_only=True):
         """Plain loads of small files run in this process; the others on Spark, if it is there."""
         if self.engine == "local" and self.needs_spark:
             raise InputError(
-                "this load needs Spark: jobs and embedding are not done in process",
+                "this load needs Spark: jobs are not done in process",
                 hint="leave out --engine local",
             )
         if self.engine != "auto" or self.needs_spark:

@@ -66,7 +66,7 @@ COMMANDS: Mapping[str, Entry] = {
     "recovery": Entry("cli.maintain", "recovery", DIRECT, "unfinished writes and their end"),
     "graphs": Entry("cli.graph", "graphs", SERVED, "the graphs of a server"),
     "serve": Entry("cli.serve", "serve", LOCAL, "serve graphs over HTTP"),
-    "embed": Entry("cli.embed", "embed", LOCAL, "fill the vectors of an NDJSON file"),
+    "embed": Entry("cli.embed", "embed", DIRECT, "make vectors that a graph or a file lacks"),
     "fmt": Entry("cli.schema", "fmt", LOCAL, "format .pg and .gq files"),
     "lsp": Entry("editor.command", "lsp", LOCAL, "serve editors: problems, completion, hover"),
     "demo": Entry("demo.command", "demo", LOCAL, "show everything on a graph of this machine"),

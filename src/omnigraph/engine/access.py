@@ -74,6 +74,7 @@ RIGHTS: Final[Mapping[str, Right]] = {
     "mutate": _CHANGE,
     "load": _CHANGE,
     "transaction": _CHANGE,
+    "embed": _CHANGE,
     "revert": _CHANGE,
     "apply_schema": Right("schema_apply", "target"),
     "create_branch": Right("branch_create", "transition"),

@@ -26,6 +26,7 @@ from omnigraph.engine.arguments import (
     require,
     require_message,
 )
+from omnigraph.engine.embed import CachingEmbedder, embedder_for
 from omnigraph.engine.refs import At, Ref, branch_named, commit_at, parent_named, snapshot_at
 from omnigraph.engine.unmerged import is_work, unmerged_work
 from omnigraph.errors import (
@@ -294,22 +295,28 @@ def open_core(uri: str, *, mode: OpenMode, world: World | None = None) -> Core:
 
 
 def world_of(options: dict[str, Any]) -> World:
-    """The world that keyword options ask for: `durability`, `cache_bytes`, or a whole `world` for
-    tests."""
+    """The world that keyword options ask for: `durability`, `cache_bytes`, `embedder`, or a whole
+    `world` for tests."""
     world = options.pop("world", None) or World()
     durability = options.pop("durability", world.durability)
     cache_bytes = options.pop("cache_bytes", world.cache_bytes)
+    embedder = embedder_for(options.pop("embedder", None))
     if options:
         raise InputError(
             f"unknown option '{next(iter(options))}'",
-            hint="there are actor, cache_bytes, durability, maintenance and policy",
+            hint="there are actor, cache_bytes, durability, embedder, maintenance and policy",
         )
     if durability not in ("power", "process"):
         raise InputError(f"unknown durability '{durability}'", hint='use "power" or "process"')
     require(INT_OR_NONE, cache_bytes=cache_bytes)
     if cache_bytes is not None and cache_bytes < 0:
         raise InputError(f"cache_bytes must not be negative, got {cache_bytes}")
-    return replace(world, durability=durability, cache_bytes=cache_bytes)
+    return replace(
+        world,
+        durability=durability,
+        cache_bytes=cache_bytes,
+        embedder=world.embedder if embedder is None else CachingEmbedder(embedder),
+    )
 
 
 def init_core(uri: str, schema_text: str, *, actor_id: str | None, world: World) -> Core:

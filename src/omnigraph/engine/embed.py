@@ -2,29 +2,33 @@
 
 The configuration is a value (`EmbedConfig`), read from a mapping of environment names by whoever
 calls. Providers speak HTTP through the standard library; `mock` is a pure function of the text, for
-tests and offline work.
+tests and offline work; a Python callable may stand in for a provider.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
+import threading
 import time
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, ClassVar, Final, Literal
+from array import array
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Final, Literal, cast
 
 import msgspec
 
-from omnigraph.errors import EmbeddingError, EmbeddingModelMismatchError, InputError, RecordError
+from omnigraph.errors import EmbeddingError, EmbeddingModelMismatchError, InputError
+from omnigraph.model.limits import EMBED_CACHE_BYTES_MAX
+from omnigraph.model.ports import Purpose
 from omnigraph.model.structs import HidingStruct
 from omnigraph.storage.objects.root import fnv1a64
 
 Provider = Literal["openai-compatible", "openai", "gemini", "mock"]
-Purpose = Literal["query", "document"]
+Embed = Callable[[Sequence[str]], Sequence[Sequence[float]]]
 
 _MASK: Final = (1 << 64) - 1
 _TRUE_WORDS: Final = frozenset({"1", "true", "yes", "on"})
@@ -114,9 +118,14 @@ class EmbedConfig(HidingStruct, frozen=True, kw_only=True):
 
 
 class Embedder(ABC):
-    """Turns text into unit vectors. `model` is None when it stands in for any model."""
+    """Turns text into unit vectors. `model` is None when it stands in for any model.
+
+    `space` names what makes the vectors, so that work that was kept is known again; None: nobody
+    can tell two such embedders apart, and nothing is kept beyond the process.
+    """
 
     model: str | None
+    space: str | None
 
     def embed(self, text: str, *, dimension: int, purpose: Purpose = "query") -> tuple[float, ...]:
         return self.embed_many([text], dimension=dimension, purpose=purpose)[0]
@@ -125,12 +134,33 @@ class Embedder(ABC):
     def embed_many(
         self, texts: Sequence[str], *, dimension: int, purpose: Purpose = "document"
     ) -> list[tuple[float, ...]]:
-        """The vectors of all texts, in their order, in one exchange; all of them or an error."""
+        """The vectors of all texts, in their order, in one exchange; all of them or an error.
+        `at` of an `EmbeddingError` is the place of the text whose vector is of no use."""
 
 
-def embedder(config: EmbedConfig) -> Embedder:
+def embedder(config: EmbedConfig | Embedder) -> Embedder:
     """The embedder that the configuration names."""
+    if isinstance(config, Embedder):
+        return config
     return MockEmbedder(config.model) if config.provider == "mock" else HttpEmbedder(config)
+
+
+def embedder_for(asked: Any) -> Embedder | None:
+    """The embedder that a caller means by a callable, an `EmbedConfig`, an `Embedder`, or True for
+    the one that the environment names; None and False mean none."""
+    if asked is None or asked is False:
+        return None
+    if asked is True:
+        asked = environment_config()
+    if isinstance(asked, EmbedConfig | Embedder):
+        return embedder(asked)
+    if not callable(asked):
+        raise InputError(
+            f"embedder must be a callable, an EmbedConfig or True, got {type(asked).__name__}",
+            hint="a callable takes a list of texts and gives their vectors",
+            argument="embedder",
+        )
+    return CallableEmbedder(cast("Embed", asked))
 
 
 def environment_embedder() -> Embedder:
@@ -158,6 +188,7 @@ class MockEmbedder(Embedder):
 
     def __init__(self, model: str | None = None) -> None:
         self.model = model
+        self.space = f"mock\x1f{model or ''}"
 
     def embed_many(
         self,
@@ -180,12 +211,121 @@ def _mock_vector(text: str, dimension: int) -> tuple[float, ...]:
     return _unit(values, dimension=dimension, source="mock")
 
 
+class CallableEmbedder(Embedder):
+    """An embedder that is a Python callable: a list of texts in, their vectors out.
+
+    An attribute `model` of the callable says by which name a schema knows what it makes. Without
+    one it fits every schema, and its work is kept in memory only: after a change of its code
+    nobody could tell the old vectors from the new.
+    """
+
+    def __init__(self, call: Embed) -> None:
+        model = getattr(call, "model", None)
+        self.model = model if isinstance(model, str) and model else None
+        self.space = None if self.model is None else f"callable\x1f{self.model}"
+        self._call = call
+        self._name = str(getattr(call, "__qualname__", type(call).__name__))
+
+    def embed_many(
+        self,
+        texts: Sequence[str],
+        *,
+        dimension: int,
+        purpose: Purpose = "document",  # noqa: ARG002 - a callable knows one space only
+    ) -> list[tuple[float, ...]]:
+        if not texts:
+            return []
+        try:
+            made = list(self._call(list(texts)))
+        except Exception as cause:
+            raise EmbeddingError(
+                f"embedder '{self._name}' failed: {type(cause).__name__}: {cause}",
+                hint="what it has made before is kept: run it again when it works",
+                provider=self._name,
+            ) from cause
+        if len(made) != len(texts):
+            raise EmbeddingError(
+                f"embedder '{self._name}' made {len(made)} vectors for {len(texts)} texts",
+                provider=self._name,
+            )
+        return _units(made, dimension=dimension, source=f"'{self._name}'")
+
+
+class CachingEmbedder(Embedder):
+    """An embedder that remembers: a text that comes again is not embedded again, also when the
+    write that asked for it failed. The oldest vectors go when they take too much memory."""
+
+    def __init__(self, inner: Embedder, *, bytes_max: int = EMBED_CACHE_BYTES_MAX) -> None:
+        self.model, self.space = inner.model, inner.space
+        self._inner, self._bytes_max = inner, bytes_max
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[bytes, array[float]] = OrderedDict()
+        self._bytes = 0
+
+    def embed_many(
+        self, texts: Sequence[str], *, dimension: int, purpose: Purpose = "document"
+    ) -> list[tuple[float, ...]]:
+        head = f"{dimension}\x1f{purpose}\x1f".encode()
+        keys = [_digest(head, text) for text in texts]
+        found: dict[bytes, Sequence[float]] = {}
+        with self._lock:
+            for key in keys:
+                if key in self._kept:
+                    self._kept.move_to_end(key)
+                    found[key] = self._kept[key]
+        asked = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
+        if asked:
+            # Without the lock: a provider may take long, and two that ask for one text only pay.
+            try:
+                made = self._inner.embed_many(
+                    list(asked.values()), dimension=dimension, purpose=purpose
+                )
+            except EmbeddingError as error:
+                if "at" in error.facts:
+                    error.facts["at"] = keys.index(list(asked)[error.facts["at"]])
+                raise
+            new = dict(zip(asked, made, strict=True))
+            found |= new
+            self._keep(new)
+        return [tuple(found[key]) for key in keys]
+
+    def _keep(self, new: Mapping[bytes, Sequence[float]]) -> None:
+        with self._lock:
+            for key, vector in new.items():
+                if key not in self._kept:
+                    self._kept[key] = array("d", vector)
+                    self._bytes += 8 * len(vector)
+            while self._bytes > self._bytes_max:
+                self._bytes -= 8 * len(self._kept.popitem(last=False)[1])
+
+
+def _digest(head: bytes, text: str) -> bytes:
+    return hashlib.sha256(head + text.encode(errors="surrogatepass")).digest()
+
+
+def _units(made: Sequence[Any], *, dimension: int, source: str) -> list[tuple[float, ...]]:
+    """The vectors, each scaled to length one; `at` of an error is the place of a bad one."""
+    found = []
+    for at, values in enumerate(made):
+        try:
+            found.append(_unit(values, dimension=dimension, source=source))
+        except EmbeddingError as error:
+            error.facts["at"] = at
+            raise
+    return found
+
+
 def _unit(values: Sequence[Any], *, dimension: int, source: str) -> tuple[float, ...]:
     """The vector scaled to length one, or an error if it is none that we can use."""
-    if len(values) != dimension:
+    try:
+        size = len(values)
+    except TypeError as cause:
+        raise EmbeddingError(f"embedding from {source} is no list of numbers", source=source) from (
+            cause
+        )
+    if size != dimension:
         raise EmbeddingError(
-            f"embedding from {source} has {len(values)} numbers, expected {dimension}",
-            source=source,
+            f"embedding from {source} has {size} numbers, expected {dimension}", source=source
         )
     try:
         numbers = [float(value) for value in values]
@@ -253,6 +393,7 @@ class HttpEmbedder(Embedder):
                 base_url=config.base_url,
             )
         self.model = config.model
+        self.space = f"{config.provider}\x1f{config.base_url}\x1f{config.model or ''}"
         self._config = config
         self._transport = transport
         self._sleep = sleep
@@ -273,7 +414,7 @@ class HttpEmbedder(Embedder):
         request = self._request(texts, dimension, purpose)
         vectors = self._vectors(self._exchange(request), count=len(texts))
         source = self._config.provider
-        return [_unit(values, dimension=dimension, source=source) for values in vectors]
+        return _units(vectors, dimension=dimension, source=source)
 
     def _request(self, texts: Sequence[str], dimension: int, purpose: Purpose) -> Request:
         config = self._config
@@ -359,170 +500,3 @@ class HttpEmbedder(Embedder):
         if not all(isinstance(values, list) for values in vectors):
             raise self._failed("sent a vector that is no list")
         return vectors
-
-
-# --- the vectors of an NDJSON file ----------------------------------------------------------------
-
-# Records travel one at a time, so a file of any size needs little memory; the output appears under
-# its name only when it is complete. Edge records and types that the spec does not name pass by.
-
-Mode = Literal["fill_missing", "reembed_selected", "reembed_all", "clean"]
-
-
-class TypeSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Which property of a node type holds the vector, and which fields make up its text."""
-
-    target: str
-    fields: tuple[str, ...]
-
-
-class EmbedSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What to embed: the length of the vectors, and the types that have them."""
-
-    dimension: int
-    types: Mapping[str, TypeSpec]
-
-    @classmethod
-    def from_mapping(cls, body: Any, *, where: str) -> EmbedSpec:
-        """Read `{dimension, types: {T: {target, fields}}}`, or say what is wrong with it."""
-        if not isinstance(body, Mapping):
-            raise InputError(f"{where} must be a mapping with 'dimension' and 'types'")
-        dimension = body.get("dimension")
-        if not isinstance(dimension, int) or isinstance(dimension, bool) or dimension < 1:
-            raise InputError(f"{where}: 'dimension' must be a whole number of 1 or more")
-        types = body.get("types")
-        if not isinstance(types, Mapping) or not types:
-            raise InputError(f"{where}: 'types' must name at least one node type")
-        return cls(
-            dimension=dimension,
-            types={str(name): _type_spec(name, value, where) for name, value in types.items()},
-        )
-
-
-def _type_spec(name: Any, value: Any, where: str) -> TypeSpec:
-    facts = value if isinstance(value, Mapping) else {}
-    target, fields = facts.get("target"), facts.get("fields")
-    if not isinstance(target, str) or not target:
-        raise InputError(f"{where}: type '{name}' needs a 'target' property")
-    if not isinstance(fields, list) or not fields or not all(isinstance(f, str) for f in fields):
-        raise InputError(f"{where}: type '{name}' needs 'fields', a list of property names")
-    return TypeSpec(target=target, fields=tuple(fields))
-
-
-class Selector(msgspec.Struct, frozen=True, kw_only=True):
-    """Records of one type whose field has this value."""
-
-    type_name: str
-    field: str
-    value: str
-
-    @classmethod
-    def parse(cls, text: str) -> Selector:
-        """Read `Type:field=value`."""
-        type_name, colon, rest = text.partition(":")
-        field, equals, value = rest.partition("=")
-        if not (colon and equals and type_name and field):
-            raise InputError(f"'{text}' is not of the form Type:field=value")
-        return cls(type_name=type_name, field=field, value=value)
-
-    def matches(self, type_name: str, data: Mapping[str, Any]) -> bool:
-        return type_name == self.type_name and _text(data.get(self.field)) == self.value
-
-
-class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """Which records are meant. Without types and selectors, every record the spec knows."""
-
-    mode: Mode
-    types: tuple[str, ...] = ()
-    selectors: tuple[Selector, ...] = ()
-
-    def selects(self, type_name: str, data: Mapping[str, Any]) -> bool:
-        every = not self.types and not self.selectors
-        chosen = any(selector.matches(type_name, data) for selector in self.selectors)
-        return every or chosen or type_name in self.types
-
-
-class EmbedSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a file's records."""
-
-    records: int = 0
-    selected_records: int = 0
-    embedded_records: int = 0
-    cleaned_records: int = 0
-
-
-def embed_file(
-    source: Path, output: Path, *, spec: EmbedSpec, selection: Selection, embedder: Embedder
-) -> EmbedSummary:
-    """Write the source with its vectors filled, renewed or removed; all of it, or nothing."""
-    unknown = sorted(
-        {*selection.types, *(one.type_name for one in selection.selectors)} - spec.types.keys()
-    )
-    if unknown:
-        known = ", ".join(sorted(spec.types))
-        raise InputError(f"the spec has no type '{unknown[0]}'", hint=f"it has: {known}")
-    counts: Counter[str] = Counter()
-    unfinished = output.with_name(f".{output.name}.{os.getpid()}.part")
-    try:
-        with unfinished.open("w", encoding="utf-8", newline="\n") as out:
-            for record in _records(source):
-                counts.update(_treat(record, spec, selection, embedder))
-                out.write(json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n")
-            out.flush()
-            os.fsync(out.fileno())
-        unfinished.replace(output)
-    except OSError as cause:
-        raise InputError(f"cannot embed '{source}' into '{output}': {cause}") from cause
-    finally:
-        unfinished.unlink(missing_ok=True)
-    return EmbedSummary(**counts)
-
-
-def _records(source: Path) -> Iterator[dict[str, Any]]:
-    with source.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            try:
-                record = json.loads(line)
-            except ValueError as cause:
-                message = f"{source}:{number}: not a JSON value: {cause}"
-                raise RecordError(message, line=number) from cause
-            if not isinstance(record, dict):
-                raise RecordError(f"{source}:{number}: a record is a JSON object", line=number)
-            yield record
-
-
-def _treat(
-    record: dict[str, Any], spec: EmbedSpec, selection: Selection, embedder: Embedder
-) -> Iterator[str]:
-    """Do to one record what the selection says, in place; where the summary is to count it."""
-    yield "records"
-    type_name, data = record.get("type"), record.get("data")
-    rule = spec.types.get(type_name) if isinstance(type_name, str) else None
-    if rule is None or not isinstance(type_name, str) or not isinstance(data, dict):
-        return
-    if not selection.selects(type_name, data):
-        return
-    yield "selected_records"
-    present = data.get(rule.target) is not None
-    if selection.mode == "clean":
-        data.pop(rule.target, None)
-        if present:
-            yield "cleaned_records"
-    elif not (present and selection.mode == "fill_missing"):
-        text = embedding_text(type_name, data, rule.fields)
-        vector = embedder.embed(text, dimension=spec.dimension, purpose="document")
-        data[rule.target] = list(vector)
-        yield "embedded_records"
-
-
-def embedding_text(type_name: str, data: Mapping[str, Any], fields: Sequence[str]) -> str:
-    """The text that stands for a record: its type, then each field that has a value."""
-    lines = [f"type: {type_name}"]
-    lines += [f"{name}: {_text(data[name])}" for name in fields if data.get(name) is not None]
-    return "\n".join(lines)
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from omnigraph.engine.maintain import stored_retention as keeping
     from omnigraph.engine.maintain import verify as verifying
     from omnigraph.engine.read import export as exporting
+    from omnigraph.engine.write import filling
     from omnigraph.engine.write import mutate as mutating
     from omnigraph.engine.write import transaction as transacting
 else:
@@ -82,6 +83,7 @@ else:
     copying = Later("omnigraph.engine.maintain.backup")
     verifying = Later("omnigraph.engine.maintain.verify")
     exporting = Later("omnigraph.engine.read.export")
+    filling = Later("omnigraph.engine.write.filling")
     mutating = Later("omnigraph.engine.write.mutate")
     transacting = Later("omnigraph.engine.write.transaction")
 
@@ -103,7 +105,9 @@ class Graph(Timeline):
         """Use `Graph.init` or `Graph.open`."""
         super().__init__(core, gate)
         self._auto = AutoMaintenance(core, maintenance, tidy=self._tidy)
-        self._reader = Reader(core.store.tables, cache_bytes=core.world.cache_bytes)
+        self._reader = Reader(
+            core.store.tables, cache_bytes=core.world.cache_bytes, embedder=core.world.embedder
+        )
         self._in_transaction: set[int] = set()  # threads with a transaction that is open
         self._stores_topologies = maintenance is not None and maintenance.topologies
 
@@ -131,6 +135,9 @@ class Graph(Timeline):
         what reading keeps in memory (default: a quarter of the machine's, at least 1 GiB).
         `actor` is who acts through this handle; with a `policy` (a file, or one that is loaded)
         nothing is done that it does not allow to the actor.
+        `embedder` makes the vectors of `@embed` properties that are written without one, and of
+        texts in `nearest`: a callable (texts in, vectors out), an `EmbedConfig`, or True for the
+        provider that the environment names.
         """
         require(PATH, uri=uri)
         gate = access.Gate.of(options.pop("policy", None), options.pop("actor", None))
@@ -386,10 +393,33 @@ class Graph(Timeline):
             message=message,
             on_error=on_error,
             quarantine=quarantine,
+            embed=self._core.world.embedder,
         )
         report = loading.load_here(core, order, listener=progress, then=self._auto.notice)
         self._store_topologies(branch)
         return reporting.LoadResult.of(report)
+
+    def embed(
+        self,
+        branch: str = MAIN,
+        *,
+        types: Sequence[str] | None = None,
+        actor: str | None = None,
+        message: str | None = None,
+    ) -> filling.EmbedReport:
+        """Make the `@embed` vectors that stored entities lack, with the graph's `embedder`.
+
+        Some thousand a commit: what is done stays when a later text fails, and a second call goes
+        on from there.
+        """
+        return filling.fill_vectors(
+            self._allowed("embed", branch=branch, actor=actor),
+            branch=branch,
+            types=types,
+            actor_id=self._gate.acting(actor),
+            message=message,
+            then=self._auto.notice,
+        )
 
     # --- schema ------------------------------------------------------------------------------
 
@@ -451,9 +481,12 @@ class Graph(Timeline):
         """Compact small fragments, bring indexes up to date and mend damaged ones, as one commit.
 
         Readers and writers go on meanwhile. Refused while an unfinished write cannot be settled.
+        A graph that was opened with an `embedder` first gets the `@embed` vectors that are missing.
         """
-        how = Work(concurrency=concurrency, progress=progress)
-        report = optimize(self._allowed("optimize"), branch, how)
+        core, how = self._allowed("optimize"), Work(concurrency=concurrency, progress=progress)
+        if core.world.embedder is not None:
+            filling.fill_vectors(core, branch=branch, then=self._auto.notice)
+        report = optimize(core, branch, how)
         self._store_topologies(branch)
         return report
 

@@ -180,6 +180,26 @@ class LeaseTerms(msgspec.Struct, frozen=True, kw_only=True):
     file_locks_lapse: bool = False
 
 
+Purpose = Literal["query", "document"]
+
+
+class TextEmbedder(Protocol):
+    """Turns texts into vectors; `engine/embed.py` has those that there are."""
+
+    model: str | None
+    space: str | None
+
+    def embed(self, text: str, *, dimension: int, purpose: Purpose = "query") -> Sequence[float]:
+        """The vector of one text."""
+        ...
+
+    def embed_many(
+        self, texts: Sequence[str], *, dimension: int, purpose: Purpose = "document"
+    ) -> Sequence[Sequence[float]]:
+        """The vectors of all texts, in their order."""
+        ...
+
+
 class World(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a graph takes from outside, except its URI."""
 
@@ -191,6 +211,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     cache_bytes: int | None = None  # that reading may keep; None: a share of the machine's
     lease: LeaseTerms = LeaseTerms()
     derived_rows_min: int = DERIVED_ROWS_MIN  # of a fragment that derived files are made of
+    embedder: TextEmbedder | None = None  # of `@embed` properties and texts; None: see each use
 
 
 # --- ids that we make: ULIDs, one at a time in order, or many at once for the rows of a load ---

@@ -17,7 +17,13 @@ from pyspark.sql import SparkSession
 from omnigraph.engine.access import OPEN, Gate, PolicySource
 from omnigraph.engine.arguments import PATH, Kind, require
 from omnigraph.engine.core import world_of
-from omnigraph.engine.embed import EmbedConfig, environment_config
+from omnigraph.engine.embed import (
+    Embed,
+    EmbedConfig,
+    Embedder,
+    embedder_for,
+    environment_config,
+)
 from omnigraph.engine.load.inputs.sources import Source
 from omnigraph.engine.load.order import LoadOrder, OnError, checked_order
 from omnigraph.engine.load.report import Listener, PipelineReport
@@ -31,7 +37,8 @@ from omnigraph.pipeline.progress import listening
 from omnigraph.pipeline.runner import SparkRunner
 
 _EMBED: Final = Kind(
-    "EmbedConfig or bool or None", lambda value: isinstance(value, EmbedConfig | bool | None)
+    "Callable or EmbedConfig or bool or None",
+    lambda value: isinstance(value, EmbedConfig | Embedder | bool | None) or callable(value),
 )
 
 
@@ -50,7 +57,7 @@ def load(  # noqa: PLR0913  (the names are fixed by the API)
     idempotency_key: str | None = None,
     message: str | None = None,
     durability: Literal["power", "process"] = "power",
-    embed: EmbedConfig | bool | None = None,
+    embed: Embed | EmbedConfig | bool | None = None,
     policy: PolicySource | None = None,
 ) -> PipelineReport:
     """Load any amount of data as one commit, or change nothing.
@@ -63,11 +70,12 @@ def load(  # noqa: PLR0913  (the names are fixed by the API)
     listener, or True for bars on the terminal.
 
     With `embed`, executors make the vectors of `@embed` properties that records leave out from
-    their text: by the embedder that an `EmbedConfig` describes, or (True) by the one that this
-    process's environment names (`OMNIGRAPH_EMBED_PROVIDER`, `OMNIGRAPH_EMBEDDINGS_MOCK` and so
-    on). A text that cannot be embedded after the embedder's own retries fails the load with
-    `EmbeddingError`, also under a quarantine. Finished vectors of a load with an
-    `idempotency_key` are kept until it lands, so that submitting it again asks for the rest only.
+    their text: by a callable (texts in, vectors out) that can travel to them, by the embedder that
+    an `EmbedConfig` describes, or (True) by the one that this process's environment names
+    (`OMNIGRAPH_EMBED_PROVIDER`, `OMNIGRAPH_EMBEDDINGS_MOCK` and so on). A text that cannot be
+    embedded after the embedder's own retries fails the load with `EmbeddingError`, also under a
+    quarantine. Finished vectors are kept until the load lands, so that submitting it again asks
+    for the rest only.
     A `policy` must allow the load to the actor.
     """
     require(PATH, uri=uri)
@@ -83,12 +91,19 @@ def load(  # noqa: PLR0913  (the names are fixed by the API)
         quarantine=quarantine,
         idempotency_key=idempotency_key,
         message=message,
-        embed=environment_config() if embed is True else embed or None,
+        embed=_embedding(embed),
     )
     world = world_of({"durability": durability})
     with listening(progress) as listener:
         gate = Gate.of(policy, actor)
         return load_on(spark, order, listener=listener, world=world, gate=gate)
+
+
+def _embedding(asked: Any) -> EmbedConfig | Embedder | None:
+    """What the tasks make vectors with. A configuration travels as it is."""
+    if asked is True:
+        return environment_config()
+    return asked if isinstance(asked, EmbedConfig) else embedder_for(asked)
 
 
 def load_on(

@@ -287,11 +287,14 @@ def test_a_kept_file_that_was_cut_off_is_made_again(graph, tmp_path, provider):
     assert vectors(graph)["n064"] == mock("text 64")
 
 
-def test_a_load_without_a_key_keeps_nothing(graph, tmp_path, provider):
+def test_a_load_without_a_key_keeps_its_vectors_until_it_lands(graph, tmp_path, provider):
     provider.down_after = 1
     path = str(written(tmp_path, many(EMBED_BATCH_TEXTS + 1)))
     with pytest.raises(EmbeddingError):
         loaded(graph, path, embed=provider.config)
+    provider.down_after = None
+    loaded(graph, path, embed=provider.config)
+    assert [len(batch) for batch in provider.batches] == [EMBED_BATCH_TEXTS, 1]
     assert list(Path(graph).rglob("*.f32")) == []
 
 

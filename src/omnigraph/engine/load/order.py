@@ -37,6 +37,7 @@ from omnigraph.engine.load.reading import Input
 from omnigraph.errors import InputError, NotFoundError
 from omnigraph.model.graph import LOAD_MODES, MAIN
 from omnigraph.model.limits import PATH_CHARACTERS_MAX, PIECE_ROWS, SPLIT_CHUNK_BYTES
+from omnigraph.model.ports import TextEmbedder
 from omnigraph.model.requests import KeyedRequest, digest_of_lines
 from omnigraph.storage.objects.files import FileAccess, InputFile
 
@@ -70,7 +71,7 @@ class LoadOrder(msgspec.Struct, frozen=True, kw_only=True):
     request: KeyedRequest | None = None  # None: it may be repeated freely
     message: str | None = None
     properties: Mapping[str, str] | None = None
-    embed: EmbedConfig | None = None  # None: vectors that the input lacks stay null
+    embed: EmbedConfig | TextEmbedder | None = None  # None: vectors that the input lacks stay null
     keys_once: bool = False  # also a merge refuses a keyed node that comes twice
 
     def of_batch(

@@ -174,6 +174,7 @@ class LoadResult(HidingStruct, frozen=True, kw_only=True):
     branch_created: bool = False
     rejected: Mapping[str, int] = {}  # records that a quarantine took, by what was wrong with them
     quarantine: str | None = None  # where they are
+    vectors: int = 0  # made from text
     already_applied: bool = False
 
     @classmethod
@@ -197,6 +198,7 @@ class LoadResult(HidingStruct, frozen=True, kw_only=True):
             "total_entities": self.total_entities,
             **({"rejected": dict(self.rejected)} if self.rejected else {}),
             **({"quarantine": self.quarantine} if self.quarantine else {}),
+            **({"vectors": self.vectors} if self.vectors else {}),
             **({"already_applied": True} if self.already_applied else {}),
             **({"actor_id": self.actor_id} if self.actor_id else {}),
             "commit": None if self.commit is None else self.commit.to_json(),

@@ -209,13 +209,13 @@ class _LoadRun:
                 step.tasks = derive(self._core, self._runner, after, big)
 
     def _embed_plan(self) -> EmbedPlan | None:
-        order, kept = self._order, None
+        order = self._order
         if order.embed is None:
             return None
-        if order.request is not None:
-            folder, key = staging_folder(self._core.root.uri), order.request.key
-            kept = kept_folder(folder, branch=order.branch, idempotency_key=key)
-        return EmbedPlan(config=order.embed, kept=kept)
+        folder = staging_folder(self._core.root.uri)
+        key = None if order.request is None else order.request.key
+        kept = kept_folder(folder, branch=order.branch, idempotency_key=key)
+        return EmbedPlan(source=order.embed, kept=kept)
 
     def _forget_vectors(self) -> None:
         """The load has landed: nobody will ask for its vectors again."""

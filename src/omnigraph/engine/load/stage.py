@@ -27,7 +27,7 @@ from omnigraph.engine.check.decide import Located
 from omnigraph.engine.check.findings import Findings, Offender, Place, PlaceWord, Unreadable
 from omnigraph.engine.check.keyfiles import write_cut, write_keys
 from omnigraph.engine.load.reading import Input, Problem, Reading, ShapedRows
-from omnigraph.engine.load.vectors import EmbedPlan, VectorFiller
+from omnigraph.engine.load.vectors import EmbedPlan, VectorFiller, no_vector
 from omnigraph.engine.rows.columns import batch_schema
 from omnigraph.engine.rows.parts import (
     GraphAccess,
@@ -415,16 +415,12 @@ def refuse_failures(answers: Sequence[StageAnswer], places: Places, *, quarantin
         raise LimitExceededError(resource=f"{place} of a load, in bytes,", **limits)
     if not isinstance(problem.error, EmbeddingError):
         raise problem.error
-    type_name = (problem.table_key or "").partition(":")[2]
-    raise EmbeddingError(
-        f"{place}: no vector for '{type_name}.{problem.property}': {problem.text}",
-        hint=problem.hint,
-        **{
-            **problem.error.facts,
-            "type_name": type_name,
-            "property_name": problem.property,
-            "place": str(place),
-        },
+    raise no_vector(
+        problem.error,
+        type_name=(problem.table_key or "").partition(":")[2],
+        prop=str(problem.property),
+        where=str(place),
+        place=str(place),
     ) from problem.error
 
 

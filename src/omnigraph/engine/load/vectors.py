@@ -1,8 +1,9 @@
-"""Vectors that a load makes itself: `@embed` properties that the input leaves out, from their text.
+"""Vectors that a write makes itself: `@embed` properties that rows lack, from their text.
 
-Runs inside the staging tasks. Texts go to the embedder in batches, each text of a batch once. With
-a folder to keep them in, every finished batch is put aside there under a name made from its texts
-and the model, so that a task or a whole load that is run again asks only for what is missing.
+Runs inside the staging tasks of a load, and over the pending rows of a mutation. Texts go to the
+embedder in batches, each text of a batch once. With a folder to keep them in, every finished batch
+is put aside there under a name made from its texts and the model, so that a task or a whole load
+that is run again asks only for what is missing.
 """
 
 from __future__ import annotations
@@ -10,16 +11,18 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.engine.arrow import Ints, as_mask, flat, pc, picked
+from omnigraph.engine.arrow import Column, Ints, Mask, as_mask, flat, pc, picked
 from omnigraph.engine.check.rules import Cells, Entity
-from omnigraph.engine.embed import EmbedConfig, Embedder, check_same_space, embedder
+from omnigraph.engine.embed import EmbedConfig, check_same_space, embedder
 from omnigraph.errors import EmbeddingError, NotFoundError, OmnigraphError
 from omnigraph.model.limits import EMBED_BATCH_TEXTS
+from omnigraph.model.ports import TextEmbedder
 from omnigraph.model.schema import Property
 from omnigraph.storage.objects.files import FileAccess
 
@@ -28,15 +31,17 @@ _CHECKSUM_BYTES = 4
 
 
 class EmbedPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """How the tasks of a load make vectors; `kept` is a folder for finished ones, None: nowhere."""
+    """How the tasks of a load make vectors; `kept` is a folder for finished ones, None: nowhere.
+    A configuration becomes an embedder where the task runs, on an executor perhaps."""
 
-    config: EmbedConfig
+    source: EmbedConfig | TextEmbedder
     kept: str | None = None
 
 
-def kept_folder(staging: str, *, branch: str, idempotency_key: str) -> str:
-    """Where the vectors of one load wait for its repetition."""
-    name = hashlib.sha256(f"{branch}\x1f{idempotency_key}".encode()).hexdigest()[:32]
+def kept_folder(staging: str, *, branch: str, idempotency_key: str | None) -> str:
+    """Where the vectors of one load wait for its repetition; loads without a key of their own
+    share a place by branch, as they cannot be told apart."""
+    name = hashlib.sha256(f"{branch}\x1f{idempotency_key or ''}".encode()).hexdigest()[:32]
     return f"{staging}/embeddings-{name}"
 
 
@@ -55,14 +60,18 @@ def gaps_of(entity: Entity, rows: pa.Table, misfits: Cells) -> list[Gap]:
         vectors = rows.column(prop.name)
         if prop.embed is None or not vectors.null_count:
             continue
-        texts = rows.column(prop.embed.source)
-        told = pc.greater(pc.utf8_length(pc.utf8_trim_whitespace(texts)), 0)
-        at = np.flatnonzero(as_mask(flat(told)) & np.asarray(flat(pc.is_null(vectors))))
+        told = has_text(rows.column(prop.embed.source))
+        at = np.flatnonzero(told & np.asarray(flat(pc.is_null(vectors))))
         if misfits:
             at = np.array([row for row in at if (int(row), prop.name) not in misfits], np.int64)
         if len(at):
             found.append(Gap(prop=prop, rows=at))
     return found
+
+
+def has_text(texts: Column) -> Mask:
+    """Which of the texts have something to embed."""
+    return as_mask(flat(pc.greater(pc.utf8_length(pc.utf8_trim_whitespace(texts)), 0)))
 
 
 class FillError(Exception):
@@ -73,24 +82,38 @@ class FillError(Exception):
         self.row, self.prop, self.error = row, prop, error
 
 
+def no_vector(
+    error: OmnigraphError, *, type_name: str, prop: str, where: str, **facts: Any
+) -> OmnigraphError:
+    """The error of an embedder with the type, the property and the record that it was about."""
+    if not isinstance(error, EmbeddingError):
+        return error
+    return EmbeddingError(
+        f"{where}: no vector for '{type_name}.{prop}': {error.message}",
+        hint=error.hint,
+        **{**error.facts, "type_name": type_name, "property_name": prop, **facts},
+    )
+
+
 class VectorFiller:
     """Makes the vectors of one task. `made` counts them, with those that were kept from before."""
 
-    def __init__(self, plan: EmbedPlan, files: FileAccess) -> None:
-        self._plan, self._files = plan, files
-        self._embedder: Embedder | None = None
+    def __init__(self, plan: EmbedPlan, files: FileAccess, *, what: str = "the load") -> None:
+        self._plan, self._files, self._what = plan, files, what
+        self._embedder: TextEmbedder | None = None
         self.made = 0
 
     def filled(self, rows: pa.Table, gap: Gap) -> pa.Table:
         """The rows with this gap closed, or `FillError`."""
         try:
             if self._embedder is None:
-                self._embedder = embedder(self._plan.config)
+                source = self._plan.source
+                self._embedder = embedder(source) if isinstance(source, EmbedConfig) else source
             check_same_space(
                 declared=gap.prop.embed.model if gap.prop.embed else None,
                 used=self._embedder.model,
                 property_name=gap.prop.name,
-                what="the load",
+                what=self._what,
             )
         except OmnigraphError as error:
             raise FillError(row=int(gap.rows[0]), prop=gap.prop, error=error) from error
@@ -120,9 +143,11 @@ class VectorFiller:
                 raise FillError(row=row, prop=gap.prop, error=stopped.error) from stopped.error
 
     def _batch(self, texts: Sequence[str], dimension: int) -> _Floats:
-        if self._plan.kept is None:
+        assert self._embedder is not None, "made before the first batch"
+        space = self._embedder.space
+        if self._plan.kept is None or space is None:
             return self._embedded(texts, dimension)
-        address = f"{self._plan.kept}/{self._name(texts, dimension)}.f32"
+        address = f"{self._plan.kept}/{_batch_name(space, texts, dimension)}.f32"
         kept = self._read(address, count=len(texts), dimension=dimension)
         if kept is not None:
             return kept
@@ -139,7 +164,7 @@ class VectorFiller:
             made = self._embedder.embed_many(texts, dimension=dimension, purpose="document")
         except EmbeddingError as error:
             if len(texts) == 1 or not error.facts.get("refused"):
-                raise _TextError(at=0, error=error) from error
+                raise _TextError(at=error.facts.pop("at", 0), error=error) from error
             middle = len(texts) // 2
             first = self._embedded(texts[:middle], dimension)
             try:
@@ -150,15 +175,6 @@ class VectorFiller:
         except OmnigraphError as error:
             raise _TextError(at=0, error=error) from error
         return np.array(made, dtype=np.float32)
-
-    def _name(self, texts: Sequence[str], dimension: int) -> str:
-        config = self._plan.config
-        facts = (config.provider, config.base_url, config.model or "", str(dimension), *texts)
-        digest = hashlib.sha256()
-        for fact in facts:
-            body = fact.encode(errors="surrogatepass")
-            digest.update(len(body).to_bytes(8, "big") + body)
-        return digest.hexdigest()
 
     def _read(self, address: str, *, count: int, dimension: int) -> _Floats | None:
         try:
@@ -172,6 +188,14 @@ class VectorFiller:
         if not whole or zlib.crc32(body).to_bytes(_CHECKSUM_BYTES, "big") != checksum:
             return None
         return np.frombuffer(body, dtype=np.float32).reshape(count, dimension)
+
+
+def _batch_name(space: str, texts: Sequence[str], dimension: int) -> str:
+    digest = hashlib.sha256()
+    for fact in (space, str(dimension), *texts):
+        body = fact.encode(errors="surrogatepass")
+        digest.update(len(body).to_bytes(8, "big") + body)
+    return digest.hexdigest()
 
 
 class _TextError(Exception):

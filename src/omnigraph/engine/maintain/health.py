@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from omnigraph.engine.check.rules import Entity
 from omnigraph.engine.core import Core
 from omnigraph.engine.maintain.optimize import index_specs
 from omnigraph.engine.maintain.retention import Policy, Survey, survey
 from omnigraph.engine.maintain.stored_retention import Bounds, Retention
+from omnigraph.engine.write.filling import missing_vectors
 from omnigraph.errors import CorruptGraphError, NotFoundError, OmnigraphError
 from omnigraph.model.graph import MAIN, TableEntry
 from omnigraph.model.limits import AUTO_FRAGMENTS_MAX
@@ -46,6 +48,7 @@ class TableHealth(JsonStruct, frozen=True, kw_only=True):
     bytes_reclaimable: int
     published_dataset_version: int
     lance_head_version: int
+    missing_vectors: Mapping[str, int] = {}  # entities with a text and no vector, by property
 
 
 class HealthReport(JsonStruct, frozen=True, kw_only=True):
@@ -80,7 +83,7 @@ def health(core: Core, branch: str = MAIN) -> HealthReport:
     damage += [*_damaged_branches(core), *core.recovery.audit.problems()]
     for key, entry in snapshot.entries.items():
         try:
-            datasets.append(_table(core, entry, index_specs(catalog.type_of(key)), found))
+            datasets.append(_table(core, entry, catalog.type_of(key), found))
         except CorruptGraphError as cause:
             damage.append(f"{key}: {cause.message}")
     return HealthReport(
@@ -114,9 +117,7 @@ def _needs(core: Core) -> Survey | None:
         return None
 
 
-def _table(
-    core: Core, entry: TableEntry, declared: Sequence[IndexSpec], found: Survey | None
-) -> TableHealth:
+def _table(core: Core, entry: TableEntry, entity: Entity, found: Survey | None) -> TableHealth:
     tables = core.store.tables
     table = tables.open(entry)
     fragmentation = table.fragmentation()
@@ -144,12 +145,15 @@ def _table(
             )
             for one in indexes
         ),
-        missing_indexes=_missing(table, declared, {one.name for one in indexes}),
+        missing_indexes=_missing(table, index_specs(entity), {one.name for one in indexes}),
         versions=len(stored),
         bytes_live=fragmentation.bytes,
         bytes_reclaimable=reclaimable,
         published_dataset_version=entry.version,
         lance_head_version=stored[-1],
+        missing_vectors={
+            name: len(ids) for name, ids in missing_vectors(table, entity).items() if ids
+        },
     )
 
 
@@ -172,6 +176,12 @@ def _advice(datasets: Sequence[TableHealth], pending: Sequence[str]) -> Iterator
     worn = [one.type_key for one in datasets if _worn(one)]
     if worn:
         yield f"`omnigraph optimize`: {', '.join(worn)} would be read faster"
+    gaps = {one.type_key: one.missing_vectors for one in datasets if one.missing_vectors}
+    if gaps:
+        names = (
+            f"{key}.{name} ({count})" for key, some in gaps.items() for name, count in some.items()
+        )
+        yield f"`omnigraph embed`: texts without a vector: {', '.join(names)}"
     live = sum(one.bytes_live for one in datasets)
     free = sum(one.bytes_reclaimable for one in datasets)
     if free > _RECLAIMABLE_SHARE_MAX * live and free:

@@ -23,6 +23,7 @@ from omnigraph.engine.read.memory.topology import Lookups, Topology
 from omnigraph.errors import LimitExceededError, TimeLimitError, UnavailableError
 from omnigraph.model.graph import Snapshot, TableEntry
 from omnigraph.model.limits import QUERY_MEMORY_BYTES_MAX, QUERY_TIME_MS_MAX
+from omnigraph.model.ports import TextEmbedder
 from omnigraph.model.schema import Catalog, EdgeType, EntityKind, NodeType, Scalar
 from omnigraph.storage.lance.columns import value_type
 
@@ -190,6 +191,8 @@ class Run(msgspec.Struct, kw_only=True):
     count_inner: Callable[[Run, Any, ir.BlockValue], npt.NDArray[np.int64]]
     # The paths between the nodes of two columns of positions; see `match.paths`.
     find_paths: Callable[[Run, ir.Way, npt.NDArray[np.int64], npt.NDArray[np.int64]], Any]
+    # Of texts that are looked for by their vectors; None: the one that the environment names
+    embedder: TextEmbedder | None = None
     # Values that come with rows, by the variable of their stage or list, then by column
     rows: dict[str, Mapping[str, Array]] = msgspec.field(default_factory=dict)
     # By variable: what a pushed scan gave

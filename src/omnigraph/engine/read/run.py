@@ -29,6 +29,7 @@ from omnigraph.engine.read.stages import answered
 from omnigraph.engine.read.union import united
 from omnigraph.model.graph import Snapshot
 from omnigraph.model.limits import TOPOLOGY_FILE_EDGES_MIN
+from omnigraph.model.ports import TextEmbedder
 from omnigraph.model.schema import Catalog
 from omnigraph.storage.table.table import Tables
 
@@ -36,8 +37,14 @@ from omnigraph.storage.table.table import Tables
 class Reader:
     """Runs read plans. One per open graph; safe to use from many threads."""
 
-    def __init__(self, tables: Tables, *, cache_bytes: int | None = None) -> None:
-        self._tables = tables
+    def __init__(
+        self,
+        tables: Tables,
+        *,
+        cache_bytes: int | None = None,
+        embedder: TextEmbedder | None = None,
+    ) -> None:
+        self._tables, self._embedder = tables, embedder
         self._caches = Caches(tables, budget_bytes=cache_bytes)
 
     def close(self) -> None:
@@ -78,6 +85,7 @@ class Reader:
             trace=Trace(recording=False),
             count_inner=count_inner,
             find_paths=find_paths,
+            embedder=self._embedder,
         )
 
     def run(

@@ -186,11 +186,12 @@ def prepare_mutation(
     plan = compiled.plan
     assert isinstance(plan, ir.MutationPlan), "a mutation has a mutation plan"
     stored = Stored(context.snapshot, context.table)
-    pending = Pending(catalog, stored)
+    pending = Pending(catalog, stored, embeds=world.embedder is not None)
     constants = Constants(params=params, now_ms=world.clock.now_us() // 1000)
     asking = Asking(reader=reader, catalog=catalog, constants=constants)
     run = Execution(pending, constants, world)
     run.run(plan, asking.found(plan, context.snapshot))
+    pending.fill_vectors(world.embedder)
     if plan.match is not None:
         stored.relied_on |= {f"{use.kind}:{use.type_name}" for use in compiled.operation.reads}
     changes = pending.changes()

@@ -4,7 +4,7 @@ and deletions. A mutation has one `Pending`; a transaction has one for all its q
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,15 +13,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.compiler.query import ir
-from omnigraph.engine.arrow import Array, flat, picked
+from omnigraph.engine.arrow import Array, as_mask, flat, picked
 from omnigraph.engine.check.bucket import TableChange
 from omnigraph.engine.check.findings import Place
 from omnigraph.engine.check.rules import Entity
 from omnigraph.engine.expr.evaluate import Constants, Rows, holding
 from omnigraph.engine.expr.sql import column_of, listed_values, push_down
+from omnigraph.engine.load.vectors import (
+    EmbedPlan,
+    FillError,
+    VectorFiller,
+    gaps_of,
+    no_vector,
+)
 from omnigraph.engine.rows.columns import BLOB_CELL, batch_schema, from_fitted, written_rows
 from omnigraph.engine.rows.parts import Stored
+from omnigraph.model.ports import TextEmbedder
 from omnigraph.model.schema import Catalog, PropertyType, Scalar
+from omnigraph.storage.objects.files import FileAccess
 from omnigraph.storage.table.read import texts
 
 FittedRow = dict[str, Any]  # values by column, as `model.values.fit` gives them
@@ -33,20 +42,42 @@ _AMONG_IDS = ir.InList(needle=ir.IdRef(var=ir.SELF), options=_IDS)
 class Pending:
     """Changes of tables on one snapshot."""
 
-    def __init__(self, catalog: Catalog, stored: Stored) -> None:
-        self.catalog, self.stored = catalog, stored
+    def __init__(self, catalog: Catalog, stored: Stored, *, embeds: bool = False) -> None:
+        """`embeds`: a text that changes leaves its vector empty, to be made anew."""
+        self.catalog, self.stored, self._embeds = catalog, stored, embeds
         self.tables: dict[str, PendingTable] = {}
         self.version = 0  # grows with every statement that ran
 
     def table(self, entity: Entity) -> PendingTable:
         if entity.table_key not in self.tables:
-            self.tables[entity.table_key] = PendingTable(entity, self.stored)
+            table = PendingTable(entity, self.stored, embeds=self._embeds)
+            self.tables[entity.table_key] = table
         return self.tables[entity.table_key]
 
     def changes(self) -> dict[str, TableChange]:
         """What differs from the snapshot, by table."""
         found = {key: table.change() for key, table in self.tables.items()}
         return {key: change for key, change in found.items() if not change.is_empty}
+
+    def fill_vectors(self, embedder: TextEmbedder | None) -> int:
+        """Make the `@embed` vectors that written rows lack and have a text for; how many."""
+        if embedder is None:
+            return 0
+        filler = VectorFiller(EmbedPlan(source=embedder), FileAccess(), what="the write")
+        for key, table in self.tables.items():
+            try:
+                table.fill_vectors(filler)
+            except FillError as stopped:
+                entity_id = table.written_id(stopped.row)
+                place = self.place(key, entity_id)
+                raise no_vector(
+                    stopped.error,
+                    type_name=table.entity.name,
+                    prop=stopped.prop.name,
+                    where=f"{place}: '{entity_id}'" if place else f"'{entity_id}'",
+                    entity_id=entity_id,
+                ) from stopped.error
+        return filler.made
 
     def place(self, table_key: str, entity_id: str) -> Place | None:
         """The statement that wrote the entity last."""
@@ -91,8 +122,12 @@ class PendingTable:
     first and stored rows only where nothing shadows them.
     """
 
-    def __init__(self, entity: Entity, stored: Stored) -> None:
+    def __init__(self, entity: Entity, stored: Stored, *, embeds: bool = False) -> None:
         self.entity = entity
+        # Vector properties by the text they are made from
+        self._embedded = {
+            prop.name: prop.embed.source for prop in entity.properties if embeds and prop.embed
+        }
         self.places: dict[str, Place] = {}  # of the statements that wrote entities last
         self._stored = stored
         self._schema = batch_schema(entity)
@@ -121,6 +156,9 @@ class PendingTable:
         """Set some values of an entity that is there."""
         row = self._inserted.get(entity_id)
         if row is not None:
+            for vector, source in self._embedded.items():
+                if source in values and row[source] != values[source]:
+                    row[vector] = None
             row.update(values)
             return
         self._patches.setdefault(entity_id, {}).update(values)
@@ -136,9 +174,11 @@ class PendingTable:
             cell = from_fitted([value], self.entity.by_name[name].type)
             columns[name] = picked(cell, np.zeros(rows.num_rows, dtype=np.int64))
         columns |= computed
+        given = values.keys() | computed.keys()
+        emptied = self._emptied(rows, columns, lambda name: np.full(rows.num_rows, name in given))
         self._put(pa.table(columns, schema=self._schema))
         if self._touched is not None:
-            self._touched |= values.keys() | computed.keys()
+            self._touched |= given | emptied
 
     def put(self, rows: pa.Table) -> None:
         """Put whole rows, each id once."""
@@ -272,7 +312,51 @@ class PendingTable:
             chosen[given] = len(found) + np.arange(len(given), dtype=np.int64)
             cells = from_fitted(values, self.entity.by_name[name].type)
             columns[name] = picked(pa.concat_arrays([columns[name], cells]), chosen)
+        emptied = self._emptied(
+            rows, columns, lambda name: np.array([name in patches[one] for one in found], bool)
+        )
+        if self._touched is not None:
+            self._touched |= emptied
         return pa.table(columns, schema=self._schema)
+
+    def _emptied(
+        self,
+        before: pa.Table,
+        columns: dict[str, Any],
+        given: Callable[[str], npt.NDArray[np.bool_]],
+    ) -> set[str]:
+        """Take the vectors of texts that become other ones out of the columns, where none is given
+        with the text; the names of the columns that lost some. `given` says in which rows a column
+        was set."""
+        emptied: set[str] = set()
+        for vector, source in self._embedded.items():
+            now = columns[source]
+            same: Any = pc.equal(before[source], now)
+            both_null: Any = pc.and_(pc.is_null(before[source]), pc.is_null(now))
+            changed = ~as_mask(flat(pc.or_(pc.fill_null(same, pa.scalar(value=False)), both_null)))
+            gone = np.flatnonzero(changed & ~given(vector))
+            if len(gone):
+                there = np.arange(before.num_rows, dtype=np.int64)
+                column = flat(columns[vector])
+                there[gone] = len(column)
+                columns[vector] = picked(
+                    pa.concat_arrays([column, pa.nulls(1, column.type)]), there
+                )
+                emptied.add(vector)
+        return emptied
+
+    def written_id(self, row: int) -> str:
+        """The id of a pending row."""
+        return str(self._rows()["id"][row].as_py())
+
+    def fill_vectors(self, filler: VectorFiller) -> None:
+        """Make the vectors that pending rows lack, or `FillError` with the number of the row."""
+        if not self._embedded:
+            return
+        for gap in gaps_of(self.entity, self._rows(), frozenset()):
+            self._put_rows = filler.filled(self._put_rows, gap)
+            if self._touched is not None:
+                self._touched.add(gap.prop.name)
 
     def _put(self, rows: pa.Table) -> None:
         """Add rows, each id once; what is pending of their ids is replaced in its place."""

@@ -102,7 +102,7 @@ class Transaction:
         self._catalog: Catalog = core.catalog(self._base)
         self._draft = DraftContext(core.writer, branch, self._base)
         self._stored = Stored(self._base, self._draft.table)
-        self._pending = Pending(self._catalog, self._stored)
+        self._pending = Pending(self._catalog, self._stored, embeds=core.world.embedder is not None)
         self._overlay = Overlay(core.store.tables)
         self._seen_at = self._pending.version
         self._now_ms = core.world.clock.now_us() // 1000
@@ -211,6 +211,7 @@ class Transaction:
             )
             self._pending.version += 1  # from here on a failure leaves half of it
             run.run(plan, found)
+            self._pending.fill_vectors(self._core.world.embedder)
             self._require_values()
             rows = []
             if plan.returning is not None:
@@ -250,6 +251,7 @@ class Transaction:
                 message=None,
                 on_error="fail",
                 quarantine=None,
+                embed=self._core.world.embedder,
             )
             seen = self._snapshot()
             context = DraftContext(self._core.writer, self._base.branch, seen)

@@ -201,7 +201,7 @@ def query_vector(run: Run, expr: ir.Nearest, query: Any) -> Floats:
     """The vector to look for; text is embedded first, by the model that the schema declares."""
     if expr.embed_text:
         name = f"{run.variables[expr.field.var].type_name}.{expr.field.prop}"
-        embedder = environment_embedder()
+        embedder = run.embedder or environment_embedder()
         check_same_space(declared=expr.embed_model, used=embedder.model, property_name=name)
         query = embedder.embed(query, dimension=expr.dimension)
     vector = np.asarray(query, dtype=np.float64)
