@@ -10,7 +10,7 @@ from omnigraph.model.ports import World
 from omnigraph.model.steps import Step
 
 SCHEMA = """
-node Person { name: String @key  bio: String? @index  age: I32?  spot: Vector(2)? @index }
+node Person { name: String @key  bio: String? @index  age: I32?  spot: Vector(2)? @index(ann=true) }
 node City { name: String @key }
 edge Knows: Person -> Person { since: Date? }
 """

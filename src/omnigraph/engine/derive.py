@@ -16,7 +16,9 @@ from typing import Any, Final
 import msgspec
 
 from omnigraph.engine.core import Core
+from omnigraph.engine.read.search import coded
 from omnigraph.engine.read.search import stored as stored_words
+from omnigraph.engine.read.search.coded import Coded
 from omnigraph.engine.rows.parts import GraphAccess
 from omnigraph.engine.text.analysis import Analysis
 from omnigraph.errors import OmnigraphError
@@ -50,13 +52,18 @@ def _words(values: Any, indexing: Indexing) -> Made | None:
     return stored_words.made(values, Analysis.of(indexing))
 
 
+def _numbers(values: Any, _: Indexing) -> Made:
+    return Coded.of(values).sections(), {}
+
+
 # What is made of the values of a column, None if that would take too much memory. A task names it,
 # so that it can travel.
-MAKERS: Final[Mapping[str, Maker]] = {"words": _words}
+MAKERS: Final[Mapping[str, Maker]] = {"words": _words, "numbers": _numbers}
 
 
 def wanted_of(entity: NodeType | EdgeType) -> tuple[Wanted, ...]:
-    """The files that the fragments of a type should have: the words of indexed texts."""
+    """The files that the fragments of a type should have: the words of indexed texts, and the
+    numbers that stand for indexed vectors."""
     indexed = dict.fromkeys(chain.from_iterable(entity.index))
     props = (entity.by_name[name] for name in indexed if name in entity.by_name)
     return tuple(chain.from_iterable(_wanted(entity, prop) for prop in props))
@@ -72,6 +79,8 @@ def _wanted(entity: NodeType | EdgeType, prop: Property) -> Iterator[Wanted]:
             kind=Analysis.of(prop.indexing).kind,
             indexing=prop.indexing,
         )
+    elif kind.scalar is Scalar.VECTOR and not kind.is_list:
+        yield Wanted(column=prop.name, what="numbers", kind=coded.KIND, indexing=prop.indexing)
 
 
 class DeriveTask(msgspec.Struct, frozen=True, kw_only=True):

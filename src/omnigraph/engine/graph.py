@@ -49,10 +49,7 @@ from omnigraph.model.graph import MAIN
 from omnigraph.model.limits import GRACE_MS, MAINTENANCE_CONCURRENCY
 from omnigraph.model.machine import Later
 from omnigraph.model.plan import SchemaPlan
-from omnigraph.storage.commit.audit import RecoveryRecord
 from omnigraph.storage.commit.outcome import tell_last_commit
-from omnigraph.storage.commit.recovery import Resolution
-from omnigraph.storage.commit.sidecar import Sidecar, UnreadableSidecar
 
 if TYPE_CHECKING:
     from omnigraph.engine import evolve as evolving
@@ -588,30 +585,6 @@ class Graph(Timeline):
         a folder or an object store. Others may go on writing; cleanup waits. The copy is a graph
         of its own."""
         return copying.backup(self._allowed("backup"), dest, progress=progress)
-
-    # --- recovery ----------------------------------------------------------------------------
-
-    def recoveries(self) -> list[RecoveryRecord]:
-        """Every recovery action so far that can be read, oldest first."""
-        return self._allowed("recoveries").recovery.audit.records()
-
-    def recovery_log_problems(self) -> list[str]:
-        """What of the record of recoveries cannot be read, in words; nothing hangs on it."""
-        return self._allowed("recovery_log_problems").recovery.audit.problems()
-
-    def clear_recovery_log(self) -> None:
-        """Take the record of recoveries away, for one that is damaged; a new one is begun."""
-        core = self._allowed("clear_recovery_log")
-        core.require_writable()
-        core.recovery.audit.remove()
-
-    def pending_recoveries(self) -> list[Sidecar | UnreadableSidecar]:
-        """Unfinished writes that are still waiting."""
-        return list(self._allowed("pending_recoveries").recovery.sidecars.pending())
-
-    def resolve_recovery(self, operation_id: str, how: Resolution = "auto") -> RecoveryRecord:
-        """Settle one unfinished write by hand: finish or undo it, "roll-back" or "discard" it."""
-        return self._allowed("resolve_recovery").resolve(operation_id, how)
 
 
 def _maintenance(options: dict[str, Any]) -> MaintenancePolicy | None:

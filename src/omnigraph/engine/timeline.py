@@ -1,4 +1,5 @@
-"""The half of `Graph` that names commits: branches, history, differences and the change feed."""
+"""The half of `Graph` that names commits: branches, history, differences, the change feed, and
+writes that did not finish."""
 
 from __future__ import annotations
 
@@ -15,6 +16,9 @@ from omnigraph.engine.refs import At, Ref
 from omnigraph.errors import InputError, OmnigraphError, PolicyDeniedError
 from omnigraph.model.graph import MAIN, Branch, Commit, DeletedBranch, Snapshot, Tag
 from omnigraph.model.machine import Later
+from omnigraph.storage.commit.audit import RecoveryRecord
+from omnigraph.storage.commit.recovery import Resolution
+from omnigraph.storage.commit.sidecar import Sidecar, UnreadableSidecar
 from omnigraph.storage.manifest.ref_files import UnreadableRef
 from omnigraph.storage.objects.local import Presence
 
@@ -36,7 +40,7 @@ else:
 
 
 class Timeline:
-    """What an open graph tells of its branches and commits, and does to them."""
+    """What an open graph tells of its branches and commits, finished or not, and does to them."""
 
     def __init__(self, core: Core, gate: Gate = OPEN) -> None:
         """Use `Graph.init` or `Graph.open`."""
@@ -368,3 +372,27 @@ class Timeline:
         return merging.revert(
             core, commit_id, branch, actor_id=self._gate.acting(actor), message=message
         )
+
+    # --- recovery ----------------------------------------------------------------------------
+
+    def recoveries(self) -> list[RecoveryRecord]:
+        """Every recovery action so far that can be read, oldest first."""
+        return self._allowed("recoveries").recovery.audit.records()
+
+    def recovery_log_problems(self) -> list[str]:
+        """What of the record of recoveries cannot be read, in words; nothing hangs on it."""
+        return self._allowed("recovery_log_problems").recovery.audit.problems()
+
+    def clear_recovery_log(self) -> None:
+        """Take the record of recoveries away, for one that is damaged; a new one is begun."""
+        core = self._allowed("clear_recovery_log")
+        core.require_writable()
+        core.recovery.audit.remove()
+
+    def pending_recoveries(self) -> list[Sidecar | UnreadableSidecar]:
+        """Unfinished writes that are still waiting."""
+        return list(self._allowed("pending_recoveries").recovery.sidecars.pending())
+
+    def resolve_recovery(self, operation_id: str, how: Resolution = "auto") -> RecoveryRecord:
+        """Settle one unfinished write by hand: finish or undo it, "roll-back" or "discard" it."""
+        return self._allowed("resolve_recovery").resolve(operation_id, how)

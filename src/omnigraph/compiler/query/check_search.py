@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 import msgspec
+from msgspec.structs import replace
 
 from omnigraph.compiler.query import ast, ir
 from omnigraph.compiler.query.operators import truth
@@ -141,7 +142,8 @@ class SearchChecker(msgspec.Struct, frozen=True, kw_only=True):
             got = f"`{bound.type_name}.{prop.name}` is {core(prop.type)}"
             hint = self._choices(bound, Scalar.VECTOR)
             raise refused(f"nearest requires a Vector property; {got}", hint=hint)
-        return self._nearest_query(call.args[1], property_ref(bound, prop), prop)
+        found = self._nearest_query(call.args[1], property_ref(bound, prop), prop)
+        return replace(found, approximate=prop.indexing.ann and len(call.args) == 2)
 
     def _nearest_query(self, arg: ast.Expr, field: ir.PropertyRef, prop: Property) -> ir.Nearest:
         refused = partial(self.context.problems.refused, arg.at, code="T15")

@@ -334,7 +334,9 @@ class Nearest(msgspec.Struct, frozen=True, kw_only=True):
     """Vector distance, smaller is better; null where the property is null.
 
     When `embed_text` is true the query is a String to be embedded first to `dimension` numbers;
-    `embed_model` is the model the schema declares for the property (None: any will do).
+    `embed_model` is the model the schema declares for the property (None: any will do). With
+    `approximate`, an order may take its candidates from an index, as the schema wishes and the
+    query does not forbid (`exact`).
     """
 
     field: PropertyRef
@@ -342,6 +344,7 @@ class Nearest(msgspec.Struct, frozen=True, kw_only=True):
     dimension: int
     embed_text: bool = False
     embed_model: str | None = None
+    approximate: bool = False
     type: PropertyType = SCORE
 
 

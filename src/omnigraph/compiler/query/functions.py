@@ -245,7 +245,8 @@ def _graph(call: str, says: str) -> Function:
 
 _NEAREST: Final = (
     "score: cosine distance (0 same direction, 2 opposite), smallest first; q is a vector, that of "
-    "another node (`$e.vec`), or text to be embedded; needs a limit"
+    "another node (`$e.vec`), or text to be embedded; needs a limit; `exact` keeps it from an "
+    "approximate index that the schema wishes for"
 )
 _EDITS: Final = "condition: a term within that many edits (2 if not given)"
 _RRF: Final = "score: reciprocal rank fusion of two of the above (k 60 if not given); needs a limit"
@@ -437,7 +438,7 @@ FUNCTIONS: Final[Mapping[str, Function]] = {
         _search("fuzzy($v.text, q, edits)", _EDITS, most=3, optional=1),
         _search("match_text($v.text, q)", "condition: the terms of q in a row"),
         _search("bm25($v.text, q)", "score: relevance, best first in `order`"),
-        _search("nearest($v.vec, q)", _NEAREST),
+        _search("nearest($v.vec, q, exact)", _NEAREST, most=3, optional=1),
         _search("rrf(rank, rank, k)", _RRF, most=3, optional=1),
         _aggregate("count(x)", _COUNT),
         _aggregate("sum(x)", "the sum of numbers"),

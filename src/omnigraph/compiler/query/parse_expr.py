@@ -499,6 +499,11 @@ class ExprParser(Cursor):
             if self.peek().kind != "variable" or self.peek(1).kind != ".":
                 raise self.refusal("a property such as `$d.embedding`")
             return self._variable_or_access()
+        if name == "nearest" and index == 2:
+            token = self.peek()
+            if token.text.lower() != "exact":
+                raise self.refusal("`exact`", hint="it keeps `nearest` from using an index")
+            return ast.Word("exact", self.take().at)
         if name == "rrf" and index < 2:
             token = self.peek()
             name = token.text.lower()

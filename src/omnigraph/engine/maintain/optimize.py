@@ -339,8 +339,8 @@ def index_specs(entity: Entity) -> tuple[IndexSpec, ...]:
     """Every index that a type should have.
 
     `id`, and the ends of edges, always have one. Keys, unique and indexed properties have a B-tree,
-    indexed free text a full-text index beside it, and indexed vectors a vector index. Lists and
-    blobs have none.
+    indexed free text a full-text index beside it, and vectors a vector index if the schema wishes
+    for an approximate one. Lists and blobs have none.
     """
     ends = ("src", "dst") if isinstance(entity, EdgeType) else ()
     found = [_spec(column, "btree") for column in ("id", *ends)]
@@ -358,7 +358,7 @@ def _kinds(prop: Property, *, indexed: bool) -> tuple[IndexKind, ...]:
     if kind.is_list or kind.scalar is Scalar.BLOB:
         return ()
     if kind.scalar is Scalar.VECTOR:
-        return ("vector",) if indexed else ()
+        return ("vector",) if indexed and prop.indexing.ann else ()
     if kind.scalar is Scalar.STRING and kind.enum_values is None and indexed:
         return ("btree", "inverted")
     return ("btree",)

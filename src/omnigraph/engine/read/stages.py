@@ -35,7 +35,7 @@ from omnigraph.engine.read.memory.arrays import NO_POSITIONS, Positions
 from omnigraph.engine.read.memory.frame import Frame
 from omnigraph.engine.read.result import QueryResult
 from omnigraph.engine.read.search.fusion import FUSED_ROWS_MIN, first_fused
-from omnigraph.engine.read.search.search import near_enough, relevant
+from omnigraph.engine.read.search.search import nearest_positions, relevant
 from omnigraph.engine.read.stream import streamed
 from omnigraph.errors import InputError
 from omnigraph.storage.lance.columns import value_type
@@ -451,8 +451,7 @@ def _ranked_only(
         if not ordering.rank:
             continue
         if place == 0 and isinstance(ordering.expr, ir.Nearest) and wanted is not None:
-            near = near_enough(run, ordering.expr, relation[ordering.expr.field.var], wanted)
-            relation = relation if near is None else relation.where(near)
+            relation = _nearest_only(run, ordering.expr, relation, wanted)
         if isinstance(ordering.expr, ir.Bm25):
             var, found = ordering.expr.field.var, relevant(run, ordering.expr)
             if found is not None:
@@ -461,6 +460,14 @@ def _ranked_only(
         scored = MatchedRows(run, relation).values(ordering.expr).is_valid()
         relation = relation.where(as_mask(scored))
     return relation
+
+
+def _nearest_only(run: Run, expr: ir.Nearest, relation: Relation, wanted: int) -> Relation:
+    """Without the rows that cannot be among the nearest ones."""
+    var = expr.field.var
+    chosen = relation.selected(var)
+    found = nearest_positions(run, expr, relation[var] if chosen is None else chosen, wanted)
+    return relation if found is None else relation.among(var, found, run.frame_of(var).length)
 
 
 def _by_id(run: Run, relation: Relation, names: Sequence[str]) -> Relation:

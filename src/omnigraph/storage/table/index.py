@@ -14,11 +14,13 @@ from typing import Any, Final, Literal
 
 import lance
 import msgspec
+import pyarrow as pa
 from lance import LanceOperation as Op
 from lance.bitmap import Bitmap
 from msgspec.structs import replace
 
 from omnigraph.model.limits import INDEX_SEGMENTS_MAX, VECTOR_PARTITIONS_MAX
+from omnigraph.model.schema import ROW_ID
 from omnigraph.storage.lance import sql
 from omnigraph.storage.lance.pylance import FOREIGN, reason_of, translated
 from omnigraph.storage.table.pinned import Pinned
@@ -30,7 +32,7 @@ IndexKind = Literal["btree", "inverted", "vector"]
 _LANCE_KINDS: Final[Mapping[IndexKind, str]] = {
     "btree": "BTREE",
     "inverted": "INVERTED",
-    "vector": "IVF_FLAT",
+    "vector": "IVF_SQ",
 }
 
 
@@ -88,6 +90,35 @@ def describe(pinned: Pinned) -> tuple[IndexInfo, ...]:
             )
         )
     return tuple(infos)
+
+
+class Neighbours(msgspec.Struct, frozen=True, kw_only=True):
+    """A question to a vector index: so many rows near a vector, from so many partitions of it."""
+
+    column: str
+    vector: Sequence[float]
+    count: int
+    probes: int
+
+
+def neighbours(pinned: Pinned, asked: Neighbours) -> pa.Array[Any]:
+    """The row ids of about the nearest rows. Rows that the index does not cover, or that were
+    changed since, are compared by their vectors; deleted ones are left out."""
+    rows = pinned.dataset.scanner(
+        columns=["_distance"],
+        with_row_id=True,
+        nearest={
+            "column": asked.column,
+            "q": pa.array(asked.vector, pa.float32()),
+            "k": asked.count,
+            "nprobes": asked.probes,
+            "metric": "cosine",
+            "use_index": True,
+        },
+        scan_stats_callback=pinned.meter.add,
+    ).to_table()
+    found: pa.ChunkedArray[Any] = rows[ROW_ID]
+    return pa.concat_arrays(found.chunks) if found.num_chunks else pa.array([], pa.uint64())
 
 
 # --- deciding --------------------------------------------------------------------------------

@@ -237,6 +237,11 @@ class Table(TableReader):
         write = stage.staged_on(entry, "evolution", evolving, rows=count, versions=versions)
         return msgspec.structs.replace(write, counts=counts, digests=first.digests)
 
+    def neighbours(self, asked: indexes.Neighbours) -> pa.Array[Any]:
+        """The row ids of about the nearest rows, by a vector index."""
+        with self._reading():
+            return indexes.neighbours(self._pinned, asked)
+
     def why_untrainable(self, spec: IndexSpec) -> str | None:
         """Why the index cannot be built yet; None if it can."""
         return indexes.untrainable(self._pinned, spec)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Final
 
 import msgspec
@@ -12,6 +13,7 @@ import msgspec
 from omnigraph.engine.arrow import Array, ArrowTable, RecordBatch, pa
 from omnigraph.engine.read.memory.arrays import RowIdList, RowIds
 from omnigraph.model.schema import ROW_ID
+from omnigraph.storage.table.index import IndexInfo, Neighbours
 from omnigraph.storage.table.read import Order, TableDelta
 from omnigraph.storage.table.table import Table
 
@@ -136,7 +138,19 @@ class CountedTable:
 
     def has_index(self, column: str) -> bool:
         """Whether storage finds values of the column without reading all of it."""
-        return any(column in one.columns for one in self.stored.indexes())
+        return any(column in one.columns for one in self.indexes)
+
+    @cached_property
+    def indexes(self) -> tuple[IndexInfo, ...]:
+        """Every index, and how much of the table it covers."""
+        return self.stored.indexes()
+
+    def neighbours(self, asked: Neighbours) -> RowIds:
+        """The row ids of about the nearest rows, by a vector index."""
+        found = self.stored.neighbours(asked)
+        self._cost.add(self.entry.table_key, [asked.column], len(found))
+        row_ids: RowIds = found.to_numpy(zero_copy_only=False)
+        return row_ids
 
     def lookup(self, ids: Array) -> ArrowTable:
         """The ids and `_rowid` of the rows that have one of these ids."""

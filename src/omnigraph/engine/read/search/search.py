@@ -21,9 +21,17 @@ from omnigraph.engine.arrow import Array, pa, picked
 from omnigraph.engine.embed import check_same_space, environment_embedder
 from omnigraph.engine.expr.evaluate import is_constant
 from omnigraph.engine.read.context import Run
-from omnigraph.engine.read.memory.arrays import Mask, Positions, distinct_positions
+from omnigraph.engine.read.memory.arrays import Positions, distinct_positions
 from omnigraph.engine.read.memory.frame import HOT_FETCHES, SMALL_TABLE_ROWS
+from omnigraph.engine.read.memory.selection import Selection
 from omnigraph.engine.read.search import text
+from omnigraph.engine.read.search.coded import (
+    Closeness,
+    VectorCodes,
+    closeness_of,
+    coded_parts,
+)
+from omnigraph.engine.read.search.neighbours import INDEX_SHARE, indexed_positions
 from omnigraph.engine.read.search.vectors import (
     Floats,
     Singles,
@@ -47,6 +55,8 @@ SCANNED_SHARE: Final = 4  # from a quarter of the rows on, a scan is cheaper tha
 NEAR_ROWS_MIN: Final = 4096  # fewer vectors are compared exactly at once
 NEAR_MARGIN: Final = 1e-3  # far more than what single precision can be wrong by
 STORED_TRIES_MAX: Final = 1 << 16  # more files than a table has
+WHOLE_NUMBERS_MAX: Final = 1 << 23  # of vectors that are looked at as they are
+REMEMBERED_MAX: Final = 4096  # rows whose distances a query remembers
 TAKEN_NUMBERS: Final = 1 << 22  # of vectors that are read together
 
 
@@ -217,17 +227,30 @@ def distances(run: Run, expr: ir.Nearest, positions: Positions, query: Floats) -
     """Exact cosine distance at each position, NaN where there is no vector."""
     frame, name = run.frame_of(expr.field.var), expr.field.prop
     many = len(positions) * SCANNED_SHARE >= frame.length
-    vectors = _vectors(run, expr) if many or _is_asked_often(run, expr) else None
+    vectors = _vectors(run, expr) if many or _is_worth_keeping(run, expr) else None
     if vectors is not None:
         return vectors.distances(positions, query)
     if many:
         with _streaming(run, expr.field):
             return streamed_distances(frame, name, query, run.budget.check_time)[positions]
-    found = np.empty(len(positions))
+    if len(positions) > REMEMBERED_MAX:
+        return _taken_distances(run, expr, positions, query)
+    # A query orders by a distance and then shows it: its few rows are read once.
+    known: dict[int, float] = run.hits.setdefault((expr.field, query.tobytes()), {})
+    new = np.array([one for one in set(positions.tolist()) if one not in known], dtype=np.int64)
+    if len(new):
+        far = _taken_distances(run, expr, new, query)
+        known.update(zip(new.tolist(), far.tolist(), strict=True))
+    return np.array([known[one] for one in positions.tolist()], dtype=np.float64)
+
+
+def _taken_distances(run: Run, expr: ir.Nearest, positions: Positions, query: Floats) -> Floats:
+    """The same from the vectors of these rows, read from storage."""
+    frame, found = run.frame_of(expr.field.var), np.empty(len(positions))
     step = max(1, TAKEN_NUMBERS // max(1, expr.dimension))
     for first in range(0, len(positions), step):
         run.budget.check_time()
-        some = frame.taken(name, positions[first : first + step])
+        some = frame.taken(expr.field.prop, positions[first : first + step])
         found[first : first + step] = cosine_distances(some, query)
     return found
 
@@ -237,26 +260,83 @@ def _vectors(run: Run, expr: ir.Nearest) -> Vectors | None:
     return kept_vectors(run.caches, frame, expr.field.prop, expr.dimension)
 
 
-def _is_asked_often(run: Run, expr: ir.Nearest) -> bool:
+def _is_worth_keeping(run: Run, expr: ir.Nearest) -> bool:
     """Whether the vectors should be in memory though few of them are asked for."""
+    return _is_small(run, expr) and _is_asked_often(run, expr)
+
+
+def _is_small(run: Run, expr: ir.Nearest) -> bool:
+    """Whether whole vectors are so few that comparing them all is as good as a first look at
+    numbers that stand for them."""
+    return run.frame_of(expr.field.var).length * expr.dimension <= WHOLE_NUMBERS_MAX
+
+
+def _is_asked_often(run: Run, expr: ir.Nearest) -> bool:
     frame = run.frame_of(expr.field.var)
     return frame.note_use(expr.field.prop) >= HOT_FETCHES or frame.length <= SMALL_TABLE_ROWS
 
 
-def near_enough(run: Run, expr: ir.Nearest, positions: Positions, wanted: int) -> Mask | None:
-    """Which rows may be among the `wanted` nearest, with room to be wrong; None if all may."""
-    if len(positions) < NEAR_ROWS_MIN or wanted * 2 >= len(positions):
+def nearest_positions(
+    run: Run, expr: ir.Nearest, rows: Positions | Selection, wanted: int
+) -> Positions | None:
+    """The ascending positions that may be among the `wanted` nearest of these; None if all may.
+    What is left out is farther than `wanted` others for certain."""
+    count = rows.count if isinstance(rows, Selection) else len(rows)
+    if count < NEAR_ROWS_MIN or wanted * 2 >= count:
         return None
-    query = run.constants.value(expr.query) if is_constant(expr.query) else None
-    if query is None:
+    asked = run.constants.value(expr.query) if is_constant(expr.query) else None
+    if asked is None:
         return None
-    frame = run.frame_of(expr.field.var)
-    if len(positions) * SCANNED_SHARE < frame.length and not _is_asked_often(run, expr):
+    frame, query = run.frame_of(expr.field.var), query_vector(run, expr, asked)
+    everything = isinstance(rows, Selection) and rows.everything
+    entities = None if everything else _entities(rows, frame.length)
+    count = frame.length if entities is None else len(entities)
+    if count < NEAR_ROWS_MIN or wanted * 2 >= count:
         return None
-    close = similarity(run, expr, query_vector(run, expr, query))[positions]
-    close[positions < 0] = -np.inf
-    edge = np.partition(close, len(close) - wanted)[len(close) - wanted]
-    return np.asarray(close >= edge - NEAR_MARGIN)
+    if expr.approximate and count * INDEX_SHARE >= frame.length:
+        near = indexed_positions(run, expr, query, entities, wanted)
+        if near is not None:
+            return near
+    if count * SCANNED_SHARE < frame.length and not _is_asked_often(run, expr):
+        return None
+    found = closeness(run, expr, query)
+    chosen = (found if entities is None else found.at(entities)).may_be_first(wanted)
+    if chosen is None or entities is None:
+        return chosen
+    return entities[chosen]
+
+
+def _entities(rows: Positions | Selection, size: int) -> Positions:
+    """Each position once, ascending."""
+    if isinstance(rows, Selection):
+        return rows.positions()
+    held = np.zeros(size + 1, dtype=np.bool_)  # the last cell stands for -1
+    held[rows] = True
+    return np.flatnonzero(held[:size])
+
+
+def closeness(run: Run, expr: ir.Nearest, query: Floats) -> Closeness:
+    """About the cosine with the query, by position, and how wrong it may be."""
+    frame, name = run.frame_of(expr.field.var), expr.field.prop
+    if _is_small(run, expr):
+        close = similarity(run, expr, query)
+        return Closeness(close, np.full(len(close), NEAR_MARGIN / 2, dtype=np.float32))
+    check = run.budget.check_time
+    with run.trace.step("compare", f"${expr.field.var}.{name} by numbers") as step:
+        codes: VectorCodes | None = run.caches.of_column(
+            "vector numbers",
+            frame,
+            name,
+            nbytes=frame.length * (expr.dimension + 8),
+            build=lambda: VectorCodes.build(frame, name, expr.dimension),
+            move=lambda older, change: older.moved(change, name),
+        )
+        step.rows = frame.length
+        if codes is not None:
+            return codes.closeness(query, check)
+        step.detail += " (streamed)"
+        parts = coded_parts(frame, name, expr.dimension)
+        return closeness_of(parts, frame.length, query, check)
 
 
 def similarity(run: Run, expr: ir.Nearest, query: Floats) -> Singles:

@@ -9,7 +9,7 @@ from storage for each question, a slice at a time, and dropped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -50,7 +50,7 @@ def similarities(vectors: Array, query: Floats, scales: Singles) -> Singles:
     size = float(np.sqrt((query * query).sum()))
     unit = (query / size if size > 0 else query).astype(np.float32)
     with np.errstate(over="ignore", invalid="ignore"):
-        found: Singles = (_matrix(vectors) @ unit) * scales
+        found: Singles = (matrix_of(vectors) @ unit) * scales
     unsure = np.flatnonzero(np.isnan(scales))
     if len(unsure):
         exact = 1.0 - cosine_distances(vectors.take(pa.array(unsure)), query)
@@ -68,7 +68,7 @@ def doubt(dimension: int) -> float:
 def scales_of(vectors: Array) -> Singles:
     """One divided by the length of each vector, 0 for one of zeros (or none); NaN for lengths that
     single precision is not sure of."""
-    matrix = _matrix(vectors)
+    matrix = matrix_of(vectors)
     found = np.empty(len(vectors), dtype=np.float32)
     step = max(1, PAGE_NUMBERS // max(1, matrix.shape[1]))
     for first in range(0, len(vectors), step):
@@ -83,7 +83,8 @@ def scales_of(vectors: Array) -> Singles:
     return found
 
 
-def _matrix(vectors: Array) -> Singles:
+def matrix_of(vectors: Array) -> Singles:
+    """The numbers of all vectors, zeros or anything where there is none; nothing is copied."""
     width = vectors.type.list_size
     # Not `flatten`, which copies everything where one vector is missing.
     numbers = vectors.values.slice(vectors.offset * width, len(vectors) * width)
@@ -102,7 +103,7 @@ class Vectors(msgspec.Struct, frozen=True):
         """From one pass over the column: no second copy of it is ever held."""
         rows = np.zeros((frame.length, dimension), dtype=np.float32)
         there = np.zeros(frame.length, dtype=np.bool_)
-        for positions, some in _pages(frame, name, dimension):
+        for positions, some in pages(frame, name, dimension):
             valid = some.is_valid().to_numpy(zero_copy_only=False)
             rows[positions[valid]] = (
                 some.flatten().to_numpy(zero_copy_only=False).reshape(-1, dimension)
@@ -172,7 +173,7 @@ def kept_vectors(caches: Caches, frame: Frame, column: str, dimension: int) -> V
 def streamed_similarity(frame: Frame, column: str, query: Floats, check: Check) -> Singles:
     """The same as `Vectors.similarity`, from one pass over storage."""
     found = np.full(frame.length, -np.inf, dtype=np.float32)
-    for positions, some in _pages(frame, column, len(query)):
+    for positions, some in pages(frame, column, len(query)):
         check()
         found[positions] = similarities(some, query, scales_of(some))
     return found
@@ -181,12 +182,15 @@ def streamed_similarity(frame: Frame, column: str, query: Floats, check: Check) 
 def streamed_distances(frame: Frame, column: str, query: Floats, check: Check) -> Floats:
     """Exact distances by position, from one pass over storage; NaN where there is no vector."""
     found = np.full(frame.length + 1, np.nan)  # the last cell stands for -1
-    for positions, some in _pages(frame, column, len(query)):
+    for positions, some in pages(frame, column, len(query)):
         check()
         found[positions] = cosine_distances(some, query)
     return found
 
 
-def _pages(frame: Frame, column: str, dimension: int) -> Iterator[tuple[Positions, Array]]:
+def pages(
+    frame: Frame, column: str, dimension: int, *, fragments: Sequence[int] | None = None
+) -> Iterator[tuple[Positions, Array]]:
+    """The vectors of a column in pages, with their positions; of some fragments, or of all."""
     step = max(1, PAGE_NUMBERS // max(1, dimension))
-    return frame.slices(column, rows=step, nbytes=PAGE_NUMBERS * 8)
+    return frame.slices(column, rows=step, nbytes=PAGE_NUMBERS * 8, fragments=fragments)
