@@ -246,11 +246,11 @@ async def reload_once(service: Service) -> None:
 
 
 async def _reload_for_ever(service: Service) -> None:
-    seen: dict[str, Any] = {}
+    seen: dict[str, Any] | None = None  # files may have changed since they were first read
     while True:
         await asyncio.sleep(SERVER_RELOAD_MS / 1000)
         now = await service.pool.run_always(service.watched)
-        if seen and now != seen:
+        if now != seen:
             await reload_once(service)
         seen = now
 
