@@ -26,7 +26,12 @@ from omnigraph.wire.failures import RefusedError
             "deleteBranch",
             {"graph_id": "a", "branch": "x/y z"},
         ),
-        ("DELETE", b"/graphs/a/branches/merge", None, 405),
+        (
+            "DELETE",
+            b"/graphs/a/branches/merge",
+            "deleteBranch",
+            {"graph_id": "a", "branch": "merge"},
+        ),
         ("GET", b"/graphs/{}/snapshot", "getSnapshot", {"graph_id": "{}"}),
         ("GET", b"/graphs/GET/snapshot", "getSnapshot", {"graph_id": "GET"}),
         ("GET", b"/graphs/a/GET", None, 404),

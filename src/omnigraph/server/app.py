@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from time import perf_counter
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
@@ -65,25 +65,32 @@ class Table:
 
     def find(self, method: str, raw_path: bytes) -> tuple[Route, dict[str, str]]:
         """The route that is meant, and what stands in its path; 404 or 405 otherwise."""
-        node: Node | None = self._root
-        values = []
-        for part in raw_path.decode("latin-1").strip("/").split("/"):
-            assert node is not None, "the loop ends where the tree does"
-            below = node.below.get(part)
-            if below is None:
-                below = node.any
-                values.append(part)
-            node = below
-            if node is None:
-                break
-        if node is None or not node.methods:
+        allowed: set[str] = set()
+        parts = raw_path.decode("latin-1").strip("/").split("/")
+        for node, values in _places(self._root, parts):
+            found = node.methods.get(method)
+            if found is not None:
+                route, names = found
+                return route, dict(zip(names, map(_unquoted, values), strict=True))
+            allowed |= set(node.methods)
+        if not allowed:
             raise RefusedError(404, "there is nothing at this path")
-        found = node.methods.get(method)
-        if found is None:
-            listed = ", ".join(sorted(node.methods))
-            raise RefusedError(405, f"this path takes {listed}", headers=(("allow", listed),))
-        route, names = found
-        return route, dict(zip(names, map(_unquoted, values), strict=True))
+        listed = ", ".join(sorted(allowed))
+        raise RefusedError(405, f"this path takes {listed}", headers=(("allow", listed),))
+
+
+def _places(node: Node, parts: Sequence[str]) -> Iterator[tuple[Node, tuple[str, ...]]]:
+    """Where the parts lead: by their names first, then where anything may stand. A branch may be
+    called `merge`."""
+    if not parts:
+        yield node, ()
+        return
+    below = node.below.get(parts[0])
+    if below is not None:
+        yield from _places(below, parts[1:])
+    if node.any is not None:
+        for found, values in _places(node.any, parts[1:]):
+            yield found, (parts[0], *values)
 
 
 def _unquoted(part: str) -> str:
