@@ -18,7 +18,7 @@
     ├── OutcomeUnknownError   it may have landed; look before trying again
     ├── UnavailableError      the world is not ready; try again later
     │   ├── StorageUnavailableError  LeaseUnavailableError  RecoveryRequiredError  TimeLimitError
-    │   ├── JavaUnavailableError  SparkUnavailableError  EmbeddingError
+    │   ├── JavaUnavailableError  SparkUnavailableError  ServerUnavailableError  EmbeddingError
     └── IntegrityError        what is stored is not what we wrote
         ├── CorruptGraphError  UpgradeRequiredError  UnfitColumnsError
 
@@ -65,7 +65,7 @@ class OmnigraphError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         # Errors travel between processes (Spark workers); the default would call the subclass's
         # keyword-only constructor with the message alone.
-        return (_restored, (type(self), self.message, self.hint, self.facts))
+        return (restored, (type(self), self.message, self.hint, self.facts))
 
     def to_json(self) -> dict[str, Any]:
         """The error as users see it under `--json`."""
@@ -76,9 +76,10 @@ class OmnigraphError(Exception):
         return body
 
 
-def _restored(
+def restored(
     kind: type[OmnigraphError], message: str, hint: str | None, facts: dict[str, Any]
 ) -> OmnigraphError:
+    """The error of that class as it was raised in another process or on a server."""
     error = kind.__new__(kind)
     OmnigraphError.__init__(error, message, hint=hint, **facts)
     return error
@@ -492,6 +493,12 @@ class StorageUnavailableError(UnavailableError):
     """The file system or object store refused or could not be reached."""
 
     code = "storage-unavailable"
+
+
+class ServerUnavailableError(UnavailableError):
+    """A server could not be reached, or would not take the request now."""
+
+    code = "server-unavailable"
 
 
 class LeaseUnavailableError(UnavailableError):

@@ -7,10 +7,13 @@ from pathlib import Path
 import click
 import pytest
 
+from omnigraph.cli.credentials import read_credentials, token_for
+from omnigraph.cli.main import entry
 from omnigraph.cli.scope import (
     Capability,
     OperatorConfig,
     ScopeFlags,
+    Served,
     load_config,
     parse_config,
     resolve,
@@ -66,17 +69,67 @@ def test_an_address_wins_over_a_profile_and_a_profile_over_the_defaults(flags, e
         ({"uri": " "}, CONFIG, "URI is empty"),
         ({"uri": "https://host/g"}, CONFIG, "is a remote server"),
         ({"store": "g", "graph": "x"}, CONFIG, "already a single graph"),
-        ({"profile": "prod"}, CONFIG, "works on storage directly"),
         ({"profile": "brain"}, CONFIG, "knows no clusters"),
         ({"profile": "broken"}, CONFIG, "profile 'broken' must bind exactly one"),
         ({"profile": "empty"}, CONFIG, "it has none of them"),
-        ({"server": "prod"}, CONFIG, "works on storage directly"),
         ({"cluster": "root"}, CONFIG, "knows no clusters"),
     ],
 )
 def test_what_cannot_be_opened_is_refused_with_the_reason(flags, config, text):
     with pytest.raises(InputError, match=text):
         target(config=config, **flags)
+
+
+@pytest.mark.parametrize(
+    ("flags", "server", "graph"),
+    [
+        ({"server": "prod"}, "prod", None),
+        ({"server": "http://h", "graph": "a"}, "http://h", "a"),
+        ({"profile": "prod"}, "prod", None),
+        ({"profile": "prod", "graph": "b"}, "prod", "b"),
+    ],
+)
+def test_a_server_is_addressed_by_flag_or_profile(flags, server, graph):
+    assert target(**flags) == Served(server=server, graph_id=graph)
+
+
+SERVERS = parse_config(
+    "servers: {a: {url: 'https://h/x'}, b: {url: 'https://h/x/y'}, my-c: {url: 'http://c'}}",
+    path=Path("config.yaml"),
+)
+
+
+@pytest.mark.parametrize(
+    ("url", "environ", "token"),
+    [
+        ("https://h/x", {"OMNIGRAPH_TOKEN_A": "ta"}, "ta"),
+        ("https://h/x/z", {"OMNIGRAPH_TOKEN_A": "ta", "OMNIGRAPH_TOKEN_B": "tb"}, "ta"),
+        ("https://h/x/y/z", {"OMNIGRAPH_TOKEN_A": "ta", "OMNIGRAPH_TOKEN_B": "tb"}, "tb"),
+        ("https://h/xx", {"OMNIGRAPH_TOKEN_A": "ta"}, None),
+        ("http://h/x", {"OMNIGRAPH_TOKEN_A": "ta"}, None),
+        ("http://c", {"OMNIGRAPH_TOKEN_MY_C": "tc", "OMNIGRAPH_BEARER_TOKEN": "all"}, "tc"),
+        ("http://elsewhere", {"OMNIGRAPH_TOKEN_A": "ta", "OMNIGRAPH_BEARER_TOKEN": "all"}, "all"),
+    ],
+)
+def test_a_token_goes_to_addresses_at_or_below_its_servers_own(url, environ, token, tmp_path):
+    environ = {"OMNIGRAPH_HOME": str(tmp_path), **environ}
+    assert token_for(SERVERS, url, environ) == token
+
+
+def test_tokens_are_kept_for_their_owner_alone(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("OMNIGRAPH_HOME", str(tmp_path))
+    assert entry(["login", "prod", "--token", "t-1", "--json"]) == 0
+    assert entry(["login", "dev", "--token", "t-2"]) == 0
+    path = tmp_path / "credentials"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert read_credentials({"OMNIGRAPH_HOME": str(tmp_path)}) == {"prod": "t-1", "dev": "t-2"}
+    assert entry(["logout", "prod"]) == 0
+    assert entry(["logout", "prod"]) == 1
+    assert entry(["login", "prod", "--token", " "]) == 1
+    assert "t-1" not in capsys.readouterr().out
+    path.chmod(0o644)
+    with pytest.raises(InputError, match="can be read by others"):
+        read_credentials({"OMNIGRAPH_HOME": str(tmp_path)})
 
 
 def test_an_unknown_profile_is_not_found_and_the_known_ones_are_named():

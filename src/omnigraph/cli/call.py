@@ -16,7 +16,7 @@ from functools import cached_property
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 
 import click
 import msgspec
@@ -26,8 +26,8 @@ from omnigraph.cli.scope import (
     Capability,
     OperatorConfig,
     ScopeFlags,
+    Served,
     Target,
-    is_served,
     load_config,
     resolve,
 )
@@ -36,7 +36,34 @@ from omnigraph.errors import InputError, NotFoundError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from omnigraph.client.graph import RemoteGraph
     from omnigraph.engine.graph import Graph
+
+
+class RemoteTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """A server's graph: where it is, and the token for it."""
+
+    url: str  # of the server, or of the graph
+    graph_id: str | None
+    token: str | None
+    local: bool = False
+    access: str = "(served, remote)"
+
+    @classmethod
+    def of(cls, url: str, graph_id: str | None, *, token: str | None) -> RemoteTarget:
+        from omnigraph.client.http import Address
+
+        address = Address.of(url, graph_id)
+        return cls(url=address.server, graph_id=address.graph_id, token=token)
+
+    @property
+    def uri(self) -> str:
+        return self.url if self.graph_id is None else f"{self.url}/graphs/{self.graph_id}"
+
+    def connected(self) -> RemoteGraph:
+        from omnigraph import Graph
+
+        return Graph.connect(self.url, token=self.token, graph=self.graph_id)
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -62,20 +89,26 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return config
 
     @cached_property
-    def target(self) -> Target:
+    def target(self) -> Target | RemoteTarget:
         """The graph this call is about."""
-        if self.acting_as is not None and self.writes and is_served(self.flags):
-            raise InputError(
-                "`--as` is not allowed on a served write: the server knows who you are",
-                hint="leave --as out",
-            )
-        return resolve(
+        found = resolve(
             self.verb,
             capability=self.capability,
             flags=self.flags,
             config=self.config,
             environ=self.environ,
         )
+        if not isinstance(found, Served):
+            return found
+        if self.acting_as is not None and self.writes:
+            raise InputError(
+                "`--as` is not allowed on a served write: the server knows who you are",
+                hint="leave --as out",
+            )
+        from omnigraph.cli.credentials import server_url, token_for
+
+        url = server_url(self.config, found.server)
+        return RemoteTarget.of(url, found.graph_id, token=token_for(self.config, url, self.environ))
 
     def require_target(self) -> None:
         """Refuse a bad address before anything else of the call is looked at."""
@@ -83,13 +116,23 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def actor(self) -> str | None:
-        """Who writes: `--as`, else the operator's own name, else nobody in particular."""
+        """Who writes: `--as`, else the operator's own name, else nobody in particular. A server
+        knows by itself."""
+        if isinstance(self.target, RemoteTarget):
+            return None
         return self.acting_as if self.acting_as is not None else self.config.actor
 
     @contextmanager
     def graph(self, *, write: bool = False, embed: bool = False) -> Iterator[Graph]:
         """The graph, open for as long as the block runs; read-only unless it is to be written.
-        With `embed`, what is written gets its vectors by the environment's embedder."""
+        With `embed`, what is written gets its vectors by the environment's embedder. A server's
+        graph has the same names, as far as commands for any graph use them."""
+        if isinstance(self.target, RemoteTarget):
+            if embed:
+                raise InputError("a server embeds by its own settings", hint="leave --embed out")
+            with self.target.connected() as served:
+                yield cast("Graph", served)
+            return
         if self.own_process:
             gc.disable()  # modules make no garbage, and looking for it takes time
             threading.Thread(target=_map_libraries, daemon=True).start()
@@ -188,8 +231,8 @@ _BOOLEAN_FLAGS = (
     ("--quiet", "quiet", "leave out the notes on stderr"),
 )
 VALUE_FLAG_NAMES = frozenset(flag for flag, *_ in _VALUE_FLAGS)
-# These wait for the server; they are understood everywhere, so that each command can say why not.
-_HIDDEN = frozenset({"--server", "--graph", "--cluster"})
+# It is understood everywhere, so that each command can say why not.
+_HIDDEN = frozenset({"--cluster"})
 
 
 def scope_options() -> list[click.Parameter]:

@@ -23,6 +23,7 @@ from omnigraph.storage.commit.outcome import last_commit_made, outcome_told
 EXIT_ERROR = 1
 EXIT_USAGE = 2
 EXIT_LOST_RACE = 4
+EXIT_RETRY = 75  # nothing happened, and the same may work in a moment
 EXIT_INTERRUPTED = 130
 
 _LOST_RACES = (PreconditionFailedError, ExpectedVersionMismatchError, RowLevelCasContentionError)
@@ -39,7 +40,9 @@ def report(error: OmnigraphError, *, as_json: bool) -> int:
     else:
         for line in error_lines(error):
             click.echo(line, err=True)
-    return EXIT_LOST_RACE if isinstance(error, _LOST_RACES) else EXIT_ERROR
+    if isinstance(error, _LOST_RACES):
+        return EXIT_LOST_RACE
+    return EXIT_RETRY if error.retryable else EXIT_ERROR
 
 
 def interrupted_line(interrupt: BaseException) -> str:

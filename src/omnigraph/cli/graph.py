@@ -133,14 +133,19 @@ def list_graphs(call: Call) -> None:
     if server is None and name is not None:
         bound = profile_named(call.config, name)
         server = bound.target if bound.scope_kind == "server" else None
+    server = server or call.config.defaults.get("server")
     if server is None:
         raise InputError(
             "`graphs list` needs a server scope: pass --server <name|url> or --profile <name>"
         )
-    raise InputError(
-        f"cannot reach the server '{server}': this release works on storage directly",
-        hint="list the folders of graphs instead",
-    )
+    from omnigraph.cli.credentials import server_url, token_for
+    from omnigraph.client.graph import served_graphs
+    from omnigraph.client.http import Connection
+
+    url = server_url(call.config, str(server))
+    token = token_for(call.config, url, call.environ)
+    found = served_graphs(Connection(url, token=token, timeout=60.0))
+    call.emit({"graphs": found}, human=[f"{one['graph_id']}  {one['uri']}" for one in found])
 
 
 profile.add_command(list_profiles)

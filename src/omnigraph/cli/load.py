@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from omnigraph.cli.call import (
     Call,
+    RemoteTarget,
     engine_options,
     exclusive,
     landed_words,
@@ -89,7 +90,10 @@ def load(
         needs_spark=job_path is not None,
         plain=type_name is None and options["quarantine"] is None,
     )
-    chosen = choice.engine_for_load()
+    served = isinstance(call.target, RemoteTarget)
+    if served:
+        choice.require_lines(options["quarantine"], type_name)
+    chosen = "local" if served else choice.engine_for_load()
     if options["mode"] == "overwrite":
         call.consent()
     call.announce()
@@ -132,6 +136,26 @@ class EngineChoice(msgspec.Struct, frozen=True, kw_only=True):
     paths: tuple[str, ...]
     needs_spark: bool
     plain: bool
+
+    def require_lines(self, quarantine: str | None, type_name: str | None) -> None:
+        """Refuse what a server does not take: everything but graph NDJSON, as it is."""
+        given = {
+            "--engine spark": self.engine == "spark" or None,
+            "--job or --embed": self.needs_spark or None,
+            "--quarantine": quarantine,
+            "--type": type_name,
+        }
+        for name, value in given.items():
+            if value is not None:
+                raise InputError(
+                    f"a server loads graph NDJSON only: {name} does not apply",
+                    hint="pass the graph's storage with --store <uri>",
+                )
+        if not all(map(_is_plain_file, self.paths)):
+            raise InputError(
+                "a server loads plain files of graph NDJSON",
+                hint="pass the graph's storage with --store <uri>",
+            )
 
     def engine_for_load(self) -> str:
         """Plain loads of small files run in this process; the others on Spark, if it is there."""
@@ -279,6 +303,10 @@ def export(
     if jsonl and form != "ndjson":
         raise click.UsageError(f"the option '--jsonl' cannot be used with '--format {form}'")
     target = call.target
+    if isinstance(target, RemoteTarget) and (engine == "spark" or form != "ndjson"):
+        raise InputError(
+            "a server exports NDJSON only", hint="pass the graph's storage with --store <uri>"
+        )
     if engine == "spark" or (engine == "auto" and form == "parquet"):
         if out_path is None:
             raise click.UsageError("an export on Spark needs --out <PATH>")

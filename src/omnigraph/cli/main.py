@@ -52,7 +52,7 @@ COMMANDS: Mapping[str, Entry] = {
     "blob": Entry("cli.blob", "blob", ANY, "read large values"),
     "shell": Entry("cli.shell", "shell", ANY, "ask and change a graph at a prompt"),
     "init": Entry("cli.graph", "init", DIRECT, "make a new graph"),
-    "lint": Entry("cli.schema", "lint", DIRECT, "check a query file against a schema"),
+    "lint": Entry("cli.schema", "lint", ANY, "check a query file against a schema"),
     "optimize": Entry(
         "cli.maintain", "optimize", DIRECT, "compact tables and bring indexes up to date"
     ),
@@ -70,6 +70,9 @@ COMMANDS: Mapping[str, Entry] = {
     "fmt": Entry("cli.schema", "fmt", LOCAL, "format .pg and .gq files"),
     "lsp": Entry("editor.command", "lsp", LOCAL, "serve editors: problems, completion, hover"),
     "demo": Entry("demo.command", "demo", LOCAL, "show everything on a graph of this machine"),
+    "mcp": Entry("cli.agent", "mcp", ANY, "serve a graph to an agent (MCP) over stdio"),
+    "login": Entry("cli.remote", "login", LOCAL, "keep the token of a server"),
+    "logout": Entry("cli.remote", "logout", LOCAL, "forget the token of a server"),
     "policy": Entry("cli.policy", "policy", LOCAL, "check and explain policy files"),
     "profile": Entry("cli.graph", "profile", LOCAL, "the operator's named scopes"),
     "version": Entry("cli.graph", "version", LOCAL, "print the release and format versions"),

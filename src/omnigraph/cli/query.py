@@ -10,6 +10,7 @@ import click
 from omnigraph.cli import output
 from omnigraph.cli.call import (
     Call,
+    RemoteTarget,
     branch_option,
     exclusive,
     landed_words,
@@ -63,10 +64,16 @@ def query(
     if call.as_json and form not in (None, "json"):
         raise click.UsageError(f"the option '--json' cannot be used with '--format {form}'")
     call.require_target()
-    source = read_source("query", query_path, text)
-    chosen = chosen_name(source, name, source_path=query_path)
     params = read_params(params_text, params_file, given)
     form = "json" if call.as_json else form or output.default_format(call.config)
+    target = {"snapshot": snapshot} if snapshot else {"branch": branch or "main"}
+    if isinstance(call.target, RemoteTarget) and name and query_path is None and text is None:
+        with call.target.connected() as served:
+            found: Any = served.invoke(name, params, expect_mutation=False, **target)
+        print_rows(call, _facts(name, target, found), found.to_json_rows(), form=form)
+        return
+    source = read_source("query", query_path, text)
+    chosen = chosen_name(source, name, source_path=query_path)
     where: dict[str, Any] = {"branch": branch or "main", "snapshot": snapshot}
     with call.graph() as graph:
         if explain:
@@ -75,15 +82,17 @@ def query(
             return
         result = graph.query(source, chosen, params=params, **where)
         rows = result.to_json_rows()
-    target = {"snapshot": snapshot} if snapshot else {"branch": branch or "main"}
-    facts = {
-        "query_name": chosen,
+    print_rows(call, _facts(chosen, target, result), rows, form=form)
+
+
+def _facts(name: str, target: dict[str, str], result: Any) -> dict[str, Any]:
+    return {
+        "query_name": name,
         "target": target,
         "row_count": result.row_count,
         "columns": list(result.columns),
         "graph_commit_id": result.graph_commit_id,
     }
-    print_rows(call, facts, rows, form=form)
 
 
 def print_rows(
@@ -132,8 +141,21 @@ def mutate(
     --transaction all queries of the file, in order, as one commit."""
     target = call.target
     exclusive({"--query <FILE>": query_path, "--file <FILE>": script})
-    source = read_source("mutate", query_path or script, text)
     params = read_params(params_text, params_file, given)
+    by_name = name is not None and query_path is None and script is None and text is None
+    if isinstance(target, RemoteTarget) and by_name:
+        with target.connected() as served:
+            done = served.invoke(
+                str(name),
+                params,
+                branch=branch,
+                if_commit=if_commit,
+                expect_mutation=True,
+                idempotency_key=idempotency_key,
+            )
+        _tell_mutation(call, branch, done)
+        return
+    source = read_source("mutate", query_path or script, text)
     if transaction:
         exclusive({"--transaction": "", "NAME": name})
         exclusive({"--transaction": "", "--idempotency-key": idempotency_key})
@@ -151,9 +173,13 @@ def mutate(
             message=message,
             idempotency_key=idempotency_key,
         )
+    _tell_mutation(call, branch, result)
+
+
+def _tell_mutation(call: Call, branch: str, result: Any) -> None:
     landed = landed_words(result, nothing="nothing to commit")
     call.emit(
-        {"uri": target.uri, **result.to_json()},
+        {"uri": call.target.uri, **result.to_json()},
         human=f"{result.query_name} on branch {branch}: {result.affected_nodes} nodes, "
         f"{result.affected_edges} edges affected; {landed}",
     )

@@ -133,7 +133,7 @@ for _command in (show, get, plan, apply):
 # --- source files, looked at without running anything ---------------------------------------------
 
 
-@verb("lint", capability=Capability.DIRECT, positional="uri")
+@verb("lint", positional="uri")
 @click.option("--query", "query_path", metavar="FILE", required=True, help="the .gq file")
 @click.option("--schema", "schema_path", metavar="FILE", help="a .pg file instead of a graph")
 @branch_option
@@ -141,7 +141,7 @@ def lint(call: Call, query_path: str, schema_path: str | None, branch: str) -> N
     """Check every query of a file against a schema file or a branch of a graph.
 
     Prints `file:line:column: code message` for every error and warning."""
-    addressed = (call.flags.uri, call.flags.store, call.flags.profile)
+    addressed = (call.flags.uri, call.flags.store, call.flags.profile, call.flags.server)
     if schema_path is not None and any(value is not None for value in addressed):
         raise click.UsageError("the option '--schema' cannot be used with a graph")
     if schema_path is not None:

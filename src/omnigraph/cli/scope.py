@@ -176,6 +176,18 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         return f"(direct, {'local' if self.local else 'remote'})"
 
 
+class Served(msgspec.Struct, frozen=True, kw_only=True):
+    """One graph of a server, or, without a graph, the only one that the server has. `server` is a
+    name of the configuration or a URL."""
+
+    server: str
+    graph_id: str | None = None
+
+    @property
+    def local(self) -> bool:
+        return False
+
+
 _MEANING = {
     "server": "--server addresses a served graph",
     "store": "--store addresses a single graph's storage directly",
@@ -202,11 +214,6 @@ def refuse_flag(verb: str, capability: Capability, flag: str) -> InputError:
     return InputError(f"{message} {remedy}" if remedy else message)
 
 
-def is_served(flags: ScopeFlags) -> bool:
-    """Whether the flags name a running server."""
-    return flags.server is not None
-
-
 def resolve(
     verb: str,
     *,
@@ -214,22 +221,32 @@ def resolve(
     flags: ScopeFlags,
     config: OperatorConfig,
     environ: Mapping[str, str],
-) -> Target:
+) -> Target | Served:
     """The graph that flags, profile or defaults name, or an error that tells the way."""
     _check_flags(verb, capability, flags)
+    if flags.server is not None:
+        return Served(server=flags.server, graph_id=flags.graph)
     explicit = flags.uri if flags.uri is not None else flags.store
     if explicit is not None:
         return _storage_target(verb, capability, explicit, graph=flags.graph)
     profile_name = flags.profile or environ.get("OMNIGRAPH_PROFILE")
     if profile_name:
-        return _profile_target(verb, capability, profile_named(config, profile_name))
+        profile = profile_named(config, profile_name)
+        return _profile_target(verb, capability, profile, graph=flags.graph)
     if config.defaults.get("store"):
         return _storage_target(verb, capability, str(config.defaults["store"]), graph=flags.graph)
     if config.defaults.get("server"):
-        raise _not_served(str(config.defaults["server"]))
+        server = str(config.defaults["server"])
+        if capability is Capability.DIRECT:
+            raise InputError(
+                f"`{verb}` is {_NATURE[capability]}; the default is the server '{server}'. "
+                f"{_REMEDY[capability]}"
+            )
+        graph = flags.graph or config.defaults.get("default_graph")
+        return Served(server=server, graph_id=None if graph is None else str(graph))
     raise InputError(
         f"no graph addressed: `{verb}` needs one",
-        hint="pass a storage URI, --store <uri> or --profile <name>",
+        hint="pass a storage URI, --store <uri>, --server <name|url> or --profile <name>",
     )
 
 
@@ -246,8 +263,6 @@ def _check_flags(verb: str, capability: Capability, flags: ScopeFlags) -> None:
         raise click.UsageError(f"{names[0]} cannot be used with {names[1]}: address one graph")
     if capability is Capability.DIRECT and flags.server is not None:
         raise refuse_flag(verb, capability, "server")
-    if flags.server is not None:
-        raise _not_served(flags.server)
     if flags.cluster is not None:
         raise InputError(
             f"`{verb}` cannot open the cluster '{flags.cluster}': this release knows no clusters",
@@ -296,26 +311,21 @@ def profile_named(config: OperatorConfig, name: str) -> Profile:
     return profile
 
 
-def _profile_target(verb: str, capability: Capability, profile: Profile) -> Target:
+def _profile_target(
+    verb: str, capability: Capability, profile: Profile, *, graph: str | None
+) -> Target | Served:
     assert profile.target is not None, "a valid profile has a target"
     if profile.scope_kind == "store":
-        return _storage_target(verb, capability, profile.target, graph=None)
+        return _storage_target(verb, capability, profile.target, graph=graph)
     if capability is Capability.DIRECT and profile.scope_kind == "server":
         raise InputError(
             f"`{verb}` is {_NATURE[capability]}; profile '{profile.name}' binds a server "
             f"and does not apply. {_REMEDY[capability]}"
         )
     if profile.scope_kind == "server":
-        raise _not_served(profile.target)
+        return Served(server=profile.target, graph_id=graph or profile.default_graph)
     raise InputError(
         f"profile '{profile.name}' binds the cluster '{profile.target}': "
         "this release knows no clusters",
         hint="bind a store instead",
-    )
-
-
-def _not_served(server: str) -> InputError:
-    return InputError(
-        f"cannot reach the server '{server}': this release works on storage directly",
-        hint="pass the graph's storage with --store <uri>",
     )

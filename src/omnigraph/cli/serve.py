@@ -23,7 +23,8 @@ from omnigraph.model.machine import extra_for
     help="where to listen; port 0 takes a free one",
 )
 @click.option("--queries", metavar="PATH", help="stored queries: a .gq file, a folder, a catalog")
-@click.option("--policy", metavar="FILE", help="what actors may do")
+@click.option("--policy", metavar="FILE", help="what actors may do to the graphs")
+@click.option("--server-policy", metavar="FILE", help="which actors may list the graphs")
 @click.option(
     "--unauthenticated",
     is_flag=False,

@@ -98,7 +98,7 @@ RIGHTS: Final[Mapping[str, Right]] = {
     "resolve_recovery": _ADMIN,
 }
 # Calls that tell and change nothing of what is stored.
-FREE: Final = frozenset({"acting_as", "close", "init", "open", "refresh", "uri"})
+FREE: Final = frozenset({"acting_as", "close", "connect", "init", "open", "refresh", "uri"})
 
 
 class Gate(msgspec.Struct, frozen=True, kw_only=True):

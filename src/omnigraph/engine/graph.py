@@ -52,6 +52,7 @@ from omnigraph.model.plan import SchemaPlan
 from omnigraph.storage.commit.outcome import tell_last_commit
 
 if TYPE_CHECKING:
+    from omnigraph.client.graph import RemoteGraph
     from omnigraph.engine import evolve as evolving
     from omnigraph.engine.algorithms import run as algorithmic
     from omnigraph.engine.load import order as orders
@@ -130,8 +131,7 @@ class Graph(Timeline):
         Writes of this handle look after their tables by themselves; `maintenance=None` turns that
         off. `durability="process"` is for graphs that a power cut may take. `cache_bytes` bounds
         what reading keeps in memory (default: a quarter of the machine's, at least 1 GiB).
-        `actor` is who acts through this handle; with a `policy` (a file, or one that is loaded)
-        nothing is done that it does not allow to the actor.
+        `actor` acts through this handle, and does only what a `policy` (or its file) allows.
         `embedder` makes the vectors of `@embed` properties that are written without one, and of
         texts in `nearest`: a callable (texts in, vectors out), an `EmbedConfig`, or True for the
         provider that the environment names.
@@ -142,11 +142,19 @@ class Graph(Timeline):
         core = open_core(os.fspath(uri), mode=mode, world=world_of(options))
         return cls(core, maintenance=upkeep, gate=gate)
 
+    @staticmethod
+    def connect(
+        url: str, *, token: str | None = None, graph: str | None = None, timeout: float = 60.0
+    ) -> RemoteGraph:
+        """A graph of a server: `http://host/graphs/alpha`, or the server's address and `graph`."""
+        from omnigraph.client.graph import RemoteGraph  # noqa: PLC0415 - it stands above
+
+        return RemoteGraph.connect(url, token=token, graph=graph, timeout=timeout)
+
     def acting_as(self, actor: str | None, *, policy: access.PolicySource | None = None) -> Graph:
-        """The same open graph for another actor, by another policy (default: the one that this
-        handle goes by). It ends with the graph that it was made from."""
+        """The same open graph for another actor, by this handle's policy or another."""
         self._alive()
-        view = copy(self)
+        view = copy(self)  # it ends with this one
         gate = access.Gate.of(self._gate.policy if policy is None else policy, actor)
         view.__dict__.update(_gate=gate, _is_borrowed=True)
         return view
@@ -154,7 +162,7 @@ class Graph(Timeline):
     def close(self) -> None:
         """Let go of caches and background work; a closed graph refuses every call."""
         if self._is_borrowed:
-            return  # the graph that it was made from goes on
+            return
         self._ended.set()
         self._auto.close()
         self._reader.close()
@@ -375,7 +383,6 @@ class Graph(Timeline):
         submitted. `on_error="quarantine"` puts bad records into the folder `quarantine` (default:
         `<graph>.quarantine`) and loads the rest. `progress` is told how far it is."""
         core = self._alive()
-        acting = self._gate.acting(actor)
         self._gate.require_load(core, branch=branch, from_branch=from_branch, actor=actor)
         order = orders.request_order(
             data,
@@ -386,7 +393,7 @@ class Graph(Timeline):
             mode=mode,
             branch=branch,
             from_branch=from_branch,
-            actor=acting,
+            actor=self._gate.acting(actor),
             message=message,
             on_error=on_error,
             quarantine=quarantine,

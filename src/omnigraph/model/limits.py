@@ -138,6 +138,10 @@ RETURNED_BYTES_KEPT_MAX: Final = 64 * 1024  # ids and rows of a mutation, told b
 TOPOLOGY_FILE_EDGES_MIN: Final = 100_000  # the shape of a smaller edge type is not kept on disk
 TOPOLOGY_FILES_BYTES_MAX: Final = 2 * 1024 * 1024 * 1024  # on disk, for all graphs of a user
 
+# The client of a server.
+CLIENT_CHUNK_BYTES: Final = 64 * 1024  # of a stream, read at once
+CLIENT_LOAD_BYTES_MAX: Final = 32 * 1024 * 1024  # of one load; servers take no more
+
 # Policies and tokens.
 POLICY_MEMO_MAX: Final = 10_000  # decisions that a policy remembers
 
@@ -146,6 +150,7 @@ SERVER_HEAD_BYTES_MAX: Final = 16 * 1024  # of the first line and the headers of
 SERVER_BODY_BYTES_MAX: Final = 1024 * 1024
 SERVER_LOAD_BYTES_MAX: Final = 32 * 1024 * 1024  # bodies that hold data
 SERVER_MCP_BYTES_MAX: Final = 4 * 1024 * 1024
+SERVER_MCP_ANSWER_BYTES_MAX: Final = 1024 * 1024  # of one tool; longer ones lose rows
 SERVER_BODY_MS_MAX: Final = 60_000  # until a body must have come
 SERVER_KEEP_ALIVE_MS: Final = 75_000  # that a quiet connection stays open
 SERVER_QUERY_MS_MAX: Final = 30_000

@@ -14,7 +14,7 @@ import cedarpy
 import orjson
 
 from omnigraph.errors import InputError
-from omnigraph.model.access import ACTIONS, SERVER_ACTIONS, Access, Decision
+from omnigraph.model.access import ACTIONS, SERVER_ACTIONS, Access, Action, Decision
 from omnigraph.model.limits import POLICY_MEMO_MAX
 from omnigraph.policy.document import (
     Allow,
@@ -85,6 +85,14 @@ class Policy:
                 self._memo.clear()  # names that nobody asks for again fill it, if anything does
             self._memo[key] = known
         return known
+
+    def may_ever(self, actor: str, action: Action) -> bool:
+        """Whether there is a branch on which the actor may do it."""
+        groups = self.document.groups
+        return any(
+            action in rule.allow.actions and actor in groups[rule.allow.actors.group]
+            for rule in self.document.rules
+        )
 
     def _decided(self, actor: str, access: Access) -> Decision:
         if actor not in self._actors:

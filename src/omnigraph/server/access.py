@@ -1,20 +1,23 @@
 """Who asks, and whether they may: the two questions that every request but the open ones answers.
 
 `Access` is what a running server holds: `authenticate` says who the bearer of a token is, and
-`authorize` whether that actor may do something to a branch. Without tokens and policy everything
-is allowed; with tokens and no policy only reading is.
+`authorize` whether that actor may do something to a branch. Without tokens everything is allowed;
+with tokens and no policy only reading is.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
 from typing import Final, Protocol
 
 import msgspec
 
 from omnigraph.errors import PolicyDeniedError, UnauthenticatedError
 from omnigraph.model.access import Access as Wanted
-from omnigraph.model.access import Action
-from omnigraph.model.ports import PolicyGate
+from omnigraph.model.access import Action, Decision
+
+logger = logging.getLogger("omnigraph.server.decisions")
 
 
 class Actor(msgspec.Struct, frozen=True):
@@ -34,13 +37,44 @@ class Tokens(Protocol):
 
     def reload(self) -> str | None: ...
 
+    @property
+    def stamp(self) -> object:
+        """Something else when the source of the tokens may have changed."""
+
+
+class Gate(Protocol):
+    """A policy as the server asks it: a `PolicyGate` that also knows what is never allowed."""
+
+    def decide(self, actor: str | None, access: Wanted) -> Decision: ...
+
+    def may_ever(self, actor: str, action: Action) -> bool:
+        """Whether there is a branch on which the actor may do it."""
+
+
+class OnlyReading:
+    """The policy of a server with tokens and none of its own."""
+
+    def decide(self, actor: str | None, access: Wanted) -> Decision:
+        if actor is not None and access.action == "read":
+            return Decision(allowed=True, message=f"'{actor}' may read", matched_rule_id="default")
+        return Decision(
+            allowed=False,
+            message=f"'{actor}' may not do {access.words}: the server has no policy",
+        )
+
+    def may_ever(self, actor: str, action: Action) -> bool:
+        return self.decide(actor, Wanted(action)).allowed
+
+
+ONLY_READING: Final = OnlyReading()
+
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """The answers of one server; `policies` are by graph id."""
+    """The answers of one server; `gates` are by graph id."""
 
     tokens: Tokens | None = None
-    policies: dict[str, PolicyGate] = msgspec.field(default_factory=dict)
-    server_policy: PolicyGate | None = None
+    gates: Mapping[str, Gate] = msgspec.field(default_factory=dict)
+    server_gate: Gate | None = None
 
     @property
     def is_open(self) -> bool:
@@ -61,6 +95,13 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
             raise UnauthenticatedError("the token is not known")
         return Actor(actor)
 
+    def gate(self, graph_id: str | None) -> Gate | None:
+        """The policy of a graph, or of the server itself; None where anybody may do anything."""
+        if self.tokens is None:
+            return None
+        found = self.server_gate if graph_id is None else self.gates.get(graph_id)
+        return ONLY_READING if found is None else found
+
     def authorize(
         self,
         graph_id: str | None,
@@ -68,19 +109,40 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
         action: Action,
         branch: str | None = None,
         target: str | None = None,
+        *,
+        request_id: str | None = None,
     ) -> None:
         """Raise `PolicyDeniedError` unless the actor may; no graph means the server itself."""
-        if actor.id is None:
+        gate = self.gate(graph_id)
+        if gate is None:
             return
-        policy = self.server_policy if graph_id is None else self.policies.get(graph_id)
-        wanted = Wanted(action, branch, target)
-        if policy is not None:
-            decision = policy.decide(actor.id, wanted)
-            allowed, message = decision.allowed, decision.message
-        else:
-            allowed = graph_id is not None and action == "read"
-            message = f"actor '{actor.id}' is denied {wanted.words}: there is no policy"
-        if not allowed:
-            raise PolicyDeniedError(
-                message, action=action, actor=actor.id, branch=branch, target_branch=target
+        decision = gate.decide(actor.id, Wanted(action, branch, target))
+        quiet = decision.allowed and action == "read"  # as many as there are requests
+        if not quiet or logger.isEnabledFor(logging.DEBUG):
+            logger.log(
+                logging.DEBUG if quiet else logging.INFO,
+                "policy decision",
+                extra={
+                    "graph": graph_id,
+                    "actor": actor.id,
+                    "action": action,
+                    "branch": branch,
+                    "target_branch": target,
+                    "allowed": decision.allowed,
+                    "rule": decision.matched_rule_id,
+                    "request_id": request_id,
+                },
             )
+        if not decision.allowed:
+            raise PolicyDeniedError(
+                decision.message,
+                actor=actor.id,
+                action=action,
+                branch=branch,
+                target_branch=target,
+            )
+
+    def may_ever(self, graph_id: str | None, actor: Actor, action: Action) -> bool:
+        """Whether the actor may do it to anything at all."""
+        gate = self.gate(graph_id)
+        return gate is None or (actor.id is not None and gate.may_ever(actor.id, action))

@@ -231,9 +231,16 @@ class Call:
     # --- the graph, and leave to use it ---
 
     @property
-    def graph(self) -> Graph:
+    def whole(self) -> Graph:
+        """The graph itself, for what must be known before anything can be decided."""
         assert self.served is not None, "the route is one of a graph"
         return self.served.graph
+
+    @property
+    def graph(self) -> Graph:
+        """The graph as the actor may use it."""
+        assert self.served is not None, "the route is one of a graph"
+        return self.service.graph_for(self.served, self.actor)
 
     @property
     def graph_id(self) -> str:
@@ -244,7 +251,7 @@ class Call:
     ) -> None:
         """Go on only if the actor may do this."""
         of_graph = self.graph_id if self.route.is_of_a_graph else None
-        self.service.allow(of_graph, self.actor, action, branch, target)
+        self.service.allow(of_graph, self.actor, action, branch, target, request_id=self.request_id)
 
     def admitted(self, size: int) -> AbstractContextManager[None]:
         """Count a write while it runs."""
@@ -256,7 +263,7 @@ class Call:
         refused: a policy is about names of branches."""
         name = branch_name(text)
         if name != MAIN:
-            self.graph.require_branch(name)
+            self.whole.require_branch(name)
         return name
 
     @property

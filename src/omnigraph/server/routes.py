@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from omnigraph.server import agents
 from omnigraph.server.calls import Answer, Call, Route, json_answer
 from omnigraph.server.handlers import (
     blobs,
@@ -40,4 +41,5 @@ ROUTES: tuple[Route, ...] = (
     *invoking.ROUTES,
     *blobs.ROUTES,
     *console.ROUTES,
+    *agents.ROUTES,
 )

@@ -73,13 +73,20 @@ class Service:
         action: Action,
         branch: str | None,
         target: str | None,
+        *,
+        request_id: str | None = None,
     ) -> None:
         """Go on only if the actor may do this."""
         try:
-            self.access.authorize(graph_id, actor, action, branch, target)
+            self.access.authorize(graph_id, actor, action, branch, target, request_id=request_id)
         except PolicyDeniedError:
             self.telemetry.denied(action)
             raise
+
+    def graph_for(self, served: Served, actor: Actor) -> Graph:
+        """The graph as the actor may use it: the engine decides by the same policy once more."""
+        gate = self.access.gate(served.graph_id)
+        return served.graph if gate is None else served.graph.acting_as(actor.id, policy=gate)
 
     def require_writing(self) -> None:
         """Refuse writes while the server stops, and on a server that only reads."""
@@ -123,7 +130,11 @@ class Service:
 
     def watched(self) -> dict[str, Any]:
         """What tells whether files may have changed; runs in the pool."""
-        return {one.graph_id: one.queries.watched for one in self.graphs}
+        tokens = self.access.tokens
+        return {
+            "tokens": None if tokens is None else tokens.stamp,
+            **{f"queries of {one.graph_id}": one.queries.watched for one in self.graphs},
+        }
 
     def reload(self) -> None:
         """Take over what has changed in files; runs in the pool."""

@@ -60,7 +60,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     port: int = 8080
     workers: int = 1
     queries: str | None = None
-    policy: str | None = None
+    policy: str | None = None  # of every graph
+    server_policy: str | None = None
     unauthenticated: Literal["no", "yes", "public"] = "no"
     require_all_graphs: bool = False
     read_only: bool = False

@@ -11,7 +11,8 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from importlib.util import find_spec
 from typing import Any, Final
 
 import msgspec
@@ -21,6 +22,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from omnigraph.model.limits import SERVER_HEAD_BYTES_MAX, SERVER_KEEP_ALIVE_MS, SERVER_RELOAD_MS
+from omnigraph.server.agents import AGENTS
 from omnigraph.server.app import App
 from omnigraph.server.boot import access_of
 from omnigraph.server.routes import ROUTES
@@ -60,8 +62,24 @@ CORS_EXPOSED: Final = (
 )
 
 
+@contextlib.asynccontextmanager
+async def _agents(service: Service) -> AsyncIterator[None]:
+    """Answer agents while the server serves, if the package for it is installed."""
+    if find_spec("mcp") is None:
+        yield
+        return
+    from omnigraph.server.mcp.mount import Mount  # noqa: PLC0415 - an optional package
+
+    mount = Mount(service, App(service, ROUTES))
+    async with mount.running():
+        with AGENTS.answering(mount):
+            yield
+
+
 # What runs beside the application while it serves, such as the sessions of agents.
-COMPANIONS: tuple[Callable[[Service], contextlib.AbstractAsyncContextManager[None]], ...] = ()
+COMPANIONS: tuple[Callable[[Service], contextlib.AbstractAsyncContextManager[None]], ...] = (
+    _agents,
+)
 
 
 class Protocol(HttpToolsProtocol):

@@ -105,6 +105,12 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
             "columns_read": dict(self.columns_read),
         }
 
+    @classmethod
+    def of_json(cls, body: Mapping[str, Any]) -> Explanation:
+        """The explanation that `to_json` told of."""
+        reads = {name: body[name] for name in ("reads", "rows_read", "columns_read")}
+        return cls(root=msgspec.convert(body, Step), **reads)
+
     def __str__(self) -> str:
         lines = list(_lines(self.root, "", ""))
         lines.append(f"storage: {self.reads} reads, {self.rows_read} rows")

@@ -72,6 +72,16 @@ class QueryResult:
         self.graph_commit_id = graph_commit_id
         self.explanation: Explanation | None = None
 
+    @classmethod
+    def of_table(cls, table: ArrowTable, *, graph_commit_id: str) -> QueryResult:
+        """A result all of whose rows are there."""
+        return cls(
+            schema=table.schema,
+            row_count=table.num_rows,
+            graph_commit_id=graph_commit_id,
+            make=lambda first, last: table.slice(first, last - first),
+        )
+
     @property
     def columns(self) -> list[str]:
         """The column names, in the order written."""
@@ -218,12 +228,7 @@ def _restored(
     table: ArrowTable, graph_commit_id: str, explanation: Explanation | None
 ) -> QueryResult:
     """A result that came from another process, with all its rows."""
-    found = QueryResult(
-        schema=table.schema,
-        row_count=table.num_rows,
-        graph_commit_id=graph_commit_id,
-        make=lambda first, last: table.slice(first, last - first),
-    )
+    found = QueryResult.of_table(table, graph_commit_id=graph_commit_id)
     found.explanation = explanation
     return found
 

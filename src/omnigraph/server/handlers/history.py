@@ -86,7 +86,7 @@ def commit_changes(call: Call) -> Answer:
     wanted, limit = filters(call), page_limit(call)
     ref = call.path["id"]
     try:
-        found = call.graph.commit(ref)
+        found = call.whole.commit(ref)
         call.allow("read", branch=found.graph_branch)
     except (NotFoundError, PolicyDeniedError) as hidden:
         # Who may not read a commit learns no more than that there is none of this name.
@@ -144,7 +144,7 @@ def diff(call: Call) -> Answer:
     wanted, limit, after = filters(call), page_limit(call), page_after(call)
     states = []
     for name in ("from", "to"):
-        found = call.graph.snapshot(at=call.needed(name))
+        found = call.whole.snapshot(at=call.needed(name))
         call.allow("read", branch=found.graph_branch)
         states.append(found.graph_commit_id)
     found_changes = call.graph.diff(*states, **wanted)

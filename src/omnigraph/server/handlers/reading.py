@@ -58,7 +58,7 @@ def readable_state(call: Call, action: Action, branch: str | None, snapshot: str
         raise InputError("give only one of branch and snapshot")
     if not snapshot.strip():
         raise InputError("the snapshot must not be blank")
-    commit = call.graph.commit(snapshot.strip())
+    commit = call.whole.commit(snapshot.strip())
     call.allow(action, branch=commit.graph_branch)
     return State(branch=None, snapshot=snapshot.strip())
 
@@ -175,7 +175,7 @@ def snapshot(call: Call) -> Answer:
 def schema(call: Call) -> Answer:
     call.allow("read")
     branch = call.branch(call.text("branch"))
-    found = call.graph.snapshot(branch)
+    found = call.whole.snapshot(branch)
     return tagged(call, found.graph_commit_id, SchemaOutput(schema_source=found.schema.source))
 
 

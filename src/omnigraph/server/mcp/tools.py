@@ -1,0 +1,377 @@
+"""The tools that agents get, as values: what each takes, and which request it becomes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Literal
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from omnigraph.errors import InputError
+from omnigraph.model.access import Action
+from omnigraph.wire.answers import QueryParam, StoredQueryOutput
+
+Place = Literal["graph", "server"]
+_STRING: Final = {"type": "string"}
+_STRINGS: Final = {"type": "array", "items": {"type": "string"}}
+_BRANCH: Final = {"type": "string", "description": "the branch; main if left out"}
+_COMMIT: Final = {"type": "string", "description": "the id of a commit"}
+_PARAMS: Final = {"type": "object", "description": "the query's parameters by name"}
+_LIMIT: Final = {"type": "integer", "minimum": 1, "description": "changes in the answer"}
+_PAGE: Final = {"type": "string", "description": "next_page_token of the answer before"}
+_IF_COMMIT: Final = {
+    "type": "string",
+    "description": "do it only if this commit is still the head of the branch",
+}
+_FILTERS: Final = {"kind": _STRINGS, "type": _STRINGS, "op": _STRINGS}
+_QUERY: Final = {"type": "string", "description": "source text in the .gq language"}
+_STATE: Final = {
+    "branch": _BRANCH,
+    "snapshot": {"type": "string", "description": "an earlier state: a commit id; not with branch"},
+}
+IF_COMMIT: Final = "omnigraph-if-graph-commit"
+
+
+class Tool(msgspec.Struct, frozen=True, kw_only=True):
+    """One tool. `path` is below the graph (or the server); names in braces come from arguments."""
+
+    name: str
+    about: str
+    method: Literal["GET", "POST", "DELETE"]
+    path: str
+    actions: tuple[Action, ...]  # needed to see it; none: anybody may
+    place: Place = "graph"
+    arguments: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    required: tuple[str, ...] = ()
+    reads: bool = True
+    renamed: Mapping[str, str] = msgspec.field(default_factory=dict)  # argument → on the wire
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """What it takes, as JSON Schema."""
+        body: dict[str, Any] = {"type": "object", "properties": dict(self.arguments)}
+        if self.required:
+            body["required"] = list(self.required)
+        return {**body, "additionalProperties": False}
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tool asks of the routes."""
+
+    method: str
+    path: str  # with the query string; below the graph or the server
+    body: bytes = b""
+    if_commit: str | None = None
+
+
+BUILT_IN: Final[tuple[Tool, ...]] = (
+    Tool(
+        name="health",
+        about="Whether the server is there, and its version.",
+        method="GET",
+        path="/healthz",
+        place="server",
+        actions=(),
+    ),
+    Tool(
+        name="graphs_list",
+        about="The graphs that the server offers.",
+        method="GET",
+        path="/graphs",
+        place="server",
+        actions=("graph_list",),
+    ),
+    Tool(
+        name="schema_get",
+        about="The schema of the graph as .pg text: node types, edge types, properties. "
+        "Read it before writing queries.",
+        method="GET",
+        path="/schema",
+        actions=("read",),
+    ),
+    Tool(
+        name="snapshot",
+        about="Which types the graph has and how many entities of each.",
+        method="GET",
+        path="/snapshot",
+        actions=("read",),
+        arguments={"branch": _BRANCH},
+    ),
+    Tool(
+        name="query",
+        about="Run one read query and get its rows.",
+        method="POST",
+        path="/query",
+        actions=("read",),
+        arguments={"query": _QUERY, "name": _STRING, "params": _PARAMS, **_STATE},
+        required=("query",),
+    ),
+    Tool(
+        name="mutate",
+        about="Run one mutation query as one commit, or not at all.",
+        method="POST",
+        path="/mutate",
+        actions=("change",),
+        arguments={
+            "query": _QUERY,
+            "name": _STRING,
+            "params": _PARAMS,
+            "branch": _BRANCH,
+            "if_graph_commit": _IF_COMMIT,
+        },
+        required=("query",),
+        reads=False,
+    ),
+    Tool(
+        name="load",
+        about="Load graph NDJSON as one commit. mode is append, merge or overwrite; "
+        "with `from` a missing branch is made from that one.",
+        method="POST",
+        path="/load",
+        actions=("change",),
+        arguments={
+            "data": {"type": "string", "description": "one JSON object a line"},
+            "branch": _BRANCH,
+            "from": _STRING,
+            "mode": {"type": "string", "enum": ["append", "merge", "overwrite"]},
+        },
+        required=("data",),
+        reads=False,
+    ),
+    Tool(
+        name="branches_list",
+        about="The branches by name.",
+        method="GET",
+        path="/branches",
+        actions=("read",),
+    ),
+    Tool(
+        name="branches_create",
+        about="Make a branch from the head of another; nothing is copied.",
+        method="POST",
+        path="/branches",
+        actions=("branch_create",),
+        arguments={"name": _STRING, "from": _BRANCH},
+        required=("name",),
+        reads=False,
+    ),
+    Tool(
+        name="branches_delete",
+        about="Delete a branch.",
+        method="DELETE",
+        path="/branches/{branch}",
+        actions=("branch_delete",),
+        arguments={"branch": _STRING},
+        required=("branch",),
+        reads=False,
+    ),
+    Tool(
+        name="branches_merge",
+        about="Merge a branch into another as one commit; conflicts leave everything as it was.",
+        method="POST",
+        path="/branches/merge",
+        actions=("branch_merge",),
+        arguments={"source": _STRING, "target": _BRANCH, "delete_branch": {"type": "boolean"}},
+        required=("source",),
+        reads=False,
+    ),
+    Tool(
+        name="commits_list",
+        about="The history of a branch, newest first.",
+        method="GET",
+        path="/commits",
+        actions=("read",),
+        arguments={"branch": _BRANCH, "limit": _LIMIT, "page_token": _PAGE},
+    ),
+    Tool(
+        name="commits_get",
+        about="One commit by its id.",
+        method="GET",
+        path="/commits/{commit_id}",
+        actions=("read",),
+        arguments={"commit_id": _COMMIT},
+        required=("commit_id",),
+    ),
+    Tool(
+        name="commits_changes",
+        about="What one commit changed, entity by entity, with the values before and after.",
+        method="GET",
+        path="/commits/{commit_id}/changes",
+        actions=("read",),
+        arguments={"commit_id": _COMMIT, "limit": _LIMIT, "page_token": _PAGE, **_FILTERS},
+        required=("commit_id",),
+    ),
+    Tool(
+        name="changes_poll",
+        about="What happened on a branch after a cursor; store the cursor and pass it next time.",
+        method="GET",
+        path="/changes",
+        actions=("read",),
+        arguments={
+            "branch": _BRANCH,
+            "cursor": _STRING,
+            "start": {"type": "string", "description": "now, beginning or after:<commit>"},
+            "page_token": _PAGE,
+            "limit": _LIMIT,
+            **_FILTERS,
+        },
+    ),
+    Tool(
+        name="lint",
+        about="Check query text against the schema without running it.",
+        method="POST",
+        path="/lint",
+        actions=("read",),
+        arguments={"source": _QUERY},
+        required=("source",),
+    ),
+    Tool(
+        name="explain",
+        about="Run a read query and tell how it was done.",
+        method="POST",
+        path="/explain",
+        actions=("read",),
+        arguments={"query": _QUERY, "name": _STRING, "params": _PARAMS, **_STATE},
+        required=("query",),
+    ),
+    Tool(
+        name="diff",
+        about="What is different between two states: branches or commits.",
+        method="GET",
+        path="/diff",
+        actions=("read",),
+        arguments={
+            "from": _STRING,
+            "to": _STRING,
+            "limit": _LIMIT,
+            "page_token": _PAGE,
+            **_FILTERS,
+        },
+        required=("from", "to"),
+    ),
+    Tool(
+        name="merge_preview",
+        about="What a merge would do now, conflicts included, without doing it.",
+        method="POST",
+        path="/branches/merge/preview",
+        actions=("read",),
+        arguments={"source": _STRING, "target": _BRANCH},
+        required=("source",),
+    ),
+)
+NAMES: Final = frozenset(tool.name for tool in BUILT_IN)
+
+
+# --- stored queries ------------------------------------------------------------------------------
+
+
+def stored_tool(query: StoredQueryOutput) -> Tool:
+    """The tool that runs a stored query; its parameters are its arguments."""
+    own: dict[str, Any] = {param.name: param_schema(param) for param in query.params}
+    extra = {"branch": _BRANCH, "if_graph_commit": _IF_COMMIT} if query.mutation else dict(_STATE)
+    about = query.description or f"The stored query {query.name}."
+    if query.instruction:
+        about = f"{about}\n\n{query.instruction}"
+    return Tool(
+        name=query.tool_name,
+        about=about,
+        method="POST",
+        path=f"/queries/{quote(query.name, safe='')}",
+        actions=("invoke_query", "change" if query.mutation else "read"),
+        arguments={**extra, **own},  # a parameter wins over an argument of ours
+        required=tuple(param.name for param in query.params if not param.nullable),
+        reads=not query.mutation,
+    )
+
+
+def param_schema(param: QueryParam) -> dict[str, Any]:
+    """A parameter's kind as JSON Schema."""
+    schema = _kind_schema(param.kind, param)
+    if param.nullable and "type" in schema:
+        schema = {**schema, "type": [schema["type"], "null"]}
+    return schema
+
+
+def _kind_schema(kind: str, param: QueryParam) -> dict[str, Any]:
+    match kind:
+        case "bool":
+            return {"type": "boolean"}
+        case "int":
+            return {"type": "integer"}
+        case "bigint":
+            return {"type": "string", "pattern": r"^-?\d+$"}
+        case "float":
+            return {"type": "number"}
+        case "date":
+            return {"type": "string", "format": "date"}
+        case "datetime":
+            return {"type": "string", "format": "date-time"}
+        case "blob":
+            return {"type": "string", "contentEncoding": "base64"}
+        case "vector":
+            size = {"minItems": param.vector_dim, "maxItems": param.vector_dim}
+            return {"type": "array", "items": {"type": "number"}, **size}
+        case "list":
+            item = param.item_kind if isinstance(param.item_kind, str) else "string"
+            return {"type": "array", "items": _kind_schema(item, param)}
+        case "record":
+            return {"type": "object"}
+        case _:
+            return {"type": "string"}
+
+
+# --- from arguments to a request ---------------------------------------------------------------
+
+
+def request_of(
+    tool: Tool, given: Mapping[str, Any], *, stored: StoredQueryOutput | None
+) -> Request:
+    """The request that a call of the tool becomes; arguments may be spelled in camelCase."""
+    own = {param.name for param in stored.params} if stored is not None else set()
+    arguments = _known(tool, given, own)
+    missing = [name for name in tool.required if arguments.get(name) is None]
+    if missing:
+        raise InputError(f"the tool '{tool.name}' needs '{missing[0]}'")
+    if_commit = None
+    if "if_graph_commit" in tool.arguments and "if_graph_commit" not in own:
+        if_commit = arguments.pop("if_graph_commit", None)
+    path = tool.path
+    if if_commit is not None:
+        path += "/if-graph-commit"
+    if stored is not None:
+        ours = {name: arguments.pop(name) for name in list(arguments) if name not in own}
+        body: dict[str, Any] = {**ours, "params": arguments, "expect_mutation": stored.mutation}
+        return Request(
+            method="POST", path=path, body=msgspec.json.encode(body), if_commit=if_commit
+        )
+    for name in re.findall(r"{(\w+)}", path):
+        path = path.replace(f"{{{name}}}", quote(str(arguments.pop(name)), safe=""))
+    if tool.method == "POST":
+        return Request(
+            method="POST", path=path, body=msgspec.json.encode(arguments), if_commit=if_commit
+        )
+    asked = [
+        (name, str(one))
+        for name, value in arguments.items()
+        for one in (value if isinstance(value, list) else [value])
+        if one is not None
+    ]
+    return Request(method=tool.method, path=path + (f"?{urlencode(asked)}" if asked else ""))
+
+
+def _known(tool: Tool, given: Mapping[str, Any], own: Iterable[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        known = name if name in tool.arguments or name in own else snake_case(name)
+        if known == "name" and "name" not in tool.arguments and "branch" in tool.required:
+            known = "branch"
+        if known not in tool.arguments:
+            raise InputError(f"the tool '{tool.name}' takes no '{name}'")
+        found[known] = value
+    return found
+
+
+def snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])([A-Z])", lambda found: "_" + found[1].lower(), name)
