@@ -472,12 +472,12 @@ class MatchChecker(msgspec.Struct, kw_only=True):
                 bound = self.context.variables[end]
                 self.context.variables[end] = replace(bound, nullable=True)
                 unnamed.append(end)
-            if ends.isdisjoint({*introduced, *unnamed}):
+            # One of a block inside this one was judged, and told of, there.
+            if name in scope.path_places and ends.isdisjoint({*introduced, *unnamed}):
                 message = f"path binding `${name}` needs an end that its optional block binds"
                 hint = "`shortest($a, $b, edge)` is a path between two bound nodes, or null"
-                self.context.problems.report(
-                    scope.path_places[name], message, code="T23", hint=hint
-                )
+                at = scope.path_places[name]
+                self.context.problems.report(at, message, code="T23", hint=hint)
         return unnamed
 
     def _negations(self, clauses: Sequence[ast.Clause]) -> tuple[ir.Negation, ...]:

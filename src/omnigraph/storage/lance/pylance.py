@@ -53,6 +53,9 @@ _FRAGMENTS: Final = 2  # fields of a version's protocol buffer
 _VERSION: Final = 3
 _NEXT_ROW_ID: Final = 14
 _FRAGMENT_ID: Final = 1  # and of a fragment in it
+_ROWS: Final = 4
+_ROW_IDS: Final = 5
+_STAMPS: Final = 7
 
 # --- what its errors say ---------------------------------------------------------------------
 
@@ -390,6 +393,28 @@ def stored_fragments(dataset: Any) -> set[bytes] | None:
         return None
     found = {body for field, body in told if field == _FRAGMENTS and isinstance(body, bytes)}
     return found if len(found) == len(dataset.fragment_ids()) else None
+
+
+class RowNotes(msgspec.Struct, frozen=True, kw_only=True):
+    """What a version says of the rows of a fragment, deleted ones included: how many there are,
+    their row ids, and when they were last changed."""
+
+    rows: int
+    row_ids: bytes
+    stamps: bytes
+
+
+def row_notes(dataset: Any) -> dict[int, RowNotes]:
+    """The notes of each fragment by number, as far as the version has them in it."""
+    found: dict[int, RowNotes] = {}
+    for body in stored_fragments(dataset) or ():
+        told = dict(fields(body))
+        rows, ids, stamps = (told.get(one) for one in (_ROWS, _ROW_IDS, _STAMPS))
+        if isinstance(rows, int) and isinstance(ids, bytes) and isinstance(stamps, bytes):
+            number = told.get(_FRAGMENT_ID, 0)
+            assert isinstance(number, int), "fragments are numbered"
+            found[number] = RowNotes(rows=rows, row_ids=ids, stamps=stamps)
+    return found
 
 
 def _fragment_number(body: bytes) -> int:

@@ -5,8 +5,8 @@ runs of equal ones into each version file, so that ten thousand commits of one r
 thousand runs, written again with every further commit. Differences need to know which rows were
 touched after some version, and old stamps may be told less finely without reading much more.
 
-The notes are protocol buffers of Lance's format: `repeated Run {1: span {1: range {1: start,
-2: end}}, 2: version}`, where a span counts rows within the fragment.
+The notes are protocol buffers of Lance's format: `repeated Run {1: span, 2: version}`. A span is a
+segment as in the notes of row ids (`row_ids.py`), of which only the number of its rows counts.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from omnigraph.storage.lance.row_ids import rows_of
 from omnigraph.storage.lance.wire import field, fields, number_field
 
 # Of every so many rows that changed after a version, a difference may read one more for nothing.
@@ -79,19 +80,19 @@ def decode(note: bytes) -> list[Run] | None:
     """The runs of a note; None if it is written in a way that we do not know."""
     try:
         return [_run(body) for body in _messages(note)]
-    except (IndexError, TypeError, ValueError):
+    except (LookupError, TypeError, ValueError):
         return None
 
 
 def _run(body: bytes) -> Run:
     found = dict(fields(body))
-    bounds = dict(fields(_one_message(found.get(1, 0))))
-    start, end, version = bounds.get(1, 0), bounds.get(2, 0), found.get(2, 0)
-    if not isinstance(start, int) or not isinstance(end, int) or not isinstance(version, int):
-        raise TypeError("numbers were expected")
-    if end <= start or not version:
+    span, version = found.get(1, 0), found.get(2, 0)
+    if not isinstance(span, bytes) or not isinstance(version, int):
+        raise TypeError("a span and a number were expected")
+    rows = rows_of(span)
+    if not rows or not version:
         raise ValueError("an empty run")
-    return Run(rows=end - start, version=version)
+    return Run(rows=rows, version=version)
 
 
 def _messages(body: bytes) -> Iterator[bytes]:
@@ -99,11 +100,3 @@ def _messages(body: bytes) -> Iterator[bytes]:
         if number != 1 or not isinstance(value, bytes):
             raise ValueError("only runs were expected")
         yield value
-
-
-def _one_message(value: bytes | int) -> bytes:
-    """The single message that another one holds as its first field."""
-    if not isinstance(value, bytes):
-        raise TypeError("a message was expected")
-    (found,) = _messages(value)
-    return found

@@ -1,16 +1,15 @@
 """Reading one version of a table: scans, lookups, differences and blobs.
 
 *Differences* between two versions cost what changed. Fragments that both versions share are never
-read. Where a fragment only lost rows, the deletion files say which ones. Rows keep their row id
-when they are updated or moved by compaction, so row ids tell inserted, updated and deleted rows
-apart.
+looked at. Where a fragment only lost rows, the deletion files say which ones. Rows keep their row
+id when they are updated or moved by compaction, so row ids tell inserted, updated and deleted rows
+apart (`differences.py`).
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import cached_property
 from itertools import chain
@@ -21,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from lance.bitmap import Bitmap
 from lance.dataset import ColumnOrdering
 
 from omnigraph.model.graph import TableEntry
@@ -34,10 +32,11 @@ from omnigraph.storage.lance.columns import (
     standard_schema,
     stored_condition,
 )
-from omnigraph.storage.lance.files import deleted_offsets, fragment_keys
 from omnigraph.storage.lance.pylance import is_foreign, reason_of
+from omnigraph.storage.table import differences
 from omnigraph.storage.table import index as indexes
 from omnigraph.storage.table.blobs import StoredBlob, stored_blobs
+from omnigraph.storage.table.differences import STAMP, Places, Runs
 from omnigraph.storage.table.index import IndexInfo
 from omnigraph.storage.table.pinned import OFFSET_BITS, Pinned, column_numbers
 
@@ -52,10 +51,7 @@ _Answer = TypeVar("_Answer")
 _BLOBS: Final = {"descriptors": "blobs_descriptions", "bytes": "all_binary"}
 _VALUE_LIST_MAX: Final = 10_000  # values of one SQL condition
 _ROWS_PER_VALUE: Final = 100  # fewer rows than this for each value are read and compared here
-_STAMP: Final = "_row_last_updated_at_version"
 FEW_ROWS_MAX: Final = 4096  # of new fragments that are read whole to find what changed in them
-_MAP_SHARE_MIN: Final = 16  # ids for each row id looked for, up to which a map of all is cheaper
-_SPARSE_MAX: Final = 10_000  # rows of a fragment that are worth naming one by one
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -189,8 +185,8 @@ class TableReader:
             places = self._lookup({"id": [entity_id]}, [ROW_ADDRESS])[ROW_ADDRESS].to_pylist()
             if not len(places):
                 return None
-            found = self._rows(Scan(columns=[_STAMP], where=f"{ROW_ADDRESS} = {places[0]}"))
-            return int(found[_STAMP][0].as_py())
+            found = self._rows(Scan(columns=[STAMP], where=f"{ROW_ADDRESS} = {places[0]}"))
+            return int(found[STAMP][0].as_py())
 
     @property
     def rows_lost(self) -> int | None:
@@ -208,18 +204,20 @@ class TableReader:
         Costs what the difference costs: shared fragments are not read, and compaction is no change.
         """
         with self._reading():
-            mine, theirs = _apart(self._pinned, older._pinned)
+            mine, theirs = differences.apart(self._pinned, older._pinned)
             names = list(self.schema.names) if columns is None else list(columns)
             names = [*(name for name in names if name != ROW_ID), ROW_ID]
-            rows = self._few_rows(mine, [*names, _STAMP, ROW_ADDRESS])
-            new = _side(self._pinned, mine) if rows is None else _side_of([rows])
-            old = _side(older._pinned, theirs)
-            unlike, _ = _unlike(
+            rows = self._few_rows(mine, [*names, STAMP, ROW_ADDRESS])
+            new, old = differences.cut(
+                differences.runs_at(self._pinned, mine) if rows is None else Runs.of_rows(rows),
+                differences.runs_at(older._pinned, theirs),
+            )
+            unlike, _ = differences.unlike(
                 new, old, shared=older.version, versions=(self.version, older.version)
             )
-            known = _among(new.ids, old.ids)
-            touched, added = new.addresses[known & unlike], new.addresses[~known]
-            gone = old.ids[~_among(old.ids, new.ids)]
+            known = differences.among(new, old)
+            touched, added = new.places(known & unlike), new.places(~known)
+            gone = old.row_ids(~differences.among(old, new))
             if rows is None:
                 rows = self._rows_at(np.concatenate([added, touched]), [*names, ROW_ADDRESS])
             return TableDelta(
@@ -228,7 +226,7 @@ class TableReader:
                 deleted_row_ids=pa.array(gone, pa.uint64()),
             )
 
-    def _few_rows(self, places: _Places, columns: Sequence[str]) -> pa.Table | None:
+    def _few_rows(self, places: Places, columns: Sequence[str]) -> pa.Table | None:
         """All rows of these fragments, if they are so few that a second scan for those that are
         wanted would cost more than reading the others."""
         if places.addresses or not places.fragments:
@@ -252,14 +250,16 @@ class TableReader:
         (`Tables.shared`): what neither has touched since is the same row, wherever it was moved.
         """
         with self._reading():
-            places = _apart(self._pinned, older._pinned)
-            with ThreadPoolExecutor(2, thread_name_prefix="difference") as pool:
-                new, old = pool.map(_side, (self._pinned, older._pinned), places)
-            versions = (self.version, older.version)
-            mine, theirs = _unlike(new, old, shared=shared, versions=versions)
+            mine, theirs = differences.apart(self._pinned, older._pinned)
+            new, old = differences.cut(
+                differences.runs_at(self._pinned, mine), differences.runs_at(older._pinned, theirs)
+            )
+            unlike_new, unlike_old = differences.unlike(
+                new, old, shared=shared, versions=(self.version, older.version)
+            )
             return (
-                self._rows_at(new.addresses[mine], [*columns, ROW_ID]),
-                older._rows_at(old.addresses[theirs], [*older_columns, ROW_ID]),
+                self._rows_at(new.places(unlike_new), [*columns, ROW_ID]),
+                older._rows_at(old.places(unlike_old), [*older_columns, ROW_ID]),
             )
 
     def blobs(self, column: str, row_ids: Sequence[int]) -> list[StoredBlob | None]:
@@ -390,124 +390,6 @@ class TableReader:
         return _at(found, addresses).select(list(columns))
 
 
-def texts(column: pa.ChunkedArray[Any]) -> list[str]:
-    """The values of a text column that has no nulls."""
-    values: list[Any] = column.to_pylist()
-    return values
-
-
-# --- differences -----------------------------------------------------------------------------
-
-
-class _Side(msgspec.Struct, frozen=True, kw_only=True):
-    """The rows of one version that are not where the other version has them: their row ids, when
-    they were last changed, and their places."""
-
-    ids: U64
-    stamps: U64
-    addresses: U64
-
-
-class _Places(msgspec.Struct, frozen=True, kw_only=True):
-    """Where rows of one version are: in these whole fragments, and at these addresses."""
-
-    fragments: list[int]
-    addresses: list[int]
-
-
-def _apart(newer: Pinned, older: Pinned) -> tuple[_Places, _Places]:
-    """Where each version has rows that the other one may not have at the same place."""
-    mine, theirs = pylance.fragments_apart(newer.dataset, older.dataset)
-    new_keys, old_keys = fragment_keys(newer.dataset, mine), fragment_keys(older.dataset, theirs)
-    whole_new = [one for one, key in new_keys.items() if old_keys.get(one) != key]
-    whole_old = [one for one, key in old_keys.items() if new_keys.get(one) != key]
-    came: list[int] = []
-    went: list[int] = []
-    for number in [one for one in whole_new if one in old_keys]:
-        if new_keys[number].files != old_keys[number].files:
-            continue
-        before, after = _deleted(older, number), _deleted(newer, number)
-        if before is None or after is None:
-            continue
-        back, gone = before - after, after - before
-        if len(back) + len(gone) > _SPARSE_MAX:
-            continue
-        came += [number << OFFSET_BITS | offset for offset in back]
-        went += [number << OFFSET_BITS | offset for offset in gone]
-        whole_new.remove(number)
-        whole_old.remove(number)
-    return (
-        _Places(fragments=whole_new, addresses=came),
-        _Places(fragments=whole_old, addresses=went),
-    )
-
-
-def _unlike(new: _Side, old: _Side, *, shared: int, versions: tuple[int, int]) -> tuple[Mask, Mask]:
-    """Which rows of each side may hold something else than the other's row of their row id.
-
-    `shared` is a version that both came from, 0 if there is none. A row that neither has touched
-    since then, by its stamp, has the row id that it had there: if both have it, it was merely moved
-    (compaction moves rows; it may raise a stamp, but never above its own version).
-    """
-    at_new, at_old = _looked_up(new.ids, old), _looked_up(old.ids, new)
-    alike_new = (new.stamps <= shared) & (at_new <= shared) & (at_new > 0)
-    alike_old = (old.stamps <= shared) & (at_old <= shared) & (at_old > 0)
-    # A restored table has stamps of before what was undone: on the way from an ancestor a stamp
-    # that went down is a row that was put back.
-    newer, older = versions
-    if shared == older:
-        alike_new &= new.stamps >= at_new
-        alike_old &= old.stamps <= at_old
-    elif shared == newer:
-        alike_new &= new.stamps <= at_new
-        alike_old &= old.stamps >= at_old
-    return ~alike_new, ~alike_old
-
-
-def _among(ids: U64, others: U64) -> Mask:
-    """Which of different row ids are among others. Most differences are rows that were added, and
-    have only one side."""
-    if not len(ids) or not len(others):
-        return np.zeros(len(ids), dtype=np.bool_)
-    return np.isin(ids, others, assume_unique=True)
-
-
-def _looked_up(ids: U64, rows: _Side) -> U64:
-    """The stamps that the rows have for these row ids, 0 for one that is not among them. Row ids
-    are counted up from 0, so that a map of them all is small."""
-    if not len(ids) or not len(rows.ids):
-        return np.zeros(len(ids), dtype=np.uint64)
-    top = int(max(ids.max(), rows.ids.max()))
-    if top > _MAP_SHARE_MIN * (len(ids) + len(rows.ids)):
-        order = np.argsort(rows.ids)
-        places = np.searchsorted(rows.ids, ids, sorter=order).clip(max=len(order) - 1)
-        at = order[places]
-        return np.where(rows.ids[at] == ids, rows.stamps[at], np.uint64(0))
-    stamps = np.zeros(top + 1, dtype=np.uint64)
-    stamps[rows.ids] = rows.stamps
-    found: U64 = stamps[ids]
-    return found
-
-
-def _side(pinned: Pinned, places: _Places) -> _Side:
-    parts: list[pa.Table] = []
-    if places.fragments:
-        chosen = [pinned.dataset.get_fragment(number) for number in places.fragments]
-        parts.append(_hidden_columns(pinned, fragments=chosen))
-    if places.addresses:
-        listed = ", ".join(str(address) for address in places.addresses)
-        parts.append(_hidden_columns(pinned, filter=f"_rowaddr IN ({listed})"))
-    return _side_of(parts)
-
-
-def _side_of(parts: list[pa.Table]) -> _Side:
-    return _Side(
-        ids=_column(parts, ROW_ID),
-        stamps=_column(parts, _STAMP),
-        addresses=_column(parts, ROW_ADDRESS),
-    )
-
-
 def _at(rows: pa.Table, addresses: U64) -> pa.Table:
     """Those of the rows that are at these places."""
     if not len(addresses):
@@ -515,25 +397,7 @@ def _at(rows: pa.Table, addresses: U64) -> pa.Table:
     return rows.filter(pc.is_in(rows[ROW_ADDRESS], value_set=pa.array(addresses)))
 
 
-def _column(parts: list[pa.Table], name: str) -> U64:
-    found = [np.asarray(part[name], dtype=np.uint64) for part in parts]
-    return found[0] if len(found) == 1 else np.concatenate([np.empty(0, np.uint64), *found])
-
-
-def _hidden_columns(pinned: Pinned, **chosen: Any) -> pa.Table:
-    found: pa.Table = pinned.dataset.scanner(
-        columns=[ROW_ID, _STAMP, ROW_ADDRESS], scan_stats_callback=pinned.meter.add, **chosen
-    ).to_table()
-    return found
-
-
-def _deleted(pinned: Pinned, number: int) -> Any | None:
-    """The set of offsets that the deletion file names; None if that is not in the table's own
-    folder."""
-    deletions = pinned.dataset.get_fragment(number).metadata.deletion_file
-    if deletions is None:
-        return Bitmap()
-    if deletions.base_id is not None:
-        return None
-    found = pinned.lines.store.read(f"{pinned.place}/{deletions.path(number)}")
-    return None if found is None else deleted_offsets(deletions.file_type, found.body)
+def texts(column: pa.ChunkedArray[Any]) -> list[str]:
+    """The values of a text column that has no nulls."""
+    values: list[Any] = column.to_pylist()
+    return values

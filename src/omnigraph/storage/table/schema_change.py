@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import lance
@@ -22,7 +22,7 @@ from lance.fragment import FragmentMetadata
 from omnigraph.storage.lance.digests import Written
 from omnigraph.storage.lance.files import data_paths
 from omnigraph.storage.table.pinned import Pinned
-from omnigraph.storage.table.stage import Evolving, StagedWrite, staged, staged_on
+from omnigraph.storage.table.stage import Evolving, StagedWrite, refilled, staged, staged_on
 
 
 class AddedColumn(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,32 +57,17 @@ def stage(pinned: Pinned, changes: ColumnChanges) -> StagedWrite | None:
         if not fragments:
             drafts = {}  # no rows, no values: these columns are added like all others
         schema = _evolved(brought, changes, list(drafts), pinned.dataset.max_field_id)
-    # Only a projection may relax columns or give a name to another column, and only a merge may
-    # bring new files: what needs both takes two versions, new columns first.
     if not drafts:
         return staged(pinned, "schema", Op.Project(schema))
-    if not (changes.made_nullable or _passes_names_on(pinned.dataset.lance_schema, schema, drafts)):
-        operation = Op.Merge(fragments, schema, preserves_nullability=True)
-        return staged(pinned, "schema", operation, digests=filled.digests)
+    # First the columns, empty, then the files that fill them. Lance's merge would do both at once,
+    # but stamps every row as changed, and the next difference would have to read them all.
     version = pinned.entry.version
-    bring = Op.Merge(fragments, brought, preserves_nullability=True)
-    last = Transaction(version + 1, Op.Project(schema), str(uuid.uuid4()), {})
-    evolving = Evolving(
-        before=(Transaction(version, bring, str(uuid.uuid4()), {}),), last=last, uuid=last.uuid
-    )
+    columns = Transaction(version, Op.Project(schema), str(uuid.uuid4()), {})
+    values = Transaction(version + 1, refilled(fragments, schema), str(uuid.uuid4()), {})
+    evolving = Evolving(before=(columns,), last=values, uuid=values.uuid)
     rows = int(pinned.dataset.count_rows())
     write = staged_on(pinned.entry, "evolution", evolving, rows=rows, versions=2)
     return msgspec.structs.replace(write, digests=filled.digests)
-
-
-def _passes_names_on(before: Any, after: Any, drafts: Collection[str]) -> bool:
-    """Whether a name means another column afterwards, one without values of its own."""
-    numbers = {field.name(): field.id() for field in before.fields()}
-    return any(
-        numbers.get(field.name(), field.id()) != field.id()
-        for field in after.fields()
-        if field.name() not in drafts
-    )
 
 
 def _draft(name: str) -> str:

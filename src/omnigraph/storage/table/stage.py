@@ -174,13 +174,28 @@ def change(
     touched = {*removed, *(fragment.id for fragment in updated)}
     # Every writer claims the same fragment, so that any two of them meet there.
     guard = [] if first in touched else [pinned.dataset.get_fragment(first).metadata]
+    return _update(
+        pinned.dataset.lance_schema, removed=removed, updated=[*guard, *updated], added=added
+    )
+
+
+def refilled(fragments: Sequence[FragmentMetadata], schema: Any) -> Any:
+    """All fragments of a table with further files for columns of the schema: no row changes."""
+    return _update(schema, updated=fragments)
+
+
+def _update(
+    schema: Any,
+    *,
+    removed: Sequence[int] = (),
+    updated: Sequence[FragmentMetadata] = (),
+    added: Sequence[FragmentMetadata] = (),
+) -> Any:
     return Op.Update(
         removed_fragment_ids=list(removed),
-        updated_fragments=[*guard, *updated],
+        updated_fragments=list(updated),
         new_fragments=list(added),
-        fields_for_preserving_frag_bitmap=[
-            field.id() for field in pinned.dataset.lance_schema.fields()
-        ],
+        fields_for_preserving_frag_bitmap=[field.id() for field in schema.fields()],
         update_mode="rewrite_rows",
     )
 

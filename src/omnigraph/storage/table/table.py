@@ -575,7 +575,7 @@ def _part(write: StagedWrite, transaction: Any) -> StagedWrite:
         pinned_version=transaction.read_version,
         version_after=transaction.read_version + 1,
         transaction=transaction,
-        # New columns come first, and no other part brings files.
+        # Whichever part brings the files: all of them land, or the table is put back.
         digests=write.digests if first else digests.NONE,
     )
 

@@ -87,6 +87,7 @@ ANSWERS = [
     (f"{A} $p any $b", "$b, degree($b, worksAt) as d, degree($b, <worksAt>) as e", [
         ("b", 1, 1), ("c", 1, 1), ("e", 0, 0), ("x", 0, 2),
     ]),
+    (f"{A} $p any $b", "$b, degree($b, <knows>) as d", [("b", 2), ("c", 2), ("e", 2), ("x", 0)]),
     (f"{A} $p knows{{0,1}} $b", "$b", ["a", "b", "e"]),
     (f"{A} $p knows{{2,}} $b", "$b", ["c", "d"]),
     (f"{A} $p worksAt{{0,1}} $b", "$b, type($b) as t", [("a", "Person"), ("x", "Company")]),
@@ -122,6 +123,15 @@ def test_the_answer_is_what_the_graph_says(graph, clauses, shown, rows):
 def test_a_property_whose_types_clash_is_refused(graph):
     with pytest.raises(TypeCheckError, match="String of Company, I32 of Person"):
         graph.query(f"query q() {{ match {{ {A} $p any $b }} return {{ $b.code }} }}")
+
+
+def test_a_path_without_an_end_of_its_own_is_refused_once_however_deep_it_stands(graph):
+    inner = "optional { $p $way:knows{1,3} $p }"
+    with pytest.raises(TypeCheckError, match="path binding `\\$way` needs an end") as caught:
+        graph.query(
+            f"query q() {{ match {{ {A} optional {{ $p knows $b {inner} }} }} return {{ $p }} }}"
+        )
+    assert str(caught.value).count("needs an end") == 1
 
 
 def test_only_edge_types_that_can_fit_are_looked_at(graph):

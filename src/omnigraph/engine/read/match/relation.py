@@ -316,7 +316,7 @@ class MatchedRows(Rows):
             direction = expr.direction
             if direction == "both" and len(sides) == 1:
                 direction = "out" if sides == ["out"] else "in"
-            if direction == "both" or direction in sides:
+            if sides and (direction == "both" or direction in sides):
                 found[at] = topology.counts(local, direction, per_edge=True)
         return int64_array(found) if there.all() else pa.array(found, mask=~there)
 
