@@ -1,7 +1,7 @@
 """Random queries over random small graphs answer as the naive reader does, in every way of reading.
 
-The number of queries is `OMNIGRAPH_RANDOM_QUERIES`; every graph is asked fifty. Each is asked in all
-ways, or in so many that are picked at random as `OMNIGRAPH_RANDOM_WAYS` says.
+The number of queries is `OMNIGRAPH_RANDOM_QUERIES`; every graph is asked fifty. Each is asked in
+all ways, or in so many that are picked at random as `OMNIGRAPH_RANDOM_WAYS` says.
 """
 
 from __future__ import annotations

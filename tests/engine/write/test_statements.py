@@ -357,6 +357,64 @@ def test_a_broken_constraint_names_the_statement_and_its_line(world, statement, 
     assert world.head() == before
 
 
+TIMES = "founded: founded * 9223372036854775807"
+FAILING = [
+    ('insert Person { name: "z" }\ninsert Knows { from: "a", to: $none }', "'to', got null"),
+    (f'insert Note {{ text: "z" }}\nupdate Company set {{ {TIMES} }} where 1 = 1',
+     "does not fit into I64"),
+    (f"match {{ $c: Company }}\nupdate $c set {{ founded: 1 }}\nupdate $c set {{ {TIMES} }}",
+     "does not fit into I64"),
+    ('insert WorksAt { from: "c", to: "Acme" }\ninsert WorksAt { from: "c", to: "Acme" }', "@card"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("statements", "words"), FAILING)
+def test_what_a_statement_cannot_do_names_it_and_its_line(world, statements, words):
+    world.mutate('upsert Company { name: "Acme", founded: 2 }')
+    text = f"query q($none: String?) {{\n{statements} }}"
+    lines = statements.count("\n") + 2
+    with pytest.raises(InputError, match=words) as caught:
+        world.graph.mutate(text, params={"none": None})
+    assert str(caught.value).endswith(f"in statement 2 (line {lines})")
+    assert (caught.value.statement, caught.value.line) == (2, lines)
+
+
+NAMES = {"names": ("[String]", ["z", "y"])}
+BORN = [{"name": "z", "born": "2001-02-03"}, {"name": "y"}]
+RETURNED = {
+    'insert Knows { from: "a", to: "c" } as $w returning { $w.src, $w.dst }': [("a", "c")],
+    'update Knows set { since: null } where src = "b" returning { src, to }': [("b", "c")],
+    """update Knows set { since: null } where src != "c"
+       returning { count(distinct dst) as n, collect(from) as all }""": [(2, ["a", "b"])],
+    """update Person set { age: 7 } where age > 1
+       returning { sum(age) as s, max(name) as m }""": [(14, "b")],
+    'delete Knows where dst = "c" returning { min(src) as first, count(*) as n }': [("b", 2)],
+    "for $n in $names insert Person { name: $n } as $p returning { $n, $p.id }": [
+        ("z", "z"), ("y", "y"),
+    ],
+    "for $n in $names insert Person { name: $n } returning { collect($n) as all }": [(["z", "y"],)],
+    """for $r in $rows insert Person { name: $r.name, born: $r.born } as $p
+       returning { $r.name, year($r.born) as y, $p.born }""": [
+        ("z", 2001, dt.date(2001, 2, 3)), ("y", None, None),
+    ],
+    """match { $p: Person { name: "a" } unwind ["u", "v"] as $t } insert Note { text: $t } as $n
+       returning { $t, $n.text, $p.name }""": [("u", "u", "a"), ("v", "v", "a")],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("statement", "rows"), RETURNED.items())
+def test_returning_knows_what_the_statements_knew(world, statement, rows):
+    params = NAMES | {"rows": ("[{name: String, born: Date?}]", BORN)}
+    done = world.mutate(statement, **{k: v for k, v in params.items() if f"${k}" in statement})
+    assert [tuple(row.values()) for row in done.rows] == rows
+
+
+def test_a_name_that_is_gone_behind_its_for_is_called_so(world):
+    text = 'for $n in $names insert Note { text: $n } as $x\ninsert About { from: $x, to: "a" }'
+    with pytest.raises(TypeCheckError, match="gone behind its `for`"):
+        world.mutate(text, names=("[String]", ["u"]))
+
+
 def test_a_value_that_does_not_fit_names_the_statement(world):
     with pytest.raises(InputError, match=r"statement 1 \(line 1\)"):
         world.mutate("match { $p: Person } update $p set { age: $n }", n=("I64", 1 << 40))

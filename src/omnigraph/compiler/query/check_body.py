@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -53,6 +53,7 @@ class StageChecker(msgspec.Struct, kw_only=True):
         """The stage, or None when the context holds problems. `row` names what later stages read
         its columns of; the last one has none. With `whole` its order is that of a union."""
         self._row = row
+        given, given_order = set(self.scope.plan_names()), self.scope.row_order()
         block = MatchChecker(context=self.context, scope=self.scope).block(body.clauses)
         projections = self._without_stars(body.projections)
         body = replace(body, projections=self._handing_on(projections) if row else projections)
@@ -84,6 +85,7 @@ class StageChecker(msgspec.Struct, kw_only=True):
         if self.context.problems:
             return None
         tie_break = self._tie_break(grouped=grouped, distinct=distinct)
+        plain = not (grouped or distinct or whole)
         keys = self._keys if grouped else {}
         return ir.Stage(
             match=block,
@@ -102,6 +104,7 @@ class StageChecker(msgspec.Struct, kw_only=True):
                 for bound in self._carried.values()
             ),
             row=row,
+            each_by=given_order if plain and _ranks_each(orderings, given) else (),
         )
 
     def _grouping(self, having: ir.Expr | None) -> ir.Grouping:
@@ -222,9 +225,20 @@ class StageChecker(msgspec.Struct, kw_only=True):
     # --- return ---
 
     def _check(self, expr: ast.Expr) -> ir.Expr:
+        return self._checker().check(expr)
+
+    def _checker(self) -> ExprChecker:
         return ExprChecker(
-            context=self.context, scope=self.scope, aliases=self._alias, aggregates=True
-        ).check(expr)
+            context=self.context,
+            scope=self.scope,
+            aliases=self._alias,
+            aggregates=True,
+            inside=self._inside,
+        )
+
+    def _inside(self, _word: ast.Word) -> ir.Expr | None:
+        """What a bare word inside an aggregate means, if it is no column of the stage before."""
+        return None
 
     def _project(self, projections: Sequence[ast.Projection]) -> None:
         for index, projection in enumerate(projections):
@@ -267,9 +281,7 @@ class StageChecker(msgspec.Struct, kw_only=True):
             self.context.problems.report(body.having.at, message, code="T9", hint=hint)
             return None
         with suppress(RefusedError):
-            return ExprChecker(
-                context=self.context, scope=self.scope, aliases=self._alias, aggregates=True
-            ).condition(body.having)
+            return self._checker().condition(body.having)
         return None
 
     # --- order ---
@@ -472,6 +484,15 @@ class StageChecker(msgspec.Struct, kw_only=True):
 
 
 # --- column names ---
+
+
+def _ranks_each(orderings: Sequence[ir.Ordering], given: Collection[str]) -> bool:
+    """Whether rows are ranked first by what they are near to, in each row of the stage before:
+    that row brings the vector, and the entities that are measured are found for it."""
+    first = orderings[0].expr if orderings else None
+    if not isinstance(first, ir.Nearest) or not isinstance(first.query, ir.PropertyRef):
+        return False
+    return first.query.var in given and first.field.var not in given
 
 
 def _unique_names(projections: Sequence[ast.Projection]) -> tuple[str, ...]:

@@ -74,13 +74,15 @@ class ExprChecker(msgspec.Struct, kw_only=True):
     """Checks the expressions of one block of one read query.
 
     `aliases` resolves a bare word; without it (inside `match`) a word is an error. `aggregates`
-    says whether aggregate calls may stand here.
+    says whether aggregate calls may stand here, and `inside` what bare words in them mean that are
+    no columns.
     """
 
     context: Context
     scope: Scope
     aliases: Aliases | None = None
     aggregates: bool = False
+    inside: Callable[[ast.Word], ir.Expr | None] | None = None
 
     @property
     def operators(self) -> OperatorChecker:
@@ -417,13 +419,11 @@ class ExprChecker(msgspec.Struct, kw_only=True):
     def word(self, word: ast.Word) -> ir.Expr:
         if self.aliases is not None:
             return self.aliases(word)
-        column = self.scope.columns.get(word.name)
-        if column is not None:
-            return column
-        problems, message = (
-            self.context.problems,
-            f"`{word.name}` is neither a value nor a variable",
-        )
+        found = self.scope.columns.get(word.name) or (self.inside and self.inside(word))
+        if found is not None:
+            return found
+        problems = self.context.problems
+        message = f"`{word.name}` is neither a value nor a variable"
         hint = f'text takes quotes: "{word.name}"; a variable takes a dollar sign: `${word.name}`'
         if self.scope.columns:
             message = f"`{word.name}` is no column of the stage before"
@@ -439,7 +439,9 @@ class ExprChecker(msgspec.Struct, kw_only=True):
             raise refused(f"`{call.name}` cannot be used here; {where}")
         if call.arg is None:
             return ir.AggregateCall(fn=ir.AggregateFn.COUNT, arg=None, type=I64)
-        arg = ExprChecker(context=self.context, scope=self.scope).check(call.arg)
+        arg = ExprChecker(context=self.context, scope=self.scope, inside=self.inside).check(
+            call.arg
+        )
         if call.distinct and call.name not in {"count", "collect"}:
             raise refused(f"{call.name} takes no `distinct`; only count and collect do")
         kind = _aggregate_type(call.name, arg.type)

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from omnigraph.compiler.query import ast, ir
 from omnigraph.compiler.query.check_expr import ExprChecker
 from omnigraph.compiler.query.check_unwind import UnwindChecker
-from omnigraph.compiler.query.legs import Walking, named_edges
+from omnigraph.compiler.query.legs import Walking, directed, named_edges
 from omnigraph.compiler.query.operators import truth
 from omnigraph.compiler.query.parse_expr import WORD_OPERATORS
 from omnigraph.compiler.query.scope import WILDCARD, Context, Scope
@@ -222,8 +222,7 @@ class MatchChecker(msgspec.Struct, kw_only=True):
         bounds = self._bounds(clause)
         if edges is None:
             return
-        sound = bounds is not None
-        low, high = bounds or (1, 1)
+        sound, (low, high) = bounds is not None, bounds or (1, 1)
         edge = self.context.catalog.edge_named(clause.edge)
         within = edge is not None and edge.from_type == edge.to_type
         walking = Walking(
@@ -231,7 +230,7 @@ class MatchChecker(msgspec.Struct, kw_only=True):
             undirected=clause.undirected,
             low=low,
             high=high,
-            plain=within or (edge is not None and low > 0),
+            plain=edge is not None and low > 0,
         )
         if clause.undirected and edge is not None and not within:
             message = (
@@ -286,12 +285,13 @@ class MatchChecker(msgspec.Struct, kw_only=True):
                         changed = True
         settled = []
         for (clause, walk), walking in zip(self._walks, self._walking, strict=True):
-            legs = walking.legs(self._types(walk.src), self._types(walk.dst))
+            starts, ends = self._types(walk.src), self._types(walk.dst)
+            walk = replace(walk, legs=walking.legs(starts, ends))
             if walk.edge_var is not None:
-                self._retype(walk.edge_var, frozenset(leg.edge_type for leg in legs))
-            settled.append((clause, replace(walk, legs=legs)))
+                self._retype(walk.edge_var, frozenset(leg.edge_type for leg in walk.legs))
             if clause.bounded and clause.edge_var is not None:
-                self._bind_path(clause.edge_var, replace(walk, legs=legs))
+                self._bind_path(clause.edge_var, walk)
+            settled.append((clause, directed(walk, starts, ends)))
         self._walks = settled
 
     def _types(self, name: str) -> frozenset[str]:
@@ -347,7 +347,9 @@ class MatchChecker(msgspec.Struct, kw_only=True):
             problems.report(var.at, message, code="T23", hint="choose another name")
             return None
         if known is None:
-            if not expected:  # no edge leads so far
+            if walking.low == 0:  # a walk of no hops ends where it begins, whatever is there
+                expected = frozenset(self.context.catalog.nodes)
+            elif not expected:  # no edge leads so far
                 expected = walking.everything
             bound = self.context.bind(self.scope, var.name, "node", *sorted(expected))
             self._walked_to.add(bound.name)
@@ -357,7 +359,8 @@ class MatchChecker(msgspec.Struct, kw_only=True):
             hint = "an edge has no edges; use the nodes at its ends"
             problems.report(var.at, message, code="T23", hint=hint)
             return None
-        if not expected & set(known.types):
+        stays = walking.low == 0 and known.is_open
+        if not stays and not expected & set(known.types):
             name = "|".join(edge.name for edge in walking.edges)
             message = (
                 f"`${var.name}` has type `{known.type_name}` but the {side} of `{name}` "
@@ -386,11 +389,9 @@ class MatchChecker(msgspec.Struct, kw_only=True):
 
     def _edge_variable_is_free(self, clause: ast.Traversal) -> bool:
         var = clause.edge_var
-        if var is None:
+        if var is None or var.name == WILDCARD:
             return True
         known = self.scope.get(var.name)
-        if var.name == WILDCARD:
-            return True
         if var.name in {clause.src.name, clause.dst.name}:
             message = "must be distinct from the endpoint variables of its traversal"
         elif known is not None:

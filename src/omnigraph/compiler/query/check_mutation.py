@@ -9,31 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Literal as Choice
 from typing import assert_never
 
 import msgspec
 
 from omnigraph.compiler.query import ast, ir
-from omnigraph.compiler.query.check_body import StageChecker
-from omnigraph.compiler.query.check_expr import SIDES, ExprChecker
+from omnigraph.compiler.query.check_expr import ExprChecker
 from omnigraph.compiler.query.check_match import MatchChecker
-from omnigraph.compiler.query.scope import Context, Scope, property_ref
+from omnigraph.compiler.query.check_returning import ENDS, returning
+from omnigraph.compiler.query.scope import Context, Name, Scope, property_ref
 from omnigraph.compiler.query.types import assignable, core, element, fitted, kind_word
 from omnigraph.compiler.text import MisfitError, RefusedError, each_checked
-from omnigraph.model.schema import EdgeType, NodeType, Property, PropertyType, Scalar
+from omnigraph.model.schema import EdgeType, NodeType, Property, Scalar
 
 _ENDS = ("from", "to")
-_SIDES: Mapping[str, Choice["src", "dst"]] = {"from": "src", "to": "dst", **SIDES}
 Entity = NodeType | EdgeType
-
-
-class _Name(msgspec.Struct, frozen=True, kw_only=True):
-    """What a name of a `for` or of an insert stands for: a value, or one with fields."""
-
-    value: PropertyType | None = None
-    fields: Mapping[str, PropertyType] | None = None
-    variable: ir.Variable | None = None  # of an insert
 
 
 class MutationChecker(msgspec.Struct, kw_only=True):
@@ -42,10 +32,11 @@ class MutationChecker(msgspec.Struct, kw_only=True):
     context: Context
     params: tuple[ir.Param | ir.RecordParam, ...]
     scope: Scope = msgspec.field(default_factory=Scope)  # what the match binds
-    names: dict[str, _Name] = msgspec.field(default_factory=dict)
+    names: dict[str, Name] = msgspec.field(default_factory=dict)
     # What statements want of a row of the match; equal expressions share a place.
     _columns: dict[ir.Expr, int] = msgspec.field(default_factory=dict)
-    _numbered: int = 0
+    _wanted: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
+    _statement_at: tuple[int, int] = (0, 0)  # its number and its line
 
     def plan(self, body: ast.MutationBody) -> ir.MutationPlan | None:
         """The plan, or None when the context holds problems."""
@@ -55,17 +46,24 @@ class MutationChecker(msgspec.Struct, kw_only=True):
         statements: tuple[ir.Statement, ...] = ()
         with suppress(RefusedError):
             statements = each_checked(self._statement, body.statements)
-        returning = None
+        shown = None
         with suppress(RefusedError):
-            returning = self._returning(body) if body.returning else None
+            shown = self._returning(body) if body.returning else None
         if self.context.problems:
             return None
         return ir.MutationPlan(
             params=self.params,
             statements=statements,
             match=None if block is None else self._match(block),
-            returning=returning,
+            wanted=self._wanted,
+            returning=shown,
         )
+
+    def _returning(self, body: ast.MutationBody) -> ir.Returning:
+        last = body.statements[-1]
+        alone = isinstance(last, ast.Update | ast.Delete) and not body.clauses
+        changed = self._target(last) if alone else None
+        return returning(self.context, self.params, body, self, changed=changed)
 
     def _match(self, block: ir.MatchBlock) -> ir.ReadPlan:
         """The match, with a column for everything that statements want of a row."""
@@ -86,6 +84,7 @@ class MutationChecker(msgspec.Struct, kw_only=True):
     def column(self, expr: ir.Expr) -> ir.Param:
         """A value of the match's row, as statements see it."""
         place = self._columns.setdefault(expr, len(self._columns))
+        self._wanted.setdefault(f"#{place}", self._statement_at)
         return ir.Param(name=f"#{place}", type=expr.type)
 
     # --- statements ---
@@ -97,7 +96,7 @@ class MutationChecker(msgspec.Struct, kw_only=True):
         record = self.context.records.get(statement.items.name)
         if record is not None and record.is_list:
             fields = {field.name: field.type for field in record.fields}
-            return self._loop(statement, _Name(fields=fields), tuple(fields))
+            return self._loop(statement, Name(fields=fields), tuple(fields))
         items = self.context.params.get(statement.items.name)
         if items is None:
             message = f"`for` runs over a parameter, and `${statement.items.name}` is none"
@@ -107,9 +106,9 @@ class MutationChecker(msgspec.Struct, kw_only=True):
             message = f"`for` runs over a list, and `${statement.items.name}` is {core(items)}"
             hint = f"declare it as `${statement.items.name}: [{core(items)}]`"
             raise refused(statement.items.at, message, code="T7", hint=hint)
-        return self._loop(statement, _Name(value=element(items)), None)
+        return self._loop(statement, Name(value=element(items)), None)
 
-    def _loop(self, statement: ast.For, item: _Name, fields: tuple[str, ...] | None) -> ir.Loop:
+    def _loop(self, statement: ast.For, item: Name, fields: tuple[str, ...] | None) -> ir.Loop:
         self._name(statement.var, item)
         known = set(self.names)
         made = each_checked(self._simple, statement.statements)
@@ -121,7 +120,7 @@ class MutationChecker(msgspec.Struct, kw_only=True):
             name=statement.var.name, items=statement.items.name, fields=fields, statements=made
         )
 
-    def _name(self, var: ast.Var, name: _Name) -> None:
+    def _name(self, var: ast.Var, name: Name) -> None:
         known = (self.names, self.context.params, self.context.records)
         if self._is_found(var.name) or any(var.name in names for names in known):
             message = f"`${var.name}` has a meaning already"
@@ -129,8 +128,9 @@ class MutationChecker(msgspec.Struct, kw_only=True):
         self.names[var.name] = name
 
     def _simple(self, statement: ast.Simple) -> ir.Simple:
-        self._numbered += 1
-        number, line = self._numbered, self.context.problems.source.place(statement.at)[0]
+        number = self._statement_at[0] + 1
+        line = self.context.problems.source.place(statement.at)[0]
+        self._statement_at = (number, line)
         found: ir.Simple
         match statement:
             case ast.UpdateFound() | ast.DeleteFound():
@@ -226,7 +226,7 @@ class MutationChecker(msgspec.Struct, kw_only=True):
                 entity.by_name[name] for name in told[statement.mode] if name in entity.by_name
             )
             fields = {prop.name: prop.type for prop in known}
-            name = _Name(value=ir.ID, fields={**fields, "id": ir.ID}, variable=variable)
+            name = Name(value=ir.ID, fields={**fields, "id": ir.ID}, variable=variable)
             self._name(statement.var, name)
         return ir.Insert(
             kind=entity.kind,
@@ -404,7 +404,7 @@ class MutationChecker(msgspec.Struct, kw_only=True):
             if word.name == "id" and "id" not in entity.by_name:
                 return of.id
             if isinstance(entity, EdgeType) and _is_end(entity, word.name):
-                return ir.EndpointRef(var=of.name, side=_SIDES[word.name], type=of.id.type)
+                return ir.EndpointRef(var=of.name, side=ENDS[word.name], type=of.id.type)
             prop = entity.by_name.get(word.name)
             if prop is None:
                 raise _unknown(self.context, entity, word.name, word.at)
@@ -426,9 +426,12 @@ class MutationChecker(msgspec.Struct, kw_only=True):
         if name is None:
             return _parameter(self.context, var, (*self.scope, *self.names))
         if name.value is None:
-            what = "a record; name one of its fields" if name.fields else "gone behind its `for`"
+            what, hint = "a record; name one of its fields", None
+            if name.variable is not None:
+                what = "gone behind its `for`"
+                hint = "put the statements that use it into the braces of the `for`"
             message = f"`${var.name}` is {what}"
-            raise self.context.problems.refused(var.at, message, code="T7")
+            raise self.context.problems.refused(var.at, message, code="T7", hint=hint)
         return ir.Param(name=var.name, type=name.value)
 
     def access(self, access: ast.Access) -> ir.Expr:
@@ -451,64 +454,8 @@ class MutationChecker(msgspec.Struct, kw_only=True):
         )
         return ir.Param(name=text, type=kind)
 
-    # --- returning ---
-
-    def _returning(self, body: ast.MutationBody) -> ir.Returning:
-        scope, ids = Scope(), dict[str, str | None]()
-        for written, bound in self.scope.items():
-            if not bound.is_open:
-                scope.add(written, bound)
-                ids[bound.name] = self.column(bound.id).name
-        last = body.statements[-1]
-        inner = {
-            item.var.name
-            for item in (last.statements if isinstance(last, ast.For) else ())
-            if isinstance(item, ast.Insert) and item.var is not None
-        }
-        for written, name in self.names.items():
-            if name.variable is not None and (name.value is not None or written in inner):
-                scope.add(written, name.variable)
-                ids[name.variable.name] = written
-        of = None
-        if isinstance(last, ast.Update | ast.Delete) and not body.clauses:
-            entity = self._target(last)
-            of = ir.Variable(name=ir.SELF, kind=entity.kind, types=(entity.name,))
-            self.context.variables[ir.SELF] = of
-            ids[ir.SELF] = None
-        checker = _ReturningChecker(context=self.context, scope=scope, of=of)
-        shown = ast.Stage((), body.returning, False, (), None, None, body.returning[0].at)  # noqa: FBT003
-        stage = checker.stage(shown, row="")
-        if stage is None:
-            raise RefusedError
-        # Rows that are not grouped stay in the order in which the statements ran.
-        facts = {name: getattr(stage, name) for name in stage.__struct_fields__}
-        facts["tie_break"] = stage.tie_break if stage.grouping is not None else ()
-        plan = ir.ReadPlan(
-            **facts,
-            params=self.params,
-            variables=self.context.variables,
-            columns=checker.columns(),
-        )
-        deletes = any(isinstance(item, ast.Delete | ast.DeleteFound) for item in body.simple)
-        return ir.Returning(plan=plan, ids=ids, before=deletes)
-
 
 _Of = Entity | ir.Variable | None
-
-
-class _ReturningChecker(StageChecker, kw_only=True):
-    """Checks `returning`; bare words are columns, or properties of what the last statement, an
-    update or delete of its own, has changed."""
-
-    of: ir.Variable | None
-
-    def _alias(self, word: ast.Word) -> ir.Expr:
-        if self.of is None or word.name in self._aliases:
-            return super()._alias(word)
-        prop = self.context.properties(self.of).get(word.name)
-        if prop is not None:
-            return property_ref(self.of, prop)
-        return self.of.id if word.name == "id" else super()._alias(word)
 
 
 class _RowChecker(ExprChecker, kw_only=True):
@@ -540,8 +487,8 @@ class _RowChecker(ExprChecker, kw_only=True):
         if prop is None:
             if word.name == "id":
                 return ir.IdRef(var=ir.SELF)
-            if isinstance(entity, EdgeType) and word.name in _SIDES:
-                return ir.EndpointRef(var=ir.SELF, side=_SIDES[word.name])
+            if isinstance(entity, EdgeType) and word.name in ENDS:
+                return ir.EndpointRef(var=ir.SELF, side=ENDS[word.name])
             raise _unknown(self.context, entity, word.name, word.at)
         if prop.type.scalar is Scalar.BLOB:
             message = f"blob property `{prop.name}` cannot be used in WHERE predicates"
@@ -577,7 +524,7 @@ def _can_be_met(entity: Entity) -> bool:
 
 
 def _is_end(entity: Entity, name: str) -> bool:
-    return isinstance(entity, EdgeType) and name in _SIDES and name not in entity.by_name
+    return isinstance(entity, EdgeType) and name in ENDS and name not in entity.by_name
 
 
 def _default(prop: Property) -> ir.Literal:

@@ -27,6 +27,8 @@ SCORE = PropertyType(scalar=Scalar.F64, nullable=True)
 
 # The variable of a mutation's `where`: the entity that the statement looks at.
 SELF = "#self"
+# What `RowRef` reads of the rows that a mutation's `returning` is given.
+GIVEN = "#given"
 
 # So many hops that no walk is stopped by their number.
 HOPS_OPEN = 2**31

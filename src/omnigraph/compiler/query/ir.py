@@ -21,6 +21,7 @@ import msgspec
 
 from omnigraph.compiler.query.expressions import (
     BOOL,
+    GIVEN,
     HOPS_OPEN,
     ID,
     PLACE,
@@ -83,6 +84,7 @@ from omnigraph.model.schema import EntityKind, PropertyType
 
 __all__ = [
     "BOOL",
+    "GIVEN",
     "HOPS_OPEN",
     "ID",
     "PLACE",
@@ -282,6 +284,9 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
 
     A stage that is not the last one hands on the variables of `carries`, and its projections as the
     columns of the variable `row`. Those of `Position` only tell distinct rows apart.
+
+    With `each_by`, every row of the stage before is ordered, skipped and limited by itself; the
+    expressions are the order of those rows.
     """
 
     match: MatchBlock
@@ -294,6 +299,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     offset: Literal | Param | None = None
     carries: tuple[Carried, ...] = ()
     row: str = ""
+    each_by: tuple[IdRef | RowRef, ...] = ()
 
 
 class ReadPlan(Stage, frozen=True, kw_only=True):
@@ -427,12 +433,14 @@ class Returning(msgspec.Struct, frozen=True, kw_only=True):
     """What a mutation returns: a plan without a match, over the rows that its statements ran for.
 
     `ids` says for each variable of the plan which `Param` of a row holds its id; None for what the
-    last statement, an update or delete of its own, has changed. `before`: the values are those
-    that were there before the mutation, because it deletes.
+    last statement, an update or delete of its own, has changed. `values` are columns of `GIVEN`, by
+    the `Param` of a row that each is. `before`: properties are those that were there before the
+    mutation, because it deletes.
     """
 
     plan: ReadPlan
     ids: Mapping[str, str | None]
+    values: Mapping[str, Param]
     before: bool
 
 
@@ -440,12 +448,14 @@ class MutationPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A mutation: statements in order, all inserts and updates or all deletes.
 
     With a `match` they run once for each of its rows, in its order. Its columns are what the
-    statements want of a row; their names are those of the `Param`s that mean them.
+    statements want of a row; their names are those of the `Param`s that mean them, and `wanted`
+    says which statement is the first to want each: its number and its line.
     """
 
     params: tuple[Param | RecordParam, ...]
     statements: tuple[Statement, ...]
     match: ReadPlan | None = None
+    wanted: Mapping[str, tuple[int, int]] = msgspec.field(default_factory=dict)
     returning: Returning | None = None
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from omnigraph.compiler.query import ir
 from omnigraph.compiler.query.parse_graph import ANY
@@ -105,3 +106,15 @@ class Walking(msgspec.Struct, frozen=True, kw_only=True):
         if backwards:
             return frozenset(a for a, b in pairs if b in types)
         return frozenset(b for a, b in pairs if a in types)
+
+
+def directed(walk: ir.Traversal, starts: Types, ends: Types) -> ir.Traversal:
+    """One hop both ways along one edge between two types goes the only way that there is."""
+    if not walk.undirected or (walk.min_hops, walk.max_hops) != (1, 1) or len(walk.legs) != 1:
+        return walk
+    leg = walk.legs[0]
+    if (starts, ends) == ({leg.from_type}, {leg.to_type}) and starts != ends:
+        return replace(walk, undirected=False)
+    if (ends, starts) == ({leg.from_type}, {leg.to_type}) and starts != ends:
+        return replace(walk, undirected=False, src=walk.dst, dst=walk.src)
+    return walk

@@ -50,6 +50,14 @@ def _loose(ref: ir.RowRef) -> ir.RowRef:
     return replace(ref, type=nullable(ref.type))
 
 
+class Name(msgspec.Struct, frozen=True, kw_only=True):
+    """What a name of a `for` or of an insert stands for: a value, or one with fields."""
+
+    value: PropertyType | None = None
+    fields: Mapping[str, PropertyType] | None = None
+    variable: ir.Variable | None = None  # of an insert
+
+
 class Scope(dict[str, ir.Variable]):
     """Variables by written name, and what is no entity: columns of an earlier stage by their bare
     names, unwound values by their variables. An inner scope sees the outer ones and keeps its own

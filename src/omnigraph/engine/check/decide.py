@@ -397,7 +397,8 @@ def _add_degrees(
         offences.append(
             Offence(
                 value=source,
-                row=rows[0] if rows else -1,
+                # Told at the first edge that is one too many.
+                row=surplus[0] if surplus else -1,
                 count=count,
                 surplus=tuple(surplus) if out.listed_max is None else (),
             )

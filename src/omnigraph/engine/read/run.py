@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from omnigraph.compiler.query import CompiledQuery, ir
-from omnigraph.engine.arrow import ArrowTable, pa
+from omnigraph.engine.arrow import Array, ArrowTable, pa
 from omnigraph.engine.expr.evaluate import Constants
 from omnigraph.engine.read.context import (
     Budget,
@@ -32,6 +33,15 @@ from omnigraph.model.limits import TOPOLOGY_FILE_EDGES_MIN
 from omnigraph.model.ports import TextEmbedder
 from omnigraph.model.schema import Catalog
 from omnigraph.storage.table.table import Tables
+
+
+class GivenRows(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows that a plan without a match is asked about: so many, the ids of their entities by
+    variable, and columns of `ir.GIVEN`."""
+
+    count: int
+    entities: Mapping[str, Sequence[str | None]]
+    values: Mapping[str, Array] = msgspec.field(default_factory=dict)
 
 
 class Reader:
@@ -128,23 +138,25 @@ class Reader:
     def about(
         self,
         plan: ir.ReadPlan,
-        entities: Mapping[str, Sequence[str | None]],
-        count: int,
+        given: GivenRows,
         *,
         constants: Constants,
         snapshot: Snapshot,
         catalog: Catalog,
     ) -> ArrowTable:
-        """What a plan without a match says of `count` rows that are given: the ids of their
-        entities by variable. The rows keep their order, unless they are grouped."""
+        """What a plan without a match says of the rows. They keep their order, unless they are
+        grouped."""
         trace = Trace(recording=False)
         run = self._run(plan, constants, snapshot, catalog, ReadLimits(), trace)
         with self._caches.query():
             positions: dict[str | int, Positions | Later] = {
                 var: run.frame_of(var).lookup_all(pa.array(ids, pa.string()))
-                for var, ids in entities.items()
+                for var, ids in given.entities.items()
             }
-            return answered(run, plan, Relation(count, positions)).to_arrow()
+            run.rows[ir.GIVEN] = given.values
+            return answered(
+                run, plan, Relation(given.count, positions).numbered(ir.GIVEN)
+            ).to_arrow()
 
     def _run(
         self,

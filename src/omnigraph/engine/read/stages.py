@@ -29,7 +29,7 @@ from omnigraph.engine.read.context import Run, sort_keys
 from omnigraph.engine.read.group import Groups, grouped
 from omnigraph.engine.read.match.candidates import with_pushed_scan
 from omnigraph.engine.read.match.match import NO_VARIABLES, match
-from omnigraph.engine.read.match.relation import WHOLE_MATCH, MatchedRows, Relation
+from omnigraph.engine.read.match.relation import EACH_GIVEN, WHOLE_MATCH, MatchedRows, Relation
 from omnigraph.engine.read.match.walk import last_hop, only_counted
 from omnigraph.engine.read.memory.arrays import NO_POSITIONS, Positions
 from omnigraph.engine.read.memory.frame import Frame
@@ -119,7 +119,8 @@ class _Stage:
             cut = _cut_before_walk(run, plan, self._window.wanted) if self._first else None
             if cut is None:
                 block = with_pushed_scan(run, plan, self._window) if self._first else plan.match
-                relation = match(run, block, self._outer)
+                outer = self._outer.numbered(EACH_GIVEN) if plan.each_by else self._outer
+                relation = match(run, block, outer)
             else:
                 relation = cut
             step.rows = relation.count
@@ -127,7 +128,8 @@ class _Stage:
             return relation
         with run.trace.step("order") as step:
             if cut is None:
-                relation = _with_fusions(run, plan, relation, self._window.wanted)
+                wanted = None if plan.each_by else self._window.wanted
+                relation = _with_fusions(run, plan, relation, wanted)
             relation = _ordered(run, plan, relation, self._window)
             step.rows = relation.count
         return relation
@@ -265,6 +267,8 @@ def _count(run: Run, expr: ir.Literal | ir.Param | None, word: str) -> int | Non
 
 def _ordered(run: Run, plan: ir.Stage, relation: Relation, window: Window) -> Relation:
     """The rows that will be shown, in order."""
+    if plan.each_by:
+        return _ordered_each(run, plan, relation, window)
     if relation.count < 2 and not plan.orderings:
         return _windowed(relation, window)
     names, values = _told_apart(plan.tie_break)
@@ -282,6 +286,28 @@ def _ordered(run: Run, plan: ir.Stage, relation: Relation, window: Window) -> Re
     if keys and window.wanted is not None:
         keys[0] = replace(keys[0], pieces=_pieces(rows, sort_keys(plan)[0][0]))
     return relation.take(order_rows(keys, relation.count, window))
+
+
+def _ordered_each(run: Run, plan: ir.Stage, relation: Relation, window: Window) -> Relation:
+    """The same, of each row of the stage before by itself: as many as the window shows of every
+    one, in the order of those rows."""
+    relation = _ranked_only(run, plan.orderings, relation, None)
+    rows = MatchedRows(run, relation)
+    keys = [
+        *_row_keys(rows, plan.each_by),
+        Key.of(int64_array(relation[EACH_GIVEN]), descending=False),
+    ]
+    keys += [_key(rows, order.expr, descending=order.descending) for order in plan.orderings]
+    relation = relation.take(
+        order_rows([*keys, *_row_keys(rows, plan.tie_break)], relation.count, Window())
+    )
+    given = relation[EACH_GIVEN]
+    first = np.flatnonzero(np.append(True, given[1:] != given[:-1]))[: len(given)]
+    place = np.arange(len(given)) - np.repeat(first, np.diff(first, append=len(given)))
+    shown = place >= window.offset
+    if window.limit is not None:
+        shown &= place < window.offset + window.limit
+    return relation.where(shown)
 
 
 def _told_apart(tie_break: Sequence[ir.Expr]) -> tuple[list[str], list[ir.Expr]]:

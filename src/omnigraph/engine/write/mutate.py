@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
 from omnigraph.compiler.query import CompiledQuery, bind_params, ir
 from omnigraph.engine.arguments import MAPPING_OR_NONE, TEXT, TEXT_OR_NONE, require
@@ -19,7 +20,8 @@ from omnigraph.engine.read.run import Reader
 from omnigraph.engine.rows.parts import Stored
 from omnigraph.engine.write.overlay import Overlay
 from omnigraph.engine.write.pending import Pending
-from omnigraph.engine.write.statements import Execution
+from omnigraph.engine.write.statements import Execution, placed
+from omnigraph.errors import InputError
 from omnigraph.model.graph import Commit, Snapshot, WriterKind
 from omnigraph.model.limits import RETURNED_BYTES_KEPT_MAX
 from omnigraph.model.ports import World
@@ -190,7 +192,7 @@ def prepare_mutation(
     constants = Constants(params=params, now_ms=world.clock.now_us() // 1000)
     asking = Asking(reader=reader, catalog=catalog, constants=constants)
     run = Execution(pending, constants, world)
-    run.run(plan, asking.found(plan, context.snapshot))
+    run.run(plan, asking.found(plan, run, context.snapshot))
     pending.fill_vectors(world.embedder)
     if plan.match is not None:
         stored.relied_on |= {f"{use.kind}:{use.type_name}" for use in compiled.operation.reads}
@@ -232,12 +234,25 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True):
     catalog: Catalog
     constants: Constants
 
-    def found(self, plan: ir.MutationPlan, snapshot: Snapshot) -> pa.Table | None:
+    def found(self, plan: ir.MutationPlan, run: Execution, snapshot: Snapshot) -> pa.Table | None:
         """The rows of the match, if there is one."""
         if plan.match is None:
             return None
+        try:
+            return self._rows(plan.match, snapshot)
+        except InputError as error:
+            # Which statement wants the value that cannot be made: the match makes them all.
+            for one, column in zip(plan.match.projections, plan.match.columns, strict=True):
+                alone = replace(plan.match, projections=(one,), columns=(column,))
+                try:
+                    self._rows(alone, snapshot)
+                except InputError:
+                    raise placed(error, run.place(*plan.wanted[column.name])) from error
+            raise
+
+    def _rows(self, plan: ir.ReadPlan, snapshot: Snapshot) -> pa.Table:
         return self.reader.rows(
-            plan.match, constants=self.constants, snapshot=snapshot, catalog=self.catalog
+            plan, constants=self.constants, snapshot=snapshot, catalog=self.catalog
         )
 
     def returned(
@@ -246,11 +261,9 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True):
         """The rows of `returning`, with the values of the snapshot."""
         if plan.returning is None:
             return []
-        entities, count = run.returned(plan.returning)
         found = self.reader.about(
             plan.returning.plan,
-            entities,
-            count,
+            run.returned(plan.returning),
             constants=self.constants,
             snapshot=snapshot,
             catalog=self.catalog,

@@ -17,6 +17,7 @@ from omnigraph.engine.arrow import Array, counted
 from omnigraph.engine.check.findings import Findings, Place
 from omnigraph.engine.check.rules import Entity, misfit, missing
 from omnigraph.engine.expr.evaluate import Constants, is_constant
+from omnigraph.engine.read.run import GivenRows
 from omnigraph.engine.rows.columns import CellProblem, judged
 from omnigraph.engine.rows.keys import canonical_id, respelled_id
 from omnigraph.engine.write.pending import FittedRow, Pending, TableRows
@@ -24,9 +25,18 @@ from omnigraph.errors import InputError
 from omnigraph.model.ports import World
 from omnigraph.model.schema import EdgeType, NodeType
 from omnigraph.model.values import Misfit, fit
+from omnigraph.storage.lance.columns import value_type
 from omnigraph.storage.table.read import texts
 
 Known = dict[str, Any]  # what statements know of a row, by the names of parameters
+
+
+def placed(error: InputError, place: Place) -> InputError:
+    """The error of a statement with the place of it; one that names a place already is as it is."""
+    if type(error) is not InputError or "statement" in error.facts:
+        return error
+    facts = {**error.facts, **place.facts}
+    return InputError(f"{error.message}, in {place}", hint=error.hint, **facts)
 
 
 class Execution:
@@ -56,19 +66,23 @@ class Execution:
             self._remove(self._catalog.type_of(table_key), going)
         self._pending.version += 1
 
-    def returned(self, returning: ir.Returning) -> tuple[dict[str, list[str | None]], int]:
-        """The entities that `returning` looks at, for each of its variables one for each row, and
-        the number of rows."""
+    def returned(self, returning: ir.Returning) -> GivenRows:
+        """The rows that `returning` looks at."""
         if None in returning.ids.values():
             fixed, count = self.rows[-1] if self.rows else {}, len(self._last)
             found = {
                 var: list[str | None](self._last) if name is None else [fixed.get(name)] * count
                 for var, name in returning.ids.items()
             }
-            return found, count
+            return GivenRows(count=count, entities=found)
         ids = {var: str(name) for var, name in returning.ids.items()}
-        return {var: [row.get(name) for row in self.rows] for var, name in ids.items()}, len(
-            self.rows
+        return GivenRows(
+            count=len(self.rows),
+            entities={var: [row.get(name) for row in self.rows] for var, name in ids.items()},
+            values={
+                name: pa.array([row[param.name] for row in self.rows], value_type(param.type))
+                for name, param in returning.values.items()
+            },
         )
 
     def _run(self, statements: Sequence[ir.Statement], known: Known, *, keep: bool) -> None:
@@ -93,15 +107,20 @@ class Execution:
             else:
                 yield {f"{loop.name}.{name}": (item or {}).get(name) for name in loop.fields}
 
+    def place(self, number: int, line: int) -> Place:
+        """Where the statement of that number is."""
+        at = (self._pending.version, number)
+        return Place(word="statement", number=number, line=line, source=self._source, at=at)
+
     def _execute(self, statement: ir.Simple, known: Known) -> None:
         self._know(known)
-        self._place = Place(
-            word="statement",
-            number=statement.number,
-            line=statement.line,
-            source=self._source,
-            at=(self._pending.version, statement.number),
-        )
+        self._place = self.place(statement.number, statement.line)
+        try:
+            self._carry_out(statement, known)
+        except InputError as error:
+            raise placed(error, self._place) from error
+
+    def _carry_out(self, statement: ir.Simple, known: Known) -> None:
         entity = self._catalog.type_of(f"{statement.kind}:{statement.type_name}")
         match statement:
             case ir.Insert():
@@ -113,10 +132,12 @@ class Execution:
             case ir.Delete():
                 table = self._pending.table(entity)
                 self._last = table.matching_ids(statement.where, self._constants)
+                assert self._place is not None, "it is a statement that deletes"
                 self._remove(entity, dict.fromkeys(self._last, self._place))
             case ir.DeleteFound():
                 found = self._constants.value(statement.entity)
                 if found is not None:
+                    assert self._place is not None, "it is a statement that deletes"
                     self._going.setdefault(entity.table_key, {}).setdefault(found, self._place)
 
     def _know(self, known: Known) -> None:

@@ -203,12 +203,12 @@ class Transaction:
             asking = Asking(reader=self._reader, catalog=self._catalog, constants=constants)
             self._runs += 1
             before = self._snapshot() if _asks(plan) else self._base
-            found = asking.found(plan, before)
-            if plan.match is not None:
-                self._rely_on(compiled)
             run = Execution(
                 self._pending, constants, self._core.world, source=f"mutation {self._runs}"
             )
+            found = asking.found(plan, run, before)
+            if plan.match is not None:
+                self._rely_on(compiled)
             self._pending.version += 1  # from here on a failure leaves half of it
             run.run(plan, found)
             self._pending.fill_vectors(self._core.world.embedder)

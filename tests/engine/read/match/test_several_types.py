@@ -87,8 +87,21 @@ ANSWERS = [
     (f"{A} $p any $b", "$b, degree($b, worksAt) as d, degree($b, <worksAt>) as e", [
         ("b", 1, 1), ("c", 1, 1), ("e", 0, 0), ("x", 0, 2),
     ]),
-    (f"{A} $p any $b", "$b, degree($b, <knows>) as d", [("b", 2), ("c", 2), ("e", 2), ("x", 0)]),
+    (f"{A} $p any $b", "$b, degree($b, <knows>) as d", [("b", 3), ("c", 2), ("e", 2), ("x", 0)]),
     (f"{A} $p knows{{0,1}} $b", "$b", ["a", "b", "e"]),
+    (f"{A} $p any $x  $x knows{{0,1}} $y", "$x, $y, type($y) as t", [
+        ("b", "b", "Person"), ("b", "c", "Person"), ("c", "c", "Person"), ("c", "d", "Person"),
+        ("e", "d", "Person"), ("e", "e", "Person"), ("x", "x", "Company"),
+    ]),
+    (f"{A} $p any $x  $x $way:orbits{{0,}} $y", "$y, length($way) as n", [
+        ("b", 0), ("c", 0), ("e", 0), ("x", 0),
+    ]),
+    ("$p: Person $p any $x  $x knows{0,2} $y  $q worksAt $x", "$x, $y", [
+        ("x", "x"), ("x", "x"), ("x", "x"), ("x", "x"), ("y", "y"), ("a", "a"),
+    ]),
+    ("$c: Company $c <worksAt|orbits> $b", "$c, $b", [
+        ("x", "a"), ("x", "b"), ("y", "c"), ("a", "d"),
+    ]),
     (f"{A} $p knows{{2,}} $b", "$b", ["c", "d"]),
     (f"{A} $p worksAt{{0,1}} $b", "$b, type($b) as t", [("a", "Person"), ("x", "Company")]),
     (f"{A} $p $way:knows{{1,4}} $b", "$b, length($way) as n, nodes($way) as v, edges($way) as e", [

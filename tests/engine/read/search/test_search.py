@@ -142,6 +142,43 @@ def test_what_is_nearest_to_another_node_is_more_like_it(graph, slug, found):
     assert [row[1] for row in rows] == pytest.approx([far for _, far in found])
 
 
+NEAR_EACH = """query q() {
+  match { $e: Doc  $e.slug in ["c", "a", "d"] } with { $e }
+  match { $d: Doc  $d != $e }
+  RETURNED order { nearest($d.vec, $e.vec) } limit 2 offset FIRST
+  END
+}"""
+
+
+@pytest.mark.parametrize(
+    ("first", "found"),
+    [
+        (0, [("a", "c"), ("a", "b"), ("c", "a"), ("c", "b")]),  # d has no vector to be near to
+        (2, [("a", "e"), ("c", "e")]),
+        (3, []),
+    ],
+)
+@pytest.mark.parametrize("last", [True, False])
+def test_each_row_of_the_stage_before_has_a_ranking_of_its_own(graph, first, found, last):
+    shown, end = (
+        ("return { $e.slug, $d.slug }", "")
+        if last
+        else ("with { $e, $d }", "return { $e.slug, $d.slug }")
+    )
+    text = NEAR_EACH.replace("RETURNED", shown).replace("END", end).replace("FIRST", str(first))
+    rows = [tuple(row.values()) for row in graph.query(text).to_pylist()]
+    assert (rows if last else sorted(rows)) == (found if last else sorted(found))
+
+
+def test_rows_that_bring_both_nodes_are_ranked_together(graph):
+    text = """query q() {
+      match { $e: Doc  $d: Doc  $d != $e } with { $e, $d }
+      match { $d.slug != "e" } return { $e.slug, $d.slug } order { nearest($d.vec, $e.vec) } limit 2
+    }"""
+    rows = [tuple(row.values()) for row in graph.query(text).to_pylist()]
+    assert rows == [("c", "a"), ("c", "b")]
+
+
 def test_the_distance_to_another_node_is_that_of_each_row(graph):
     text = """query q() {
       match { $e: Doc  $d: Doc  nearest($d.vec, $e.vec) > 1.5 }

@@ -30,6 +30,7 @@ from omnigraph.engine.read.search import fusion, search
 # the column is how many blocks deep that relation was.
 RowNumber: TypeAlias = int
 WHOLE_MATCH: Final[RowNumber] = -1  # the rows of the whole match, before any was left out
+EACH_GIVEN: Final[RowNumber] = -2  # the rows of the stage before, where each is ordered by itself
 Ends: TypeAlias = Callable[[Positions], Positions]  # for edges, the nodes at one of their sides
 
 SLICED_SHARE: Final = 8  # for a smaller part of the rows, the positions of all are not made
