@@ -31,7 +31,7 @@ def both_ways(table, monkeypatch):
     places = Places(fragments=list(table.fragment_ids), addresses=[])
     told = differences.runs_at(table._pinned, places)
     with monkeypatch.context() as patch:
-        patch.setattr(pylance, "row_notes", lambda _: {})
+        patch.setattr(pylance, "row_notes", lambda *_: {})
         scanned = differences.runs_at(table._pinned, places)
     assert rows_of(table, told) == rows_of(table, scanned)
     return told

@@ -24,7 +24,7 @@ pylance to every fact, so that a new release which behaves otherwise fails there
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
@@ -404,15 +404,16 @@ class RowNotes(msgspec.Struct, frozen=True, kw_only=True):
     stamps: bytes
 
 
-def row_notes(dataset: Any) -> dict[int, RowNotes]:
-    """The notes of each fragment by number, as far as the version has them in it."""
+def row_notes(dataset: Any, numbers: Collection[int]) -> dict[int, RowNotes]:
+    """The notes of these fragments by number, as far as the version has them in it."""
     found: dict[int, RowNotes] = {}
     for body in stored_fragments(dataset) or ():
+        number = _fragment_number(body)
+        if number not in numbers:
+            continue
         told = dict(fields(body))
         rows, ids, stamps = (told.get(one) for one in (_ROWS, _ROW_IDS, _STAMPS))
         if isinstance(rows, int) and isinstance(ids, bytes) and isinstance(stamps, bytes):
-            number = told.get(_FRAGMENT_ID, 0)
-            assert isinstance(number, int), "fragments are numbered"
             found[number] = RowNotes(rows=rows, row_ids=ids, stamps=stamps)
     return found
 

@@ -222,7 +222,7 @@ def _told(pinned: Pinned, numbers: Sequence[int]) -> Iterator[tuple[int, Runs]]:
     """The rows of fragments as the version file tells them, by number, as far as it does."""
     if not numbers:
         return
-    notes = pylance.row_notes(pinned.dataset)
+    notes = pylance.row_notes(pinned.dataset, frozenset(numbers))
     for number in numbers:
         note = notes.get(number)
         ids = None if note is None else row_ids.decode(note.row_ids)
