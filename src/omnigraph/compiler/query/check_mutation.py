@@ -61,8 +61,9 @@ class MutationChecker(msgspec.Struct, kw_only=True):
 
     def _returning(self, body: ast.MutationBody) -> ir.Returning:
         last = body.statements[-1]
-        alone = isinstance(last, ast.Update | ast.Delete) and not body.clauses
-        changed = self._target(last) if alone else None
+        changed = None
+        if isinstance(last, ast.Update | ast.Delete) and not body.clauses:
+            changed = self._target(last)
         return returning(self.context, self.params, body, self, changed=changed)
 
     def _match(self, block: ir.MatchBlock) -> ir.ReadPlan:

@@ -112,9 +112,9 @@ def directed(walk: ir.Traversal, starts: Types, ends: Types) -> ir.Traversal:
     """One hop both ways along one edge between two types goes the only way that there is."""
     if not walk.undirected or (walk.min_hops, walk.max_hops) != (1, 1) or len(walk.legs) != 1:
         return walk
-    leg = walk.legs[0]
-    if (starts, ends) == ({leg.from_type}, {leg.to_type}) and starts != ends:
+    along = frozenset({walk.legs[0].from_type}), frozenset({walk.legs[0].to_type})
+    if (starts, ends) == along and starts != ends:
         return replace(walk, undirected=False)
-    if (ends, starts) == ({leg.from_type}, {leg.to_type}) and starts != ends:
+    if (ends, starts) == along and starts != ends:
         return replace(walk, undirected=False, src=walk.dst, dst=walk.src)
     return walk
