@@ -193,9 +193,9 @@ def _cut_at(runs: Runs, edges: U64) -> Runs:
 def _counted_up(first: U64, rows: U64) -> U64:
     """The numbers of all runs that start there and have so many."""
     before = np.cumsum(rows, dtype=np.uint64) - rows
-    return np.arange(int(rows.sum()), dtype=np.uint64) + np.repeat(
-        first - before, rows.astype(np.int64)
-    )
+    numbers: U64 = np.arange(int(rows.sum()), dtype=np.uint64)
+    numbers += np.repeat(first - before, rows.astype(np.int64))
+    return numbers
 
 
 def _looked_up(ids: U64, runs: Runs) -> U64:
