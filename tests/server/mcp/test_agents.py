@@ -241,6 +241,7 @@ def test_strange_origins_hosts_tokens_and_sizes_are_refused(served):
     assert rpc(served, path="/graphs/none/mcp").status == 404
 
 
+@pytest.mark.slow
 def test_an_agent_of_this_machine_gets_the_same_tools(place):
     async def work(client):
         found = await names(client)
