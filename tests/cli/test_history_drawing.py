@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import pytest
 
 from omnigraph import Graph
-from omnigraph.cli.history import draw, in_order
+from omnigraph.cli.history import draw
 from omnigraph.cli.main import entry
+from omnigraph.model.pictures.commits import in_order
 
 
 @dataclass(frozen=True)

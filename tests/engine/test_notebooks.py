@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import multiprocessing
+import pickle
 import sys
+from concurrent.futures import ProcessPoolExecutor
 
+import polars as pl
 import pytest
 
-from omnigraph import Graph
+from omnigraph import Graph, OpenMode
 from omnigraph.engine.read.result import ends_of
-from omnigraph.errors import InputError
+from omnigraph.errors import InputError, OmnigraphError
 
 SCHEMA = """
 node Stop { name: String @key  zone: I32? }
@@ -134,3 +139,78 @@ def test_without_networkx_the_error_says_what_to_install(graph, monkeypatch):
     with pytest.raises(InputError) as found:
         graph.query(LINES).to_networkx()
     assert "omnigraph[networkx]" in found.value.hint
+
+
+def test_a_graph_its_commits_its_health_and_its_plans_show_themselves(graph):
+    assert "<svg" in graph._repr_html_()
+    assert "Stop" in graph._repr_html_()
+    assert "<svg" in graph.commits()._repr_html_()
+    assert "healthy" in graph.health()._repr_html_()
+    plan = graph.plan_schema(f"{SCHEMA} node More {{ name: String @key }}")
+    assert "1 steps, supported" in plan._repr_html_()
+    explained = graph.explain(LINES)
+    assert "<svg" in explained._repr_html_()
+    assert explained.to_svg() == explained.to_svg()
+
+
+def test_a_new_graph_is_healthy(tmp_path):
+    with Graph.init(tmp_path / "new.omni", SCHEMA) as graph:
+        assert graph.health().healthy
+        graph.load(DATA, mode="append")
+        assert graph.health().advice == ()
+
+
+# --- other processes and asyncio ------------------------------------------------------------------
+
+
+def count_stops(graph: Graph) -> int:
+    return graph.query(STOPS).row_count
+
+
+def test_a_pickled_graph_is_opened_anew_where_it_arrives(graph):
+    again = pickle.loads(pickle.dumps(graph))
+    assert again is not graph
+    assert again.uri == graph.uri
+    assert count_stops(again) == 3
+    again.close()
+    with pytest.raises(InputError, match="closed"):
+        pickle.dumps(again)
+
+
+def test_how_a_graph_was_opened_travels_with_it(tmp_path):
+    with Graph.init(tmp_path / "g.omni", SCHEMA, durability="process", maintenance=None):
+        pass
+    with Graph.open(tmp_path / "g.omni", OpenMode.READ_ONLY, cache_bytes=2**30) as graph:
+        again = pickle.loads(pickle.dumps(graph))
+        assert again.__reduce__() == graph.__reduce__()
+        with pytest.raises(OmnigraphError):
+            again.load(DATA, mode="append")
+
+
+def test_processes_of_a_pool_are_handed_the_graph(graph):
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        assert pool.submit(Graph.query, graph, STOPS).result().row_count == 3
+
+
+def test_questions_and_changes_run_side_by_side_under_asyncio(tmp_path):
+    async def work(graph: Graph) -> list[int]:
+        writes = [
+            asyncio.to_thread(graph.load, {"Stop": [{"name": f"s{n}"}]}, mode="append")
+            for n in range(4)
+        ]
+        reads = [asyncio.to_thread(graph.query, STOPS) for _ in range(4)]
+        await asyncio.gather(*writes, *reads)
+        return [(await asyncio.to_thread(graph.query, STOPS)).row_count]
+
+    with Graph.init(tmp_path / "a.omni", SCHEMA, durability="process") as graph:
+        assert asyncio.run(work(graph)) == [4]
+
+
+def test_polars_reads_the_memory_of_a_result(graph):
+    table = graph.query(STOPS).to_arrow()
+    frame = pl.from_arrow(table)
+    for name in ("a.zone",):
+        ours = table.column(name).chunk(0).buffers()[1].address
+        theirs = frame[name].to_arrow().buffers()[1].address
+        assert ours == theirs
+    assert graph.query(STOPS).to_polars().shape == (3, 2)

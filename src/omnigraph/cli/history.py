@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,6 +18,7 @@ from omnigraph.cli.call import (
     write_lines,
 )
 from omnigraph.model.graph import type_words
+from omnigraph.model.pictures.commits import draw_commits, in_order, parents_of
 from omnigraph.model.tables import cell, json_line
 from omnigraph.model.values import moment_at, moment_text
 
@@ -37,14 +37,21 @@ _SIGNS = {"insert": ("+", "green"), "update": ("~", "yellow"), "delete": ("-", "
 @click.option("--filter", "filters", multiple=True, metavar="actor=NAME", help="only these commits")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="only the newest N")
 @click.option("--graph", "drawn", is_flag=True, help="draw the history of all branches")
+@click.option("--svg", "pictured", is_flag=True, help="the same as a picture, as SVG text")
 def list_commits(
-    call: Call, branch: str, *, filters: tuple[str, ...], limit: int | None, drawn: bool
+    call: Call,
+    branch: str,
+    *,
+    filters: tuple[str, ...],
+    limit: int | None,
+    drawn: bool,
+    pictured: bool,
 ) -> None:
     """List the commits of a branch, newest first."""
     actor = _actor_filter(filters)
-    if drawn:
-        exclusive({"--graph": True, "--filter": actor})
-        _draw(call, limit)
+    exclusive({"--graph": drawn or None, "--svg": pictured or None, "--filter": actor})
+    if drawn or pictured:
+        _draw(call, limit, pictured=pictured)
         return
     with call.graph() as graph:
         found = graph.commits(branch, actor=actor, limit=limit)
@@ -52,7 +59,7 @@ def list_commits(
     call.emit(payload, human=[_commit_line(one) for one in found])
 
 
-def _draw(call: Call, limit: int | None) -> None:
+def _draw(call: Call, limit: int | None, *, pictured: bool) -> None:
     with call.graph() as graph:
         lines = {name: graph.commits(name) for name in graph.branches()}
     known = {one.graph_commit_id: one for line in lines.values() for one in line}
@@ -65,7 +72,11 @@ def _draw(call: Call, limit: int | None) -> None:
         "commits": [one.to_json() for one in ordered],
         "heads": {name: line[0].graph_commit_id for name, line in lines.items()},
     }
-    call.emit(payload, human=list(draw(ordered, labels)))
+    if pictured:
+        picture = draw_commits(ordered, heads)
+        call.emit({"svg": picture}, human=picture)
+    else:
+        call.emit(payload, human=list(draw(ordered, labels)))
 
 
 def _label(one: Commit, heads: Mapping[str, list[str]]) -> str:
@@ -238,36 +249,6 @@ def change_counts(changes: Mapping[str, Mapping[str, int]]) -> list[str]:
 # --- the history drawn as text --------------------------------------------------------------------
 
 
-def in_order(commits: Iterable[Commit]) -> list[Commit]:
-    """Newest first, and no commit before one that came from it, whatever the clocks said."""
-    known = {one.graph_commit_id: one for one in commits}
-    children = dict.fromkeys(known, 0)
-    for one in known.values():
-        for parent in _parents(one, known):
-            children[parent] += 1
-    ready = [_rank(one) for one in known.values() if not children[one.graph_commit_id]]
-    heapq.heapify(ready)
-    ordered: list[Commit] = []
-    while ready:
-        one = known[heapq.heappop(ready)[1]]
-        ordered.append(one)
-        for parent in _parents(one, known):
-            children[parent] -= 1
-            if not children[parent]:
-                heapq.heappush(ready, _rank(known[parent]))
-    return ordered
-
-
-def _rank(one: Commit) -> tuple[int, str]:
-    return -one.created_us, one.graph_commit_id
-
-
-def _parents(one: Commit, known: Mapping[str, Commit]) -> list[str]:
-    """Its parents that are drawn; commits of a deleted branch are not."""
-    both = (one.parent_commit_id, one.merged_parent_commit_id)
-    return [parent for parent in dict.fromkeys(both) if parent is not None and parent in known]
-
-
 def draw(commits: Sequence[Commit], labels: Mapping[str, str]) -> Iterator[str]:
     """A line a commit with its label, and lines between where lanes part or meet.
 
@@ -284,7 +265,7 @@ def draw(commits: Sequence[Commit], labels: Mapping[str, str]) -> Iterator[str]:
             yield _joining(len(lanes), into=at, extra=extra)
             del lanes[extra]
         yield f"{_row(len(lanes), at)} {labels[here]}"
-        parents = _parents(one, known)
+        parents = parents_of(one, known)
         lanes[at : at + 1] = parents[:1]
         if len(parents) > 1:
             lanes.insert(at + 1, parents[1])

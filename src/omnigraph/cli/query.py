@@ -45,6 +45,7 @@ _BODIES = re.compile(r"\s*(match|insert|upsert|update|delete|for)\b", re.IGNOREC
 @state_options
 @click.option("--format", "form", type=click.Choice(output.FORMATS), help="how to print the rows")
 @click.option("--explain", is_flag=True, help="print how the query ran instead of its rows")
+@click.option("--svg", "pictured", is_flag=True, help="with --explain: as a picture, as SVG text")
 def query(
     call: Call,
     name: str | None,
@@ -58,8 +59,11 @@ def query(
     snapshot: str | None,
     form: output.Format | None,
     explain: bool,
+    pictured: bool,
 ) -> None:
     """Run the read query NAME of a file, or one given with -e."""
+    if pictured and not explain:
+        raise click.UsageError("the option '--svg' draws how a query ran: it goes with '--explain'")
     exclusive({"--branch": branch, "--snapshot": snapshot})
     if call.as_json and form not in (None, "json"):
         raise click.UsageError(f"the option '--json' cannot be used with '--format {form}'")
@@ -78,7 +82,10 @@ def query(
     with call.graph() as graph:
         if explain:
             plan = graph.explain(source, chosen, params=params, **where)
-            call.emit(plan.to_json(), human=str(plan))
+            if pictured:
+                call.emit({"svg": plan.to_svg()}, human=plan.to_svg())
+            else:
+                call.emit(plan.to_json(), human=str(plan))
             return
         result = graph.query(source, chosen, params=params, **where)
         rows = result.to_json_rows()

@@ -36,15 +36,32 @@ _LOSS = click.option(
 )
 
 
-def _show(call: Call, branch: str) -> None:
-    """Print the schema that a branch was written under."""
+def _source(call: Call, branch: str) -> str:
     with call.graph() as graph:
-        source = graph.schema_source(branch)
+        return graph.schema_source(branch)
+
+
+@verb("schema show", positional="uri")
+@branch_option
+@click.option("--svg", "pictured", is_flag=True, help="draw the types and edges, as SVG text")
+def show(call: Call, branch: str, *, pictured: bool) -> None:
+    """Print the schema that a branch was written under."""
+    source = _source(call, branch)
+    if pictured:
+        from omnigraph.compiler.schema import compile_schema
+        from omnigraph.model.pictures.schema import draw_schema
+
+        picture = draw_schema(compile_schema(source))
+        call.emit({"svg": picture}, human=picture)
+    else:
+        call.emit({"schema_source": source}, human=source.rstrip("\n"))
+
+
+@verb("schema get", positional="uri", hidden=True)
+def get(call: Call, branch: str = "main") -> None:
+    """Print the schema of main."""
+    source = _source(call, branch)
     call.emit({"schema_source": source}, human=source.rstrip("\n"))
-
-
-show = verb("schema show", positional="uri")(branch_option(_show))
-get = verb("schema get", positional="uri", hidden=True)(_show)
 
 
 @verb("schema plan", capability=Capability.DIRECT, positional="uri")

@@ -19,18 +19,10 @@ import msgspec
 
 from omnigraph import Graph, OpenMode, pipeline
 from omnigraph.demo.packages import DataSet, records
-from omnigraph.engine.read.result import (
-    COLOURS,
-    WIDTH,
-    Point,
-    draw_graph,
-    escaped,
-    label,
-    small_graph,
-    svg,
-)
 from omnigraph.errors import UnavailableError
-from omnigraph.model.graph import Commit
+from omnigraph.model.pictures.commits import draw_commits, in_order
+from omnigraph.model.pictures.network import WIDTH, draw_graph, small_graph
+from omnigraph.model.pictures.svg import COLOURS, escaped, label, svg
 from omnigraph.model.ports import World
 from omnigraph.model.steps import Step
 from omnigraph.model.structs import html_facts, html_page, html_table, html_text
@@ -317,7 +309,8 @@ def _history(stage: Stage, graph: Graph, labels: Mapping[str, str]) -> None:
                 for one in ordered
             ],
         )
-        journal.page_only(draw_history(ordered, named))
+        heads = {commit_id: [what] for commit_id, what in named.items()}
+        journal.page_only(draw_commits(in_order(ordered), heads))
         journal.page_only(graph.snapshot()._repr_html_())
 
 
@@ -335,47 +328,6 @@ def summary_json(facts: Mapping[str, Any], journal: Journal, report: Path) -> st
 
 
 # --- pictures, as SVG text ------------------------------------------------------------------------
-
-
-def draw_history(commits: Sequence[Commit], labels: Mapping[str, str] | None = None) -> str:
-    """Commits from left to right, a row a branch, lines to both parents; labels by commit id."""
-    known = {commit.graph_commit_id: commit for commit in commits}
-    ordered = sorted(known.values(), key=lambda one: (one.created_us, one.graph_commit_id))
-    rows = {name: row for row, name in enumerate(dict.fromkeys(c.graph_branch for c in ordered))}
-    step = 96
-    place = {
-        commit.graph_commit_id: (150.0 + step * column, 40.0 + 70 * rows[commit.graph_branch])
-        for column, commit in enumerate(ordered)
-    }
-    parts = [
-        f'<text x="10" y="{44 + 70 * row}" font-weight="bold">{label(name)}</text>'
-        for name, row in rows.items()
-    ]
-    parts += [
-        _link(place[parent], place[commit.graph_commit_id])
-        for commit in ordered
-        for parent in (commit.parent_commit_id, commit.merged_parent_commit_id)
-        if parent in place
-    ]
-    for commit in ordered:
-        x, y = place[commit.graph_commit_id]
-        fill = COLOURS[rows[commit.graph_branch] % len(COLOURS)]
-        name = (labels or {}).get(commit.graph_commit_id, commit.graph_commit_id[-6:])
-        parts.append(
-            f"<g><title>{escaped(commit.graph_commit_id)} by "
-            f'{escaped(commit.actor_id or "nobody")}</title><circle cx="{x}" cy="{y}" r="7" '
-            f'fill="{fill}"/><text x="{x}" y="{y + 22}" text-anchor="middle">{label(name)}</text>'
-            "</g>"
-        )
-    return svg(170 + step * len(ordered), 50 + 70 * len(rows), parts, title="history")
-
-
-def _link(start: Point, end: Point) -> str:
-    bend = (start[0] + end[0]) / 2
-    return (
-        f'<path d="M{start[0]},{start[1]} C{bend},{start[1]} {bend},{end[1]} {end[0]},{end[1]}" '
-        'fill="none" stroke="#99a" stroke-width="2"/>'
-    )
 
 
 def draw_bars(values: Sequence[tuple[str, float]], *, unit: str) -> str:

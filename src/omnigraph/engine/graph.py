@@ -34,21 +34,16 @@ from omnigraph.engine.maintain.optimize import (
     DEFAULT_POLICY,
     AutoMaintenance,
     MaintenancePolicy,
-    OptimizeReport,
-    Progress,
-    Work,
-    optimize,
 )
 from omnigraph.engine.read.context import Explanation, ReadLimits, Run
 from omnigraph.engine.read.result import QueryResult
 from omnigraph.engine.read.run import Reader
 from omnigraph.engine.refs import At
-from omnigraph.engine.timeline import Timeline
-from omnigraph.errors import OmnigraphError
+from omnigraph.engine.upkeep import Upkeep
 from omnigraph.model.graph import MAIN
-from omnigraph.model.limits import GRACE_MS, MAINTENANCE_CONCURRENCY
 from omnigraph.model.machine import Later
 from omnigraph.model.plan import SchemaPlan
+from omnigraph.model.structs import html_block, html_table
 from omnigraph.storage.commit.outcome import tell_last_commit
 
 if TYPE_CHECKING:
@@ -58,40 +53,38 @@ if TYPE_CHECKING:
     from omnigraph.engine.load import order as orders
     from omnigraph.engine.load import report as reporting
     from omnigraph.engine.load import run as loading
-    from omnigraph.engine.maintain import backup as copying
-    from omnigraph.engine.maintain import cleanup as cleaning
-    from omnigraph.engine.maintain import health as checkup
-    from omnigraph.engine.maintain import repair as repairing
-    from omnigraph.engine.maintain import stored_retention as keeping
-    from omnigraph.engine.maintain import verify as verifying
     from omnigraph.engine.read import export as exporting
-    from omnigraph.engine.write import filling
     from omnigraph.engine.write import mutate as mutating
     from omnigraph.engine.write import transaction as transacting
+    from omnigraph.model.pictures import schema as picturing
 else:
     algorithmic = Later("omnigraph.engine.algorithms.run")
     evolving = Later("omnigraph.engine.evolve")
     orders = Later("omnigraph.engine.load.order")
     reporting = Later("omnigraph.engine.load.report")
     loading = Later("omnigraph.engine.load.run")
-    cleaning = Later("omnigraph.engine.maintain.cleanup")
-    keeping = Later("omnigraph.engine.maintain.stored_retention")
-    checkup = Later("omnigraph.engine.maintain.health")
-    repairing = Later("omnigraph.engine.maintain.repair")
-    copying = Later("omnigraph.engine.maintain.backup")
-    verifying = Later("omnigraph.engine.maintain.verify")
     exporting = Later("omnigraph.engine.read.export")
-    filling = Later("omnigraph.engine.write.filling")
     mutating = Later("omnigraph.engine.write.mutate")
     transacting = Later("omnigraph.engine.write.transaction")
+    picturing = Later("omnigraph.model.pictures.schema")
 
 logger = logging.getLogger(__name__)
 
 _LIMITS_OR_NONE = or_none(instance(ReadLimits))
 
 
-class Graph(Timeline):
-    """One open graph. Safe to share between threads; several processes may open the same one."""
+class Graph(Upkeep):
+    """One open graph. Safe to share between threads; several processes may open the same one.
+
+    Use it in a `with` block, or call `close()`. A pickled graph is its address and how it was
+    opened, so that it can be handed to the processes of a pool, each of which opens it anew. All
+    calls are synchronous: in a program with asyncio, put them into `asyncio.to_thread`.
+
+    Examples:
+        >>> with Graph.open(graph.uri) as again:
+        ...     again.query(NAMES).column("p.name")
+        ['Ada', 'Bob', 'Cem']
+    """
 
     def __init__(
         self,
@@ -99,9 +92,11 @@ class Graph(Timeline):
         *,
         maintenance: MaintenancePolicy | None = DEFAULT_POLICY,
         gate: access.Gate = access.OPEN,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         """Use `Graph.init` or `Graph.open`."""
         super().__init__(core, gate)
+        self._options = dict(options or {})  # how another process opens the same
         self._auto = AutoMaintenance(core, maintenance, tidy=self._tidy)
         self._reader = Reader(
             core.store.tables, cache_bytes=core.world.cache_bytes, embedder=core.world.embedder
@@ -115,12 +110,22 @@ class Graph(Timeline):
     def init(
         cls, uri: str | os.PathLike[str], schema_text: str, actor: str | None = None, **options: Any
     ) -> Graph:
-        """Make an empty graph with this schema; `AlreadyExistsError` if one is there."""
+        """Make an empty graph with this schema; `AlreadyExistsError` if one is there.
+
+        `uri` is a folder or the address of an object store (`s3://bucket/people.omni`),
+        `schema_text` a text of the schema language, or what `omnigraph.schema` makes of Python
+        classes. `SchemaError` says where the text is wrong. The options are those of `open`.
+
+        Examples:
+            >>> with Graph.init(folder / "towns.omni", "node Town { name: String @key }") as towns:
+            ...     towns.load({"Town": [{"name": "Ulm"}]}, mode="append").total_entities
+            1
+        """
         require(PATH, uri=uri)
         gate = access.Gate.of(options.pop("policy", None), actor)
-        upkeep = _maintenance(options)
+        given, upkeep = dict(options), _maintenance(options)
         core = init_core(os.fspath(uri), schema_text, actor_id=actor, world=world_of(options))
-        return cls(core, maintenance=upkeep, gate=gate)
+        return cls(core, maintenance=upkeep, gate=gate, options=given)
 
     @classmethod
     def open(
@@ -135,12 +140,18 @@ class Graph(Timeline):
         `embedder` makes the vectors of `@embed` properties that are written without one, and of
         texts in `nearest`: a callable (texts in, vectors out), an `EmbedConfig`, or True for the
         provider that the environment names.
+        With `OpenMode.READ_ONLY` nothing is written, and every call that would is refused.
+
+        Examples:
+            >>> from omnigraph import OpenMode
+            >>> Graph.open(graph.uri, OpenMode.READ_ONLY).branches()
+            ['main']
         """
         require(PATH, uri=uri)
         gate = access.Gate.of(options.pop("policy", None), options.pop("actor", None))
-        upkeep = _maintenance(options)
+        given, upkeep = dict(options), _maintenance(options)
         core = open_core(os.fspath(uri), mode=mode, world=world_of(options))
-        return cls(core, maintenance=upkeep, gate=gate)
+        return cls(core, maintenance=upkeep, gate=gate, options=given)
 
     @staticmethod
     def connect(
@@ -160,7 +171,11 @@ class Graph(Timeline):
         return view
 
     def close(self) -> None:
-        """Let go of caches and background work; a closed graph refuses every call."""
+        """Let go of caches and background work; a closed graph refuses every call.
+
+        Examples:
+            >>> graph.close()
+        """
         if self._is_borrowed:
             return
         self._ended.set()
@@ -170,7 +185,11 @@ class Graph(Timeline):
         self._presence.close()
 
     def refresh(self) -> None:
-        """See what other processes have committed, and settle what dead ones left unfinished."""
+        """See what other processes have committed, and settle what dead ones left unfinished.
+
+        Examples:
+            >>> graph.refresh()
+        """
         core = self._alive()
         core.recover()
         core.head()
@@ -191,6 +210,26 @@ class Graph(Timeline):
     def __repr__(self) -> str:
         return f"Graph({self.uri!r})"
 
+    def _repr_html_(self) -> str:
+        """For notebooks: how much there is of each type, and the schema as a picture."""
+        core, snapshot = self._state("snapshot", MAIN, None)
+        rows = [(one.entity_kind, one.type_name, one.entity_count) for one in snapshot.datasets]
+        return html_block(
+            f"{self.uri}: {len(self.branches()):,} branches, main at {snapshot.graph_commit_id}",
+            picturing.draw_schema(core.catalog(snapshot)),
+            html_table(("kind", "type", "entities"), rows),
+        )
+
+    def __copy__(self) -> Self:
+        view = object.__new__(type(self))  # the same open graph; a pickled one is opened anew
+        view.__dict__.update(self.__dict__)
+        return view
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        gate = {"policy": self._gate.policy, "actor": self._gate.actor}
+        told = {name: value for name, value in gate.items() if value is not None}
+        return _reopened, (self.uri, self._alive().mode, {**self._options, **told})
+
     # --- reading -----------------------------------------------------------------------------
 
     def query(
@@ -206,8 +245,16 @@ class Graph(Timeline):
     ) -> QueryResult:
         """Run one read query on one snapshot: the branch head, or the graph as it was.
 
-        `limits` bounds its memory and time; with `explain` the result's `explanation` says what
-        was done.
+        `source` is query text; `name` says which query of it, where it has several. `params` are
+        its parameters by name. `snapshot` takes a commit id or the beginning of one, a branch, a
+        tag, `"main~2"`, a datetime or ISO text. `limits` bounds memory and time; with `explain`
+        the result's `explanation` says what was done. `QueryError` says where the text is wrong,
+        `InputError` which parameter is.
+
+        Examples:
+            >>> source = "query q($n: String) { match { $p: Person {name: $n} } return { $p.age } }"
+            >>> graph.query(source, params={"n": "Ada"}).scalar()
+            36
         """
         require(_LIMITS_OR_NONE, limits=limits)
         require(FLAG, explain=explain)
@@ -228,7 +275,12 @@ class Graph(Timeline):
 
     @property
     def algorithms(self) -> algorithmic.Algorithms:
-        """Whole-graph algorithms, as Arrow tables by id: `graph.algorithms.pagerank("knows")`."""
+        """Whole-graph algorithms, as Arrow tables by id.
+
+        Examples:
+            >>> graph.algorithms.pagerank("Knows").num_rows
+            3
+        """
         return algorithmic.Algorithms(self._reading)
 
     @contextmanager
@@ -249,7 +301,14 @@ class Graph(Timeline):
         branch: str = MAIN,
         snapshot: At | None = None,
     ) -> Explanation:
-        """Run a read query and tell how: strategies, expected and actual rows, times, reads."""
+        """Run a read query and tell how: strategies, expected and actual rows, times, reads.
+
+        `str()` of it is a tree; a notebook draws it.
+
+        Examples:
+            >>> graph.explain(NAMES).root.name
+            'query'
+        """
         result = self.query(
             source, name, params=params, branch=branch, snapshot=snapshot, explain=True
         )
@@ -271,10 +330,21 @@ class Graph(Timeline):
         return compile_query(source, core.catalog(target), name)
 
     def schema_source(self, branch: str = MAIN) -> str:
+        """The schema of a branch, as it was written.
+
+        Examples:
+            >>> "node Person" in graph.schema_source()
+            True
+        """
         return self._allowed("schema_source").snapshot(branch).schema.source
 
     def lint(self, source: str, branch: str = MAIN) -> LintReport:
-        """Check a query file against the schema; bad source becomes findings, never an error."""
+        """Check a query file against the schema; bad source becomes findings, never an error.
+
+        Examples:
+            >>> graph.lint("query q() { match { $p: Persn } return { $p.name } }").errors
+            1
+        """
         require(TEXT, source=source)
         core, target = self._state("lint", branch, None)
         return lint_source(source, core.catalog(target))
@@ -282,7 +352,12 @@ class Graph(Timeline):
     def export(
         self, *, branch: str = MAIN, snapshot: At | None = None, types: Sequence[str] | None = None
     ) -> Iterator[str]:
-        """The graph as NDJSON lines that `load` takes back, nodes first."""
+        """The graph as NDJSON lines that `load` takes back, nodes first; `types` narrows it.
+
+        Examples:
+            >>> next(graph.export(types=["Person"]))
+            '{"type":"Person","data":{"id":"Ada","name":"Ada","age":36,"photo":"base64:cG5n"}}'
+        """
         require(TEXTS_OR_NONE, types=types)
         core, target = self._state("export", branch, snapshot)
         return exporting.export_lines(core.store, core.catalog(target), target, types)
@@ -296,7 +371,14 @@ class Graph(Timeline):
         branch: str = MAIN,
         snapshot: At | None = None,
     ) -> exporting.BlobReader:
-        """The bytes of one Blob property."""
+        """The bytes of one Blob property, to be read like a file.
+
+        `kind` is "node" or "edge". `NotFoundError` if there is no such entity or no value.
+
+        Examples:
+            >>> graph.read_blob("node", "Person", "Ada", "photo").read()
+            b'png'
+        """
         core, target = self._state("read_blob", branch, snapshot)
         return exporting.read_blob(
             core.store.tables, core.catalog(target), target, kind, type_name, id, property
@@ -318,7 +400,14 @@ class Graph(Timeline):
     ) -> mutating.MutationResult:
         """Run one mutation query as one commit, or not at all.
 
-        With an `idempotency_key` it runs once, however often it is submitted.
+        `source`, `name` and `params` are those of `query`. `if_commit` refuses the change unless
+        this commit is still the branch's head (`ConflictError`). With an `idempotency_key` it runs
+        once, however often it is submitted. What breaks a rule of the schema is a
+        `ValidationError` and changes nothing.
+
+        Examples:
+            >>> graph.mutate(ADD, params={"name": "Eve"}, message="Eve joins").affected_nodes
+            1
         """
         core = self._allowed("mutate", branch=branch, actor=actor)
         order = mutating.MutationOrder(
@@ -345,6 +434,15 @@ class Graph(Timeline):
 
         Reads inside see what is pending; an exception leaves nothing. Afterwards `commit` is the
         commit, None if nothing changed.
+
+        Examples:
+            >>> with graph.transaction(message="two at once") as tx:
+            ...     _ = tx.mutate(ADD, params={"name": "Eve"})
+            ...     _ = tx.mutate(ADD, params={"name": "Fay"})
+            ...     tx.query(NAMES).row_count
+            5
+            >>> tx.commit.message
+            'two at once'
         """
         core = self._allowed("transaction", branch=branch, actor=actor)
         order = transacting.TransactionOrder(
@@ -381,7 +479,16 @@ class Graph(Timeline):
         table, a path, a `Source`. `type` says of which type all rows are. `mode` is "append",
         "merge" or "overwrite". A load with an `idempotency_key` lands once, however often it is
         submitted. `on_error="quarantine"` puts bad records into the folder `quarantine` (default:
-        `<graph>.quarantine`) and loads the rest. `progress` is told how far it is."""
+        `<graph>.quarantine`) and loads the rest. `progress` is told how far it is.
+
+        "append" refuses a key that is there, "merge" replaces its entity, "overwrite" replaces
+        everything of the branch. A record that breaks a rule is a `ValidationError` with its place.
+
+        Examples:
+            >>> rows = {"Person": [{"name": "Eve"}], "Knows": [{"from": "Eve", "to": "Ada"}]}
+            >>> graph.load(rows, mode="append").total_entities
+            2
+        """
         core = self._alive()
         self._gate.require_load(core, branch=branch, from_branch=from_branch, actor=actor)
         order = orders.request_order(
@@ -434,7 +541,13 @@ class Graph(Timeline):
         *,
         branch: str = MAIN,
     ) -> SchemaPlan:
-        """The steps from the branch's schema to this one, without taking them."""
+        """The steps from the branch's schema to this one, without taking them.
+
+        Examples:
+            >>> more = graph.schema_source() + "node Town { name: String @key }"
+            >>> [step.to_json()["kind"] for step in graph.plan_schema(more).steps]
+            ['add_type']
+        """
         core = self._told_by("plan_schema", branch)
         return evolving.plan_schema(core, source, branch=branch, allow_data_loss=allow_data_loss)
 
@@ -452,7 +565,12 @@ class Graph(Timeline):
 
         With `allow_data_loss`, the past of dropped types and properties goes too, as far as no
         other branch needs it. With an `idempotency_key` the schema is applied once, however often
-        it is submitted.
+        it is submitted. `SchemaUnsupportedError` names the step that cannot be taken.
+
+        Examples:
+            >>> more = graph.schema_source() + "node Town { name: String @key }"
+            >>> graph.apply_schema(more, message="towns").applied
+            True
         """
         core = self._allowed("apply_schema", target=branch, actor=actor)
         return evolving.apply_schema(
@@ -465,133 +583,10 @@ class Graph(Timeline):
             idempotency_key=idempotency_key,
         )
 
-    # --- maintenance -------------------------------------------------------------------------
 
-    def ensure_indices(
-        self, branch: str = MAIN, *, concurrency: int = MAINTENANCE_CONCURRENCY
-    ) -> OptimizeReport:
-        """Build the indexes that the schema declares and extend them over new rows, as one
-        commit. Those that cannot be built yet are in `pending_indexes` with the reason."""
-        core = self._allowed("ensure_indices")
-        return optimize(core, branch, Work(depth="indexes", concurrency=concurrency))
-
-    def optimize(
-        self,
-        branch: str = MAIN,
-        *,
-        concurrency: int = MAINTENANCE_CONCURRENCY,
-        progress: Progress | None = None,
-    ) -> OptimizeReport:
-        """Compact small fragments, bring indexes up to date and mend damaged ones, as one commit.
-
-        Readers and writers go on meanwhile. Refused while an unfinished write cannot be settled.
-        A graph that was opened with an `embedder` first gets the `@embed` vectors that are missing.
-        """
-        core, how = self._allowed("optimize"), Work(concurrency=concurrency, progress=progress)
-        if core.world.embedder is not None:
-            filling.fill_vectors(core, branch=branch, then=self._auto.notice)
-        report = optimize(core, branch, how)
-        self._store_topologies(branch)
-        return report
-
-    def _store_topologies(self, branch: str) -> None:
-        if not self._stores_topologies:
-            return
-        try:
-            target = self._core.snapshot(branch, None)
-            with self._core.store.meanwhile(target.branch):
-                self._reader.store_topologies(target, self._core.catalog(target))
-        except OmnigraphError as cause:  # what was asked for is done; this only saves time
-            logger.warning("topologies not stored", extra={"why": cause.message})
-
-    def retention(self) -> keeping.Retention:
-        """How much of the past each branch keeps, as `set_retention` has stored it."""
-        return keeping.stored(self._allowed("retention"))
-
-    def set_retention(
-        self, rules: Mapping[str, Mapping[str, Any]], *, automatic: bool = False
-    ) -> keeping.Retention:
-        """Store with the graph how much of the past its branches keep, in place of what it was.
-
-        `rules` has the bounds of `cleanup` (`keep_versions`, `older_than`) by pattern of branch
-        names (`*`, `release/*`, a name); of those that fit a branch the longest counts, and one
-        that none fits keeps everything. `cleanup()` without bounds goes by it; with `automatic`
-        upkeep does so by itself now and then. Heads, tags and bases of merges stay in any case.
-        """
-        return keeping.store(self._allowed("set_retention"), rules, automatic=automatic)
-
-    def _tidy(self) -> None:
-        if keeping.stored(self._core).automatic:
-            # Somebody in this very process may be reading a former head.
-            how = cleaning.Cleanup(grace=GRACE_MS / 1000, concurrency=1)
-            cleaning.cleanup(self._core, self._presence, how)
-
-    def cleanup(
-        self,
-        keep_versions: int | None = None,
-        older_than: keeping.Age | None = None,
-        *,
-        preview: bool = False,
-        grace: keeping.Age | None = None,
-        concurrency: int = MAINTENANCE_CONCURRENCY,
-    ) -> cleaning.CleanupReport:
-        """Collect what no branch, no snapshot within the retention and no unfinished write needs.
-
-        A snapshot goes only if it is neither among the newest `keep_versions` of its branch nor
-        younger than `older_than` (a timedelta, or seconds); without either, the graph's own
-        retention decides (`set_retention`). With `preview` nothing is touched and
-        the report says what would go. `grace` is how long former heads stay for their readers:
-        none if nobody else has the graph open, else a minute.
-        """
-        how = cleaning.Cleanup(
-            keep_versions=keep_versions,
-            older_than=older_than,
-            preview=preview,
-            grace=grace,
-            concurrency=concurrency,
-        )
-        return cleaning.cleanup(self._allowed("cleanup"), self._presence, how)
-
-    def repair(
-        self,
-        confirm: bool = False,  # noqa: FBT001, FBT002 - the API fixes all three
-        force: bool = False,  # noqa: FBT001, FBT002
-        restore: bool = False,  # noqa: FBT001, FBT002
-        *,
-        branch: str = MAIN,
-    ) -> repairing.RepairReport:
-        """Explain tables that moved past what is published.
-
-        `confirm` publishes those where only maintenance happened, and undoes writes of ours that
-        were given up. `force` publishes all others too, as long as columns, ids and edge ends
-        hold; `restore` puts every one of them back to what is published. Without `confirm` the
-        report only says how things stand.
-        """
-        wanted = repairing.Orders(confirm=confirm, force=force, restore=restore)
-        return repairing.repair(self._allowed("repair"), branch, wanted)
-
-    def health(self, branch: str = MAIN) -> checkup.HealthReport:
-        """Fragments, index coverage, versions, bytes and unfinished writes, with advice."""
-        return checkup.health(self._told_by("health", branch), branch)
-
-    def verify(
-        self,
-        deep: bool = False,  # noqa: FBT001, FBT002
-        *,
-        progress: verifying.Progress | None = None,
-    ) -> verifying.VerifyReport:
-        """Compare files, sizes, digests and row counts of all branches, tags and kept commits with
-        what was promised; `deep` also reads all rows of every branch and tag. Changes nothing.
-        `progress` is called with what is looked at, how far it is, and how much there is."""
-        return verifying.verify(self._allowed("verify"), deep=deep, progress=progress)
-
-    def backup(
-        self, dest: str | os.PathLike[str], *, progress: copying.Progress | None = None
-    ) -> copying.BackupReport:
-        """Copy the graph as it is now, with all branches, tags and kept history, to an empty place:
-        a folder or an object store. Others may go on writing; cleanup waits. The copy is a graph
-        of its own."""
-        return copying.backup(self._allowed("backup"), dest, progress=progress)
+def _reopened(uri: str, mode: OpenMode, options: Mapping[str, Any]) -> Graph:
+    """A graph that came from another process, opened here."""
+    return Graph.open(uri, mode, **options)
 
 
 def _maintenance(options: dict[str, Any]) -> MaintenancePolicy | None:

@@ -16,9 +16,7 @@ from omnigraph.engine.refs import At, Ref
 from omnigraph.errors import InputError, OmnigraphError, PolicyDeniedError
 from omnigraph.model.graph import MAIN, Branch, Commit, DeletedBranch, Snapshot, Tag
 from omnigraph.model.machine import Later
-from omnigraph.storage.commit.audit import RecoveryRecord
-from omnigraph.storage.commit.recovery import Resolution
-from omnigraph.storage.commit.sidecar import Sidecar, UnreadableSidecar
+from omnigraph.model.pictures.commits import Commits
 from omnigraph.storage.manifest.ref_files import UnreadableRef
 from omnigraph.storage.objects.local import Presence
 
@@ -109,7 +107,12 @@ class Timeline:
     # --- branches and history ----------------------------------------------------------------
 
     def branches(self) -> list[str]:
-        """`main` first, then the others by name."""
+        """The names of the branches: `main` first, then the others by name.
+
+        Examples:
+            >>> graph.branches()
+            ['main']
+        """
         return [branch.name for branch in self._allowed("branches").store.refs.list()]
 
     def require_branch(self, name: str) -> None:
@@ -122,7 +125,14 @@ class Timeline:
         return list(self._allowed("unreadable_branches").store.refs.unreadable())
 
     def create_branch(self, name: str, from_branch: str = MAIN, actor: str | None = None) -> Branch:
-        """Fork the whole graph; no table is copied."""
+        """Fork the whole graph as it is at the head of `from_branch`; no table is copied.
+
+        `NotFoundError` if there is no such branch, `AlreadyExistsError` if the name is taken.
+
+        Examples:
+            >>> graph.create_branch("draft").parent
+            'main'
+        """
         core = self._allowed("create_branch", branch=from_branch, target=name, actor=actor)
         return core.create_branch(name, from_branch, actor_id=self._gate.acting(actor))
 
@@ -137,17 +147,36 @@ class Timeline:
         `UnmergedBranchError` if it has work that no other branch contains; a tag does not count.
         `force` deletes it all the same, and `restore_branch` brings it back until cleanup takes it.
         `force` also ends a branch whose reference cannot be read.
+
+        Examples:
+            >>> _ = graph.create_branch("draft")
+            >>> graph.delete_branch("draft")
         """
         core = self._allowed("delete_branch", target=name, actor=actor)
         core.delete_branch(name, actor_id=self._gate.acting(actor), force=force)
 
     def deleted_branches(self) -> list[DeletedBranch]:
-        """The deleted branches that can still be brought back, the newest deletion first."""
+        """The deleted branches that can still be brought back, the newest deletion first.
+
+        Examples:
+            >>> _ = graph.create_branch("draft")
+            >>> graph.delete_branch("draft")
+            >>> graph.deleted_branches()
+            []
+        """
         return naming.deleted_branches(self._allowed("deleted_branches"))
 
     def restore_branch(self, name: str, *, as_name: str | None = None) -> Branch:
         """Bring a deleted branch back with all its commits, under its name or another. `name` may
-        be the id of the branch; of several that had the name the one deleted last is meant."""
+        be the id of the branch; of several that had the name the one deleted last is meant.
+
+        Examples:
+            >>> _ = graph.create_branch("draft")
+            >>> _ = graph.mutate(ADD, params={"name": "Eve"}, branch="draft")
+            >>> graph.delete_branch("draft", force=True)
+            >>> graph.restore_branch("draft").name
+            'draft'
+        """
         core = self._allowed("restore_branch", target=name if as_name is None else as_name)
         return naming.restore_branch(core, name, as_name=as_name)
 
@@ -162,6 +191,13 @@ class Timeline:
         """Name a commit for good: the one that `at` is (any ref), by default main's head.
 
         A tag never moves, and cleanup keeps what it names, also after its branch is deleted.
+        `AlreadyExistsError` if a tag or a branch has the name.
+
+        Examples:
+            >>> graph.create_tag("v1", message="first release").name
+            'v1'
+            >>> graph.query(NAMES, snapshot="v1").row_count
+            3
         """
         core = self._alive()
         if self._gate.policy is not None:
@@ -170,12 +206,22 @@ class Timeline:
         return naming.create_tag(core, name, at, actor_id=self._gate.acting(actor), message=message)
 
     def tags(self) -> list[Tag]:
-        """Every tag, by name."""
+        """Every tag, by name.
+
+        Examples:
+            >>> graph.tags()
+            []
+        """
         return naming.tags(self._allowed("tags"))
 
     def delete_tag(self, name: str) -> None:
         """Take a tag away, also one that cannot be read; what only it named goes with the next
-        cleanup."""
+        cleanup. `NotFoundError` if there is no such tag.
+
+        Examples:
+            >>> _ = graph.create_tag("v1")
+            >>> graph.delete_tag("v1")
+        """
         naming.delete_tag(self._allowed("delete_tag", target=name), name)
 
     def unreadable_tags(self) -> list[UnreadableRef]:
@@ -202,6 +248,12 @@ class Timeline:
         by one, by (type key, id), and count more than the strategy: "ours", "theirs", or values by
         property; properties that a resolution leaves out are merged if only one side changed them.
         With an `idempotency_key` the merge is made once, however often it is submitted.
+
+        Examples:
+            >>> _ = graph.create_branch("draft")
+            >>> _ = graph.mutate(ADD, params={"name": "Eve"}, branch="draft")
+            >>> graph.merge("draft", message="Eve joins").outcome
+            'fast_forward'
         """
         core = self._allowed("merge", branch=source, target=into, actor=actor)
         refused = self._deletion_refused(source, actor) if delete_branch else None
@@ -235,14 +287,28 @@ class Timeline:
         strategy: conflicts.Strategy = "fail",
         resolutions: Mapping[tuple[str, str], settle.Decision] | None = None,
     ) -> conflicts.MergePreview:
-        """What `merge` would do now, conflicts included, without writing anything."""
+        """What `merge` would do now, conflicts included, without writing anything.
+
+        Examples:
+            >>> _ = graph.create_branch("draft")
+            >>> graph.merge_preview("draft").conflicts
+            ()
+        """
         settling = settle.Settling.of(strategy, resolutions)
         return merging.preview(self._told_by("merge_preview", source, into), source, into, settling)
 
     def commits(
         self, branch: str = MAIN, *, actor: str | None = None, limit: int | None = None
-    ) -> list[Commit]:
-        """The history of a branch, newest first; the last one is the genesis commit."""
+    ) -> Commits:
+        """The history of a branch, newest first; the last one is the genesis commit.
+
+        `actor` keeps only this actor's commits, `limit` only the newest. The list draws itself in
+        a notebook.
+
+        Examples:
+            >>> [commit.writer_kind for commit in graph.commits()]
+            ['Load', None]
+        """
         require(TEXT, branch=branch)
         core = self._told_by("commits", branch)
         require(TEXT_OR_NONE, actor=actor)
@@ -250,15 +316,29 @@ class Timeline:
         if limit is not None and limit < 0:
             raise InputError(f"limit must be 0 or more, got {limit}")
         start = core.store.refs.find(branch) or core.commit(branch)
-        return core.store.history.commits(start, actor=actor, limit=limit)
+        return Commits(core.store.history.commits(start, actor=actor, limit=limit))
 
     def commit(self, commit_id: Ref) -> Commit:
-        """The commit that an id, the beginning of one, or any other ref names."""
+        """The commit that an id, the beginning of one, or any other ref names.
+
+        `NotFoundError` if nothing is called so, `InputError` if the beginning fits several.
+
+        Examples:
+            >>> graph.commit("main").graph_branch
+            'main'
+            >>> graph.commit("main~1").parent_commit_id is None
+            True
+        """
         require(REF, commit_id=commit_id)
         return self._allowed("commit").commit(commit_id)
 
     def snapshot(self, branch: str = MAIN, at: At | None = None) -> Snapshot:
-        """Which version of which dataset makes up the graph, now or `at` a commit or moment."""
+        """Which version of which dataset makes up the graph, now or `at` a commit or moment.
+
+        Examples:
+            >>> {one.type_key: one.entity_count for one in graph.snapshot().datasets}
+            {'edge:Knows': 2, 'node:Person': 3}
+        """
         require(AT_OR_NONE, at=at)
         _, found = self._state("snapshot", branch, at)
         return found
@@ -275,7 +355,15 @@ class Timeline:
         ops: Sequence[str] | None = None,
     ) -> changing.ChangeSet:
         """What is different at `to_ref`, seen from `from_ref`: branches, tags, commits or
-        moments on main."""
+        moments on main.
+
+        `kinds` ("node", "edge"), `types` and `ops` ("insert", "update", "delete") narrow it.
+
+        Examples:
+            >>> changes = graph.diff("main~1", "main", kinds=["node"])
+            >>> [(one.op, one.id) for one in changes.changes]
+            [('insert', 'Ada'), ('insert', 'Bob'), ('insert', 'Cem')]
+        """
         wanted = changing.ChangeFilter.of(kinds, types, ops)
         return changing.diff(self._told_by("diff", from_ref, to_ref), from_ref, to_ref, wanted)
 
@@ -289,7 +377,12 @@ class Timeline:
         limit: int | None = None,
         page_token: str | None = None,
     ) -> changing.ChangePage:
-        """What one commit did to its first parent, with images, page by page."""
+        """What one commit did to its first parent, with images, page by page.
+
+        Examples:
+            >>> graph.commit_changes("main", ops=["insert"]).changes[0].op
+            'insert'
+        """
         wanted = changing.ChangeFilter.of(kinds, types, ops)
         core = self._told_by("commit_changes", commit_id)
         return feed.commit_changes(core, commit_id, wanted, limit=limit, page_token=page_token)
@@ -307,7 +400,15 @@ class Timeline:
         limit: int | None = None,
     ) -> feed.FeedPage:
         """The change feed of a branch after a cursor or a start ("now", "beginning",
-        "after:<commit>"): store the cursor once its blocks are applied, and pass it next time."""
+        "after:<commit>"): store the cursor once its blocks are applied, and pass it next time.
+
+        Examples:
+            >>> page = graph.changes(start="now")
+            >>> _ = graph.mutate(ADD, params={"name": "Eve"})
+            >>> later = graph.changes(cursor=page.cursor)
+            >>> [change.id for block in later.blocks for change in block.changes]
+            ['Eve']
+        """
         require(TEXT, branch=branch)
         return feed.poll(
             self._allowed("changes", branch=branch),
@@ -328,7 +429,12 @@ class Timeline:
         ops: Sequence[str] | None = None,
     ) -> feed.Baseline:
         """The whole state as NDJSON, and the cursor that polls go on from: for a new consumer, or
-        one whose cursor fell into a gap."""
+        one whose cursor fell into a gap.
+
+        Examples:
+            >>> len(list(graph.changes_baseline().lines))
+            5
+        """
         require(TEXT, branch=branch)
         core = self._allowed("changes_baseline", branch=branch)
         return feed.baseline(core, branch, changing.ChangeFilter.of(kinds, types, ops))
@@ -354,7 +460,14 @@ class Timeline:
         *,
         branch: str = MAIN,
     ) -> list[entities.EntityVersion]:
-        """Every version of one entity, newest first, with the commit that made it."""
+        """Every version of one entity, newest first, with the commit that made it.
+
+        `kind` is "node" or "edge"; the id of a node with a single String key is that key.
+
+        Examples:
+            >>> [one.op for one in graph.entity_history("node", "Person", "Ada")]
+            ['insert']
+        """
         core = self._told_by("entity_history", branch)
         return entities.entity_history(core, kind, type_name, id, branch=branch)
 
@@ -366,33 +479,16 @@ class Timeline:
         actor: str | None = None,
         message: str | None = None,
     ) -> conflicts.RevertResult:
-        """Undo one commit by a new one; `MergeConflictsError` if later commits stand against it."""
+        """Undo one commit by a new one; `MergeConflictsError` if later commits stand against it.
+
+        Examples:
+            >>> added = graph.mutate(ADD, params={"name": "Eve"})
+            >>> _ = graph.revert(added.commit.graph_commit_id, message="not yet")
+            >>> graph.query(NAMES).row_count
+            3
+        """
         require(REF, commit_id=commit_id)
         core = self._allowed("revert", branch=branch, actor=actor)
         return merging.revert(
             core, commit_id, branch, actor_id=self._gate.acting(actor), message=message
         )
-
-    # --- recovery ----------------------------------------------------------------------------
-
-    def recoveries(self) -> list[RecoveryRecord]:
-        """Every recovery action so far that can be read, oldest first."""
-        return self._allowed("recoveries").recovery.audit.records()
-
-    def recovery_log_problems(self) -> list[str]:
-        """What of the record of recoveries cannot be read, in words; nothing hangs on it."""
-        return self._allowed("recovery_log_problems").recovery.audit.problems()
-
-    def clear_recovery_log(self) -> None:
-        """Take the record of recoveries away, for one that is damaged; a new one is begun."""
-        core = self._allowed("clear_recovery_log")
-        core.require_writable()
-        core.recovery.audit.remove()
-
-    def pending_recoveries(self) -> list[Sidecar | UnreadableSidecar]:
-        """Unfinished writes that are still waiting."""
-        return list(self._allowed("pending_recoveries").recovery.sidecars.pending())
-
-    def resolve_recovery(self, operation_id: str, how: Resolution = "auto") -> RecoveryRecord:
-        """Settle one unfinished write by hand: finish or undo it, "roll-back" or "discard" it."""
-        return self._allowed("resolve_recovery").resolve(operation_id, how)

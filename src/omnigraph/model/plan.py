@@ -25,7 +25,7 @@ from omnigraph.model.schema import (
     Range,
     Scalar,
 )
-from omnigraph.model.structs import HidingStruct
+from omnigraph.model.structs import HidingStruct, html_block, html_table
 
 TypeKind = Literal["interface", "node", "edge"]
 DropMode = Literal["soft", "hard"]
@@ -386,6 +386,17 @@ class SchemaPlan(HidingStruct, frozen=True, kw_only=True):
     def supported(self) -> bool:
         """Whether every step can be carried out."""
         return not any(isinstance(step, UnsupportedChange) for step in self.steps)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the steps, one a row."""
+        rows = []
+        for step in self.steps:
+            facts = step.to_json()
+            kind = facts.pop("kind")
+            told = {name: value for name, value in facts.items() if value is not None}
+            rows.append((kind, ", ".join(f"{name}={value}" for name, value in told.items())))
+        verdict = "supported" if self.supported else "not supported"
+        return html_block(f"{len(rows)} steps, {verdict}", html_table(("step", "what"), rows))
 
     def require_supported(self) -> None:
         """Raise `SchemaUnsupportedError` with the first refused step, if there is one."""

@@ -13,7 +13,6 @@ import pytest
 
 from omnigraph import Graph
 from omnigraph.engine.read.context import ReadLimits
-from omnigraph.engine.read.result import draw_graph, small_graph
 from omnigraph.errors import (
     InputError,
     LimitExceededError,
@@ -21,6 +20,7 @@ from omnigraph.errors import (
     NotFoundError,
     TimeLimitError,
 )
+from omnigraph.model.pictures.network import draw_graph, small_graph
 from omnigraph.model.values import json_value
 
 SCHEMA = """

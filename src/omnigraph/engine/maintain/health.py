@@ -14,13 +14,16 @@ from omnigraph.engine.write.filling import missing_vectors
 from omnigraph.errors import CorruptGraphError, NotFoundError, OmnigraphError
 from omnigraph.model.graph import MAIN, TableEntry
 from omnigraph.model.limits import AUTO_FRAGMENTS_MAX
-from omnigraph.model.structs import JsonStruct
+from omnigraph.model.structs import JsonStruct, html_block, html_table
 from omnigraph.storage.table.index import IndexSpec
 from omnigraph.storage.table.table import Table
 
 _UNINDEXED_SHARE_MAX = 0.1
 _DELETED_SHARE_MAX = 0.1
 _RECLAIMABLE_SHARE_MAX = 0.5
+# Below these nobody would notice: such tables are read whole in no time, whatever indexes say.
+_WORTH_ROWS_MIN = 10_000
+_WORTH_BYTES_MIN = 16 * 2**20
 
 
 class IndexHealth(JsonStruct, frozen=True, kw_only=True):
@@ -65,6 +68,23 @@ class HealthReport(JsonStruct, frozen=True, kw_only=True):
     @property
     def healthy(self) -> bool:
         return not self.advice
+
+    def _repr_html_(self) -> str:
+        """For notebooks: advice, then a row a table."""
+        columns = (
+            *("type", "entities", "deleted", "fragments", "indexes", "missing indexes"),
+            *("versions", "bytes", "bytes reclaimable"),
+        )
+        rows = [
+            (
+                *(one.type_key, one.entity_count, one.deleted_rows, one.fragments),
+                *(len(one.indexes), ", ".join(one.missing_indexes), one.versions),
+                *(one.bytes_live, one.bytes_reclaimable),
+            )
+            for one in self.datasets
+        ]
+        verdict = "healthy" if self.healthy else "; ".join(self.advice)
+        return html_block(f"{self.uri}, branch {self.branch}: {verdict}", html_table(columns, rows))
 
     def to_json(self) -> dict[str, Any]:
         first = {"uri": self.uri, "branch": self.branch, "healthy": self.healthy}
@@ -184,15 +204,16 @@ def _advice(datasets: Sequence[TableHealth], pending: Sequence[str]) -> Iterator
         yield f"`omnigraph embed`: texts without a vector: {', '.join(names)}"
     live = sum(one.bytes_live for one in datasets)
     free = sum(one.bytes_reclaimable for one in datasets)
-    if free > _RECLAIMABLE_SHARE_MAX * live and free:
+    if free > max(_RECLAIMABLE_SHARE_MAX * live, _WORTH_BYTES_MIN):
         yield f"`omnigraph cleanup`: {free} bytes belong to the past, {live} to the present"
 
 
 def _worn(one: TableHealth) -> bool:
     rows = one.entity_count
-    return (
-        one.small_fragments > AUTO_FRAGMENTS_MAX
-        or one.deleted_rows > _DELETED_SHARE_MAX * (rows + one.deleted_rows)
+    if one.small_fragments > AUTO_FRAGMENTS_MAX:
+        return True
+    return rows + one.deleted_rows >= _WORTH_ROWS_MIN and (
+        one.deleted_rows > _DELETED_SHARE_MAX * (rows + one.deleted_rows)
         or bool(one.missing_indexes)
         or any(index.rows_unindexed > _UNINDEXED_SHARE_MAX * rows for index in one.indexes)
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from time import monotonic, perf_counter
 from types import TracebackType
-from typing import Any, Final, TypeGuard
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 import msgspec
 import numpy as np
@@ -23,9 +23,16 @@ from omnigraph.engine.read.memory.topology import Lookups, Topology
 from omnigraph.errors import LimitExceededError, TimeLimitError, UnavailableError
 from omnigraph.model.graph import Snapshot, TableEntry
 from omnigraph.model.limits import QUERY_MEMORY_BYTES_MAX, QUERY_TIME_MS_MAX
+from omnigraph.model.machine import Later
 from omnigraph.model.ports import TextEmbedder
 from omnigraph.model.schema import Catalog, EdgeType, EntityKind, NodeType, Scalar
+from omnigraph.model.structs import html_block, html_table
 from omnigraph.storage.lance.columns import value_type
+
+if TYPE_CHECKING:
+    from omnigraph.model.pictures import steps as drawing
+else:
+    drawing = Later("omnigraph.model.pictures.steps")
 
 ROW_BYTES: Final = 8  # one position
 
@@ -110,6 +117,19 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         """The explanation that `to_json` told of."""
         reads = {name: body[name] for name in ("reads", "rows_read", "columns_read")}
         return cls(root=msgspec.convert(body, Step), **reads)
+
+    def to_svg(self) -> str:
+        """The tree as a picture, with a bar for the time of each step."""
+        return drawing.draw_steps(self.root)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the tree, and what was read."""
+        rows = [(table, ", ".join(names)) for table, names in self.columns_read.items()]
+        return html_block(
+            f"{self.reads:,} reads of storage, {self.rows_read:,} rows",
+            self.to_svg(),
+            html_table(("table", "columns read"), rows),
+        )
 
     def __str__(self) -> str:
         lines = list(_lines(self.root, "", ""))

@@ -1,25 +1,17 @@
-"""The rows of a query: Arrow first, and every other form made from it, down to a picture.
-
-The picture is SVG text. It is computed without chance, so that it is the same every time.
-"""
+"""The rows of a query: Arrow first, and every other form made from it."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from html import escape
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final, overload
-
-import msgspec
-import numpy as np
-import numpy.typing as npt
 
 from omnigraph.compiler.text import closest
 from omnigraph.engine.arrow import ArrowTable, RecordBatch, Schema
 from omnigraph.engine.read.context import Explanation
 from omnigraph.errors import InputError, NotFoundError
 from omnigraph.model.machine import optional
+from omnigraph.model.pictures.network import NODES_DRAWN_MAX, SmallGraph, draw_graph, small_graph
 from omnigraph.model.structs import ROWS_SHOWN_MAX, html_block, html_table
 from omnigraph.model.tables import TableStyle, table_lines
 from omnigraph.model.values import json_value
@@ -32,22 +24,11 @@ if TYPE_CHECKING:
 BATCH_ROWS: Final = 65_536
 ROWS_PRINTED_MAX: Final = 20
 CELL_PRINTED_MAX: Final = 40
-NODES_DRAWN_MAX: Final = 60
-EDGES_DRAWN_MAX: Final = 240
-LABEL_CHARACTERS_MAX: Final = 24
-LAYOUT_ROUNDS: Final = 120
-COLOURS: Final = (
-    *("#3b6ea5", "#c8553d", "#5b8c5a", "#8e6c8a", "#d9a441"),
-    *("#2a9d9d", "#7a7a7a", "#b5567d", "#6b5b2e", "#86a63c"),
-)
-WIDTH: Final = 760
-_HEIGHT, _MARGIN, _LEGEND = 460, 40, 130
 
 # Columns with these names say themselves that they are ends; `w.src` and `w.dst` are an edge's.
 _ENDS: Final = (("src", "dst"), ("from", "to"), ("source", "target"))
 
 Pair = tuple[str, str]
-Point = tuple[float, float]
 
 
 class QueryResult:
@@ -55,6 +36,17 @@ class QueryResult:
 
     Big answers are put together batch by batch as `batches()` is read; `to_arrow()` and the others
     hold everything at once.
+
+    Examples:
+        >>> result = graph.query(NAMES)
+        >>> len(result), result[0], result.column("p.name")
+        (3, {'p.name': 'Ada'}, ['Ada', 'Bob', 'Cem'])
+        >>> print(result)
+        p.name
+        ------
+        Ada
+        Bob
+        Cem
     """
 
     def __init__(
@@ -113,7 +105,12 @@ class QueryResult:
         return row
 
     def one(self) -> dict[str, Any]:
-        """The only row. `NotFoundError` if there is none, `InputError` if there are more."""
+        """The only row. `NotFoundError` if there is none, `InputError` if there are more.
+
+        Examples:
+            >>> graph.query("query q() { match { $p: Person } return { count($p) as n } }").one()
+            {'n': 3}
+        """
         if self.row_count == 0:
             raise NotFoundError("the answer has no row, and one was asked for", kind="row", name="")
         if self.row_count > 1:
@@ -124,7 +121,12 @@ class QueryResult:
         return self[0]
 
     def scalar(self) -> Any:
-        """The value of the only row of the only column, for questions such as `count(*)`."""
+        """The value of the only row of the only column, for questions such as `count(*)`.
+
+        Examples:
+            >>> graph.query("query q() { match { $p: Person } return { avg($p.age) } }").scalar()
+            33.0
+        """
         if len(self.columns) != 1:
             raise InputError(
                 f"the answer has the columns {', '.join(self.columns)}, and one was asked for",
@@ -166,6 +168,12 @@ class QueryResult:
         return table.__arrow_c_stream__(requested_schema)
 
     def to_arrow(self) -> ArrowTable:
+        """All rows as an Arrow table, which the other forms are made of.
+
+        Examples:
+            >>> graph.query(NAMES).to_arrow().num_rows
+            3
+        """
         if self._table is None:
             self._table = self._make(0, self.row_count)
         return self._table
@@ -193,10 +201,22 @@ class QueryResult:
         ]
 
     def to_pandas(self) -> pd.DataFrame:
+        """The rows as a pandas frame; needs `pip install 'omnigraph[pandas]'`.
+
+        Examples:
+            >>> graph.query(NAMES).to_pandas().shape
+            (3, 1)
+        """
         optional("pandas", use="to_pandas()")
         return self.to_arrow().to_pandas()
 
     def to_polars(self) -> pl.DataFrame:
+        """The rows as a Polars frame, without a copy; needs `pip install 'omnigraph[polars]'`.
+
+        Examples:
+            >>> graph.query(NAMES).to_polars().shape
+            (3, 1)
+        """
         frame: pl.DataFrame = optional("polars", use="to_polars()").from_arrow(self.to_arrow())
         return frame
 
@@ -206,7 +226,13 @@ class QueryResult:
         """A directed networkx graph with an edge a row, from the `source` to the `target` column.
 
         Columns that speak for themselves need not be named: `src` and `dst`, or the same property
-        of two variables (`$a.name, $b.name`). The other columns become attributes.
+        of two variables (`$a.name, $b.name`). The other columns become attributes. Needs
+        `pip install 'omnigraph[networkx]'`.
+
+        Examples:
+            >>> source = "query q() { match { $a: Person $a knows $b } return { $a.name, $b.name }}"
+            >>> sorted(graph.query(source).to_networkx().edges())
+            [('Ada', 'Bob'), ('Bob', 'Cem')]
         """
         ends = chosen_ends(self.columns, source, target)
         network = optional("networkx", use="to_networkx()").MultiDiGraph()
@@ -305,124 +331,3 @@ def fill_network(network: Any, ends: Pair, rows: Sequence[Mapping[str, Any]]) ->
         if source is not None and target is not None:
             network.add_edge(source, target, **attributes[""])
     return network
-
-
-# --- the picture -------------------------------------------------------------------------------
-
-
-class SmallGraph(msgspec.Struct, frozen=True, kw_only=True):
-    """What is drawn: nodes by name, directed edges between them, and a group for each colour."""
-
-    nodes: tuple[str, ...]
-    edges: tuple[Pair, ...]
-    groups: Mapping[str, str]
-
-    @property
-    def is_small(self) -> bool:
-        """Whether a drawing of it would be readable."""
-        return 0 < len(self.nodes) <= NODES_DRAWN_MAX and len(self.edges) <= EDGES_DRAWN_MAX
-
-
-def small_graph(
-    pairs: Iterable[tuple[str | None, str | None]], groups: Mapping[str, str] | None = None
-) -> SmallGraph:
-    """The graph of these pairs; a pair with one end missing is a node without that edge."""
-    nodes: dict[str, None] = {}
-    edges: dict[Pair, None] = {}
-    for source, target in pairs:
-        nodes.update((end, None) for end in (source, target) if end is not None)
-        if source is not None and target is not None:
-            edges[source, target] = None
-    return SmallGraph(nodes=tuple(nodes), edges=tuple(edges), groups=groups or {})
-
-
-def draw_graph(graph: SmallGraph) -> str:
-    """Nodes as dots with names, edges as arrows; nodes pull along edges and push otherwise."""
-    places = _layout(graph)
-    kinds = sorted({graph.groups.get(node, "") for node in graph.nodes})
-    colour = {kind: COLOURS[index % len(COLOURS)] for index, kind in enumerate(kinds)}
-    parts = [_arrow(places[a], places[b]) for a, b in graph.edges if a != b]
-    for node in graph.nodes:
-        x, y = places[node]
-        fill = colour[graph.groups.get(node, "")]
-        parts.append(
-            f'<g><title>{escaped(node)}</title><circle cx="{x:.1f}" cy="{y:.1f}" r="5" '
-            f'fill="{fill}"/><text x="{x + 7:.1f}" y="{y + 4:.1f}">{label(node)}</text></g>'
-        )
-    for index, kind in enumerate(kinds):
-        if kind:
-            y = 16 + 16 * index
-            parts.append(
-                f'<circle cx="12" cy="{y - 4}" r="5" fill="{colour[kind]}"/>'
-                f'<text x="22" y="{y}">{label(kind)}</text>'
-            )
-    return svg(WIDTH, _HEIGHT, parts, title="graph")
-
-
-def _layout(graph: SmallGraph) -> dict[str, Point]:
-    """A spring layout from a circle: no chance in it, so a picture can be compared.
-
-    Fruchterman and Reingold's forces; in a round no node moves more than `step`.
-    """
-    count = len(graph.nodes)
-    index = {node: number for number, node in enumerate(graph.nodes)}
-    links = np.zeros((count, count))
-    for a, b in graph.edges:
-        links[index[a], index[b]] += a != b
-    links += links.T
-    # Well-connected parts would collapse under the sum of their pulls, so those share one.
-    degree = links.sum(axis=1)
-    links *= 2 / np.maximum(degree[:, None] + degree, 1)
-    # The golden angle keeps neighbours in the list apart and breaks every symmetry.
-    turns, far = np.arange(count) * 2.399963, np.sqrt(np.arange(1, count + 1) / count)
-    places = np.stack([np.cos(turns) * far, np.sin(turns) * far], axis=1)
-    ideal = 1.6 / math.sqrt(count)
-    for step in 0.12 * (1 - np.arange(LAYOUT_ROUNDS) / LAYOUT_ROUNDS) + 0.002:
-        apart = places[:, None] - places
-        square = (apart**2).sum(axis=2)
-        force = ideal**2 / np.maximum(square, 1e-6) - 4 * links * np.sqrt(square) / ideal
-        # A weak pull to the middle keeps parts that nothing connects in the picture.
-        moves = (apart * force[:, :, None]).sum(axis=1) - 1.5 * places
-        lengths = np.maximum(np.hypot(*moves.T), 1e-9)
-        places = places + moves * np.minimum(step / lengths, 1.0)[:, None]
-    left = _LEGEND if graph.groups else _MARGIN
-    across = _stretched(places[:, 0], left, WIDTH - 4 * _MARGIN)  # room for names on the right
-    down = _stretched(places[:, 1], _MARGIN, _HEIGHT - _MARGIN)
-    return dict(zip(graph.nodes, zip(across, down, strict=True), strict=True))
-
-
-def _stretched(values: npt.NDArray[np.float64], low: float, high: float) -> list[float]:
-    first, extent = values.min(), values.max() - values.min()
-    share = (values - first) / extent if extent >= 1e-9 else np.full(len(values), 0.5)
-    found: list[float] = (low + share * (high - low)).tolist()
-    return found
-
-
-def _arrow(start: Point, end: Point) -> str:
-    dx, dy = end[0] - start[0], end[1] - start[1]
-    far = max(math.hypot(dx, dy), 1e-6)
-    x, y = end[0] - dx / far * 7, end[1] - dy / far * 7
-    left = f"{x - (dx + dy * 0.5) / far * 6:.1f},{y - (dy - dx * 0.5) / far * 6:.1f}"
-    right = f"{x - (dx - dy * 0.5) / far * 6:.1f},{y - (dy + dx * 0.5) / far * 6:.1f}"
-    return (
-        f'<line x1="{start[0]:.1f}" y1="{start[1]:.1f}" x2="{x:.1f}" y2="{y:.1f}" '
-        f'stroke="#aab"/><polygon points="{x:.1f},{y:.1f} {left} {right}" fill="#889"/>'
-    )
-
-
-def svg(width: float, height: float, parts: Sequence[str], *, title: str) -> str:
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
-        f'height="{height}" role="img" aria-label="{escaped(title)}" '
-        'font-family="system-ui,sans-serif" font-size="11">'
-        '<rect width="100%" height="100%" fill="#fff"/>' + "".join(parts) + "</svg>"
-    )
-
-
-def label(name: str, *, limit: int = LABEL_CHARACTERS_MAX) -> str:
-    return escaped(name if len(name) <= limit else name[: limit - 1] + "…")
-
-
-def escaped(words: str) -> str:
-    """Text that an SVG may hold: escaped, and without the characters that XML has no words for."""
-    return escape("".join(char if char.isprintable() else "\ufffd" for char in words))
