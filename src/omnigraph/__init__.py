@@ -61,7 +61,7 @@ __all__ = [
     "relocate",
 ]
 
-_ROOMS = frozenset({"errors", "pipeline"})
+_ROOMS = frozenset({"errors", "pipeline", "schema"})
 _HOMES = {
     "BlobReader": "omnigraph.engine.read.export",
     "Branch": "omnigraph.model.graph",

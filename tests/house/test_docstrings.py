@@ -33,7 +33,7 @@ CLASSES = [
     for name in omnigraph.__all__
     if inspect.isclass(one := getattr(omnigraph, name)) or inspect.isfunction(one)
 ]
-MODULES: list[str] = []
+MODULES = ["omnigraph.schema.classes", "omnigraph.schema.codegen", "omnigraph.schema.columns"]
 
 
 def examples() -> list[doctest.DocTest]:

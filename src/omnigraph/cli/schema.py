@@ -26,7 +26,8 @@ from omnigraph.model.tables import cell
 if TYPE_CHECKING:
     from omnigraph.compiler.query import LintReport
 
-schema = CommandGroup("schema", help="Show, plan and apply schemas.")
+schema = CommandGroup("schema", help="Show, plan, apply and propose schemas.")
+codegen = CommandGroup("codegen", help="Write code from a schema.")
 _LABELS = {"error": "ERROR", "warning": "WARN ", "info": "INFO "}
 _SCHEMA_BEGINS = re.compile(
     r"(?:\s|//[^\n]*|/\*.*?\*/)*(?:node|edge|interface|config|import)\b", re.DOTALL
@@ -143,7 +144,49 @@ def step_lines(steps: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-for _command in (show, get, plan, apply):
+@verb("schema infer", capability=Capability.LOCAL)
+@click.argument("path", metavar="FILE")
+@click.option("--type", "type_name", metavar="TYPE", help="its name  [default: of the file]")
+@click.option("--key", metavar="COLUMN", help="its key  [default: a column that looks like one]")
+@click.option("--from", "source", metavar="TYPE", help="for an edge type: where it starts")
+@click.option("--to", "target", metavar="TYPE", help="for an edge type: where it ends")
+def infer(
+    call: Call,
+    path: str,
+    *,
+    type_name: str | None,
+    key: str | None,
+    source: str | None,
+    target: str | None,
+) -> None:
+    """Propose the schema of a Parquet, CSV or JSON lines file; read it before you use it."""
+    from omnigraph import schema as making
+
+    if (source is None) != (target is None):
+        raise click.UsageError("the options '--from' and '--to' go together")
+    ends = None if source is None or target is None else (source, target)
+    made = making.infer(path, type_name, key=key, ends=ends)
+    call.emit({"schema_source": made}, human=made.rstrip("\n"))
+
+
+@verb("codegen python", positional="uri")
+@click.option("--schema", "schema_path", metavar="FILE", help="a .pg file instead of a graph")
+@branch_option
+def python(call: Call, schema_path: str | None, branch: str) -> None:
+    """Print typed row classes, a dataclass for each type of a graph or a schema file."""
+    from omnigraph.schema import to_python
+
+    if schema_path is None:
+        source = _source(call, branch)
+    else:
+        exclusive({"--schema": schema_path, "a graph": call.flags.uri or call.flags.store})
+        source = read_text(schema_path, what="schema")
+    made = to_python(source)
+    call.emit({"python": made}, human=made.rstrip("\n"))
+
+
+codegen.add_command(python)
+for _command in (show, get, plan, apply, infer):
     schema.add_command(_command)
 
 

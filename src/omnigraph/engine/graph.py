@@ -163,7 +163,13 @@ class Graph(Upkeep):
         return RemoteGraph.connect(url, token=token, graph=graph, timeout=timeout)
 
     def acting_as(self, actor: str | None, *, policy: access.PolicySource | None = None) -> Graph:
-        """The same open graph for another actor, by this handle's policy or another."""
+        """The same open graph for another actor, by another policy (default: the one that this
+        handle goes by). It ends with the graph that it was made from.
+
+        Examples:
+            >>> graph.acting_as("ann").mutate(ADD, params={"name": "Eve"}).actor_id
+            'ann'
+        """
         self._alive()
         view = copy(self)  # it ends with this one
         gate = access.Gate.of(self._gate.policy if policy is None else policy, actor)

@@ -194,11 +194,19 @@ def _made_header(made: _AnyType) -> str:
     return " ".join([*parts, *map(_annotation, made.annotations)])
 
 
-def _made_members(made: _AnyType) -> list[str]:
-    """The type's own properties, a constraint on one of them behind it; then all others."""
-    behind: dict[str, list[str]] = {
-        prop.name: [] for prop in made.properties if prop.inherited_from is None
-    }
+def annotation_text(note: Annotation) -> str:
+    """An annotation as a schema writes it."""
+    return _annotation(note)
+
+
+def constraint_texts(made: NodeType | EdgeType) -> tuple[dict[str, list[str]], list[str]]:
+    """The constraints of a type as a schema writes them: behind a property, and all others. Those
+    that an interface brought are told like its own."""
+    return _constraints(made, {prop.name for prop in made.properties})
+
+
+def _constraints(made: _AnyType, own: set[str]) -> tuple[dict[str, list[str]], list[str]]:
+    behind: dict[str, list[str]] = {prop.name: [] for prop in made.properties if prop.name in own}
     others: list[str] = []
     # `@index(language="german")` is an annotation that says `@index` too.
     told = {(prop.name, note.name) for prop in made.properties for note in prop.annotations}
@@ -218,6 +226,13 @@ def _made_members(made: _AnyType) -> list[str]:
         others += [
             _constraint("check", (Word(each.property), each.pattern)) for each in made.checks
         ]
+    return behind, others
+
+
+def _made_members(made: _AnyType) -> list[str]:
+    """The type's own properties, a constraint on one of them behind it; then all others."""
+    own_names = {prop.name for prop in made.properties if prop.inherited_from is None}
+    behind, others = _constraints(made, own_names)
     own = [
         " ".join([
             f"{prop.name}: {prop.type}", *behind[prop.name], *map(_annotation, prop.annotations)
