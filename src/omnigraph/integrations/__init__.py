@@ -1,0 +1,4 @@
+"""Adapters for other tools, each in a module of its own that imports the tool; nothing else does.
+
+May use everything that users may. Start reading at `chunks.py`, which the two vector stores share.
+"""
