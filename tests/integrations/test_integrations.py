@@ -158,7 +158,7 @@ def test_frames_and_duckdb_read_a_type_through_arrow(graph):
     places = graph.query("query q() { match { $p: Place } return { $p.name as name } }")
     assert sorted(pl.DataFrame(places)["name"]) == ["Bonn", "Ulm"]
     assert sorted(places.to_pandas()["name"]) == ["Bonn", "Ulm"]
-    assert duckdb.sql("select count(*) from places").fetchone() == (2,)
+    assert duckdb.sql("select count(*) from places").fetchall() == [(2,)]
 
 
 # --- pytest ---------------------------------------------------------------------------------------
