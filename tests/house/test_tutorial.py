@@ -40,6 +40,12 @@ def run(kind: str, text: str, folder: Path) -> str:
     "page",
     [
         "README.md",
+        "docs/index.md",
+        "docs/coming-from/lancedb.md",
+        "docs/coming-from/networkx.md",
+        "docs/guide/agents-cookbook.md",
+        "docs/guide/integrations.md",
+        "docs/guide/schemas-from-python.md",
         "docs/tutorial.md",
         "docs/guide/modelling.md",
         "docs/guide/notebooks.md",
