@@ -12,6 +12,7 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = sorted([*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/**/*.md")])
+HOME = "https://github.com/omnigraph/omnigraph/blob/main/"
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 FENCE = re.compile(r"```.*?```", re.DOTALL)
 
@@ -31,8 +32,11 @@ def test_the_generated_reference_is_up_to_date():
 def test_every_link_of_a_page_leads_somewhere(page):
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
     for link in LINK.findall(text):
+        if link.startswith(HOME):  # the README is read on PyPI, too
+            assert (REPOSITORY / link.removeprefix(HOME).partition("#")[0]).exists(), link
         if "://" in link or link.startswith(("#", "mailto:")):
             continue
+        assert page.name != "README.md" or page.parent != REPOSITORY, f"{link} breaks on PyPI"
         target = page.parent / link.partition("#")[0]
         assert target.exists(), f"{link} leads nowhere"
 

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from omnigraph.engine.load import report as reporting
     from omnigraph.engine.load import run as loading
     from omnigraph.engine.read import export as exporting
+    from omnigraph.engine.write import filling
     from omnigraph.engine.write import mutate as mutating
     from omnigraph.engine.write import transaction as transacting
     from omnigraph.model.pictures import schema as picturing
@@ -64,6 +65,7 @@ else:
     reporting = Later("omnigraph.engine.load.report")
     loading = Later("omnigraph.engine.load.run")
     exporting = Later("omnigraph.engine.read.export")
+    filling = Later("omnigraph.engine.write.filling")
     mutating = Later("omnigraph.engine.write.mutate")
     transacting = Later("omnigraph.engine.write.transaction")
     picturing = Later("omnigraph.model.pictures.schema")

@@ -80,8 +80,10 @@ class Upkeep(Timeline):
         Examples:
             >>> _ = graph.optimize()
         """
-        how = Work(concurrency=concurrency, progress=progress)
-        report = optimize(self._allowed("optimize"), branch, how)
+        core, how = self._allowed("optimize"), Work(concurrency=concurrency, progress=progress)
+        if core.world.embedder is not None:
+            filling.fill_vectors(core, branch=branch, then=self._auto.notice)
+        report = optimize(core, branch, how)
         self._store_topologies(branch)
         return report
 
