@@ -110,7 +110,7 @@ WRONG = [
     ("init --schema $T/unknown.pg $T/new.omni", 1, "Strin"),
     ("init --schema $T/s.pg $G", 1, "graph already initialized at"),
     ("query --store $G --query $T/bad.gq", 1, "query:2:"),
-    ("query --store $G --query $T/q.gq", 1, "query file contains multiple queries"),
+    ("query --store $G --query $T/q.gq", 1, "contains multiple queries"),
     ("query --store $G --query $T/q.gq nope", 1, "nope"),
     ("query --store $G --query $T/q.gq by", 1, "param 'name': required parameter is missing"),
     ("query --store $G --query $T/q.gq by --params {", 1, "the parameters are not valid JSON"),

@@ -265,9 +265,13 @@ def verb(
         taken = {flag for one in own for flag in one.opts}
         # `commit list --graph` draws; there the graph's name stands before the command.
         shared = [one for one in scope_options() if taken.isdisjoint(one.opts)]
+        address = _address(positional)
+        for one in [*address, *shared] if capability is Capability.LOCAL else ():
+            if isinstance(one, click.Option):
+                one.hidden = True  # it may stand before any command, but says nothing to this one
         return click.Command(
             name.rpartition(" ")[2],
-            params=[*own, *_address(positional), *shared, _json_option()],
+            params=[*own, *address, *shared, _json_option()],
             callback=_callback(body, name=name, capability=capability, writes=writes),
             help=body.__doc__,
             hidden=hidden,

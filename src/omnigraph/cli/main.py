@@ -167,9 +167,10 @@ def entry(argv: Sequence[str] | None = None) -> int:
     try:
         return _run(words, own_process=argv is None)
     except BrokenPipeError:
-        # The reader of our output has gone; that is its right, and nobody is left to tell.
+        # The reader of our output has gone; that is its right, and nobody is left to tell. What
+        # was asked for is done, so a script with `pipefail` goes on.
         sys.stdout = io.TextIOWrapper(open(os.devnull, "wb"))  # noqa: SIM115
-        return failure.EXIT_ERROR
+        return 0
     finally:
         if argv is None:
             # The process ends here. To take every module apart first would cost a fifth of a query.
@@ -189,6 +190,8 @@ def _run(words: list[str], *, own_process: bool) -> int:
         problem.show()
         return failure.EXIT_USAGE
     except click.ClickException as problem:
+        if isinstance(problem, click.NoSuchOption):
+            problem = _with_visible(problem)
         problem.show()
         return problem.exit_code
     except (click.Abort, KeyboardInterrupt) as interrupt:
@@ -198,6 +201,11 @@ def _run(words: list[str], *, own_process: bool) -> int:
         return failure.report(error, as_json=as_json)
     except BrokenPipeError:
         raise
+    except SystemExit:
+        # click ends so, with 1, when the reader of our output has gone.
+        if "Pacify" in type(sys.stdout).__name__:
+            return 0
+        raise
     except BaseException as problem:
         if not isinstance(problem, Exception) and not failure.is_panic(problem):
             raise
@@ -206,6 +214,19 @@ def _run(words: list[str], *, own_process: bool) -> int:
             raise
         return failure.report_defect(problem, as_json=as_json)
     return result if isinstance(result, int) else 0
+
+
+def _with_visible(problem: click.NoSuchOption) -> click.NoSuchOption:
+    """The same, suggesting the nearest option that help shows, not those kept for old scripts."""
+    params = problem.ctx.command.params if problem.ctx is not None else []
+    shown = [
+        flag
+        for one in params
+        if isinstance(one, click.Option) and not one.hidden
+        for flag in one.opts
+    ]
+    near = get_close_matches(problem.option_name, shown, n=1)
+    return click.NoSuchOption(problem.option_name, possibilities=near, ctx=problem.ctx)
 
 
 def _with_current_names(words: list[str]) -> list[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -22,7 +24,7 @@ from omnigraph.cli.call import (
     together,
     verb,
 )
-from omnigraph.errors import InputError
+from omnigraph.errors import InputError, OmnigraphError
 from omnigraph.model.tables import json_line
 
 # Which query to run, and with which parameters.
@@ -79,7 +81,7 @@ def query(
     source = read_source("query", query_path, text)
     chosen = chosen_name(source, name, source_path=query_path)
     where: dict[str, Any] = {"branch": branch or "main", "snapshot": snapshot}
-    with call.graph() as graph:
+    with call.graph() as graph, told_places(query_path):
         if explain:
             plan = graph.explain(source, chosen, params=params, **where)
             if pictured:
@@ -169,7 +171,7 @@ def mutate(
         wanted = {"branch": branch, "message": message, "if_commit": if_commit}
         _run_script(call, source, params or {}, wanted)
         return
-    with call.graph(write=True) as graph:
+    with call.graph(write=True) as graph, told_places(query_path or script):
         result = graph.mutate(
             source,
             name,
@@ -233,6 +235,18 @@ def _run_script(call: Call, source: str, params: dict[str, Any], wanted: dict[st
                 click.echo(line)
 
 
+@contextmanager
+def told_places(path: str | None) -> Iterator[None]:
+    """Errors in a query of a file name the file, so that editors and people find the line."""
+    try:
+        yield
+    except OmnigraphError as error:
+        excerpt = error.facts.get("excerpt")
+        if path is not None and isinstance(excerpt, str) and excerpt.startswith("query:"):
+            error.facts["excerpt"] = path + excerpt.removeprefix("query")
+        raise
+
+
 def read_source(verb_name: str, path: str | None, text: str | None) -> str:
     """The query text, from exactly one of the file and the command line."""
     exclusive({"--query <FILE>": path, "-e/--query-string <GQ>": text})
@@ -256,6 +270,6 @@ def chosen_name(source: str, name: str | None, *, source_path: str | None) -> st
     if not names:
         raise InputError(f"{where} contains no query")
     raise InputError(
-        "query file contains multiple queries; pass --name",
+        f"{where} contains multiple queries, and none was named",
         hint=f"name one as an argument: {', '.join(names)}",
     )

@@ -283,7 +283,7 @@ def _file_table(path: Path) -> pa.Table:
             return _json_table(path)
         # As in a load, a cell of a CSV file that holds nothing is a value that is missing.
         blank = csv.ConvertOptions(strings_can_be_null=True)
-        how = dataset.CsvFileFormat(convert_options=blank) if form == "csv" else form
+        how: Any = dataset.CsvFileFormat(convert_options=blank) if form == "csv" else form
         source: Any = dataset.dataset(str(path), format=how)
         table: pa.Table = source.head(_ROWS_LOOKED_AT)
     except (pa.ArrowException, OSError, ValueError) as cause:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from omnigraph.compiler.query import ast
 from omnigraph.compiler.query.ir import Expr, Literal, ScalarValue, Value
-from omnigraph.compiler.text import MisfitError
+from omnigraph.compiler.text import MisfitError, closest
 from omnigraph.model.schema import FLOATS, INTEGERS, NUMBERS, PropertyType, Scalar
 from omnigraph.model.values import (
     DATE_HINT,
@@ -289,7 +289,12 @@ def _fit(
         if value in target.enum_values:
             return value
         choices = ", ".join(target.enum_values)
-        raise MisfitError(f"property `{name}` expects one of [{choices}], got '{value}'", code="T3")
+        near = closest(value, target.enum_values)
+        raise MisfitError(
+            f"property `{name}` expects one of [{choices}], got '{value}'",
+            code="T3",
+            hint=f"did you mean '{near}'?" if near else None,
+        )
     if kind.scalar in NUMBERS and target.scalar in NUMBERS and isinstance(value, int | float):
         return _fit_number(value, target, name)
     if kind.scalar is Scalar.STRING and isinstance(value, str):

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import asdict
 
+from omnigraph.compiler.text import closest
 from omnigraph.engine.arguments import TEXT, require
 from omnigraph.engine.core import Core
 from omnigraph.engine.history.changes import Image, Op, images
@@ -74,9 +75,20 @@ def entity_at(
     found = _image(core, place, entity_id, seen_from=place)
     if found is None:
         raise NotFoundError(
-            f"{kind} {type_name} '{entity_id}' does not exist", kind="entity", name=entity_id
+            f"{kind} {type_name} '{entity_id}' does not exist",
+            hint=_meant(core, kind, type_name, snapshot.branch.name),
+            kind="entity",
+            name=entity_id,
         )
     return EntityState(graph_commit_id=snapshot.graph_commit_id, image=found)
+
+
+def _meant(core: Core, kind: str, type_name: str, branch: str) -> str | None:
+    """The name of a type that is there, where there is none of this name."""
+    catalog = core.catalog(core.head(branch))
+    names = list(catalog.nodes if kind == "node" else catalog.edges)
+    near = None if type_name in names else closest(type_name, names)
+    return f"the schema has no {kind} type '{type_name}'; did you mean '{near}'?" if near else None
 
 
 def entity_history(
@@ -97,7 +109,12 @@ def entity_history(
                 kind="entity",
                 name=entity_id,
             )
-        raise NotFoundError(f"{name} is not in the history", kind="entity", name=entity_id)
+        raise NotFoundError(
+            f"{name} is not in the history",
+            hint=_meant(core, kind, type_name, branch),
+            kind="entity",
+            name=entity_id,
+        )
     return found
 
 
