@@ -205,7 +205,7 @@ def measured(root: Path = REPOSITORY, *, collect: bool = False) -> dict[str, int
             cycles(without_fronts(house, house.imports(late=True)))
         ),
         "dataclasses": sum(
-            "@dataclass" in line for t in house.texts.values() for line in t.split()
+            line.startswith("@dataclass") for t in house.texts.values() for line in t.splitlines()
         ),
         "asserts a function": round(nodes(every, ast.Assert) / nodes(every, FUNCTIONS), 2),
         "storage/commit: lines": commit_lines,

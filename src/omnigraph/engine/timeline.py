@@ -299,7 +299,7 @@ class Timeline:
 
     def commits(
         self, branch: str = MAIN, *, actor: str | None = None, limit: int | None = None
-    ) -> Commits:
+    ) -> list[Commit]:
         """The history of a branch, newest first; the last one is the genesis commit.
 
         `actor` keeps only this actor's commits, `limit` only the newest. The list draws itself in
