@@ -62,8 +62,12 @@ def test_the_example_does_what_it_says(test, tmp_path, monkeypatch):
         assert runner.run(test, out=told.append).failed == 0, "".join(told)
 
 
-# Kept for old callers or for what only damage shows: their docstrings say enough.
+# For servers, for what only damage shows, or for a provider: their docstrings say enough.
 WITHOUT = {
+    "describe",
+    "embed",
+    "entity",
+    "require_branch",
     "algorithms",
     "clear_recovery_log",
     "recovery_log_problems",
