@@ -64,6 +64,9 @@ def test_the_example_does_what_it_says(test, tmp_path, monkeypatch):
 
 # For servers, for what only damage shows, or for a provider: their docstrings say enough.
 WITHOUT = {
+    "close",
+    "connect",
+    "refresh",
     "describe",
     "embed",
     "entity",

@@ -179,11 +179,7 @@ class Graph(Upkeep):
         return view
 
     def close(self) -> None:
-        """Let go of caches and background work; a closed graph refuses every call.
-
-        Examples:
-            >>> graph.close()
-        """
+        """Let go of caches and background work; a closed graph refuses every call."""
         if self._is_borrowed:
             return
         self._ended.set()
@@ -193,11 +189,7 @@ class Graph(Upkeep):
         self._presence.close()
 
     def refresh(self) -> None:
-        """See what other processes have committed, and settle what dead ones left unfinished.
-
-        Examples:
-            >>> graph.refresh()
-        """
+        """See what other processes have committed, and settle what dead ones left unfinished."""
         core = self._alive()
         core.recover()
         core.head()
