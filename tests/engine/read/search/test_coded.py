@@ -227,5 +227,9 @@ def test_a_new_process_reads_no_vectors_but_the_last_few(tmp_path, quick):
         World(graph, seed=3).add(3000)
         store_codes(graph)
     with Graph.open(uri, durability="process", maintenance=None) as graph:
-        params = {"v": [1.0, 0.5, 0.0, 2.0, 0.1, 0.3], "k": 5, "most": 100}
-        assert graph.explain(NEAR, params=params).rows_read < 1500
+        params = {"v": [1.0, 0.5, 0.0, 2.0, 0.1, 0.3], "k": 5}
+        told = graph.explain(
+            NEAR.replace("$d.num < $most", "").replace(", $most: I32", ""), params=params
+        )
+        assert told.rows_read < 3100  # every id, and some vectors
+        assert "by numbers" in str(told)
