@@ -136,7 +136,8 @@ class Supervisor:
                 if self._hurry or time.monotonic() > deadline:
                     worker.process.kill()
                 time.sleep(_LOOK_SECONDS)
-            code = max(code, found if found >= 0 else 2)
+            # One that the signal itself ended had not begun to serve.
+            code = max(code, 0 if found == -signal.SIGTERM else found if found >= 0 else 2)
         return code
 
 
