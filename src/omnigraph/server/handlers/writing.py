@@ -69,7 +69,7 @@ def _mutated(call: Call, *, conditional: bool) -> Answer:
     return change_answer(
         call,
         request.source,
-        name,
+        request.chosen,  # as it was asked for: the digest of a keyed request is of that
         params=request.params,
         branch=request.branch,
         message=request.message,
@@ -81,7 +81,7 @@ def _mutated(call: Call, *, conditional: bool) -> Answer:
 def change_answer(
     call: Call,
     source: str,
-    name: str,
+    name: str | None,
     *,
     params: dict[str, Any] | None,
     branch: str | None,
