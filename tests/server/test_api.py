@@ -28,6 +28,11 @@ EXAMPLES = int(os.environ.get("OMNIGRAPH_API_EXAMPLES", "3"))
 OPERATIONS = [route for route in ROUTES if route.asgi is None and route.path != "/openapi.json"]
 
 
+@schemathesis.serializer("application/x-ndjson")
+def ndjson(_, value):
+    return str(value).encode(errors="replace")
+
+
 @pytest.fixture(scope="module")
 def api():
     return schemathesis.openapi.from_dict(document(ROUTES, is_open=True))
