@@ -61,6 +61,14 @@ def int64_array(numbers: Any) -> Column:
     return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])
 
 
+def float64_array(numbers: Any) -> Column:
+    """Floats of numpy as Arrow's, null for NaN; in the same way."""
+    values = np.ascontiguousarray(numbers, dtype=np.float64)
+    there = np.packbits(~np.isnan(values), bitorder="little")
+    buffers = [pa.py_buffer(there), pa.py_buffer(values)]
+    return pa.Array.from_buffers(pa.float64(), len(values), buffers)
+
+
 def picked(rows: Any, at: Any) -> Any:
     """The rows (or values) at these positions."""
     return rows.take(int64_array(at))

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from omnigraph.compiler.query import ir
-from omnigraph.engine.arrow import Array, pa, picked
+from omnigraph.engine.arrow import Array, float64_array, pa, picked
 from omnigraph.engine.embed import check_same_space, environment_embedder
 from omnigraph.engine.expr.evaluate import is_constant
 from omnigraph.engine.read.context import Run
@@ -97,7 +97,7 @@ def beside(run: Run, expr: ir.Nearest, positions: Positions, others: Positions) 
             rows = order[ends[number] : ends[number + 1]]
             asked = query_vector(run, expr, vector)
             found[rows] = distances(run, expr, positions[rows], asked)
-    return pa.array(found, mask=np.isnan(found))
+    return float64_array(found)
 
 
 def _one_query(
@@ -112,7 +112,7 @@ def _one_query(
         found = relevance(run, expr, query).at(positions, size)
     else:
         found = distances(run, expr, positions, query_vector(run, expr, query))
-    return pa.array(found, mask=np.isnan(found))
+    return float64_array(found)
 
 
 def _text_match(
