@@ -7,8 +7,7 @@ unfinished writes, comes in as a question: the manifest asks it to tell a crash 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from types import TracebackType
 
 import msgspec
 
@@ -80,17 +79,32 @@ class Store(msgspec.Struct, frozen=True, kw_only=True):
         self.objects.delete_prefix(location)
         self.derived.drop(location)
 
-    @contextmanager
-    def meanwhile(self, *branches: Branch) -> Iterator[None]:
+    def meanwhile(self, *branches: Branch) -> _Meanwhile:
         """Run the body; what fails because a branch was deleted under it says so."""
-        try:
-            yield
-        except (NotFoundError, IntegrityError, UnavailableError) as cause:
-            for branch in branches:
-                try:
-                    self.refs.require_alive(branch)
-                except NotFoundError as gone:
-                    raise gone from cause
-                except OmnigraphError as second:  # the first failure is what the caller hears of
-                    logger.debug("could not look again", extra={"why": second.message})
-            raise
+        return _Meanwhile(self.refs, branches)
+
+
+class _Meanwhile(msgspec.Struct, frozen=True):
+    """Something that is done on branches. No generator: every read passes two of these."""
+
+    refs: Refs
+    branches: tuple[Branch, ...]
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        cause: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not isinstance(cause, NotFoundError | IntegrityError | UnavailableError):
+            return
+        for branch in self.branches:
+            try:
+                self.refs.require_alive(branch)
+            except NotFoundError as gone:
+                raise gone from cause
+            except OmnigraphError as second:  # the first failure is what the caller hears of
+                logger.debug("could not look again", extra={"why": second.message})

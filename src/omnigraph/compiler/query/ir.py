@@ -13,6 +13,7 @@ same forms, except that lists and vectors are Python lists.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from itertools import chain
 from typing import Literal as Choice
 from typing import TypeAlias
@@ -273,7 +274,7 @@ class Carried(msgspec.Struct, frozen=True, kw_only=True):
     key: int | None = None
 
 
-class Stage(msgspec.Struct, frozen=True, kw_only=True):
+class Stage(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A match, which begins with the rows of the stage before, and what is made of its rows. Steps:
     match, group, project, distinct, order, offset, limit.
 
@@ -300,6 +301,14 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     carries: tuple[Carried, ...] = ()
     row: str = ""
     each_by: tuple[IdRef | RowRef, ...] = ()
+
+    @cached_property
+    def fusions(self) -> frozenset[Rrf]:
+        """The fused ranks among all that is shown or ordered by."""
+        shown = [projection.expr for projection in self.projections]
+        ordered = [ordering.expr for ordering in self.orderings]
+        exprs = [*shown, *ordered, *self.tie_break]
+        return frozenset(part for expr in exprs for part in walk(expr) if isinstance(part, Rrf))
 
 
 class ReadPlan(Stage, frozen=True, kw_only=True):

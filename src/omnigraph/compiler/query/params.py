@@ -146,7 +146,7 @@ def bind_params(
     """
     if values is None:
         values = {}
-    if not isinstance(values, Mapping):
+    if not isinstance(values, dict | Mapping):  # a dict is found at once, others by their bases
         raise InputError("params must be a JSON object", hint='pass {"name": value, ...}')
     bound: dict[str, Any] = {}
     _refuse_undeclared([decl.name for decl in params], values)

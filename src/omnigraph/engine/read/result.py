@@ -7,7 +7,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final, overload
 
 from omnigraph.compiler.text import closest
-from omnigraph.engine.arrow import ArrowTable, RecordBatch, Schema
+from omnigraph.engine.arrow import Array, ArrowTable, RecordBatch, Schema
 from omnigraph.engine.read.context import Explanation
 from omnigraph.errors import InputError, NotFoundError
 from omnigraph.model.machine import optional
@@ -55,11 +55,11 @@ class QueryResult:
         schema: Schema,
         row_count: int,
         graph_commit_id: str,
-        make: Callable[[int, int], ArrowTable],
+        make: Callable[[int, int], Sequence[Array]],
     ) -> None:
         self._schema = schema
         self._make = make
-        self._table: ArrowTable | None = None
+        self._held: Sequence[Array] | None = None  # all columns, once somebody asked for them
         self.row_count = row_count
         self.graph_commit_id = graph_commit_id
         self.explanation: Explanation | None = None
@@ -71,7 +71,7 @@ class QueryResult:
             schema=table.schema,
             row_count=table.num_rows,
             graph_commit_id=graph_commit_id,
-            make=lambda first, last: table.slice(first, last - first),
+            make=slices_of(table.columns),
         )
 
     @property
@@ -174,9 +174,7 @@ class QueryResult:
             >>> graph.query(NAMES).to_arrow().num_rows
             3
         """
-        if self._table is None:
-            self._table = self._make(0, self.row_count)
-        return self._table
+        return ArrowTable.from_arrays([*self._whole()], schema=self._schema)
 
     def batches(self, rows: int = BATCH_ROWS) -> Iterator[RecordBatch]:
         """The rows in order, at most `rows` at a time."""
@@ -186,13 +184,19 @@ class QueryResult:
 
     def _rows(self, first: int, last: int) -> ArrowTable:
         """Some of the rows; a big answer is not put together for its first page."""
-        if self._table is None:
-            return self._make(first, last)
-        return self._table.slice(first, last - first)
+        make = self._make if self._held is None else slices_of(self._held)
+        return ArrowTable.from_arrays([*make(first, last)], schema=self._schema)
+
+    def _whole(self) -> Sequence[Array]:
+        if self._held is None:
+            self._held = self._make(0, self.row_count)
+        return self._held
 
     def to_pylist(self) -> list[dict[str, Any]]:
         """Rows as dictionaries of Python values (dates and times as `datetime` objects)."""
-        return self.to_arrow().to_pylist()
+        names = self._schema.names
+        values = [column.to_pylist() for column in self._whole()]
+        return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
 
     def to_json_rows(self) -> list[dict[str, Any]]:
         """Rows as JSON values: see `json_value`."""
@@ -257,6 +261,17 @@ def _restored(
     found = QueryResult.of_table(table, graph_commit_id=graph_commit_id)
     found.explanation = explanation
     return found
+
+
+def slices_of(columns: Sequence[Array]) -> Callable[[int, int], Sequence[Array]]:
+    """The rows from one number to another, of columns that are there."""
+
+    def some(first: int, last: int) -> Sequence[Array]:
+        if last - first == len(columns[0]):
+            return columns
+        return [column.slice(first, last - first) for column in columns]
+
+    return some
 
 
 # --- rows as a network -------------------------------------------------------------------------

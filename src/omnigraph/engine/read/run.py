@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import msgspec
-from msgspec.structs import replace
 
 from omnigraph.compiler.query import CompiledQuery, ir
 from omnigraph.engine.arrow import Array, ArrowTable, pa
@@ -33,6 +32,8 @@ from omnigraph.model.limits import TOPOLOGY_FILE_EDGES_MIN
 from omnigraph.model.ports import TextEmbedder
 from omnigraph.model.schema import Catalog
 from omnigraph.storage.table.table import Tables
+
+NO_LIMITS: Final = ReadLimits()  # but those that every query has
 
 
 class GivenRows(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,21 +83,9 @@ class Reader:
     def reading(self, snapshot: Snapshot, catalog: Catalog) -> Iterator[Run]:
         """What reading on a snapshot shares, without a query."""
         with self._caches.query():
-            yield self._bare_run(snapshot, catalog, ReadLimits())
-
-    def _bare_run(self, snapshot: Snapshot, catalog: Catalog, limits: ReadLimits) -> Run:
-        return Run(
-            caches=self._caches,
-            snapshot=snapshot,
-            catalog=catalog,
-            variables={},
-            constants=Constants(params={}, now_ms=0),
-            budget=Budget(limits),
-            trace=Trace(recording=False),
-            count_inner=count_inner,
-            find_paths=find_paths,
-            embedder=self._embedder,
-        )
+            constants = Constants(params={}, now_ms=0)
+            trace = Trace(recording=False)
+            yield self._run(None, constants, snapshot, catalog, NO_LIMITS, trace)
 
     def run(
         self,
@@ -113,12 +102,12 @@ class Reader:
         plan = query.plan
         assert not isinstance(plan, ir.MutationPlan), "a mutation is no read"
         trace = Trace(recording=explain)
-        before = self._caches.cost.since(ReadCost()) if explain else ReadCost()
+        before = self._caches.cost.since(ReadCost()) if explain else None
         constants = Constants(params=params, now_ms=now_ms)
-        run = self._run(plan, constants, snapshot, catalog, limits or ReadLimits(), trace)
+        run = self._run(plan, constants, snapshot, catalog, limits or NO_LIMITS, trace)
         with self._caches.query():
             result = united(run, plan) if isinstance(plan, ir.UnionPlan) else answered(run, plan)
-        if explain:
+        if before is not None:
             trace.root.rows = result.row_count
             cost = self._caches.cost.since(before)
             result.explanation = Explanation(
@@ -131,7 +120,7 @@ class Reader:
     ) -> ArrowTable:
         """All rows of a plan that is a part of a mutation."""
         trace = Trace(recording=False)
-        run = self._run(plan, constants, snapshot, catalog, ReadLimits(), trace)
+        run = self._run(plan, constants, snapshot, catalog, NO_LIMITS, trace)
         with self._caches.query():
             return answered(run, plan).to_arrow()
 
@@ -147,7 +136,7 @@ class Reader:
         """What a plan without a match says of the rows. They keep their order, unless they are
         grouped."""
         trace = Trace(recording=False)
-        run = self._run(plan, constants, snapshot, catalog, ReadLimits(), trace)
+        run = self._run(plan, constants, snapshot, catalog, NO_LIMITS, trace)
         with self._caches.query():
             positions: dict[str | int, Positions | Later] = {
                 var: run.frame_of(var).lookup_all(pa.array(ids, pa.string()))
@@ -160,16 +149,22 @@ class Reader:
 
     def _run(
         self,
-        plan: ir.QueryPlan,
+        plan: ir.QueryPlan | None,
         constants: Constants,
         snapshot: Snapshot,
         catalog: Catalog,
         limits: ReadLimits,
         trace: Trace,
     ) -> Run:
-        return replace(
-            self._bare_run(snapshot, catalog, limits),
-            variables={} if isinstance(plan, ir.UnionPlan) else plan.variables,
+        return Run(
+            caches=self._caches,
+            snapshot=snapshot,
+            catalog=catalog,
+            variables=plan.variables if isinstance(plan, ir.ReadPlan) else {},
             constants=constants,
+            budget=Budget(limits),
             trace=trace,
+            count_inner=count_inner,
+            find_paths=find_paths,
+            embedder=self._embedder,
         )

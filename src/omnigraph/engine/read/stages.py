@@ -16,7 +16,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from omnigraph.compiler.query import ir
-from omnigraph.engine.arrow import Array, ArrowTable, as_mask, int64_array, pa
+from omnigraph.engine.arrow import Array, as_mask, int64_array, pa
 from omnigraph.engine.expr.evaluate import Rows, cast_to, evaluate, holding, needs_whole
 from omnigraph.engine.expr.order import (
     Key,
@@ -33,7 +33,7 @@ from omnigraph.engine.read.match.relation import EACH_GIVEN, WHOLE_MATCH, Matche
 from omnigraph.engine.read.match.walk import last_hop, only_counted
 from omnigraph.engine.read.memory.arrays import NO_POSITIONS, Positions
 from omnigraph.engine.read.memory.frame import Frame
-from omnigraph.engine.read.result import QueryResult
+from omnigraph.engine.read.result import QueryResult, slices_of
 from omnigraph.engine.read.search.fusion import FUSED_ROWS_MIN, first_fused
 from omnigraph.engine.read.search.search import nearest_positions, relevant
 from omnigraph.engine.read.stream import streamed
@@ -42,6 +42,7 @@ from omnigraph.storage.lance.columns import value_type
 
 RANKED_SHARE: Final = 8  # fewer than this part of all entities are sorted by themselves
 ASCENDING_SHARE: Final = 64  # for fewer it does not pay to look whether all ids ascend
+ALIKE_ROWS_MAX: Final = 1024  # of so few rows it is seen at once that one entity is in all of them
 PROJECTED_ROWS_MAX: Final = 4096  # of more rows, columns are made batch by batch
 
 
@@ -189,7 +190,7 @@ class _Answer(_Stage):
     def result(self) -> QueryResult:
         plan = self._plan
         if self._window.limit == 0:
-            return self._shown_by(0, lambda *_: self._schema.empty_table())
+            return self._made([pa.nulls(0, kind) for kind in self._schema.types])
         if plan.grouping is not None:
             groups = self._ordered_groups(self._groups(plan.grouping))
             return self._made([groups.values(expr) for expr in self._shown])
@@ -206,7 +207,7 @@ class _Answer(_Stage):
                 return self._made(self._projected(relation))
         return self._shown_by(
             relation.count,
-            lambda first, last: self._table(self._projected(relation.slice(first, last))),
+            lambda first, last: self._fitted(self._projected(relation.slice(first, last))),
         )
 
     def _projected(self, relation: Relation) -> list[Array]:
@@ -226,18 +227,17 @@ class _Answer(_Stage):
         return self._made([shown.key(place) for place in range(len(self._shown))])
 
     def _made(self, columns: Sequence[Array]) -> QueryResult:
-        table = self._table(columns)
-        return self._shown_by(table.num_rows, lambda first, last: table.slice(first, last - first))
+        fitted = self._fitted(columns)
+        return self._shown_by(len(fitted[0]), slices_of(fitted))
 
-    def _table(self, columns: Sequence[Array]) -> ArrowTable:
+    def _fitted(self, columns: Sequence[Array]) -> list[Array]:
         """The columns, cast to the schema where an expression gave a narrower type."""
-        fitted = [
+        return [
             column if column.type == kind else column.cast(kind)
             for column, kind in zip(columns, self._schema.types, strict=True)
         ]
-        return ArrowTable.from_arrays(fitted, schema=self._schema)
 
-    def _shown_by(self, count: int, make: Callable[[int, int], ArrowTable]) -> QueryResult:
+    def _shown_by(self, count: int, make: Callable[[int, int], Sequence[Array]]) -> QueryResult:
         return QueryResult(
             schema=self._schema,
             row_count=count,
@@ -248,8 +248,10 @@ class _Answer(_Stage):
 
 def result_schema(columns: Sequence[ir.ColumnInfo]) -> pa.Schema:
     return pa.schema(
-        pa.field(column.name, value_type(column.type), nullable=column.nullable)
-        for column in columns
+        [
+            pa.field(column.name, value_type(column.type), nullable=column.type.nullable)
+            for column in columns
+        ]
     )
 
 
@@ -283,7 +285,7 @@ def _ordered(run: Run, plan: ir.Stage, relation: Relation, window: Window) -> Re
     rows = MatchedRows(run, relation)
     keys = [_key(rows, order.expr, descending=order.descending) for order in plan.orderings]
     keys += _row_keys(rows, plan.tie_break)
-    if keys and window.wanted is not None:
+    if keys and window.wanted is not None and relation.count > ALIKE_ROWS_MAX:
         keys[0] = replace(keys[0], pieces=_pieces(rows, sort_keys(plan)[0][0]))
     return relation.take(order_rows(keys, relation.count, window))
 
@@ -334,6 +336,8 @@ def _by_itself(run: Run, relation: Relation, order: Sequence[ir.Expr]) -> Relati
 
 
 def _windowed(relation: Relation, window: Window) -> Relation:
+    if window.whole:
+        return relation
     shown = window.of(relation.count)
     return relation.slice(shown.start, min(shown.stop, relation.count))
 
@@ -371,6 +375,10 @@ def _id_keys(rows: MatchedRows, expr: ir.Expr) -> list[Key]:
     one the types decide between equal ids: the positions of one type are before those of others."""
     assert isinstance(expr, ir.IdRef), "rows that are not grouped are told apart by ids"
     var, run = expr.var, rows.run
+    if 0 < rows.count <= ALIKE_ROWS_MAX:
+        positions = rows.relation[var]
+        if (positions == positions[0]).all():  # as behind a lookup: nothing to order
+            return []
     if run.variables[var].is_open:
         positions = int64_array(rows.relation[var])
         return [_key(rows, expr, descending=False), Key.of(positions, descending=False)]
@@ -400,7 +408,7 @@ def _in_id_order(run: Run, relation: Relation, names: Sequence[str]) -> bool:
 
 def _with_fusions(run: Run, plan: ir.Stage, relation: Relation, wanted: int | None) -> Relation:
     """Fused ranks look at all rows, so they are computed before any row goes away."""
-    fusions = _fusions(plan)
+    fusions = plan.fusions
     if not fusions:
         return relation
     only = _only_fusion(plan)
@@ -414,17 +422,12 @@ def _with_fusions(run: Run, plan: ir.Stage, relation: Relation, wanted: int | No
     return relation.numbered(WHOLE_MATCH)
 
 
-def _fusions(plan: ir.Stage) -> set[ir.Rrf]:
-    exprs = [*(shown.expr for shown in plan.projections), *(expr for expr, _ in sort_keys(plan))]
-    return {part for expr in exprs for part in ir.walk(expr) if isinstance(part, ir.Rrf)}
-
-
 def _only_fusion(plan: ir.Stage) -> ir.Rrf | None:
     """What rows are ordered by first, if that is a fused rank and there is no other."""
     first = plan.orderings[0] if plan.orderings else None
     if first is None or not first.rank or not isinstance(first.expr, ir.Rrf):
         return None
-    return first.expr if _fusions(plan) == {first.expr} else None
+    return first.expr if plan.fusions == {first.expr} else None
 
 
 def _cut_before_walk(run: Run, plan: ir.Stage, wanted: int | None) -> Relation | None:

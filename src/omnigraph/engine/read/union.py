@@ -8,12 +8,12 @@ import numpy as np
 from msgspec.structs import replace
 
 from omnigraph.compiler.query import ir
-from omnigraph.engine.arrow import Array, ArrowTable, flat, pa, picked
+from omnigraph.engine.arrow import Array, flat, pa, picked
 from omnigraph.engine.expr.evaluate import cast_to
 from omnigraph.engine.expr.order import Key, one_of_equals, order_rows
 from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.group import numbered_rows
-from omnigraph.engine.read.result import QueryResult
+from omnigraph.engine.read.result import QueryResult, slices_of
 from omnigraph.engine.read.stages import answered, result_schema, unordered, window_of
 
 
@@ -40,12 +40,11 @@ def united(run: Run, plan: ir.UnionPlan) -> QueryResult:
         keys = [Key.of(columns[place], descending=down) for place, down in places]
         rows = order_rows(keys, len(columns[0]), window)
         step.rows = len(rows)
-    table = ArrowTable.from_arrays([picked(column, rows) for column in columns], schema=schema)
     return QueryResult(
         schema=schema,
-        row_count=table.num_rows,
+        row_count=len(rows),
         graph_commit_id=run.snapshot.graph_commit_id,
-        make=lambda first, last: table.slice(first, last - first),
+        make=slices_of([picked(column, rows) for column in columns]),
     )
 
 

@@ -83,7 +83,7 @@ def newest_whole(versions_folder: str) -> Found:
 
 def is_there(versions_folder: str, version: int) -> bool:
     """Whether the version has a file, whole or not."""
-    return os.path.exists(os.path.join(versions_folder, version_file(version)))
+    return os.path.exists(f"{versions_folder}/{version_file(version)}")
 
 
 def is_whole(versions_folder: str, version: int) -> bool:

@@ -114,7 +114,7 @@ class ManifestDatasets:
         """
         folder = self._lines.versions_folder(MANIFEST, known.branch_id)
         if folder is not None:
-            unchanged = self._folder_mark(known.branch_id) == known.folder_mark
+            unchanged = _mark(folder) == known.folder_mark
             if unchanged and not is_there(folder, known.version + 1):
                 return known
             return self.open_latest(known.branch_id)
@@ -409,16 +409,19 @@ class ManifestDatasets:
 
     def _folder_mark(self, branch_id: str | None) -> int:
         folder = self._lines.versions_folder(MANIFEST, branch_id)
-        if folder is None:
-            return -1
-        try:
-            return os.stat(folder).st_mtime_ns
-        except OSError:
-            return -1
+        return -1 if folder is None else _mark(folder)
 
     def _keep_data(self, branch_id: str | None, fragments: Sequence[Any]) -> dict[str, str]:
         folder = self._lines.uri(MANIFEST, branch_id)
         return self._lines.flusher.keep(folder, data_paths(folder, fragments))
+
+
+def _mark(folder: str) -> int:
+    """When a folder was last changed; -1 if it cannot be told."""
+    try:
+        return os.stat(folder).st_mtime_ns
+    except OSError:
+        return -1
 
 
 def _stamped(schema: pa.Schema) -> pa.Schema:

@@ -114,3 +114,26 @@ def test_two_children_of_one_array_do_not_see_each_other():
     assert left.view.tolist() == [0, 1, 2, 7, 1]
     assert right.view.tolist() == [0, 1, 2, 7, 2]
     assert parent.view.tolist() == [0, 1, 2, 7]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array(["a", None, "", "éé"]),
+        pa.array([1, None, -3, 4], pa.int32()),
+        pa.array([True, None, False, True]),
+        pa.array([[1.0, 2.0], None, [3.0, 4.0], [5.0, 6.0]], pa.list_(pa.float32(), 2)),
+        pa.array([["x"], [], None, [None, "y"]], pa.list_(pa.string())),
+        pa.array([0, None, 5, 7], pa.timestamp("ms", "UTC")),
+        pa.array([b"x", None, b"", b"yy"], pa.large_binary()),
+    ],
+    ids=lambda values: str(values.type),
+)
+@given(at=st.lists(st.integers(-1, 3), max_size=6), first=st.integers(0, 2))
+def test_few_values_are_what_many_would_be(values, at, first):
+    column = Column.of(values.slice(first))
+    places = np.asarray([min(place, len(values) - first - 1) for place in at], dtype=np.int64)
+    listed = values.to_pylist()[first:]
+    found = column.take(places)
+    assert found.type == values.type
+    assert found.to_pylist() == [None if place < 0 else listed[place] for place in places]

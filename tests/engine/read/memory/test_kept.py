@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
 
 import pytest
 
@@ -24,12 +25,19 @@ class Held:
         return self._buffers
 
 
+@contextmanager
+def running(kept):
+    query = kept.begin()
+    yield
+    kept.end(query)
+
+
 def kept_after(kept, *keys):
     return [key[0] + key[1] for key in keys if kept.get(key) is not None]
 
 
 def put(kept, key, **buffers):
-    with kept.query():
+    with running(kept):
         return kept.get_or_make(key, lambda: Held(**buffers))
 
 
@@ -58,7 +66,7 @@ def test_bytes_that_two_versions_share_count_once():
 
 def test_what_a_running_query_uses_stays():
     kept = Kept(100)
-    with kept.query():
+    with running(kept):
         kept.get_or_make(("frame", "a"), lambda: Held(a=90))
         for name in "bcd":
             put(kept, ("frame", name), **{name: 90})
@@ -104,7 +112,7 @@ def test_a_value_that_grew_while_it_was_used_counts_with_what_it_has_now():
     kept = Kept(100)
     for name in "ab":
         put(kept, ("frame", name), **{name: 40})
-    with kept.query():
+    with running(kept):
         kept.get(("frame", "a"))._buffers[ord("x")] = 50
         kept.trim()  # another query ends meanwhile
         assert kept_after(kept, ("frame", "a")) == ["framea"]

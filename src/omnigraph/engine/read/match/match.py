@@ -87,6 +87,8 @@ class _Block:
 
     def _groups(self) -> list[list[str]]:
         """The variables that no walk from the outer rows reaches, by connection."""
+        if not self._block.traversals and not self._outer.columns:
+            return [[var] for var in self._candidates]
         outer = {var for var in self._outer.columns if isinstance(var, str)}
         group_of = {var: {var} for var in (*outer, *self._candidates)}
         for step in self._block.traversals:
@@ -101,7 +103,7 @@ class _Block:
         var, estimate = min(
             ((var, self._candidates[var].estimate()) for var in group), key=lambda pair: pair[1]
         )
-        if estimate * EDGE_SCAN_SHARE >= self._run.row_count_of(var):
+        if self._todo and estimate * EDGE_SCAN_SHARE >= self._run.row_count_of(var):
             for walk in self._todo:
                 simple = _scannable(walk) and is_simple(self._run.variables, walk)
                 if simple and var in (walk.src, walk.dst):
@@ -151,15 +153,17 @@ class _Block:
 
     def _grow(self, relation: Relation) -> Relation:
         """Walk every traversal that can be reached, the cheapest first."""
-        while True:
-            reachable = [
-                step for step in self._todo if step.src in relation or step.dst in relation
-            ]
+        while self._todo:
+            known = relation.columns
+            reachable = [step for step in self._todo if step.src in known or step.dst in known]
             if not reachable:
-                return self._unwound(relation)
-            step = min(reachable, key=lambda step: self._cost(relation, step))
+                break
+            step = reachable[0]
+            if len(reachable) > 1:
+                step = min(reachable, key=lambda step: self._cost(relation, step))
             self._todo.remove(step)
             relation = self._walked(relation, step)
+        return self._unwound(relation)
 
     def _cost(self, relation: Relation, step: ir.Traversal) -> float:
         """Rows to expect; between two bound ends a walk only removes rows, so it goes first."""
@@ -195,19 +199,22 @@ class _Block:
 
     def _constant_lists(self) -> list[ir.Unwind]:
         """The lists that are the same for all rows: each is a piece of its own."""
+        if not self._unwinds:
+            return []
         found = [unwind for unwind in self._unwinds if not unwind.variables]
         self._unwinds = [unwind for unwind in self._unwinds if unwind.variables]
         return found
 
     def _unwound(self, relation: Relation) -> Relation:
         """Unwind every waiting list whose variables are all there."""
-        while True:
+        while self._unwinds:
             ready = [one for one in self._unwinds if one.variables <= relation.columns.keys()]
             ready = [one for one in ready if one.variables]
             if not ready:
-                return relation
+                break
             self._unwinds.remove(ready[0])
             relation = self._elements(relation, ready[0])
+        return relation
 
     def _elements(self, relation: Relation, unwind: ir.Unwind) -> Relation:
         """The rows, each once for every element of its list."""
@@ -223,7 +230,7 @@ class _Block:
 
     def _filtered(self, relation: Relation) -> Relation:
         """Apply every waiting filter whose variables are all there."""
-        for clause in list(self._filters):
+        for clause in list(self._filters) if self._filters else ():
             if clause.variables <= relation.columns.keys():
                 self._filters.remove(clause)
                 relation = self._where(relation, clause)
@@ -243,6 +250,8 @@ class _Block:
         # Without an outer variable the first piece is one empty row, which changes nothing.
         if not result.columns and result.count == 1 and rest:
             result, *rest = sorted(rest, key=lambda piece: piece.count)
+        if not rest:
+            return result
         if only_existence:
             # One row is enough, unless something still looks at the variables.
             clauses = (*self._filters, *self._block.late_filters)

@@ -245,10 +245,9 @@ class MatchedRows(Rows):
         key = (var, name)
         found = self._fetched.get(key)
         if found is None:
-            frame = self.run.rows_of(var)
-            chosen = self.relation.selected(var)
-            rows = self.relation[var] if chosen is None else chosen
-            found = frame.fetch(self.run.stored(var, name), rows)
+            rows = self.relation.columns[var]
+            chosen = (rows.selection or rows.positions()) if isinstance(rows, Later) else rows
+            found = self.run.rows_of(var).fetch(self.run.stored(var, name), chosen)
             self._fetched[key] = found
         return found
 

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from omnigraph.engine.arrow import Array, booleans, counted, pa, pc, picked
+from omnigraph.engine.arrow import Array, booleans, counted, few_picked, pa, pc, picked
 
 Positions = npt.NDArray[np.int64]
 SmallPositions = npt.NDArray[np.int32]
@@ -24,6 +24,7 @@ RowIds = npt.NDArray[np.uint64]
 NO_POSITIONS: Final[Positions] = np.empty(0, dtype=np.int64)
 _SORTED_BY_HAND_MAX: Final = 1 << 14
 CHUNK_ROWS: Final = 1 << 17  # the unit in which a column is read whole
+SLICED_VALUES_MAX: Final = 4  # so few values are copied one by one
 PATCH_ROWS_MAX: Final = 8192  # a longer patch is folded into a new base
 PATCH_RUNS_MAX: Final = 256  # so many runs of changed rows of a chunk are copied run by run
 
@@ -59,6 +60,8 @@ def places_among(ordered: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> Positio
 
 def distinct_sorted(values: Positions) -> Positions:
     """Every different value once, ascending."""
+    if len(values) < 2:
+        return values
     if len(values) > _SORTED_BY_HAND_MAX:
         return np.unique(values)
     # Without being asked for indices, `np.unique` first imports numpy's masked arrays: 13 ms of the
@@ -259,6 +262,8 @@ def _ascend(positions: Positions) -> bool:
 
 
 def _take(values: Array, positions: Positions) -> Array:
+    if 0 < len(positions) <= SLICED_VALUES_MAX:
+        return few_picked(values, positions.tolist())
     if len(positions) and positions.min() < 0:
         return values.take(pa.array(positions, mask=positions < 0))
     return picked(values, positions)

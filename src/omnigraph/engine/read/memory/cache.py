@@ -10,17 +10,18 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import lru_cache, partial
 from time import perf_counter
+from types import TracebackType
 from typing import Any, Final, Generic
 
 import msgspec
 import numpy as np
 
 from omnigraph.engine.arrow import Array, flat, pa
+from omnigraph.engine.read.memory import threads
 from omnigraph.engine.read.memory.arrays import Positions, SmallPositions
 from omnigraph.engine.read.memory.compressed import Checkpoint, no_checkpoint
 from omnigraph.engine.read.memory.counted import CountedTable, ReadCost
@@ -107,15 +108,9 @@ class Caches:
             build.join()
         self._kept.clear()
 
-    @contextmanager
-    def query(self) -> Iterator[None]:
+    def query(self) -> _Query:
         """Around one query: what it uses stays until it is done, then the budget is kept."""
-        reads, began = self.cost.reads, perf_counter()
-        with self._kept.query():
-            yield
-        # Values also grow while they are used: by what is read, or by what takes time to compute.
-        if self.cost.reads != reads or (perf_counter() - began) * 1000 > LONG_MS:
-            self._kept.trim()
+        return _Query(self._kept, self.cost)
 
     def can_keep(self, column_bytes: int) -> bool:
         """Whether columns of this size fit beside what is dearer to make; other columns go for
@@ -274,9 +269,10 @@ class Caches:
 
     def known_frame(self, entry: TableEntry) -> Frame | None:
         """The frame if it is in memory, also when it first has to be moved forward."""
-        if self._kept.get(_frame_key(entry)) is None and self._older_frame(entry) is None:
-            return None
-        return self.frame(entry)
+        found: Frame | None = self._kept.get(_frame_key(entry))
+        if found is None and self._older_frame(entry) is not None:
+            return self.frame(entry)
+        return found
 
     def _older_frame(self, entry: TableEntry) -> Frame | None:
         """The newest frame of an earlier version; else one of a version that the line of this table
@@ -349,6 +345,15 @@ class Caches:
         if often and not self._builds_beside(edges, sources, targets):
             return None
         return Lookups(self.table(edges), sources, targets, partial(self._prints, edges))
+
+    def known_topology(self, edges: TableEntry, sources: Frame, targets: Frame) -> Topology | None:
+        """The topology of this very version, if it is in memory."""
+        frame: Frame | None = self._kept.get(_frame_key(edges))
+        if frame is None:
+            return None
+        lineages = (sources.lineage, targets.lineage)
+        found: Topology | None = self._kept.get(("topology", *edges.pin, frame.lineage, lineages))
+        return found
 
     def _prints(self, edges: TableEntry, end: End) -> Prints | None:
         """The fingerprints of an end of all edges; None where an index of storage is better, or
@@ -474,6 +479,34 @@ class Caches:
         return kept, stored if kept is frame else None
 
 
+class _Query:
+    """A query that runs. No generator: every read passes one."""
+
+    __slots__ = ("_began", "_cost", "_kept", "_number", "_reads", "_turn")
+
+    def __init__(self, kept: Kept, cost: ReadCost) -> None:
+        self._kept, self._cost = kept, cost
+
+    def __enter__(self) -> None:
+        self._turn = threads.begin_turn()
+        self._reads, self._began = self._cost.reads, perf_counter()
+        self._number = self._kept.begin()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._kept.end(self._number)
+        if self._turn:
+            threads.end_turn()
+        # Values also grow while they are used: by what is read, or by what takes time to compute.
+        long = (perf_counter() - self._began) * 1000 > LONG_MS
+        if error is None and (long or self._cost.reads != self._reads):
+            self._kept.trim()
+
+
 class _Ends:
     """The ends of edges as positions of nodes, by the positions of an edge frame."""
 
@@ -504,15 +537,15 @@ class _Ends:
         """The columns of the whole table, a slice at a time: what is read is turned into positions
         by as many threads as there are cores, and never more than one slice waits."""
         found = [np.full(self._frame.length, -1, dtype=np.int32) for _ in ends]
-        threads = int(pa.cpu_count())
-        with ThreadPoolExecutor(threads, thread_name_prefix="ends") as pool:
+        workers = int(pa.cpu_count())
+        with ThreadPoolExecutor(workers, thread_name_prefix="ends") as pool:
             pending: deque[Future[None]] = deque()
             for batch in self._frame.table.batches(ends, batch_rows=SLICE_ROWS):
                 self._checkpoint()
                 places = self._places(batch[ROW_ID])
                 for end, into in zip(ends, found, strict=True):
                     pending.append(pool.submit(self._put, end, batch[end], places, into))
-                while len(pending) > threads + len(ends):
+                while len(pending) > workers + len(ends):
                     pending.popleft().result()
             while pending:
                 pending.popleft().result()

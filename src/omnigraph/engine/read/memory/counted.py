@@ -12,6 +12,7 @@ import msgspec
 
 from omnigraph.engine.arrow import Array, ArrowTable, RecordBatch, pa
 from omnigraph.engine.read.memory.arrays import RowIdList, RowIds
+from omnigraph.engine.read.memory.threads import end_turn
 from omnigraph.model.schema import ROW_ID
 from omnigraph.storage.table.index import IndexInfo, Neighbours
 from omnigraph.storage.table.read import Order, TableDelta
@@ -69,6 +70,7 @@ class CountedTable:
         order_by: Sequence[Order] = (),
     ) -> ArrowTable:
         """The named columns and `_rowid` of the rows that satisfy the SQL condition."""
+        end_turn()
         found = self.stored.read(
             columns=list(columns), where=where, limit=limit, order_by=order_by, with_row_id=True
         )
@@ -91,6 +93,7 @@ class CountedTable:
     ) -> Iterator[RecordBatch]:
         """The rows that satisfy the SQL condition, a batch at a time; of some fragments if they are
         named."""
+        end_turn()
         reader = self.stored.scan(
             columns=list(columns),
             where=where,
@@ -130,6 +133,7 @@ class CountedTable:
 
     def take(self, row_ids: RowIds, columns: Sequence[str]) -> ArrowTable:
         """The named columns of these rows, in this order."""
+        end_turn()
         # Not `pa.array`, which first asks numpy for its masked arrays: an import of 13 ms.
         wanted = pa.Array.from_buffers(pa.uint64(), len(row_ids), [None, pa.py_buffer(row_ids)])
         found = self.stored.take(wanted, list(columns))
@@ -154,6 +158,7 @@ class CountedTable:
 
     def lookup(self, ids: Array) -> ArrowTable:
         """The ids and `_rowid` of the rows that have one of these ids."""
+        end_turn()
         wanted = ids.unique().drop_null().to_pylist()
         found: ArrowTable = self.stored.lookup("id", wanted, ["id", ROW_ID])
         self._cost.add(self.entry.table_key, ["id"], found.num_rows)
@@ -161,6 +166,7 @@ class CountedTable:
 
     def changes_since(self, older: CountedTable, columns: Sequence[str]) -> TableDelta:
         """What happened between the two versions, with the named columns of the rows."""
+        end_turn()
         delta = self.stored.changes_since(older.stored, columns=columns)
         rows = delta.inserted.num_rows + delta.updated.num_rows
         self._cost.add(self.entry.table_key, columns if rows else (), rows)

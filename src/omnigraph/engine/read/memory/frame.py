@@ -36,6 +36,7 @@ from omnigraph.engine.read.memory.id_order import IdOrder
 from omnigraph.engine.read.memory.ids import ONE_BY_ONE_MAX, IdTable, places_of
 from omnigraph.engine.read.memory.prints import Prints
 from omnigraph.engine.read.memory.selection import Selection
+from omnigraph.engine.read.memory.threads import end_turn
 from omnigraph.model.graph import Pin
 from omnigraph.model.schema import ROW_ID
 
@@ -401,6 +402,7 @@ class Frame:
         """What is kept under the name, or made now, by one thread while others wait for it."""
         found = kept.get(name)
         if found is None:
+            end_turn()
             with self._lock_of((id(kept), name)):
                 found = kept.get(name)
                 if found is None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol, TypeVar
 
 from omnigraph.engine.arrow import pa
 from omnigraph.engine.read.memory.frame import Frame
+from omnigraph.engine.read.memory.threads import end_turn
 from omnigraph.model.limits import READ_CACHE_VALUES_MAX, READ_CACHE_VERSIONS_MAX
 
 logger = logging.getLogger(__name__)
@@ -58,22 +58,20 @@ class Kept:
         self._told: dict[Key, int] = {}  # bytes of each when it was last counted
         self._touched: set[Key] = set()  # those that may have grown since
         self._query = 0
-        self._running: Counter[int] = Counter()
+        self._running: set[int] = set()
         self._making: dict[Key, threading.RLock] = {}
         self._lock = threading.Lock()
 
-    @contextmanager
-    def query(self) -> Iterator[None]:
-        """While this runs, what it has used is not let go of."""
+    def begin(self) -> int:
+        """Begin a query: until it ends, what it has used is not let go of."""
         with self._lock:
             self._query += 1
-            number = self._query
-            self._running[number] += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                del self._running[number]
+            self._running.add(self._query)
+            return self._query
+
+    def end(self, query: int) -> None:
+        with self._lock:
+            self._running.remove(query)
 
     def get(self, key: Key) -> Any:
         with self._lock:
@@ -90,6 +88,7 @@ class Kept:
         found: S | None = self.get(key)
         if found is not None:
             return found
+        end_turn()  # making something takes long, and so does waiting for who makes it
         with self._lock:
             making = self._making.setdefault(key, threading.RLock())
         with making:

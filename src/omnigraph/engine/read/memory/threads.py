@@ -1,8 +1,16 @@
-"""Threads for the chunks of all queries of this process."""
+"""Threads for the chunks of all queries of this process, and turns for its short queries.
+
+A query that is nothing but Python and small Arrow calls lets go of Python's lock a dozen times. Of
+several such queries at once each then waits for another one a dozen times, and together they are
+slower than one after the other. So they take turns. A query that goes to storage or to other
+threads ends its turn, for from there on it works without the lock; and whoever has had the turn for
+a while is no short query, so the next one does not wait for it any longer.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -52,4 +60,55 @@ def in_parallel(work: Callable[[T], R], items: Sequence[T], rows: int) -> list[R
         _working.busy = True
         return work(item)
 
+    end_turn()
     return [*_pool.threads().map(marked, items)]
+
+
+# --- turns -------------------------------------------------------------------------------------
+
+TURN_SECONDS: Final = 0.002  # whoever waits longer goes on beside the query that has the turn
+_has_lock: Final[bool] = getattr(sys, "_is_gil_enabled", lambda: True)()
+
+
+class _Turns:
+    """One turn for all threads; `threading.Lock` wakes the one that has waited longest."""
+
+    def __init__(self) -> None:
+        self._turn = threading.Lock()
+        self._mine = threading.local()
+        os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        self._turn, self._mine = threading.Lock(), threading.local()
+
+    def begin(self) -> bool:
+        """Wait for the turn, but not for long. False if this thread has it already."""
+        if getattr(self._mine, "turn", None) is not None:
+            return False
+        turn = self._turn
+        if not turn.acquire(timeout=TURN_SECONDS):
+            # That one is long: others need not wait for it, and it ends a turn that nobody wants.
+            turn = threading.Lock()
+            turn.acquire()
+            self._turn = turn
+        self._mine.turn = turn
+        return True
+
+    def end(self) -> None:
+        turn = getattr(self._mine, "turn", None)
+        if turn is not None:
+            self._mine.turn = None
+            turn.release()
+
+
+_turns: Final = _Turns()
+
+
+def begin_turn() -> bool:
+    """Begin the turn of a query; False if there is nothing to end."""
+    return _has_lock and _turns.begin()
+
+
+def end_turn() -> None:
+    """Let others have the turn, if this thread has it."""
+    _turns.end()
