@@ -168,6 +168,58 @@ def test_the_folder_keeps_to_its_size(home, monkeypatch):
     assert len(stored()) == 1
 
 
+# --- fingerprints of ids in a file -------------------------------------------------------------
+
+BY_NAME = 'query q() { match { $a: N { name: "n3" } } return { $a.name } }'
+
+
+@pytest.fixture
+def big(home, monkeypatch):
+    """Every table is big, as far as the settings say, and ids are looked for in storage."""
+    monkeypatch.setattr(cache, "IDS_AT_ONCE_ROWS", 0)
+    monkeypatch.setattr(frame, "PRINTED_ROWS_MIN", 0)
+    monkeypatch.setattr(frame, "SMALL_TABLE_ROWS", 0)
+    monkeypatch.setattr(frame, "SEARCHED_IDS_MAX", 1)
+    monkeypatch.setattr(frame, "WHOLE_SHARE", 0)
+    return home
+
+
+def of_ids():
+    return [file for file in stored() if file.suffix == ".ids"]
+
+
+def test_a_second_process_finds_an_id_without_reading_all_of_them(big):
+    uri, _ = made(big, [0, 1, 2, 3, 4])
+    assert len(of_ids()) == 1
+    with Graph.open(uri) as graph:
+        found = graph.query(HOP.replace("n0", "n3"), explain=True)
+        assert found.column("b.name") == ["n4"]
+        assert found.explanation.rows_read < 8
+
+
+def test_fingerprints_of_one_version_are_not_taken_for_those_of_another(big):
+    uri, _ = made(big, [0, 1, 2, 3, 4])
+    with Graph.open(uri, durability="process") as graph:
+        graph.load('{"type": "N", "data": {"name": "n9"}}', mode="append")
+    with Graph.open(uri) as graph:
+        found = graph.query(BY_NAME.replace("n3", "n9"))
+        assert found.column("a.name") == ["n9"]
+
+
+def test_whatever_byte_of_the_fingerprints_is_flipped_the_answers_stay(big):
+    uri, expected = made(big, [0, 1, 2, 3, 4])
+    (file,) = of_ids()
+    body = file.read_bytes()
+    for damaged in (body[:-1], body[:30], b"", body + b"x"):
+        file.write_bytes(damaged)
+        with Graph.open(uri) as graph:
+            assert answers(graph) == expected
+    for at in range(0, len(body), 16):
+        file.write_bytes(body[:at] + bytes([body[at] ^ 0xFF]) + body[at + 1 :])
+        with Graph.open(uri) as graph:
+            assert graph.query(BY_NAME).column("a.name") == ["n3"]
+
+
 # --- the budget --------------------------------------------------------------------------------
 
 

@@ -109,7 +109,7 @@ def test_a_forked_child_does_not_wait_for_a_turn_of_its_parent(monkeypatch):
     assert holder_has_it.wait(WAIT_SECONDS)
     child = os.fork()
     if child == 0:
-        os._exit(0 if threads._turns._turn.acquire(blocking=False) else 1)
+        os._exit(0 if threads._turns._turn.lock.acquire(blocking=False) else 1)
     assert os.waitpid(child, 0)[1] == 0
     done.set()
     holder.join(WAIT_SECONDS)

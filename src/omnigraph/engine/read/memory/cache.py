@@ -261,9 +261,9 @@ class Caches:
             if entry.row_count <= IDS_AT_ONCE_ROWS:
                 return Frame.of(table, table.read(columns))
             row_ids = table.row_ids_without_gaps()
-            return (
-                Frame.of(table, table.read([])) if row_ids is None else Frame.bare(table, row_ids)
-            )
+            if row_ids is None:
+                return Frame.of(table, table.read([]))
+            return Frame.bare(table, row_ids, self._files.prints)
 
         return self._kept.get_or_make(_frame_key(entry), make)
 
@@ -442,6 +442,9 @@ class Caches:
                 return Topology.of(stored.bulk(ends.one))
             bulk = Bulk.of(*ends.both(), (sources.length, targets.length))
             kept = self._files.save(frame, bulk, sources, targets, checkpoint)
+            if kept is not None:
+                for nodes in {sources, targets}:
+                    self._files.save_prints(nodes)
             if bulk.count >= BACKGROUND_EDGES_MIN:
                 pa.default_memory_pool().release_unused()
             # From here on the pages of the file are as good as memory, and need not be held.

@@ -1,4 +1,4 @@
-"""Topologies in files, so that a new process does not build them again.
+"""Topologies and fingerprints of ids in files, so that a new process does not make them again.
 
 A file is named after the exact table versions it was made from, down to the transaction that made
 each of them; of versions with the same rows, the first. It is written under another name first. It
@@ -31,6 +31,7 @@ import numpy.typing as npt
 from omnigraph.engine.read.memory.arrays import RowIdList, SmallPositions
 from omnigraph.engine.read.memory.compressed import Checkpoint, Csr
 from omnigraph.engine.read.memory.frame import Frame
+from omnigraph.engine.read.memory.prints import Prints
 from omnigraph.engine.read.memory.topology import ENDS, SIDES, Bulk, End, Side
 from omnigraph.errors import OmnigraphError
 from omnigraph.model.graph import PendingEntry, Pin, TableEntry
@@ -41,6 +42,7 @@ logger = logging.getLogger(__name__)
 
 _MAGIC: Final = b"omnigraph topology 2\n"
 _SUFFIX: Final = ".topology"
+_IDS_SUFFIX: Final = ".ids"
 _ALIGNED: Final = 64
 _NAMES_KNOWN_MAX: Final = 1_024
 _SAME_ROWS: Final = frozenset({"Rewrite", "ReserveFragments", "CreateIndex"})
@@ -65,12 +67,13 @@ class _Section(msgspec.Struct, frozen=True):
 
 
 class _Head(msgspec.Struct, frozen=True, kw_only=True):
-    """What is in the file. `first_row_id` is there if the row ids are one range."""
+    """What is in the file. `first_row_id` is there if the row ids of the edges are one range. A
+    file of ids has no edges."""
 
-    edges: int
+    edges: int = 0
     nodes: tuple[int, int]
-    first_row_id: int | None
-    parallel: dict[Side, bool]
+    first_row_id: int | None = None
+    parallel: dict[Side, bool] = msgspec.field(default_factory=dict)
     sections: dict[str, _Section]
     size: int
 
@@ -226,21 +229,55 @@ class TopologyFiles:
             return None
         for side in SIDES:
             bulk.rows(side, checkpoint)
+        mapped = self._stored(name, lambda draft: _write(draft, frame.row_ids, bulk))
+        return None if mapped is None else StoredEdges(mapped)
+
+    def prints(self, frame: Frame) -> Prints | None:
+        """The fingerprints that were stored of the ids of exactly this version."""
+        name = self._ids_file(frame)
+        if name is None or not name.exists():
+            return None
+        try:
+            mapped = _Mapped(name)
+            found = mapped.section("prints")
+        except (*_UNREADABLE, KeyError, msgspec.MsgspecError) as cause:
+            logger.warning("fingerprints unreadable", extra={"file": str(name), "why": str(cause)})
+            return None
+        return Prints(found) if len(found) == frame.length else None
+
+    def save_prints(self, frame: Frame) -> None:
+        """Store the fingerprints of the ids of a big frame, which has them in memory."""
+        name = self._ids_file(frame)
+        if name is None or name.exists():
+            return
+        made = frame.prints_of_ids()
+        if made is not None:
+            self._stored(name, lambda draft: _write_prints(draft, made))
+
+    def _ids_file(self, frame: Frame) -> Path | None:
+        entry = frame.table.entry
+        if isinstance(entry, PendingEntry) or not frame.fresh:
+            return None
+        found = self._name(entry.pin)
+        return None if found is None else found.with_suffix(_IDS_SUFFIX)
+
+    def _stored(self, name: Path, write: Callable[[Path], None]) -> _Mapped | None:
+        """The file of this name, written now."""
         # A reader sees the whole file or none; two writers at once leave equal files.
         draft = name.with_suffix(f".{os.getpid()}.{threading.get_ident()}.tmp")
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             try:
-                _write(draft, frame.row_ids, bulk)
+                write(draft)
                 mapped = _Mapped(draft, trusted=True)
                 draft.replace(name)
             finally:
                 draft.unlink(missing_ok=True)
             self._trim()
         except _UNREADABLE as cause:
-            logger.info("topology not stored", extra={"file": str(name), "why": str(cause)})
+            logger.info("not stored", extra={"file": str(name), "why": str(cause)})
             return None
-        return StoredEdges(mapped)
+        return mapped
 
     def _file(self, edges: TableEntry, sources: Frame, targets: Frame) -> Path | None:
         """The file for these versions; None where positions are not those of a fresh build, or
@@ -278,9 +315,10 @@ class TopologyFiles:
 
     def _trim(self) -> None:
         """Delete the oldest files, also those of earlier formats, until the rest fits."""
+        ours = (_SUFFIX, _IDS_SUFFIX)
         files = sorted(
-            (file for file in self._folder.iterdir() if file.suffix in (_SUFFIX, ".npz")),
-            key=lambda file: (file.suffix == _SUFFIX, file.stat().st_mtime),
+            (file for file in self._folder.iterdir() if file.suffix in (*ours, ".npz")),
+            key=lambda file: (file.suffix in ours, file.stat().st_mtime),
         )
         total = sum(file.stat().st_size for file in files)
         for file in files[:-1]:
@@ -303,12 +341,7 @@ def _write(path: Path, row_ids: RowIdList, bulk: Bulk) -> None:
         }
     arrays |= {end: bulk.ends(end) for end in ENDS}
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    sections: dict[str, _Section] = {}
-    size = 0
-    for name, array in arrays.items():
-        checksum = zlib.crc32(array.data)
-        sections[name] = _Section(size, len(array), array.dtype.str, checksum)
-        size = _aligned(size + array.nbytes)
+    sections, size = _laid_out(arrays)
     head = _Head(
         edges=bulk.count,
         nodes=bulk.nodes,
@@ -318,6 +351,24 @@ def _write(path: Path, row_ids: RowIdList, bulk: Bulk) -> None:
         size=size,
     )
     _put(path, msgspec.json.encode(head), arrays, sections)
+
+
+def _write_prints(path: Path, prints: Prints) -> None:
+    arrays = {"prints": prints.marks}
+    sections, size = _laid_out(arrays)
+    head = _Head(nodes=(len(prints.marks), 0), sections=sections, size=size)
+    _put(path, msgspec.json.encode(head), arrays, sections)
+
+
+def _laid_out(arrays: Mapping[str, npt.NDArray[Any]]) -> tuple[dict[str, _Section], int]:
+    """Where each array comes to lie, and the bytes of all."""
+    sections: dict[str, _Section] = {}
+    size = 0
+    for name, array in arrays.items():
+        checksum = zlib.crc32(array.data)
+        sections[name] = _Section(size, len(array), array.dtype.str, checksum)
+        size = _aligned(size + array.nbytes)
+    return sections, size
 
 
 def _put(

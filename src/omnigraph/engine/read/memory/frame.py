@@ -33,7 +33,7 @@ from omnigraph.engine.read.memory.arrays import (
 from omnigraph.engine.read.memory.codes import Coded
 from omnigraph.engine.read.memory.counted import CountedTable
 from omnigraph.engine.read.memory.id_order import IdOrder
-from omnigraph.engine.read.memory.ids import ONE_BY_ONE_MAX, IdTable, places_of
+from omnigraph.engine.read.memory.ids import ONE_BY_ONE_MAX, IdTable, id_array, places_of
 from omnigraph.engine.read.memory.prints import Prints
 from omnigraph.engine.read.memory.selection import Selection
 from omnigraph.engine.read.memory.threads import end_turn
@@ -122,6 +122,7 @@ class Frame:
         self._id_searches = 0
         self._printable: bool | None = None
         self._prints: Prints | None = None  # of the ids, while they are looked for in storage
+        self._stored_prints: Callable[[Frame], Prints | None] = lambda _: None
         self._id_order = IdOrder()
         self._coded: dict[str, Coded] = {}
         # Codes of earlier versions, and the positions that changed since: moved when asked for.
@@ -140,9 +141,17 @@ class Frame:
         return cls(table, row_ids, loaded, lineage=next(_lineages), part=part)
 
     @classmethod
-    def bare(cls, table: CountedTable, row_ids: RowIdList) -> Frame:
-        """A frame whose row ids are known already and whose columns are all still to be read."""
-        return cls(table, row_ids, {}, lineage=next(_lineages))
+    def bare(
+        cls,
+        table: CountedTable,
+        row_ids: RowIdList,
+        stored_prints: Callable[[Frame], Prints | None] = lambda _: None,
+    ) -> Frame:
+        """A frame whose row ids are known already and whose columns are all still to be read.
+        `stored_prints` finds the fingerprints of its ids that another process has left."""
+        made = cls(table, row_ids, {}, lineage=next(_lineages))
+        made._stored_prints = stored_prints
+        return made
 
     def release(self, names: Sequence[str]) -> list[Array] | None:
         """Hand whole columns over and keep them no longer; None if they are not all here."""
@@ -184,7 +193,7 @@ class Frame:
         if known is not None and len(ids) <= ONE_BY_ONE_MAX:
             found = np.fromiter(map(known.get, ids), dtype=np.int64, count=len(ids))
         else:
-            found = self._find(_id_array(ids))
+            found = self._find(id_array(ids))
         return self._only_living(found)
 
     def lookup_all(self, ids: Array) -> Positions:
@@ -218,12 +227,21 @@ class Frame:
         prints = self._prints
         if prints is None and self._can_have_prints():
             with self._lock_of("prints"):
-                prints = self._prints = self._prints or Prints.of(self.table, "id")
+                known = self._prints or self._stored_prints(self)
+                prints = self._prints = known or Prints.of(self.table, "id")
         meant = None if prints is None else prints.meant(ids)
         if meant is None:
             return self.table.lookup(ids)
         column = self.table.take(meant, ["id"])
         return column.append_column(ROW_ID, pa.array(meant))
+
+    def prints_of_ids(self) -> Prints | None:
+        """The fingerprints of ids that are in memory, if there are so many that they are of use to
+        the next process, and row ids are places."""
+        ids = self._columns.get("id")
+        if ids is None or self.length <= PRINTED_ROWS_MIN or self._row_ids.first_of_range != 0:
+            return None
+        return Prints.of_texts(ids)
 
     def _can_have_prints(self) -> bool:
         if self._printable is None:
@@ -581,15 +599,3 @@ def _by_row_id(rows: ArrowTable) -> ArrowTable:
         return rows
     ordered: ArrowTable = picked(rows, np.argsort(row_ids))
     return ordered
-
-
-def _id_array(ids: Sequence[str]) -> Array:
-    """The ids as a column; null for what no column can hold."""
-    try:
-        return pa.array(ids, pa.string())
-    except UnicodeEncodeError:
-        return pa.array([one if _is_text(one) else None for one in ids], pa.string())
-
-
-def _is_text(said: str) -> bool:
-    return not any("\ud800" <= letter <= "\udfff" for letter in said)

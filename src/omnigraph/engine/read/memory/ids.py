@@ -7,6 +7,7 @@ only after the text in the column was compared: a collision costs time and never
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -118,6 +119,18 @@ class IdTable(msgspec.Struct, frozen=True, kw_only=True):
         for row, one in zip(blocked.tolist(), picked(ids, blocked).to_pylist(), strict=True):
             found[row] = -1 if one is None else self.get(one)
         return found
+
+
+def id_array(ids: Sequence[str]) -> Array:
+    """The ids as a column; null for what no column can hold."""
+    try:
+        return pa.array(ids, pa.string())
+    except UnicodeEncodeError:
+        return pa.array([one if _is_text(one) else None for one in ids], pa.string())
+
+
+def _is_text(said: str) -> bool:
+    return not any("\ud800" <= letter <= "\udfff" for letter in said)
 
 
 def places_of(column: Column, ids: Array) -> Positions:

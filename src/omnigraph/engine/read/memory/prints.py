@@ -17,6 +17,7 @@ import numpy.typing as npt
 from omnigraph.engine.arrow import Array, as_mask, flat, pa, pc
 from omnigraph.engine.read.memory.arrays import (
     NO_POSITIONS,
+    Column,
     Positions,
     RowIds,
     array_bytes,
@@ -62,6 +63,13 @@ class Prints(msgspec.Struct, frozen=True):
                 marks[row_ids] = made
         assert count == len(marks), "a version has as many rows as its entry says"
         return cls(marks)
+
+    @classmethod
+    def of_texts(cls, column: Column) -> Prints:
+        """Of a column in memory, by position."""
+        numbers = range(column.chunk_count)
+        made = in_parallel(lambda number: _marks(column.chunk(number)), numbers, column.length)
+        return cls(np.concatenate([np.empty(0, dtype=np.uint32), *made]))
 
     def buffers(self) -> dict[int, int]:
         """The size of each buffer that is held, by its address."""

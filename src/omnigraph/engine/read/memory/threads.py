@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
 from typing import Final, TypeVar
 
 from omnigraph.engine.arrow import pa
@@ -66,39 +67,55 @@ def in_parallel(work: Callable[[T], R], items: Sequence[T], rows: int) -> list[R
 
 # --- turns -------------------------------------------------------------------------------------
 
-TURN_SECONDS: Final = 0.002  # whoever waits longer goes on beside the query that has the turn
+TURN_SECONDS: Final = 0.002  # a query that has had the turn for longer is not waited for
+TURN_WAITS_MAX: Final = 50  # of so many seconds each, before a query goes on without a turn
 _has_lock: Final[bool] = getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
-class _Turns:
-    """One turn for all threads; `threading.Lock` wakes the one that has waited longest."""
+class _Turn:
+    """What one query at a time has; after a long one the others get another."""
+
+    __slots__ = ("lock", "since")
 
     def __init__(self) -> None:
-        self._turn = threading.Lock()
-        self._mine = threading.local()
+        self.lock = threading.Lock()
+        self.since = monotonic()
+
+
+class _Turns:
+    """The turn of the process."""
+
+    def __init__(self) -> None:
+        self._forget()
         os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self) -> None:
-        self._turn, self._mine = threading.Lock(), threading.local()
+        self._turn = _Turn()
+        self._changing = threading.Lock()
+        self._mine = threading.local()
 
     def begin(self) -> bool:
-        """Wait for the turn, but not for long. False if this thread has it already."""
+        """Wait for the turn, but not for a long query. False if this thread has it already, or if
+        so many others want it that it goes on without."""
         if getattr(self._mine, "turn", None) is not None:
             return False
-        turn = self._turn
-        if not turn.acquire(timeout=TURN_SECONDS):
-            # That one is long: others need not wait for it, and it ends a turn that nobody wants.
-            turn = threading.Lock()
-            turn.acquire()
-            self._turn = turn
-        self._mine.turn = turn
-        return True
+        for _ in range(TURN_WAITS_MAX):
+            turn = self._turn
+            if turn.lock.acquire(timeout=TURN_SECONDS):
+                turn.since = monotonic()
+                self._mine.turn = turn
+                return True
+            with self._changing:
+                # The long one keeps its turn, which nobody wants any more.
+                if self._turn is turn and monotonic() - turn.since >= TURN_SECONDS:
+                    self._turn = _Turn()
+        return False
 
     def end(self) -> None:
         turn = getattr(self._mine, "turn", None)
         if turn is not None:
             self._mine.turn = None
-            turn.release()
+            turn.lock.release()
 
 
 _turns: Final = _Turns()
