@@ -33,6 +33,7 @@ from omnigraph.model.ports import TextEmbedder
 from omnigraph.model.schema import Catalog
 from omnigraph.storage.table.table import Tables
 
+FOLLOWED_QUERIES_MAX: Final = 1_024
 NO_LIMITS: Final = ReadLimits()  # but those that every query has
 
 
@@ -57,6 +58,8 @@ class Reader:
     ) -> None:
         self._tables, self._embedder = tables, embedder
         self._caches = Caches(tables, budget_bytes=cache_bytes)
+        # A commit, and the queries that have found their tables at it.
+        self._followed: tuple[str, set[int]] = ("", set())
 
     def close(self) -> None:
         """Stop what is being built and drop everything kept in memory."""
@@ -106,6 +109,7 @@ class Reader:
         constants = Constants(params=params, now_ms=now_ms)
         run = self._run(plan, constants, snapshot, catalog, limits or NO_LIMITS, trace)
         with self._caches.query():
+            self._follow(query, snapshot)
             result = united(run, plan) if isinstance(plan, ir.UnionPlan) else answered(run, plan)
         if before is not None:
             trace.root.rows = result.row_count
@@ -114,6 +118,18 @@ class Reader:
                 root=trace.root, reads=cost.reads, rows_read=cost.rows, columns_read=cost.by_table()
             )
         return result
+
+    def _follow(self, query: CompiledQuery, snapshot: Snapshot) -> None:
+        """Bring the tables of a query up to a commit together: one after the other, the reads of
+        the differences would add up."""
+        commit, known = self._followed
+        if commit != snapshot.graph_commit_id or len(known) >= FOLLOWED_QUERIES_MAX:
+            known = set()
+            self._followed = (snapshot.graph_commit_id, known)
+        if id(query) not in known:
+            known.add(id(query))
+            reads = [f"{one.kind}:{one.type_name}" for one in query.operation.reads]
+            self._caches.follow([snapshot.entries[key] for key in reads])
 
     def rows(
         self, plan: ir.ReadPlan, *, constants: Constants, snapshot: Snapshot, catalog: Catalog

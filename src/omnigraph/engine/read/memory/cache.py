@@ -274,6 +274,16 @@ class Caches:
             return self.frame(entry)
         return found
 
+    def follow(self, entries: Sequence[TableEntry]) -> None:
+        """Move the frames of these tables that are of earlier versions, if there are several."""
+        behind = [
+            entry
+            for entry in entries
+            if self._kept.get(_frame_key(entry)) is None and self._older_frame(entry) is not None
+        ]
+        if len(behind) > 1:
+            threads.in_parallel(self.frame, behind, threads.PARALLEL_ROWS_MIN)
+
     def _older_frame(self, entry: TableEntry) -> Frame | None:
         """The newest frame of an earlier version; else one of a version that the line of this table
         was forked from."""
