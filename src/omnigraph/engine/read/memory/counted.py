@@ -151,6 +151,7 @@ class CountedTable:
 
     def neighbours(self, asked: Neighbours) -> RowIds:
         """The row ids of about the nearest rows, by a vector index."""
+        end_turn()
         found = self.stored.neighbours(asked)
         self._cost.add(self.entry.table_key, [asked.column], len(found))
         row_ids: RowIds = found.to_numpy(zero_copy_only=False)

@@ -147,8 +147,7 @@ class Frame:
         row_ids: RowIdList,
         stored_prints: Callable[[Frame], Prints | None] = lambda _: None,
     ) -> Frame:
-        """A frame whose row ids are known already and whose columns are all still to be read.
-        `stored_prints` finds the fingerprints of its ids that another process has left."""
+        """A frame of which nothing but row ids is known, and what others have left of its ids."""
         made = cls(table, row_ids, {}, lineage=next(_lineages))
         made._stored_prints = stored_prints
         return made
@@ -236,8 +235,7 @@ class Frame:
         return column.append_column(ROW_ID, pa.array(meant))
 
     def prints_of_ids(self) -> Prints | None:
-        """The fingerprints of ids that are in memory, if there are so many that they are of use to
-        the next process, and row ids are places."""
+        """The fingerprints of ids that are in memory, if they are many and row ids are places."""
         ids = self._columns.get("id")
         if ids is None or self.length <= PRINTED_ROWS_MIN or self._row_ids.first_of_range != 0:
             return None
