@@ -1,4 +1,4 @@
-"""Bulk work on Spark: sessions, loads, exports, streams, and the `omnigraph` data source.
+"""Work on Spark: sessions, loads, exports, streams, queries, and the `omnigraph` data source.
 
 The only room that says `pyspark`. Spark schedules, distributes and retries; rows travel as Arrow
 in its Python workers, which write Lance fragments through `storage`, and the driver commits them
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from omnigraph.engine.load.report import PipelineReport
     from omnigraph.pipeline.datasource import register
     from omnigraph.pipeline.exports import export, optimize
+    from omnigraph.pipeline.gq.run import query
     from omnigraph.pipeline.loads import load, load_job
+    from omnigraph.pipeline.reads import frames, read, register_views
     from omnigraph.pipeline.sessions import session
     from omnigraph.pipeline.streams import stream
 
@@ -27,10 +29,14 @@ __all__ = [
     "PipelineReport",
     "Source",
     "export",
+    "frames",
     "load",
     "load_job",
     "optimize",
+    "query",
+    "read",
     "register",
+    "register_views",
     "session",
     "stream",
 ]
@@ -39,10 +45,14 @@ _HOMES = {
     "PipelineReport": "omnigraph.engine.load.report",
     "Source": "omnigraph.engine.load.inputs.sources",
     "export": "omnigraph.pipeline.exports",
+    "frames": "omnigraph.pipeline.reads",
     "load": "omnigraph.pipeline.loads",
     "load_job": "omnigraph.pipeline.loads",
     "optimize": "omnigraph.pipeline.exports",
+    "query": "omnigraph.pipeline.gq.run",
+    "read": "omnigraph.pipeline.reads",
     "register": "omnigraph.pipeline.datasource",
+    "register_views": "omnigraph.pipeline.reads",
     "session": "omnigraph.pipeline.sessions",
     "stream": "omnigraph.pipeline.streams",
 }

@@ -37,11 +37,12 @@ from omnigraph.errors import ChangeFeedGapError, InputError, NotFoundError
 from omnigraph.model.graph import MAIN, Snapshot, TableEntry
 from omnigraph.model.limits import GROUP_ROWS
 from omnigraph.model.ports import World
-from omnigraph.model.schema import Catalog, EdgeType, NodeType, PropertyType, Scalar
-from omnigraph.pipeline.frames import staged_rows
+from omnigraph.model.schema import Catalog, EdgeType, NodeType, Scalar
+from omnigraph.pipeline.gq.layout import carried_type
+from omnigraph.pipeline.gq.scan import carried
 from omnigraph.pipeline.runner import SESSION, access_to
+from omnigraph.pipeline.staged_frames import staged_rows
 from omnigraph.storage.commit.writer import WriteContext
-from omnigraph.storage.lance.columns import value_type
 from omnigraph.storage.objects.files import FileAccess
 
 FORMAT = "omnigraph"
@@ -414,39 +415,18 @@ class TypeWriter(DataSourceArrowWriter):
 
 # --- rows as Spark has them ---------------------------------------------------------------------
 
-_WIDER: Final[Mapping[pa.DataType, pa.DataType]] = {
-    pa.uint32(): pa.int64(),
-    pa.uint64(): pa.decimal128(20, 0),
-    pa.timestamp("ms", tz="UTC"): pa.timestamp("us", tz="UTC"),
-    pa.large_binary(): pa.binary(),
-}
-
 
 def spark_schema(entity: NodeType | EdgeType) -> StructType:
     """The schema of a type's rows as they are given to Spark."""
     fields = [
         *(pa.field(name, pa.string(), nullable=False) for name in entity.identity),
-        *(pa.field(p.name, _spark_type(p.type), nullable=True) for p in entity.properties),
+        *(pa.field(p.name, carried_type(p.type), nullable=True) for p in entity.properties),
     ]
     return from_arrow_schema(pa.schema(fields))
-
-
-def _spark_type(kind: PropertyType) -> pa.DataType:
-    if kind.scalar is Scalar.VECTOR:
-        return pa.list_(pa.float32())
-    leaf = value_type(PropertyType(scalar=kind.scalar))
-    leaf = _WIDER.get(leaf, leaf)
-    return pa.list_(leaf) if kind.is_list else leaf
 
 
 def for_spark(batch: pa.RecordBatch, schema: StructType) -> pa.RecordBatch:
     """The batch in exactly the Arrow types that Spark expects of the schema."""
     target = to_arrow_schema(schema, timezone="UTC")
-    columns = [_cast(batch.column(field.name), field.type) for field in target]
+    columns = [carried(batch.column(field.name), field.type) for field in target]
     return pa.record_batch(columns, schema=target)
-
-
-def _cast(column: Any, to: pa.DataType) -> Any:
-    if pa.types.is_fixed_size_list(column.type):
-        column = column.cast(pa.list_(column.type.value_type))
-    return column if column.type == to else column.cast(to)

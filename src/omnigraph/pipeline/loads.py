@@ -32,9 +32,9 @@ from omnigraph.errors import InputError, NotFoundError
 from omnigraph.model.graph import MAIN
 from omnigraph.model.machine import local_path
 from omnigraph.model.ports import World
-from omnigraph.pipeline.frames import SparkFrames
 from omnigraph.pipeline.progress import listening
 from omnigraph.pipeline.runner import SparkRunner
+from omnigraph.pipeline.staged_frames import SparkFrames
 
 _EMBED: Final = Kind(
     "Callable or EmbedConfig or bool or None",

@@ -40,9 +40,9 @@ from omnigraph.model.graph import MAIN, Commit
 from omnigraph.model.limits import STREAM_CLOCK_SKEW_MS_MAX
 from omnigraph.model.ports import World
 from omnigraph.model.requests import KeyedRequest, key_of
-from omnigraph.pipeline.frames import take_in_lines
 from omnigraph.pipeline.loads import load_on
 from omnigraph.pipeline.runner import SESSION, is_classic
+from omnigraph.pipeline.staged_frames import take_in_lines
 
 STREAM_PROPERTY, BATCH_PROPERTY, NAME_PROPERTY = "stream", "stream_batch", "stream_name"
 _GLOB = re.compile(r"([\[\]{}*?\\])")  # letters that mean something in a path that Spark reads

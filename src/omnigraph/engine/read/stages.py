@@ -17,7 +17,14 @@ from msgspec.structs import replace
 
 from omnigraph.compiler.query import ir
 from omnigraph.engine.arrow import Array, as_mask, int64_array, pa
-from omnigraph.engine.expr.evaluate import Rows, cast_to, evaluate, holding, needs_whole
+from omnigraph.engine.expr.evaluate import (
+    Constants,
+    Rows,
+    cast_to,
+    evaluate,
+    holding,
+    needs_whole,
+)
 from omnigraph.engine.expr.order import (
     Key,
     Piece,
@@ -55,9 +62,11 @@ def answered(run: Run, plan: ir.ReadPlan, outer: Relation = NO_VARIABLES) -> Que
     return _Answer(run, plan, outer).result()
 
 
-def window_of(run: Run, plan: ir.Stage | ir.UnionPlan) -> Window:
+def window_of(constants: Constants, plan: ir.Stage | ir.UnionPlan) -> Window:
+    """Which of all rows, in their order, are shown."""
     return Window(
-        offset=_count(run, plan.offset, "offset") or 0, limit=_count(run, plan.limit, "limit")
+        offset=_count(constants, plan.offset, "offset") or 0,
+        limit=_count(constants, plan.limit, "limit"),
     )
 
 
@@ -78,7 +87,7 @@ class _Stage:
         self._plan = plan
         self._outer = outer
         self._shown = [projection.expr for projection in plan.projections]
-        self._window = window_of(run, plan)
+        self._window = window_of(run.constants, plan)
 
     def handed_on(self) -> Relation:
         """The rows that the next stage begins with."""
@@ -255,8 +264,8 @@ def result_schema(columns: Sequence[ir.ColumnInfo]) -> pa.Schema:
     )
 
 
-def _count(run: Run, expr: ir.Literal | ir.Param | None, word: str) -> int | None:
-    value = None if expr is None else run.constants.value(expr)
+def _count(constants: Constants, expr: ir.Literal | ir.Param | None, word: str) -> int | None:
+    value = None if expr is None else constants.value(expr)
     if value is None:
         return None
     if value < 0:

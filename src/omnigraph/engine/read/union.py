@@ -19,7 +19,7 @@ from omnigraph.engine.read.stages import answered, result_schema, unordered, win
 
 def united(run: Run, plan: ir.UnionPlan) -> QueryResult:
     """The rows of all parts, ordered by columns."""
-    schema, window = result_schema(plan.columns), window_of(run, plan)
+    schema, window = result_schema(plan.columns), window_of(run.constants, plan)
     columns: list[Array] = [pa.nulls(0, kind) for kind in schema.types]
     parts = zip(plan.parts, (True, *plan.keeps), strict=True)
     for number, (part, keeps) in enumerate(parts, 1):

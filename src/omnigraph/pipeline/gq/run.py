@@ -1,0 +1,57 @@
+"""Running a read query on the executors of a session."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import closing
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from omnigraph.compiler.query import ir
+from omnigraph.compiler.query.params import bind_params
+from omnigraph.engine.arguments import MAPPING_OR_NONE, PATH, require
+from omnigraph.engine.core import OpenMode, compiled_as, open_core
+from omnigraph.engine.expr.evaluate import Constants
+from omnigraph.engine.refs import At
+from omnigraph.model.graph import MAIN
+from omnigraph.pipeline.gq.rows import Reading
+from omnigraph.pipeline.gq.stages import answered, united
+from omnigraph.pipeline.runner import SESSION, access_to
+
+
+def query(
+    spark: SparkSession,
+    uri: str | os.PathLike[str],
+    source: str,
+    name: str | None = None,
+    *,
+    params: Mapping[str, Any] | None = None,
+    branch: str = MAIN,
+    snapshot: At | None = None,
+) -> DataFrame:
+    """Run a read query on the session's executors: the answer that `Graph.query` gives, as a
+    DataFrame with the same columns.
+
+    It reads one snapshot, which is settled by this call; rows are read when the DataFrame is asked
+    for them. A walk of many hops is begun here, because it ends where nothing new is found. Dates
+    and numbers have Spark's types: U32 is a long, U64 a decimal, a Vector an array.
+    """
+    require(SESSION, spark=spark)
+    require(PATH, uri=uri)
+    require(MAPPING_OR_NONE, params=params)
+    with closing(open_core(os.fspath(uri), mode=OpenMode.READ_ONLY)) as core:
+        target = core.snapshot(branch, snapshot)
+        catalog = core.catalog(target)
+        compiled = compiled_as("read", source, name, catalog)
+        bound = bind_params(compiled.params, params or {})
+        constants = Constants(params=bound, now_ms=core.world.clock.now_us() // 1000)
+        access = access_to(core.root.uri)
+    plan = compiled.plan
+    assert not isinstance(plan, ir.MutationPlan), "a mutation is no read"
+    parts = [
+        (Reading(spark, access, target, catalog, constants, part), part)
+        for part in ir.plans_of(plan)
+    ]
+    return united(parts, plan) if isinstance(plan, ir.UnionPlan) else answered(*parts[0])
