@@ -20,7 +20,7 @@ from omnigraph.pipeline.gq.layout import spark_type
 from omnigraph.pipeline.gq.rows import Found, Reading
 from omnigraph.pipeline.gq.search import scored
 from omnigraph.pipeline.gq.values import constant
-from omnigraph.pipeline.gq.walk import degrees, edges, is_typed, walked
+from omnigraph.pipeline.gq.walk import degrees, is_typed, one_hop, walked
 from omnigraph.pipeline.gq.ways import with_way
 
 
@@ -122,37 +122,20 @@ class _Block:
         return self._filtered(rows)
 
     def _is_plain(self, step: ir.Traversal) -> bool:
-        one_hop = (step.min_hops, step.max_hops) == (1, 1)
-        return one_hop and step.src != step.dst and not is_typed(self._reading, step)
+        alone = (step.min_hops, step.max_hops) == (1, 1)
+        return alone and step.src != step.dst and not is_typed(self._reading, step)
 
     def _from_edges(self, step: ir.Traversal) -> Found:
         """The edges themselves, with their ends; what is asked of these is joined to them."""
         reading, layout = self._reading, self._reading.layout
         self._todo.remove(step)
-        conditions: Sequence[ir.Expr] = ()
-        if step.edge_var is not None:
-            conditions, _ = reading.pushed(step.edge_var, step.edge_conditions)
-        pairs = edges(
-            reading,
-            step.legs,
-            undirected=step.undirected,
-            reverse=False,
-            typed=False,
-            edge_var=step.edge_var,
-            conditions=conditions,
-        )
+        pairs = one_hop(reading, step, typed=False, reverse=False)
         frame = pairs.frame.withColumnsRenamed(
             {pairs.near: layout.id(step.src), pairs.far: layout.id(step.dst)}
         )
-        for var, (name,) in ((step.src, self._types(step.src)), (step.dst, self._types(step.dst))):
-            if layout.is_open(var):
-                frame = frame.withColumn(layout.type(var), F.lit(name))
         more = {step.src, step.dst} | ({step.edge_var} if step.edge_var else set())
         rows = Found(frame=frame, variables=frozenset(more))
         return self._ended(rows, step, (step.src, step.dst))
-
-    def _types(self, var: str) -> tuple[str, ...]:
-        return self._reading.variables[var].types[:1]
 
     def _grown(self, rows: Found) -> Found:
         """Walk every traversal that can be reached; those between two bound ends first."""

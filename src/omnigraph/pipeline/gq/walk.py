@@ -50,10 +50,9 @@ def edges(
     typed: bool,
     edge_var: str | None = None,
     conditions: Sequence[ir.Expr] = (),
-    weight: str | None = None,
 ) -> Edges:
     """The edges of some legs, from their near to their far ends: with `reverse` the near end is
-    where edges lead to. Without an edge variable, weight or id, parallel edges are one pair."""
+    where edges lead to. Without an edge variable parallel edges are one pair."""
     near, far = reading.fresh("near"), reading.fresh("far")
     near_type = reading.fresh("type") if typed else None
     far_type = reading.fresh("type") if typed else None
@@ -71,7 +70,6 @@ def edges(
             frame = frame.withColumns({near_type: F.lit(types[0]), far_type: F.lit(types[1])})
         parts.append(frame)
     frame = together(parts)
-    del weight
     if undirected:
         frame = both_ways(frame, near, far, near_type, far_type)
     if edge_var is None:
@@ -120,16 +118,17 @@ def walked(reading: Reading, rows: Found, step: ir.Traversal) -> Found:
     near, far = (step.src, step.dst) if forward else (step.dst, step.src)
     typed = is_typed(reading, step)
     if step.min_hops > step.max_hops:
-        pairs = _one_hop(reading, step, typed=typed, reverse=not forward)
+        pairs = one_hop(reading, step, typed=typed, reverse=not forward)
         return joined(reading, rows, step, near, far, pairs, F.lit(False))  # noqa: FBT003
     if (step.min_hops, step.max_hops) == (1, 1) or step.edge_var is not None:
-        pairs = _one_hop(reading, step, typed=typed, reverse=not forward)
+        pairs = one_hop(reading, step, typed=typed, reverse=not forward)
         return joined(reading, rows, step, near, far, pairs)
     pairs = reached(reading, rows, step, near, typed=typed, reverse=not forward)
     return joined(reading, rows, step, near, far, pairs)
 
 
-def _one_hop(reading: Reading, step: ir.Traversal, *, typed: bool, reverse: bool) -> Edges:
+def one_hop(reading: Reading, step: ir.Traversal, *, typed: bool, reverse: bool) -> Edges:
+    """The edges that a step of one hop goes along, with its edge variable if it has one."""
     conditions: Sequence[ir.Expr] = ()
     if step.edge_var is not None:
         conditions, _ = reading.pushed(step.edge_var, step.edge_conditions)
