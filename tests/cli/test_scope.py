@@ -118,15 +118,18 @@ def test_a_token_goes_to_addresses_at_or_below_its_servers_own(url, environ, tok
 
 def test_tokens_are_kept_for_their_owner_alone(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("OMNIGRAPH_HOME", str(tmp_path))
-    assert entry(["login", "prod", "--token", "t-1", "--json"]) == 0
-    assert entry(["login", "dev", "--token", "t-2"]) == 0
+    assert entry(["login", "prod", "--token", "secret-prod", "--json"]) == 0
+    assert entry(["login", "dev", "--token", "secret-dev"]) == 0
     path = tmp_path / "credentials"
     assert path.stat().st_mode & 0o777 == 0o600
-    assert read_credentials({"OMNIGRAPH_HOME": str(tmp_path)}) == {"prod": "t-1", "dev": "t-2"}
+    assert read_credentials({"OMNIGRAPH_HOME": str(tmp_path)}) == {
+        "prod": "secret-prod",
+        "dev": "secret-dev",
+    }
     assert entry(["logout", "prod"]) == 0
     assert entry(["logout", "prod"]) == 1
     assert entry(["login", "prod", "--token", " "]) == 1
-    assert "t-1" not in capsys.readouterr().out
+    assert "secret-prod" not in capsys.readouterr().out
     path.chmod(0o644)
     with pytest.raises(InputError, match="can be read by others"):
         read_credentials({"OMNIGRAPH_HOME": str(tmp_path)})

@@ -62,6 +62,9 @@ EXCEPTIONS: dict[str, str] = {
     "code_change_range_bounds": "a range can be removed and added, so it can be changed (issue 3)",
     "refused_while_other_branch_exists": "each branch has its own schema (issue 15)",
     # --- cli.jsonl ---
+    "lint_http_target_rejected": (
+        "lint can be asked of a served graph too (issue 19), so the hint is to pass --server"
+    ),
     "schema_apply_with_branch": "each branch has its own schema (issue 15)",
     "init_ok": "the schema lives in __manifest in our format; there is no _schema.pg to look for",
     "schema_plan_unsupported_exits_0": "I32 to I64 loses nothing, so we support it (issue 3)",

@@ -14,7 +14,6 @@ from omnigraph.engine.access import FREE, RIGHTS, Gate
 from omnigraph.engine.load.order import checked_order
 from omnigraph.engine.load.run import run_load
 from omnigraph.engine.runner import Inline
-from omnigraph.engine.timeline import Timeline
 from omnigraph.engine.write.transaction import Transaction
 from omnigraph.model.access import Access, Decision
 from omnigraph.model.ports import World
@@ -151,7 +150,7 @@ def test_every_public_method_asks_for_its_own_right():
     for name in RIGHTS:
         if name in ("algorithms", "explain"):  # they go through `_reading` and `query`
             continue
-        owner = Graph if name in vars(Graph) else Timeline
+        owner = next(one for one in Graph.__mro__ if name in vars(one))
         tree = ast.parse(textwrap.dedent(inspect.getsource(vars(owner)[name])))
         calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
         named = {

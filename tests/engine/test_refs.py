@@ -188,7 +188,7 @@ def test_a_branch_is_not_made_from_an_older_state_and_what_to_do_is_said(graph):
             lambda ref=ref: graph.create_branch("x", ref),
             lambda ref=ref: graph.load("", mode="append", branch="x", from_branch=ref),
         ):
-            with pytest.raises(NotFoundError, match="does not exist") as caught:
+            with pytest.raises(NotFoundError, match="not found") as caught:
                 make()
             assert caught.value.hint.startswith(f"'{ref}' names the commit {named}, and a branch")
     assert "x" not in graph.branches()

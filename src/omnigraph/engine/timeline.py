@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from omnigraph.engine.access import OPEN, Gate
-from omnigraph.engine.arguments import AT_OR_NONE, INT_OR_NONE, REF, TEXT, TEXT_OR_NONE, require
+from omnigraph.engine.arguments import (
+    AT_OR_NONE,
+    FLAG,
+    INT_OR_NONE,
+    REF,
+    TEXT,
+    TEXT_OR_NONE,
+    require,
+)
 from omnigraph.engine.core import Core, OpenMode
 from omnigraph.engine.refs import At, Ref
 from omnigraph.errors import InputError, OmnigraphError, PolicyDeniedError
@@ -255,6 +263,7 @@ class Timeline:
             >>> graph.merge("draft", message="Eve joins").outcome
             'fast_forward'
         """
+        require(FLAG, delete_branch=delete_branch)
         core = self._allowed("merge", branch=source, target=into, actor=actor)
         refused = self._deletion_refused(source, actor) if delete_branch else None
         result = merging.merge(

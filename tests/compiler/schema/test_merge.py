@@ -100,6 +100,7 @@ CHANGES = {
     "widen_property rate": swap("rate: F32?", "rate: F64?"),
     "relax_nullability city": swap('city: String @default("x")', 'city: String? @default("x")'),
     "add_constraint unique age": swap("@unique(mail)", "@unique(mail)\n    @unique(age)"),
+    "change_index mail": swap("mail: String?", 'mail: String? @index(language="german")'),
     "add_constraint index age": swap("@unique(mail)", "@unique(mail)\n    @index(age)"),
     "add_constraint range age 0..50": swap("0..100", "0..50"),
     "add_constraint range age 0..60": swap("0..100", "0..60"),
@@ -160,6 +161,8 @@ CONFLICTS = {
     ("add_type Team by another key", "add_type Team"): "Team",
     ("add_type Team by another key", "add_type Team otherwise"): "Team, Team.n",
     ("add_property Person.note", "add_property Person.note otherwise"): "Person.note",
+    # changed by one, dropped by the other
+    ("drop_property mail", "change_index mail"): "Person.mail",
     # one name for two things
     ("add_type Team", "rename_type Company Team"): "Team",
     ("add_type Team otherwise", "rename_type Company Team"): "Team",

@@ -162,13 +162,16 @@ def plain(new: Any, stored: Any, mode: str) -> Any:
     counts = Counter(row["src"] for row in after)
     touched = [row["src"] for row in edges]
     left = sorted({row["src"] for row in theirs["edge:E"] if row["id"] in ids} - set(touched))
+    broken = []
     for source in dict.fromkeys([*touched, *left]):
         if not 1 <= counts[source] <= 2:
             its = [at for at, one in enumerate(touched) if one == source]
             over = counts[source] - 2
             # Told at the first new edge that is one too many.
             at = its[len(its) - over if 0 < over < len(its) else 0] if its else -1
-            tell(("degree", "edge:E", "src"), at, source, -1, "", "", counts[source])
+            broken.append((at < 0, at, source))
+    for _, at, source in sorted(broken, key=lambda one: one[:2]):
+        tell(("degree", "edge:E", "src"), at, source, -1, "", "", counts[source])
     return told, dict(totals), {key: sorted(rows) for key, rows in gone.items()}
 
 

@@ -145,7 +145,7 @@ def test_an_unreadable_one_is_told_and_can_be_set_again(graph, body):
 @pytest.mark.parametrize("automatic", [False, True])
 def test_upkeep_goes_by_it_when_asked_to(graph, automatic, monkeypatch):
     monkeypatch.setattr(upkeep, "AUTO_CLEANUP_COMMITS", 8)
-    monkeypatch.setattr("omnigraph.engine.graph.GRACE_MS", 0)
+    monkeypatch.setattr("omnigraph.engine.upkeep.GRACE_MS", 0)
     graph.set_retention({"*": {"keep_versions": 3}}, automatic=automatic)
     for number in range(20):
         graph.mutate(f'query q() {{ insert P {{ k: "{number}" }} }}')
@@ -156,7 +156,7 @@ def test_upkeep_goes_by_it_when_asked_to(graph, automatic, monkeypatch):
 
 def test_processes_of_one_write_each_come_to_it_in_turn(graph, monkeypatch):
     monkeypatch.setattr(upkeep, "AUTO_CLEANUP_COMMITS", 4)
-    monkeypatch.setattr("omnigraph.engine.graph.GRACE_MS", 0)
+    monkeypatch.setattr("omnigraph.engine.upkeep.GRACE_MS", 0)
     graph.set_retention({"*": {"keep_versions": 2}}, automatic=True)
     for number in range(9):
         with Graph.open(graph.uri, durability="process") as other:
