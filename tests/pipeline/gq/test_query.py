@@ -126,20 +126,12 @@ QUERIES = {
 }
 
 
-# A JVM plans for seconds what these ask; `make test-all` asks them too.
-LONG = {
-    "paths",
-    "shortest",
-    "hops without end",
-    "hops backwards",
-    "nothing to group",
-    "edges by name",
-}
-LONG |= {"both ways", "types of edges", "joined by value", "no rows", "NaN in comparisons"}
+# A JVM plans each for seconds; `make test-all` asks them all.
+SHORT = {"groups", "all aggregates", "optional", "any edge", "stages", "functions"}
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in QUERIES]
+    "name", [n if n in SHORT else pytest.param(n, marks=pytest.mark.slow) for n in QUERIES]
 )
 def test_spark_answers_as_the_engine_does(spark, graph, name):
     source = f"query q() {{ {QUERIES[name]} }}"
