@@ -26,7 +26,7 @@ TYPE: Final = "#type"  # stands for the name of the type among the columns of a 
 
 class Scan(msgspec.Struct, frozen=True, kw_only=True):
     """What every task of a scan does: read a table at one version, keep the rows for which the
-    conditions on `var` are true, and give the stored `columns` new names and types.
+    conditions are true, and give the stored `columns` new names and types.
 
     A column of a table that does not have it is null; `TYPE` is the name of the table's type.
     """
@@ -36,7 +36,6 @@ class Scan(msgspec.Struct, frozen=True, kw_only=True):
     stored: frozenset[str]
     columns: Mapping[str, str]  # by their new name
     schema: pa.Schema  # the new names, with the types that Spark is given
-    var: str = ""
     conditions: tuple[ir.Expr, ...] = ()
     constants: Constants
 

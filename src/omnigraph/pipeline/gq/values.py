@@ -20,7 +20,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 
 from omnigraph.compiler.query import ir
 from omnigraph.engine.arrow import Array, picked
-from omnigraph.engine.expr.evaluate import Constants, Rows, Search, can_fail, evaluate, is_constant
+from omnigraph.engine.expr.evaluate import Constants, Rows, Search, can_fail, is_constant
 from omnigraph.model.schema import CALENDAR, FLOATS, INTEGERS, PropertyType, Scalar
 from omnigraph.pipeline.gq.layout import Key, Layout, carried_type, spark_type
 from omnigraph.pipeline.gq.scan import carried
@@ -219,8 +219,3 @@ def constant(value: Any, kind: PropertyType) -> Column:
     if isinstance(value, float):
         return F.lit(value).cast(spark_type(kind))
     return F.lit(str(value) if kind.scalar is Scalar.U64 else value).cast(spark_type(kind))
-
-
-def value_of(expr: ir.Expr, constants: Constants) -> Any:
-    """The Python value of an expression without variables."""
-    return evaluate(expr, TaskRows(1, constants, {})).as_py()

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812  (as everybody calls it)
 
 from omnigraph.compiler.query import ir
 from omnigraph.pipeline.gq.rows import Found, Reading
-from omnigraph.pipeline.gq.scan import TYPE, together
+from omnigraph.pipeline.gq.scan import together
 
 EAGER_HOPS: Final = 3  # a longer walk looks after each hop whether it has ended
 
@@ -293,7 +293,7 @@ def degrees(reading: Reading, rows: Found, expr: ir.Degree) -> Found:
         within = expr.direction == "both" and edge.from_type == edge.to_type
         others = frame.where(F.col(src) != F.col(dst)) if within else frame
         sides.append((dst, edge.to_type, others))
-    node, kind, total = reading.fresh("node"), reading.fresh(TYPE[1:]), reading.fresh("degree")
+    node, kind, total = reading.fresh("node"), reading.fresh("type"), reading.fresh("degree")
     ends = [
         some.select(F.col(side).alias(node), F.lit(name).alias(kind))
         for side, name, some in sides
