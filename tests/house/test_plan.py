@@ -9,12 +9,12 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MOST = {
-    "files": 380,
-    "lines": 89_500,
+    "files": 395,
+    "lines": 93_000,
     "lines of the largest file": 600,
     "files in the fullest folder": 25,
     "modules with one importer": 88,
-    "public classes and functions": 2_110,
+    "public classes and functions": 2_180,
     "names at the package's front": 25,
     "import cycles": 0,
     "import cycles, late ones too": 0,
