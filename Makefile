@@ -7,6 +7,9 @@ STAMP  := $(VENV)/.installed
 # Three workers keep two cores busy, because tests wait for disks and children; each is below 1 GB.
 WORKERS ?= 3
 
+# Tests start hundreds of processes; without .pyc files each would compile all of the package anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-all check lint fmt docs site bench clean
 
