@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import lance
@@ -12,7 +13,9 @@ import pytest
 from table_bench import BY_ID, PLACE, SMALL, Bench, compacted, delete_where, indexed, people
 
 from omnigraph.model.ports import World
+from omnigraph.storage.lance.collect import Leaf, doomed, look
 from omnigraph.storage.lance.pylance import clean_up
+from omnigraph.storage.objects.root import branch_folder
 from omnigraph.storage.table.table import Tables
 
 BRANCH = "01JD3Z0000000000000000FORK"
@@ -88,6 +91,14 @@ def test_a_line_keeps_its_head_and_goes_on(bench):
     assert bench.ids() == ["f", "g"]
     bench.branch, bench.version = None, 2
     assert bench.ids() == ["a", "b", "c"]
+
+
+def test_of_a_line_that_goes_meanwhile_nothing_is_left_to_remove(bench):
+    head = bench.tables.head(PLACE, BRANCH)
+    bench.tables.store.delete_prefix(branch_folder(PLACE, BRANCH))
+    leaf = look(head)
+    assert leaf == Leaf(named={}, stored=())
+    assert not doomed(leaf, [1], lost_before=datetime.now(UTC)).bytes
 
 
 def test_a_line_that_another_stands_on_keeps_what_that_one_reads(bench):

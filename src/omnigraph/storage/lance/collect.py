@@ -61,16 +61,17 @@ def part_of(path: str) -> str:
 
 
 def look(dataset: Any) -> Leaf:
-    """Read what the line's versions name, and then what is there."""
+    """Read what the line's versions name, and then what is there: nothing if somebody else has
+    removed the line meanwhile."""
     # In this order: a file that a write adds in between is in the second answer only, and young.
     tracked = steadily(lambda: dataset.tracked_files().read_all().to_pylist())
     home = {row["base_uri"] for row in tracked if row["type"] == "manifest"}
-    assert len(home) == 1, "the versions of a line lie in one folder"
+    assert len(home) <= 1, "the versions of a line lie in one folder"
     named: dict[int, set[str]] = {}
     for row in tracked:
         if row["base_uri"] in home:  # what lies elsewhere belongs to the line that this one is of
             named.setdefault(int(row["version"]), set()).add(part_of(row["path"]))
-    found = steadily(lambda: dataset.all_files().read_all().to_pylist())
+    found = steadily(lambda: dataset.all_files().read_all().to_pylist()) if home else []
     return Leaf(
         named={version: frozenset(parts) for version, parts in named.items()},
         stored=tuple(
@@ -84,6 +85,8 @@ def look(dataset: Any) -> Leaf:
 def doomed(leaf: Leaf, unwanted: Collection[int], *, lost_before: datetime) -> Doomed:
     """What goes with the unwanted versions, and what no version ever named and was written before
     that moment: nobody is still staging it."""
+    if not leaf.named:
+        return Doomed(versions=(), version_files=(), others=())
     newest = max(leaf.named)
     going = {version for version in unwanted if version in leaf.named and version != newest}
     kept = _parts(leaf, leaf.named.keys() - going)
