@@ -61,8 +61,8 @@ __all__ = [
     "relocate",
 ]
 
-_ROOMS = frozenset({"errors", "pipeline", "schema"})
-_HOMES = {
+_MODULES = frozenset({"errors", "pipeline", "schema"})
+_MODULE_OF = {
     "BlobReader": "omnigraph.engine.read.export",
     "Branch": "omnigraph.model.graph",
     "ChangeSet": "omnigraph.engine.history.changes",
@@ -89,23 +89,23 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Load the home of a public name on first use (PEP 562)."""
-    if name in _ROOMS:
+    """Load the module of a public name on first use (PEP 562)."""
+    if name in _MODULES:
         return _imported(f"omnigraph.{name}")
-    home = _HOMES.get(name)
-    if home is None:
+    module = _MODULE_OF.get(name)
+    if module is None:
         raise AttributeError(f"module 'omnigraph' has no attribute {name!r}")
-    value = getattr(_imported(home), name)
+    value = getattr(_imported(module), name)
     globals()[name] = value
     return value
 
 
-def _imported(home: str) -> Any:
+def _imported(module: str) -> Any:
     """Import a module with the collector of garbage at rest: modules make none, and it is slow."""
     collects = gc.isenabled()
     gc.disable()
     try:
-        return import_module(home)
+        return import_module(module)
     finally:
         if collects:
             gc.enable()

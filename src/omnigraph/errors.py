@@ -274,7 +274,7 @@ class NotFoundError(OmnigraphError):
 
 
 class ChangeFeedGapError(NotFoundError):
-    """The versions that a change is told from were collected by cleanup."""
+    """Cleanup has removed the versions that these changes would be read from."""
 
     code = "change-feed-gap"
     hint = "start again from an export"

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from omnigraph.cli.main import entry
+
 SCRIPT = Path(sys.executable).with_name("omnigraph")
 SCHEMA = "node Person { name: String @key }\n"
 PEOPLE = 5000
@@ -112,3 +114,27 @@ def test_a_library_that_cannot_be_found_is_told_once(graph):
     done = run(sys.executable, "-c", program)
     assert done.returncode == 1
     assert json.loads(done.stderr)["error"] == "ImportError: refused"
+
+
+@pytest.mark.parametrize(
+    ("env", "coloured"),
+    [
+        ({}, False),
+        ({"FORCE_COLOR": "1"}, True),
+        ({"FORCE_COLOR": "0"}, False),
+        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+    ],
+)
+def test_colours_obey_the_environment(monkeypatch, capsys, tmp_path, env, coloured):
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("OMNIGRAPH_HOME", str(tmp_path))
+    (tmp_path / "s.pg").write_text(SCHEMA)
+    (tmp_path / "q.gq").write_text("query q() { match { $p: Robot } return { $p.name } }")
+    words = ["lint", "--query", str(tmp_path / "q.gq"), "--schema", str(tmp_path / "s.pg")]
+    assert entry(words) == 1
+    assert ("\x1b[31mERROR" in capsys.readouterr().out) is coloured
+    assert entry(["snapshot"]) == 1
+    assert ("\x1b[31m" in capsys.readouterr().err) is coloured

@@ -94,3 +94,56 @@ def test_a_text_need_not_be_called_a_query(run):
     rows = json.loads(run("-e", "MATCH { $p: Person } return { $p.name }", "--json", verb="query"))
     assert rows["rows"] == [{"p.name": "Ada"}]
     assert json.loads(run("-e", 'insert Person { name: "Eve" }', "--json"))["affected_nodes"] == 1
+
+
+COUNT = "match { $p: Person } return { count(*) as n }"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("$G", "-e", COUNT),
+        ("q", "$G", "-e", COUNT),
+        ("$G", "q", "-e", COUNT),
+        ("--store", "$G", "q", "-e", COUNT),
+        ("-e", COUNT, "q", "--uri", "$G"),
+    ],
+)
+def test_the_graph_may_stand_before_or_after_the_name(run, words, capsys):
+    assert entry(["query", *(word.replace("$G", run.uri) for word in words), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == [{"n": 1}]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (("a.omni", "b.omni"), 2, "'a.omni' and 'b.omni' are two graphs"),
+        (("a", "b", "c"), 2, "an argument too many: 'c'"),
+        (("a.omni", "--uri", "b"), 2, "cannot be used with"),
+        (("folder",), 1, "no graph addressed: 'folder' is taken for the name of a query"),
+    ],
+)
+def test_words_that_cannot_be_told_apart_are_refused(
+    tmp_path, monkeypatch, capsys, words, code, text
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OMNIGRAPH_HOME", str(tmp_path / "home"))
+    (tmp_path / "folder").mkdir()
+    assert entry(["query", *words, "-e", COUNT]) == code
+    assert text in capsys.readouterr().err
+
+
+def test_every_command_on_a_graph_takes_it_as_its_last_argument(run, capsys):
+    for words in (
+        ("branch", "create", "b"),
+        ("branch", "list"),
+        ("tag", "create", "t"),
+        ("diff", "main", "b"),
+        ("commit", "show", "t"),
+        ("entity", "history", "node", "Person", "Ada"),
+        ("branch", "merge", "b"),
+        ("branch", "delete", "b"),
+        ("changes", "poll", "--start", "beginning"),
+    ):
+        assert entry([*words, run.uri, "--quiet"]) == 0, words
+    assert "Ada" in capsys.readouterr().out

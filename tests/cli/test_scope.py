@@ -54,6 +54,11 @@ def target(capability=Capability.ANY, config=CONFIG, environ=None, **flags):
         ({"store": "s3://b/g"}, {"OMNIGRAPH_PROFILE": "prod"}, "s3://b/g", False),
         ({"profile": "dev"}, {}, "s3://bucket/dev.omni", False),
         ({}, {"OMNIGRAPH_PROFILE": "dev"}, "s3://bucket/dev.omni", False),
+        ({}, {"OMNIGRAPH_STORE": "e.omni"}, "e.omni", True),
+        ({}, {"OMNIGRAPH_STORE": "e.omni", "OMNIGRAPH_PROFILE": "dev"}, "e.omni", True),
+        ({"profile": "dev"}, {"OMNIGRAPH_STORE": "e.omni"}, "s3://bucket/dev.omni", False),
+        ({"uri": "g"}, {"OMNIGRAPH_STORE": "e.omni"}, "g", True),
+        ({}, {"OMNIGRAPH_STORE": ""}, "file:///data/default.omni", True),
         ({}, {}, "file:///data/default.omni", True),
     ],
 )

@@ -9,7 +9,8 @@ import pytest
 
 from omnigraph import Graph
 from omnigraph.cli.main import entry
-from omnigraph.cli.shell import is_complete
+from omnigraph.cli.shell import is_complete, on_one_line, rules_of
+from omnigraph.compiler.schema import compile_schema
 
 SCHEMA = """node Person {
     name: String @key
@@ -81,7 +82,72 @@ def test_the_types_and_their_properties_can_be_looked_up(shell):
         "node  Person         2",
         "edge  Knows          1",
     ]
-    assert shell("\\d Person\n").splitlines()[2:] == ["name      String", "age       I32?"]
+    assert shell("\\d Person\n").splitlines()[2:] == [
+        "name      String  @key",
+        "age       I32?",
+    ]
+    assert shell("\\d knows\n").splitlines()[-1] == "Person -> Person @card(0..)"
+
+
+RULES = """interface Named { title: String @index(language="german") }
+node Book implements Named {
+    isbn: String
+    edition: I32
+    pages: I32 @default(1)
+    state: enum(draft, out)?
+    price: F64? @unique
+    vec: Vector(2)? @embed(title)
+    @key(isbn, edition)
+    @range(price, 0.0..)
+    @check(isbn, "^[0-9]+$")
+    @unique(title, state)
+}
+edge Cites: Book -> Book @card(0..3) { page: I32 @index }
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "rules", "whole"),
+    [
+        (
+            "Book",
+            {
+                "isbn": ['@check("^[0-9]+$")'],
+                "edition": [],
+                "pages": ["@default(1)"],
+                "state": [],
+                "price": ["@unique", "@range(0.0..)"],
+                "vec": ["@embed(title)"],
+                "title": ['@index(language="german")', "(from Named)"],
+            },
+            ["@key(edition, isbn)", "@unique(title, state)"],
+        ),
+        ("Cites", {"page": ["@index"]}, ["Book -> Book @card(0..3)"]),
+    ],
+)
+def test_the_rules_of_a_type_are_told_in_the_words_of_the_schema(name, rules, whole):
+    catalog = compile_schema(RULES)
+    assert rules_of(catalog.nodes.get(name) or catalog.edges[name]) == (rules, whole)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "match { $p: Person } return { $p.name } order { $p.name asc }\n",
+        "match { $p: Person }\nreturn { $p.name }\norder { $p.name asc };\n",
+        "match { $p: Person }\n  return { $p.name }  // who\norder { $p.name asc }\n\n",
+        "match { $p: Person }\nreturn { $p.name }\norder { $p.name asc }\n",
+    ],
+)
+def test_a_query_needs_no_name(shell, script):
+    assert shell(script).split() == ["p.name", "------", "Ada", "Grace"]
+
+
+def test_a_query_is_one_entry_of_the_history():
+    text = 'query q() { // 1\n  match { $p: Person { name: "a // b" } }\n\n  return { $p.age }\n}'
+    assert on_one_line(text) == (
+        'query q() { match { $p: Person { name: "a // b" } } return { $p.age } }'
+    )
 
 
 def test_history_and_help_are_there(shell):
@@ -122,6 +188,12 @@ def test_a_script_stops_at_its_first_error(shell, script, text):
         ('query q() { insert P { name: "}" }', False),
         ("query q() { // }\n", False),
         ("query q()", False),
+        ("match { $p: P }", False),
+        ("match { $p: P } return { $p.a }", True),
+        ("match { $p: P }\nreturn { $p.a }", False),
+        ("match { $p: P }\nreturn { $p.a };", True),
+        ('delete P where a = ";"', True),
+        ("delete P", False),
     ],
 )
 def test_a_query_is_complete_when_its_braces_are(text, complete):

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -123,3 +128,36 @@ def test_missing_vectors_are_made_with_embed(desk, monkeypatch):
     assert refused["code"] == "constraint-violation"
     report = desk("load", uri, "--data", data, "--mode", "append", "--embed")
     assert (report["total_entities"], report["vectors"]) == (1, 1)
+
+
+@pytest.mark.slow
+def test_ctrl_c_in_the_middle_of_a_load_tells_one_line_and_leaves_nothing(desk):
+    data = desk.folder / "many.jsonl"
+    with data.open("w") as out:
+        for number in range(400_000):
+            out.write(f'{{"type":"Person","data":{{"name":"p{number}","age":{number % 90}}}}}\n')
+    words = ["load", "--engine", "spark", "--mode", "append", "--data", str(data), desk.uri]
+    with subprocess.Popen(
+        [sys.executable, "-m", "omnigraph", *words],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as load:
+        written = Path(desk.uri) / "nodes"
+        while load.poll() is None and not any(written.glob("*/data/*")):
+            time.sleep(0.02)
+        load.send_signal(signal.SIGINT)
+        _, err = load.communicate(timeout=120)
+    assert (load.returncode, err.splitlines()) == (
+        130,
+        [
+            f"omnigraph load → {desk.uri} (direct, local)",
+            "starting Spark on this machine …",
+            "interrupted; nothing was committed",
+        ],
+    )
+    with Graph.open(desk.uri) as graph:
+        assert len(graph.commits()) == 1
+        assert graph.pending_recoveries() == []
+    assert not any(written.glob("*/data/*"))
+    assert not list(Path(desk.uri).parent.glob("*staging*"))

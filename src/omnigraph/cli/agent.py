@@ -11,7 +11,7 @@ from omnigraph.cli.scope import Capability
 from omnigraph.model.machine import extra_for
 
 
-@verb("mcp", capability=Capability.ANY, positional="uri")
+@verb("mcp", capability=Capability.ANY)
 @click.option("--queries", metavar="PATH", help="stored queries, each a tool; with a store")
 @click.option("--read-only", is_flag=True, help="refuse writes; with a store")
 def mcp(call: Call, *, queries: str | None, read_only: bool) -> None:

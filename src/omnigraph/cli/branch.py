@@ -1,4 +1,4 @@
-"""`branch create|list|delete|restore|merge`."""
+"""`branch create|list|delete|restore|merge` and `tag create|list|delete`: names in a graph."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ import click
 
 from omnigraph.cli import resolve
 from omnigraph.cli.call import Call, CommandGroup, exclusive, message_option, once_option, verb
-from omnigraph.cli.history import change_counts, moment
+from omnigraph.cli.history import change_counts, first_line, moment
 from omnigraph.cli.output import table_style
 from omnigraph.errors import MergeConflictsError
 
 if TYPE_CHECKING:
     from omnigraph.engine.merge.conflicts import MergePreview, MergeResult, Strategy
+    from omnigraph.model.graph import Tag
 
 branch = CommandGroup("branch", help="Create, list, delete and merge branches.")
+tag = CommandGroup("tag", help="Name commits for good: create, list and delete tags.")
 
 
 @verb("branch create", writes=True)
@@ -86,10 +88,10 @@ def restore(call: Call, name: str, *, as_name: str | None) -> None:
 
 
 @verb("branch delete", writes=True)
-@click.argument("name")
+@click.argument("name", metavar="BRANCH")
 @click.option("--force", is_flag=True, help="also if it has unmerged work, or if it cannot be read")
 def delete(call: Call, name: str, *, force: bool) -> None:
-    """Delete branch NAME, if another branch has all its work."""
+    """Delete BRANCH, if another branch has all its work."""
     call.consent()
     call.announce()
     with call.graph(write=True) as graph:
@@ -99,7 +101,7 @@ def delete(call: Call, name: str, *, force: bool) -> None:
 
 
 @verb("branch merge", writes=True)
-@click.argument("source")
+@click.argument("source", metavar="BRANCH")
 @click.option(
     "--into",
     "target",
@@ -126,7 +128,7 @@ def delete(call: Call, name: str, *, force: bool) -> None:
     metavar="FILE",
     help="merge nothing; write the conflicts to a file to be filled in for --resolve",
 )
-@click.option("--delete-branch", is_flag=True, help="delete SOURCE after a merge that succeeded")
+@click.option("--delete-branch", is_flag=True, help="delete BRANCH after a merge that succeeded")
 @message_option
 @once_option
 def merge(
@@ -141,7 +143,7 @@ def merge(
     conflicts_path: str | None,
     **how: Any,
 ) -> None:
-    """Merge branch SOURCE into another; conflicts leave everything as it was."""
+    """Merge BRANCH into another; conflicts leave everything as it was."""
     decided = resolve.read_resolutions(resolve_path) if resolve_path is not None else {}
     looking = "--preview" if preview else "--write-conflicts"
     if preview or conflicts_path is not None:
@@ -206,5 +208,54 @@ def _show_merged(call: Call, result: MergeResult) -> None:
     call.emit(result.to_json(), human=lines)
 
 
+# --- tags -----------------------------------------------------------------------------------------
+
+
+@verb("tag create", writes=True)
+@click.argument("name")
+@click.option("--at", metavar="REF", help="the commit to name  [default: the head of main]")
+@message_option
+def create_tag(call: Call, name: str, *, at: str | None, message: str | None) -> None:
+    """Name a commit NAME, for good."""
+    call.announce()
+    with call.graph(write=True) as graph:
+        made = graph.create_tag(name, at, actor=call.actor, message=message)
+    payload = {"uri": call.target.uri, **made.to_json()}
+    call.emit(payload, human=f"created tag {name} at {made.graph_commit_id}")
+
+
+@verb("tag list")
+def list_tags(call: Call) -> None:
+    """List the tags by name."""
+    with call.graph() as graph:
+        found = graph.tags()
+        damaged = [one.to_json() for one in graph.unreadable_tags()]
+    payload: dict[str, Any] = {"tags": [one.to_json() for one in found]}
+    if damaged:
+        payload["unreadable"] = damaged
+    lines = [f"{one['name']}  (unreadable: {one['problem']})" for one in damaged]
+    call.emit(payload, human=[*(tag_line(one) for one in found), *lines])
+
+
+def tag_line(one: Tag) -> str:
+    """What, which commit, when, who, and why."""
+    facts = (one.name, one.graph_commit_id, moment(one.created_us), one.created_by or "-")
+    return "  ".join(facts) + (f"  {first_line(one.message)}" if one.message else "")
+
+
+@verb("tag delete", writes=True)
+@click.argument("name", metavar="TAG")
+def delete_tag(call: Call, name: str) -> None:
+    """Delete TAG; what only it named goes with the next cleanup."""
+    call.consent()
+    call.announce()
+    with call.graph(write=True) as graph:
+        graph.delete_tag(name)
+    payload = {"uri": call.target.uri, "name": name}
+    call.emit(call.with_actor(payload), human=f"deleted tag {name}")
+
+
 for _command in (create, list_branches, delete, restore, merge):
     branch.add_command(_command)
+for _command in (create_tag, list_tags, delete_tag):
+    tag.add_command(_command)

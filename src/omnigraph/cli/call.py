@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import json
+import logging
 import os
 import sys
 import threading
@@ -22,6 +23,7 @@ import click
 import msgspec
 
 from omnigraph.cli import output
+from omnigraph.cli.completion import completed
 from omnigraph.cli.scope import (
     Capability,
     OperatorConfig,
@@ -38,6 +40,10 @@ if TYPE_CHECKING:
 
     from omnigraph.client.graph import RemoteGraph
     from omnigraph.engine.graph import Graph
+    from omnigraph.engine.load.report import Listener
+
+
+BARS_AFTER_SECONDS = 2.0
 
 
 class RemoteTarget(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +116,12 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         url = server_url(self.config, found.server)
         return RemoteTarget.of(url, found.graph_id, token=token_for(self.config, url, self.environ))
 
+    @property
+    def names_graph(self) -> bool:
+        """Whether a graph is addressed at all: by the line, the environment or the settings."""
+        known = self.environ.get("OMNIGRAPH_STORE") or self.config.defaults.get("store")
+        return self.flags != ScopeFlags() or bool(known)
+
     def require_target(self) -> None:
         """Refuse a bad address before anything else of the call is looked at."""
         assert self.target is not None, "a target is found or an error raised"
@@ -161,6 +173,18 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def wants_progress(self) -> bool:
         """Bars are for people who look: a terminal, no JSON, not told to be quiet."""
         return sys.stderr.isatty() and not self.as_json and not self.quiet
+
+    @contextmanager
+    def bars(self) -> Iterator[Listener | None]:
+        """What draws how far a run in this process is, or None when no bars are wanted. Runs that
+        are soon over draw none, and a server's do not tell."""
+        if not self.wants_progress or isinstance(self.target, RemoteTarget):
+            yield None
+            return
+        from omnigraph.pipeline.progress import terminal_bars
+
+        with terminal_bars(after_seconds=BARS_AFTER_SECONDS) as draw:
+            yield draw
 
     def consent(self) -> None:
         """Let a destructive command go on: always on this machine, else only when told so."""
@@ -220,7 +244,7 @@ Positional = Literal["uri", "none"]
 
 _VALUE_FLAGS = (
     ("--store", "store", "URI", "the graph's storage: a folder, file:// or s3://"),
-    ("--profile", "profile", "NAME", "a named scope of the operator's configuration"),
+    ("--profile", "profile", "PROFILE", "a named scope of the operator's configuration"),
     ("--as", "acting_as", "ACTOR", "who makes the change"),
     ("--server", "server", "NAME|URL", "a served graph"),
     ("--graph", "graph", "ID", "a graph inside a server or cluster"),
@@ -238,7 +262,7 @@ _HIDDEN = frozenset({"--cluster"})
 def scope_options() -> list[click.Parameter]:
     """Fresh option objects for the flags that may stand before or after any command."""
     options: list[click.Parameter] = [
-        click.Option([flag, name], metavar=metavar, help=text, hidden=flag in _HIDDEN)
+        completed(click.Option([flag, name], metavar=metavar, help=text, hidden=flag in _HIDDEN))
         for flag, name, metavar, text in _VALUE_FLAGS
     ]
     options += [
@@ -252,12 +276,14 @@ def verb(
     *,
     capability: Capability = Capability.ANY,
     writes: bool = False,
-    positional: Positional = "none",
+    positional: Positional = "uri",
     hidden: bool = False,
 ) -> Callable[[Body], click.Command]:
     """Make a command of a function whose first argument is the `Call`.
 
     The function's own click options and arguments are kept; the shared ones are added after them.
+    Whatever works on a graph takes it as its last argument; a command whose own arguments leave no
+    room for that says `positional="none"`.
     """
 
     def decorate(body: Body) -> click.Command:
@@ -265,13 +291,14 @@ def verb(
         taken = {flag for one in own for flag in one.opts}
         # `commit list --graph` draws; there the graph's name stands before the command.
         shared = [one for one in scope_options() if taken.isdisjoint(one.opts)]
-        address = _address(positional)
+        works_on_graph = capability in (Capability.ANY, Capability.DIRECT)
+        address = _address(positional if works_on_graph else "none")
         for one in [*address, *shared] if capability is Capability.LOCAL else ():
             if isinstance(one, click.Option):
                 one.hidden = True  # it may stand before any command, but says nothing to this one
         return click.Command(
             name.rpartition(" ")[2],
-            params=[*own, *address, *shared, _json_option()],
+            params=[completed(one) for one in (*own, *address, *shared, _json_option())],
             callback=_callback(body, name=name, capability=capability, writes=writes),
             help=body.__doc__,
             hidden=hidden,
@@ -340,7 +367,7 @@ state_options = together(
     ),
 )
 branch_option = click.option(
-    "--branch", default="main", show_default=True, metavar="NAME", help="the branch meant"
+    "--branch", default="main", show_default=True, metavar="BRANCH", help="the branch to work on"
 )
 once_option = click.option(
     "--idempotency-key", metavar="KEY", help="do it once, however often it is submitted"
@@ -385,13 +412,30 @@ class CommandGroup(click.Group):
         return [name for name, command in self.commands.items() if not command.hidden]
 
 
-def spark_session(master: str | None, remote: str | None) -> SparkSession:
-    """The session of this process, started if there is none."""
-    from omnigraph import pipeline
-
+def spark_session(call: Call, master: str | None, remote: str | None) -> SparkSession:
+    """The session of this process, started if there is none; that takes seconds, and is told."""
     if master is not None and remote is not None:
         raise click.UsageError("the option '--spark-master' cannot be used with '--spark-remote'")
-    return pipeline.session(master=master, remote=remote)
+    from omnigraph import pipeline
+
+    logging.getLogger().addFilter(_is_no_interrupt_of_py4j)
+    place = f"on {master or 'this machine'}" if remote is None else f"at {remote}"
+    words = f"{'starting' if remote is None else 'connecting to'} Spark {place}"
+    if not call.wants_progress:
+        call.note(f"{words} …")
+        return pipeline.session(master=master, remote=remote)
+    from omnigraph.pipeline.progress import status_line
+
+    with status_line(f"{words} …"):
+        return pipeline.session(master=master, remote=remote)
+
+
+def _is_no_interrupt_of_py4j(record: logging.LogRecord) -> bool:
+    """Whether a record may be printed: py4j logs a traceback for every Ctrl-C, and we tell of it
+    ourselves."""
+    if not record.exc_info or "py4j" not in record.pathname:
+        return True
+    return record.exc_info[0] is not KeyboardInterrupt
 
 
 # --- files ----------------------------------------------------------------------------------------

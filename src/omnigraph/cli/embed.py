@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from omnigraph.engine.embed_file import EmbedSpec, Mode
 
 
-@verb("embed", capability=Capability.DIRECT, positional="uri", writes=True)
+@verb("embed", capability=Capability.DIRECT, writes=True)
 @click.option("--seed", "seed_path", metavar="FILE", help="a YAML manifest that names all the rest")
 @click.option("--input", "input_path", metavar="FILE", help="the NDJSON to read")
 @click.option("--output", "output_path", metavar="FILE", help="the NDJSON to write")
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 @click.option("--clean", is_flag=True, help="remove the vectors")
 @click.option("--type", "types", multiple=True, metavar="TYPE", help="only this type; repeatable")
 @click.option("--select", "selects", multiple=True, metavar="TYPE:FIELD=VALUE", help="repeatable")
-@click.option("--branch", metavar="NAME", help="of a graph: the branch meant  [default: main]")
+@click.option(
+    "--branch", metavar="BRANCH", help="of a graph: the branch to work on  [default: main]"
+)
 @message_option
 def embed(
     call: Call,
@@ -51,7 +53,8 @@ def embed(
         "--reembed-all": reembed_all or None,
         "--clean": clean or None,
     }
-    if call.flags != ScopeFlags() or branch is not None:
+    alone = not any(of_files.values()) and call.names_graph
+    if alone or call.flags != ScopeFlags() or branch is not None:
         for name, given in of_files.items():
             exclusive({name: given, "a graph": True})
         _embed_graph(call, branch=branch or "main", types=types, message=message)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from omnigraph.model.graph import Snapshot
 
 
-@verb("init", capability=Capability.DIRECT, positional="uri", writes=True)
+@verb("init", capability=Capability.DIRECT, writes=True)
 @click.option("--schema", "schema_path", metavar="FILE", required=True, help="the .pg schema")
 def init(call: Call, schema_path: str) -> None:
     """Make a new, empty graph at URI with the schema of a .pg file."""
@@ -49,9 +49,15 @@ def _refuse_cluster_layout(uri: str) -> None:
         )
 
 
-@verb("snapshot", positional="uri")
-@click.option("--branch", metavar="NAME", help="the branch to look at  [default: main]")
-@click.option("--snapshot", "--at", "at", metavar="COMMIT|TIME", help="an earlier state")
+@verb("snapshot")
+@click.option("--branch", metavar="BRANCH", help="the branch to look at  [default: main]")
+@click.option(
+    "--snapshot",
+    "--at",
+    "at",
+    metavar="REF",
+    help="an earlier state: a commit, a tag, main~2, a time",
+)
 def snapshot(call: Call, branch: str | None, at: str | None) -> None:
     """Show which version of which dataset makes up the graph."""
     exclusive({"--branch": branch, "--at": at})
@@ -107,9 +113,9 @@ def list_profiles(call: Call) -> None:
 
 
 @verb("profile show", capability=Capability.LOCAL)
-@click.argument("name", required=False)
+@click.argument("name", metavar="[PROFILE]", required=False)
 def show(call: Call, name: str | None) -> None:
-    """Show one profile: NAME, or the active one."""
+    """Show PROFILE, or the active one."""
     wanted = name or _active(call)
     if wanted is None:
         raise InputError(

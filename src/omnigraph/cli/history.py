@@ -32,7 +32,7 @@ entity = CommandGroup("entity", help="One entity through time.")
 _SIGNS = {"insert": ("+", "green"), "update": ("~", "yellow"), "delete": ("-", "red")}
 
 
-@verb("commit list", positional="uri")
+@verb("commit list")
 @branch_option
 @click.option("--filter", "filters", multiple=True, metavar="actor=NAME", help="only these commits")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="only the newest N")

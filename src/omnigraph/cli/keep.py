@@ -13,7 +13,7 @@ from omnigraph.cli.scope import Capability
 from omnigraph.model.graph import type_words
 
 
-@verb("verify", capability=Capability.DIRECT, positional="uri")
+@verb("verify", capability=Capability.DIRECT)
 @click.option("--deep", is_flag=True, help="read all rows too: ids, keys, values, ends of edges")
 def verify(call: Call, *, deep: bool) -> None:
     """Compare files, sizes, digests and row counts with what commits promised. Changes nothing.
@@ -38,7 +38,7 @@ def backup(call: Call, dest: str) -> None:
     call.emit(report.to_json(), human=f"copied {many} to {report.dest}")
 
 
-@verb("relocate", capability=Capability.DIRECT, positional="uri", writes=True)
+@verb("relocate", capability=Capability.DIRECT, writes=True)
 def relocate(call: Call) -> None:
     """Make a graph whole at the place where it is, after it was moved or copied there."""
     from omnigraph.engine.maintain.relocate import relocate as relocated

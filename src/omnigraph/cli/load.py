@@ -41,7 +41,7 @@ LOCAL_BYTES_MAX = 16 * 1024 * 1024
 TABULAR_SUFFIXES = frozenset({".parquet", ".csv", ".orc"})
 
 
-@verb("load", positional="uri", writes=True)
+@verb("load", writes=True)
 @click.option(
     "--data", "paths", multiple=True, metavar="FILE", help="NDJSON (- is stdin); repeatable"
 )
@@ -50,7 +50,7 @@ TABULAR_SUFFIXES = frozenset({".parquet", ".csv", ".orc"})
     "--type", "type_name", metavar="TYPE", help="the type of a Parquet, CSV or ORC source"
 )
 @click.option("--mode", type=click.Choice(LOAD_MODES), help="what happens to stored entities")
-@click.option("--branch", metavar="NAME", help="the branch to load into  [default: main]")
+@click.option("--branch", metavar="BRANCH", help="the branch to load into  [default: main]")
 @click.option("--from", "from_branch", metavar="BRANCH", help="make the branch from this one first")
 @click.option("--quarantine", metavar="DIR", help="put bad records here instead of failing")
 @message_option
@@ -102,7 +102,7 @@ def load(
         return
     report = load_on_spark(
         call,
-        spark_session(spark_master, spark_remote),
+        spark_session(call, spark_master, spark_remote),
         sources=None if job_path is not None else spark_sources(paths, type_name),
         job_path=job_path,
         options={**options, "embed": embed or None},
@@ -114,9 +114,11 @@ def _load_here(call: Call, sources: Any, options: Mapping[str, str | None], *, e
     """The load in this process."""
     mode, quarantine = options["mode"], options["quarantine"]
     assert mode is not None, "a load has a mode"
-    with call.graph(write=True, embed=embed) as graph:
+    with call.graph(write=True, embed=embed) as graph, call.bars() as draw:
+        watched: dict[str, Any] = {} if draw is None else {"progress": draw}
         result = graph.load(
             sources,
+            **watched,
             mode=mode,
             branch=options["branch"] or "main",
             from_branch=options["from_branch"],
@@ -233,9 +235,9 @@ def _load_line(result: Any) -> str:
     )
 
 
-@verb("ingest", positional="uri", writes=True, hidden=True)
+@verb("ingest", writes=True, hidden=True)
 @click.option("--data", "path", required=True, metavar="FILE", help="JSON records")
-@click.option("--branch", required=True, metavar="NAME", help="the branch meant")
+@click.option("--branch", required=True, metavar="BRANCH", help="the branch to load into")
 @click.option(
     "--from",
     "from_branch",
@@ -272,7 +274,7 @@ def ingest(call: Call, *, path: str, branch: str, from_branch: str, mode: str) -
     call.emit({"base_branch": from_branch, **result.to_json()}, human=lines)
 
 
-@verb("export", positional="uri")
+@verb("export")
 @state_options
 @click.option("--type", "types", multiple=True, metavar="TYPE", help="only this type; repeatable")
 @click.option("--jsonl", is_flag=True, help="NDJSON on stdout, as without it")
@@ -312,7 +314,7 @@ def export(
             raise click.UsageError("an export on Spark needs --out <PATH>")
         report = export_on_spark(
             call,
-            spark_session(spark_master, spark_remote),
+            spark_session(call, spark_master, spark_remote),
             out=out_path,
             options={
                 "format": form,

@@ -12,6 +12,7 @@ from importlib import import_module
 
 import click
 import msgspec
+from click.shell_completion import CompletionItem
 
 from omnigraph import __version__
 from omnigraph.cli import failure
@@ -41,7 +42,7 @@ COMMANDS: Mapping[str, Entry] = {
     "branch": Entry(
         "cli.branch", "branch", ANY, "create, list, delete, restore and merge branches"
     ),
-    "tag": Entry("cli.tag", "tag", ANY, "name commits for good"),
+    "tag": Entry("cli.branch", "tag", ANY, "name commits for good"),
     "commit": Entry("cli.history", "commit", ANY, "list, show, explain and undo commits"),
     "diff": Entry("cli.history", "diff", ANY, "what changed between two states"),
     "changes": Entry("cli.history", "changes", ANY, "follow what changes on a branch"),
@@ -112,11 +113,22 @@ class Root(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         # The base class knows the names of commands that are imported only.
-        if args[0] not in COMMANDS and not args[0].startswith("-"):
+        known = args[0] in COMMANDS or ctx.resilient_parsing
+        if not known and not args[0].startswith("-"):
             near = get_close_matches(args[0], self.list_commands(ctx), n=1)
             meant = f" Did you mean '{near[0]}'?" if near else ""
             raise click.UsageError(f"No such command '{args[0]}'.{meant}", ctx)
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        # The base class would import every command to read its help.
+        if incomplete[:1] == "-":
+            return super().shell_complete(ctx, incomplete)
+        return [
+            CompletionItem(name, help=entry.summary)
+            for name, entry in COMMANDS.items()
+            if name.startswith(incomplete) and not entry.hidden
+        ]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write_paragraph()
@@ -178,6 +190,21 @@ def entry(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str], *, own_process: bool) -> int:
+    color = wants_color(os.environ)
+    # What is printed about a failure obeys the same rule as what a command prints.
+    with click.Context(root, info_name="omnigraph", color=color):
+        return _run_in(words, own_process=own_process, color=color)
+
+
+def wants_color(environ: Mapping[str, str]) -> bool | None:
+    """Whether to colour: never with NO_COLOR, always with FORCE_COLOR (but 0), else None: where a
+    terminal reads."""
+    if environ.get("NO_COLOR"):
+        return False
+    return True if environ.get("FORCE_COLOR", "0") not in ("", "0") else None
+
+
+def _run_in(words: list[str], *, own_process: bool, color: bool | None) -> int:
     as_json = "--json" in words
     try:
         result = root.main(
@@ -185,6 +212,7 @@ def _run(words: list[str], *, own_process: bool) -> int:
             prog_name="omnigraph",
             standalone_mode=False,
             obj=OWN_PROCESS if own_process else None,
+            color=color,
         )
     except click.exceptions.NoArgsIsHelpError as problem:
         problem.show()

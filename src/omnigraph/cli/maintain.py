@@ -60,7 +60,7 @@ def size_words(count: int) -> str:
 # --- optimize --------------------------------------------------------------------------------
 
 
-@verb("optimize", capability=Capability.DIRECT, positional="uri", writes=True)
+@verb("optimize", capability=Capability.DIRECT, writes=True)
 @branch_option
 @engine_options
 def optimize(
@@ -78,7 +78,9 @@ def optimize(
     if engine == "spark":
         from omnigraph import pipeline
 
-        report = pipeline.optimize(spark_session(spark_master, spark_remote), uri, branch=branch)
+        report = pipeline.optimize(
+            spark_session(call, spark_master, spark_remote), uri, branch=branch
+        )
     else:
         with call.graph(write=True) as graph, progress_bars(call) as advance:
             report = graph.optimize(branch, concurrency=at_once, progress=advance)
@@ -92,13 +94,12 @@ def optimize(
 @contextmanager
 def progress_bars(call: Call) -> Iterator[Any]:
     """Something to call with (what, done, total), or None when no bar is wanted."""
-    if not call.wants_progress:
-        yield None
-        return
-    from omnigraph.engine.load.report import Tick
-    from omnigraph.pipeline.progress import terminal_bars
+    with call.bars() as draw:
+        if draw is None:
+            yield None
+            return
+        from omnigraph.engine.load.report import Tick
 
-    with terminal_bars() as draw:
         yield lambda what, done, total: draw(
             Tick(stage=what, tasks_done=done, tasks_total=total, seconds=0.0)
         )
@@ -123,7 +124,7 @@ def _optimize_lines(one: dict[str, Any]) -> list[str]:
 # --- cleanup ---------------------------------------------------------------------------------
 
 
-@verb("cleanup", capability=Capability.DIRECT, positional="uri", writes=True)
+@verb("cleanup", capability=Capability.DIRECT, writes=True)
 @click.option("--keep", type=click.IntRange(min=1), metavar="N", help="snapshots to keep a branch")
 @click.option("--older-than", metavar="AGE", help="only what is older than 30s, 5m, 12h, 7d or 2w")
 @click.option("--confirm", is_flag=True, help="really do it; without, only say what would go")
@@ -189,7 +190,7 @@ def duration(text: str) -> dt.timedelta:
 # --- retention -------------------------------------------------------------------------------
 
 
-@verb("retention show", capability=Capability.DIRECT, positional="uri")
+@verb("retention show", capability=Capability.DIRECT)
 def show_retention(call: Call) -> None:
     """Show how much of the past each branch keeps when `cleanup` goes by the graph itself."""
     with call.graph() as graph:
@@ -269,7 +270,7 @@ def _retention_lines(body: dict[str, Any]) -> list[str]:
 # --- repair ----------------------------------------------------------------------------------
 
 
-@verb("repair", capability=Capability.DIRECT, positional="uri", writes=True)
+@verb("repair", capability=Capability.DIRECT, writes=True)
 @branch_option
 @click.option(
     "--confirm",
@@ -313,7 +314,7 @@ def _repair_line(one: dict[str, Any]) -> str:
 # --- health ----------------------------------------------------------------------------------
 
 
-@verb("health", capability=Capability.DIRECT, positional="uri")
+@verb("health", capability=Capability.DIRECT)
 @branch_option
 def health(call: Call, *, branch: str) -> None:
     """Show fragments, index coverage, versions and bytes, with advice."""
@@ -342,7 +343,7 @@ def health(call: Call, *, branch: str) -> None:
 # --- recovery -------------------------------------------------------------------------------------
 
 
-@verb("recovery list", capability=Capability.DIRECT, positional="uri")
+@verb("recovery list", capability=Capability.DIRECT)
 def list_recoveries(call: Call) -> None:
     """List the unfinished writes and the recoveries on record."""
     with call.graph() as graph:

@@ -34,6 +34,19 @@ def emit_json(payload: Any) -> None:
     click.echo(json.dumps(payload, indent=2, ensure_ascii=False, default=str))
 
 
+def print_rows(
+    config: OperatorConfig,
+    columns: Sequence[str],
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    form: Literal["table", "kv", "csv"],
+) -> None:
+    """Print rows in one of the forms for people and spreadsheets; heads of tables are bold."""
+    lines = render_rows(columns, rows, form=form, style=table_style(config))
+    for number, line in enumerate(lines):
+        click.echo(click.style(line, bold=True) if form == "table" and number == 0 else line)
+
+
 def render_rows(
     columns: Sequence[str],
     rows: Sequence[Mapping[str, Any]],

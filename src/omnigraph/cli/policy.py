@@ -18,7 +18,11 @@ policy = CommandGroup("policy", help="Check and explain policy files.")
 _file_options = together(
     click.option("--file", "path", metavar="FILE", help="the policy, a YAML file"),
     click.option(
-        "--graph-id", default="graph", show_default=True, metavar="ID", help="the graph meant"
+        "--graph-id",
+        default="graph",
+        show_default=True,
+        metavar="ID",
+        help="the graph that is asked about",
     ),
     click.option("--server-policy", "of_server", is_flag=True, help="it is the server's policy"),
 )

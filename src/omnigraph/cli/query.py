@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from omnigraph.cli import output
 from omnigraph.cli.call import (
@@ -29,7 +31,7 @@ from omnigraph.model.tables import json_line
 
 # Which query to run, and with which parameters.
 _source_options = together(
-    click.argument("name", required=False),
+    click.argument("words", nargs=-1, metavar="[NAME] [URI]"),
     click.option("--query", "query_path", metavar="FILE", help="the .gq file"),
     click.option("-e", "--query-string", "text", metavar="GQ", help="the query itself"),
     click.option("--params", "params_text", metavar="JSON", help="parameters, an object"),
@@ -38,11 +40,12 @@ _source_options = together(
         "-p", "given", metavar="NAME=VALUE", multiple=True, help="one parameter, JSON or text"
     ),
 )
+_NAMES = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # of queries
 # A text that begins so is the body of a query that nobody named.
 _BODIES = re.compile(r"\s*(match|insert|upsert|update|delete|for)\b", re.IGNORECASE)
 
 
-@verb("query")
+@verb("query", positional="none")
 @_source_options
 @state_options
 @click.option("--format", "form", type=click.Choice(output.FORMATS), help="how to print the rows")
@@ -50,7 +53,7 @@ _BODIES = re.compile(r"\s*(match|insert|upsert|update|delete|for)\b", re.IGNOREC
 @click.option("--svg", "pictured", is_flag=True, help="with --explain: as a picture, as SVG text")
 def query(
     call: Call,
-    name: str | None,
+    words: tuple[str, ...],
     *,
     query_path: str | None,
     text: str | None,
@@ -63,7 +66,10 @@ def query(
     explain: bool,
     pictured: bool,
 ) -> None:
-    """Run the read query NAME of a file, or one given with -e."""
+    """Run the read query NAME of a file, or one given with -e.
+
+    An argument with a '.', '/' or ':' in it is the graph, not a name."""
+    call, name = graph_and_name(call, words)
     if pictured and not explain:
         raise click.UsageError("the option '--svg' draws how a query ran: it goes with '--explain'")
     exclusive({"--branch": branch, "--snapshot": snapshot})
@@ -115,14 +121,12 @@ def print_rows(
         for row in rows:
             click.echo(json_line(row))
     else:
-        style = output.table_style(call.config)
-        for line in output.render_rows(facts["columns"], rows, form=form, style=style):
-            click.echo(line)
+        output.print_rows(call.config, facts["columns"], rows, form=form)
         if form == "table":
             call.note(f"{len(rows)} row{'' if len(rows) == 1 else 's'}")
 
 
-@verb("mutate", writes=True)
+@verb("mutate", writes=True, positional="none")
 @_source_options
 @click.option("--file", "script", metavar="FILE", help="a .gq file; with --transaction, all of it")
 @click.option("--transaction", is_flag=True, help="run all queries in order, as one commit")
@@ -132,7 +136,7 @@ def print_rows(
 @once_option
 def mutate(
     call: Call,
-    name: str | None,
+    words: tuple[str, ...],
     *,
     query_path: str | None,
     text: str | None,
@@ -147,7 +151,10 @@ def mutate(
     idempotency_key: str | None,
 ) -> None:
     """Run the mutation query NAME of a file, or one given with -e, as one commit; with
-    --transaction all queries of the file, in order, as one commit."""
+    --transaction all queries of the file, in order, as one commit.
+
+    An argument with a '.', '/' or ':' in it is the graph, not a name."""
+    call, name = graph_and_name(call, words)
     target = call.target
     exclusive({"--query <FILE>": query_path, "--file <FILE>": script})
     params = read_params(params_text, params_file, given)
@@ -201,9 +208,7 @@ def print_returned(call: Call, result: Any) -> None:
     if not result.rows:
         return
     rows = result.to_json()["rows"]
-    style = output.table_style(call.config)
-    for line in output.render_rows(list(rows[0]), rows, form="table", style=style):
-        click.echo(line)
+    output.print_rows(call.config, list(rows[0]), rows, form="table")
 
 
 def _run_script(call: Call, source: str, params: dict[str, Any], wanted: dict[str, Any]) -> None:
@@ -230,9 +235,28 @@ def _run_script(call: Call, source: str, params: dict[str, Any], wanted: dict[st
     )
     for answer in () if call.as_json else answers:
         if rows := answer.get("rows"):
-            style = output.table_style(call.config)
-            for line in output.render_rows(list(rows[0]), rows, form="table", style=style):
-                click.echo(line)
+            output.print_rows(call.config, list(rows[0]), rows, form="table")
+
+
+def graph_and_name(call: Call, words: tuple[str, ...]) -> tuple[Call, str | None]:
+    """The call with its graph, and the query's name, from arguments `[NAME] [URI]`: a word that no
+    query can be called is the graph, wherever it stands."""
+    name, graph, *more = (*words, None, None)
+    if any(more):
+        raise click.UsageError(f"got an argument too many: '{words[-1]}'")
+    if name is not None and not _NAMES.fullmatch(name):
+        name, graph = graph, name
+    if name is not None and not _NAMES.fullmatch(name):
+        raise click.UsageError(f"'{graph}' and '{name}' are two graphs: address one")
+    if graph is None:
+        if name is not None and not call.names_graph and Path(name).is_dir():
+            raise InputError(
+                f"no graph addressed: '{name}' is taken for the name of a query",
+                hint=f"write ./{name} if it is the graph",
+            )
+        return call, name
+    exclusive({"a graph as an argument": graph, "--uri": call.flags.uri})
+    return replace(call, flags=replace(call.flags, uri=graph)), name
 
 
 @contextmanager
@@ -251,10 +275,20 @@ def read_source(verb_name: str, path: str | None, text: str | None) -> str:
     """The query text, from exactly one of the file and the command line."""
     exclusive({"--query <FILE>": path, "-e/--query-string <GQ>": text})
     if text is not None:
-        return f"query q() {{ {text} }}" if _BODIES.match(text) else text
+        return as_query(text)
     if path is not None:
         return read_text(path, what="query file")
     raise click.UsageError(f"{verb_name} needs a query: pass --query <FILE> or -e <GQ>")
+
+
+def is_bare(text: str) -> bool:
+    """Whether a text is the body of a query that nobody named."""
+    return _BODIES.match(text) is not None
+
+
+def as_query(text: str) -> str:
+    """The text as it would stand in a file: a bare body gets a name around it."""
+    return f"query q() {{ {text}\n}}" if is_bare(text) else text
 
 
 def chosen_name(source: str, name: str | None, *, source_path: str | None) -> str:

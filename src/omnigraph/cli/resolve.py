@@ -99,7 +99,7 @@ def read_resolutions(path: str) -> Resolutions:
     if not isinstance(items, list):
         raise InputError(
             f"'{path}' holds no list of conflicts",
-            hint="`omnigraph branch merge SOURCE --write-conflicts FILE` writes one to fill in",
+            hint="`omnigraph branch merge BRANCH --write-conflicts FILE` writes one to fill in",
         )
     found: Resolutions = {}
     for number, item in enumerate(items, start=1):

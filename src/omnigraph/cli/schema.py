@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 schema = CommandGroup("schema", help="Show, plan, apply and propose schemas.")
 codegen = CommandGroup("codegen", help="Write code from a schema.")
 _LABELS = {"error": "ERROR", "warning": "WARN ", "info": "INFO "}
+_COLOURS = {"ERROR": "red", "WARN": "yellow", "OK": "green"}
 _SCHEMA_BEGINS = re.compile(
     r"(?:\s|//[^\n]*|/\*.*?\*/)*(?:node|edge|interface|config|import)\b", re.DOTALL
 )
@@ -42,7 +43,7 @@ def _source(call: Call, branch: str) -> str:
         return graph.schema_source(branch)
 
 
-@verb("schema show", positional="uri")
+@verb("schema show")
 @branch_option
 @click.option("--svg", "pictured", is_flag=True, help="draw the types and edges, as SVG text")
 def show(call: Call, branch: str, *, pictured: bool) -> None:
@@ -58,14 +59,14 @@ def show(call: Call, branch: str, *, pictured: bool) -> None:
         call.emit({"schema_source": source}, human=source.rstrip("\n"))
 
 
-@verb("schema get", positional="uri", hidden=True)
+@verb("schema get", hidden=True)
 def get(call: Call, branch: str = "main") -> None:
     """Print the schema of main."""
     source = _source(call, branch)
     call.emit({"schema_source": source}, human=source.rstrip("\n"))
 
 
-@verb("schema plan", capability=Capability.DIRECT, positional="uri")
+@verb("schema plan", capability=Capability.DIRECT)
 @click.option("--schema", "--new", "new_path", metavar="FILE", required=True, help="the new schema")
 @click.option("--old", "old_path", metavar="FILE", help="an old schema file instead of a graph")
 @branch_option
@@ -95,7 +96,7 @@ def plan(
     call.emit(payload, human=[*step_lines(steps), f"{len(steps)} steps, {verdict}"])
 
 
-@verb("schema apply", positional="uri", writes=True)
+@verb("schema apply", writes=True)
 @click.option("--schema", "new_path", metavar="FILE", required=True, help="the new schema")
 @branch_option
 @_LOSS
@@ -169,7 +170,7 @@ def infer(
     call.emit({"schema_source": made}, human=made.rstrip("\n"))
 
 
-@verb("codegen python", positional="uri")
+@verb("codegen python")
 @click.option("--schema", "schema_path", metavar="FILE", help="a .pg file instead of a graph")
 @branch_option
 def python(call: Call, schema_path: str | None, branch: str) -> None:
@@ -193,7 +194,7 @@ for _command in (show, get, plan, apply, infer):
 # --- source files, looked at without running anything ---------------------------------------------
 
 
-@verb("lint", positional="uri")
+@verb("lint")
 @click.option("--query", "query_path", metavar="FILE", required=True, help="the .gq file")
 @click.option("--schema", "schema_path", metavar="FILE", help="a .pg file instead of a graph")
 @branch_option
@@ -218,7 +219,8 @@ def lint(call: Call, query_path: str, schema_path: str | None, branch: str) -> N
 
     catalog = compile_schema(schema, name=schema_path or "schema")
     report = lint_source(source, catalog, query_path=query_path, schema_source=where)
-    call.emit(report.to_json(), human=lint_lines(report, query_path))
+    lines = [_coloured(line) for line in lint_lines(report, query_path)]
+    call.emit(report.to_json(), human=lines)
     if report.errors:
         click.get_current_context().exit(1)
 
@@ -242,6 +244,11 @@ def lint_lines(report: LintReport, path: str) -> list[str]:
         f"({report.errors} error(s), {report.warnings} warning(s), {report.infos} info item(s))"
     )
     return lines
+
+
+def _coloured(line: str) -> str:
+    word, space, rest = line.partition(" ")
+    return click.style(word, fg=_COLOURS[word]) + space + rest if word in _COLOURS else line
 
 
 @verb("fmt", capability=Capability.LOCAL)

@@ -1,6 +1,7 @@
 """Which graph is meant: one place that turns flags, profiles and defaults into an address.
 
-An explicit address wins over a profile, a profile over the operator's defaults. A flag that a
+An address on the command line wins over one in the environment, that over the operator's
+defaults; at each level an address wins over a profile. A flag that a
 command cannot use is refused, never ignored. The operator's own settings stand in
 `~/.omnigraph/config.yaml`, or below `OMNIGRAPH_HOME`: a missing file is an empty configuration;
 keys we do not know are left alone and reported once.
@@ -227,6 +228,8 @@ def resolve(
     if flags.server is not None:
         return Served(server=flags.server, graph_id=flags.graph)
     explicit = flags.uri if flags.uri is not None else flags.store
+    if explicit is None and flags.profile is None:
+        explicit = environ.get("OMNIGRAPH_STORE") or None
     if explicit is not None:
         return _storage_target(verb, capability, explicit, graph=flags.graph)
     profile_name = flags.profile or environ.get("OMNIGRAPH_PROFILE")
@@ -246,7 +249,8 @@ def resolve(
         return Served(server=server, graph_id=None if graph is None else str(graph))
     raise InputError(
         f"no graph addressed: `{verb}` needs one",
-        hint="pass a storage URI, --store <uri>, --server <name|url> or --profile <name>",
+        hint="name it as the last argument, pass --store <uri>, --server <name|url> or "
+        "--profile <name>, or set OMNIGRAPH_STORE",
     )
 
 

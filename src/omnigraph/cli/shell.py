@@ -1,29 +1,31 @@
 """`shell`: an interactive prompt on one graph.
 
-Queries are typed as they stand in a `.gq` file, over as many lines as they need; lines that start
-with a backslash talk to the shell itself. From a file or a pipe it reads without prompting and
-stops at the first error.
+Queries are typed as they stand in a `.gq` file, over as many lines as they need, or without a name
+around them; lines that start with a backslash talk to the shell itself. From a file or a pipe it
+reads without prompting and stops at the first error.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from omnigraph.cli import failure, output
+from omnigraph.cli.branch import tag_line
 from omnigraph.cli.call import Call, read_params, verb
 from omnigraph.cli.history import moment
-from omnigraph.cli.query import print_returned
+from omnigraph.cli.query import as_query, is_bare, print_returned
 from omnigraph.cli.scope import home
-from omnigraph.cli.tag import tag_line
 from omnigraph.errors import InputError, OmnigraphError
-from omnigraph.model.tables import json_line, table_lines
+from omnigraph.model.schema import EdgeType, NodeType
+from omnigraph.model.tables import json_line
 from omnigraph.storage.commit.outcome import outcome_told
 
 if TYPE_CHECKING:
@@ -34,10 +36,12 @@ HISTORY_LINES_MAX = 10_000
 LOG_COMMITS_SHOWN = 20
 _TRANSACTION_WORDS = frozenset({"begin", "commit", "rollback"})
 _NOISE = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_COMMENT = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*')
 _HELP = """\
-query name() { … }      run a query; it ends with its closing brace
+match { … } return { … } run a query; over several lines it ends with ; or an empty line
+query name() { … }      the same with a name; it ends with its closing brace
 begin, commit, rollback several queries as one commit; reads see what is pending
-\\d [TYPE]               the types, or the properties of one
+\\d [TYPE]               the types, or the properties and rules of one
 \\b                      the branches
 \\tags                   the tags
 \\use BRANCH             read and write this branch from now on
@@ -50,8 +54,8 @@ begin, commit, rollback several queries as one commit; reads see what is pending
 \\q                      leave"""
 
 
-@verb("shell", positional="uri")
-@click.option("--branch", default="main", show_default=True, metavar="NAME", help="to start on")
+@verb("shell")
+@click.option("--branch", default="main", show_default=True, metavar="BRANCH", help="to start on")
 def shell(call: Call, branch: str) -> None:
     """Ask and change a graph at a prompt."""
     with call.graph(write=True) as graph:
@@ -62,7 +66,7 @@ def shell(call: Call, branch: str) -> None:
                 session.run(line.rstrip("\n") for line in sys.stdin)
                 return
             click.echo(f"omnigraph shell on {graph.uri}; \\? for help, \\q to leave")
-            with line_editing(call.environ, session.words):
+            with line_editing(call.environ, session.words) as session.remember:
                 while not session.left:
                     session.turn()
         finally:
@@ -82,6 +86,7 @@ class Session:
         self.explain = False
         self.left = False
         self.transaction: Transaction | None = None
+        self.remember: Callable[[str], None] = lambda _: None
         self._pending: list[str] = []
 
     # --- reading -----------------------------------------------------------------------------
@@ -117,10 +122,12 @@ class Session:
     def feed(self, line: str) -> None:
         """Take in one line; run what it completes."""
         if not self._pending and line.lstrip().startswith("\\"):
+            self.remember(line.strip())
             self._command(line.strip()[1:])
             return
         word = line.strip().rstrip(";").lower()
         if not self._pending and word in _TRANSACTION_WORDS:
+            self.remember(line.strip())
             self._transaction_word(word)
             return
         if line.strip():
@@ -131,7 +138,8 @@ class Session:
     def _finish(self) -> None:
         source = "\n".join(self._pending)
         self._pending.clear()
-        self._run_source(source)
+        self.remember(on_one_line(source))
+        self._run_source(as_query(source.rstrip().removesuffix(";")))
 
     def give_up(self) -> None:
         """Roll back a transaction that nobody committed."""
@@ -178,9 +186,7 @@ class Session:
             for row in rows:
                 click.echo(json_line(row))
         else:
-            style = output.table_style(self.call.config)
-            for line in output.render_rows(result.columns, rows, form=self.form, style=style):
-                click.echo(line)
+            output.print_rows(self.call.config, result.columns, rows, form=self.form)
             self.call.note(f"{len(rows)} row{'' if len(rows) == 1 else 's'}")
 
     def _mutate(self, source: str, name: str) -> None:
@@ -256,8 +262,14 @@ class Session:
         found = catalog.nodes.get(name) or catalog.edge_named(name)
         if found is None:
             raise InputError(f"no type '{name}'", hint="\\d lists them")
-        rows = [{"property": prop.name, "type": str(prop.type)} for prop in found.properties]
-        self._table(("property", "type"), rows)
+        rules, of_type = rules_of(found)
+        rows = [
+            {"property": prop.name, "type": str(prop.type), "rules": " ".join(rules[prop.name])}
+            for prop in found.properties
+        ]
+        self._table(("property", "type", "rules"), rows)
+        for line in of_type:
+            click.echo(line)
 
     def _branches(self, _: str) -> None:
         for name in self.graph.branches():
@@ -296,8 +308,7 @@ class Session:
         self.left = True
 
     def _table(self, columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
-        for line in table_lines(columns, rows, style=output.table_style(self.call.config)):
-            click.echo(line)
+        output.print_rows(self.call.config, columns, rows, form="table")
 
     def words(self) -> list[str]:
         """What the tab key can complete: the schema's names, the language's words, branches and
@@ -316,19 +327,77 @@ class Session:
         return sorted(found)
 
 
+def rules_of(made: NodeType | EdgeType) -> tuple[Mapping[str, list[str]], list[str]]:
+    """What the schema says about each property, and about the type as a whole, in its words."""
+    found: dict[str, list[str]] = {prop.name: [] for prop in made.properties}
+    whole: list[str] = []
+    key = made.key if isinstance(made, NodeType) else ()
+    for word, columns in (
+        *([("@key", key)] if key else []),
+        *(("@unique", columns) for columns in made.unique),
+        *(("@index", columns) for columns in made.index),
+    ):
+        if len(columns) == 1 and columns[0] in found:
+            prop = made.by_name[columns[0]]
+            how = [note for note in prop.annotations if f"@{note.name}" == word and note.kwargs]
+            found[columns[0]].append(word + (_arguments(how[0].kwargs) if how else ""))
+        else:
+            whole.append(f"{word}({', '.join(columns)})")
+    for prop in made.properties:
+        if prop.default is not None:
+            found[prop.name].append(f"@default({json.dumps(prop.default, ensure_ascii=False)})")
+        if prop.embed is not None:
+            found[prop.name].append(f"@embed({prop.embed.source})")
+        if prop.inherited_from is not None:
+            found[prop.name].append(f"(from {prop.inherited_from})")
+    if isinstance(made, EdgeType):
+        most = "" if made.cardinality.maximum is None else made.cardinality.maximum
+        ends = f"{made.from_type} -> {made.to_type}"
+        return found, [f"{ends} @card({made.cardinality.minimum}..{most})", *whole]
+    for span in made.ranges:
+        ends = "..".join("" if end is None else str(end) for end in (span.minimum, span.maximum))
+        found[span.property].append(f"@range({ends})")
+    for check in made.checks:
+        found[check.property].append(f"@check({json.dumps(check.pattern, ensure_ascii=False)})")
+    return found, whole
+
+
+def _arguments(given: Iterable[tuple[str, Any]]) -> str:
+    return "(" + ", ".join(f"{name}={json.dumps(value)}" for name, value in given) + ")"
+
+
 def is_complete(text: str) -> bool:
-    """Whether every brace that was opened is closed again, and there was one."""
+    """Whether a query is typed to its end. One with a name ends with its closing brace, one without
+    with `;`, or with its only line if that is a whole query."""
     bare = _NOISE.sub(" ", text)
-    return "{" in bare and bare.count("{") <= bare.count("}")
+    if not is_bare(text):
+        return "{" in bare and bare.count("{") <= bare.count("}")
+    if "\n" in text.strip() or bare.rstrip().endswith(";"):
+        return bare.rstrip().endswith(";")
+    from omnigraph.compiler.query import parse_file
+
+    try:
+        return bool(parse_file(as_query(text)).queries)
+    except OmnigraphError:
+        return False
+
+
+def on_one_line(text: str) -> str:
+    """A query as history keeps it: one entry, whatever number of lines it was typed on."""
+    lines = _COMMENT.sub(lambda found: found.group(1) or "", text).splitlines()
+    return " ".join(line.strip() for line in lines if line.strip())
 
 
 @contextmanager
-def line_editing(environ: Mapping[str, str], words: Callable[[], list[str]]) -> Iterator[None]:
-    """History that survives the session, and completion, where the platform has them."""
+def line_editing(
+    environ: Mapping[str, str], words: Callable[[], list[str]]
+) -> Iterator[Callable[[str], None]]:
+    """History that survives the session, and completion, where the platform has them. Gives what
+    adds an entry to the history: a query is one, however many lines it was typed on."""
     try:
         import readline
     except ImportError:
-        yield
+        yield lambda _: None
         return
     path = home(environ) / "shell_history"
     try:
@@ -343,8 +412,9 @@ def line_editing(environ: Mapping[str, str], words: Callable[[], list[str]]) -> 
 
     readline.set_completer(complete)
     readline.parse_and_bind("tab: complete")
+    readline.set_auto_history(False)
     try:
-        yield
+        yield readline.add_history
     finally:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

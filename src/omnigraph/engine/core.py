@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
+from enum import StrEnum
 from functools import lru_cache
 from itertools import takewhile
 from typing import Any, Final, Literal, TypeVar, get_args
@@ -22,7 +22,6 @@ from omnigraph.engine.arguments import (
     TEXT,
     TEXT_OR_NONE,
     Kind,
-    instance,
     require,
     require_message,
 )
@@ -68,7 +67,7 @@ _HOW: Final = Kind("'auto', 'roll-back' or 'discard'", lambda v: v in get_args(R
 _Told = TypeVar("_Told")
 
 
-class OpenMode(Enum):
+class OpenMode(StrEnum):
     """Read-write opens migrate and recover; read-only opens write nothing at all."""
 
     READ_WRITE = "read-write"
@@ -266,9 +265,14 @@ def assemble(
     return Core(store=store, recovery=recovery, writer=Writer(store, recovery), mode=mode)
 
 
-def open_core(uri: str, *, mode: OpenMode, world: World | None = None) -> Core:
+def open_core(uri: str, *, mode: OpenMode | str, world: World | None = None) -> Core:
     """Open the graph at `uri`, or raise `NotFoundError`."""
-    require(instance(OpenMode), mode=mode)
+    require(TEXT, mode=mode)
+    try:
+        mode = OpenMode(mode)
+    except ValueError as cause:
+        known = " or ".join(f'"{one}"' for one in OpenMode)
+        raise InputError(f"unknown mode '{mode}'", hint=f"use {known}") from cause
     core = assemble(Root.parse(uri, aws_environment()), world or World(), mode)
     try:
         is_there = core.store.manifests.exists()

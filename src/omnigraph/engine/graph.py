@@ -131,22 +131,22 @@ class Graph(Upkeep):
 
     @classmethod
     def open(
-        cls, uri: str | os.PathLike[str], mode: OpenMode = OpenMode.READ_WRITE, **options: Any
+        cls, uri: str | os.PathLike[str], mode: OpenMode | str = "read-write", **options: Any
     ) -> Graph:
         """Open the graph there; `NotFoundError` if there is none.
 
         Writes of this handle look after their tables by themselves; `maintenance=None` turns that
-        off. `durability="process"` is for graphs that a power cut may take. `cache_bytes` bounds
+        off. `durability="process"` writes faster, but what was written last may be lost if the
+        power fails (not if the process dies). `cache_bytes` bounds
         what reading keeps in memory (default: a quarter of the machine's, at least 1 GiB).
         `actor` acts through this handle, and does only what a `policy` (or its file) allows.
         `embedder` makes the vectors of `@embed` properties that are written without one, and of
         texts in `nearest`: a callable (texts in, vectors out), an `EmbedConfig`, or True for the
         provider that the environment names.
-        With `OpenMode.READ_ONLY` nothing is written, and every call that would is refused.
+        With the mode "read-only" nothing is written, and every call that would is refused.
 
         Examples:
-            >>> from omnigraph import OpenMode
-            >>> Graph.open(graph.uri, OpenMode.READ_ONLY).branches()
+            >>> Graph.open(graph.uri, "read-only").branches()
             ['main']
         """
         require(PATH, uri=uri)

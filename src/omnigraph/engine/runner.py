@@ -6,6 +6,7 @@ Arrow, Lance and NumPy do most of a task's work without Python's lock, so that t
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,18 +16,28 @@ from omnigraph.storage.objects.lease import Stop, StoppedError, unbroken
 
 
 class Inline:
-    """Runs tasks here, at most `threads` at once (the port `Runner`)."""
+    """Runs tasks here, at most `threads` at once (the port `Runner`).
+
+    `heard` is told (stage, tasks done, tasks) at the begin and after each task, one call at a time
+    but from the thread that did the task.
+    """
 
     def __init__(
-        self, *, held_bytes: int = LOAD_HELD_BYTES_MAX, threads: int = LOAD_THREADS_MAX
+        self,
+        *,
+        held_bytes: int = LOAD_HELD_BYTES_MAX,
+        threads: int = LOAD_THREADS_MAX,
+        heard: Callable[[str, int, int], None] | None = None,
     ) -> None:
         self.held_bytes = held_bytes
         self.parallelism = min(threads, os.cpu_count() or 1)
+        self._heard = heard
 
     def run(
         self, tasks: Sequence[Task], function: Callable[[Task], Answer], *, stage: str
     ) -> list[Answer]:
-        del stage
+        if self._heard is not None and tasks:
+            function = _counted(self._heard, stage, len(tasks), function)
         if min(len(tasks), self.parallelism) <= 1:
             return [function(task) for task in tasks]
         return unbroken(lambda stop: self._side_by_side(tasks, function, stop))
@@ -52,3 +63,24 @@ class Inline:
             running = [pool.submit(run, number, task) for number, task in enumerate(tasks)]
         # Whichever was given up stands behind one that failed.
         return [one.result() for one in running]
+
+
+def _counted(
+    heard: Callable[[str, int, int], None],
+    stage: str,
+    total: int,
+    function: Callable[[Task], Answer],
+) -> Callable[[Task], Answer]:
+    """The function, telling how many tasks it has done."""
+    done, lock = 0, threading.Lock()
+
+    def run(task: Task) -> Answer:
+        nonlocal done
+        answer = function(task)
+        with lock:
+            done += 1
+            heard(stage, done, total)
+        return answer
+
+    heard(stage, 0, total)
+    return run

@@ -77,7 +77,7 @@ LOAD_CHUNK_ROWS: Final = 16_384  # parsed records of one type kept as Python val
 BLOB_URI_BYTES_MAX: Final = 64 * 1024
 
 # Both languages.
-PROBLEMS_LISTED_MAX: Final = 100  # what is told of all that is wrong with a schema or query
+PROBLEMS_LISTED_MAX: Final = 100  # problems listed by the error of a schema or query
 NAMES_SUGGESTED_MAX: Final = 10  # unknown names of one text for which a near one is looked up
 NAMES_COMPARED_MAX: Final = 100  # known names that an unknown one is compared with
 
@@ -134,7 +134,7 @@ READ_CACHE_VERSIONS_MAX: Final = 4  # of one thing that is kept, say the frame o
 READ_CACHE_VALUES_MAX: Final = 1_024  # things that an open graph keeps
 QUERY_MEMORY_BYTES_MAX: Final = 2 * 1024 * 1024 * 1024  # match rows of one query
 QUERY_TIME_MS_MAX: Final = 300_000
-RETURNED_BYTES_KEPT_MAX: Final = 64 * 1024  # ids and rows of a mutation, told by its commit
+RETURNED_BYTES_KEPT_MAX: Final = 64 * 1024  # ids and rows of a mutation, kept with its commit
 TOPOLOGY_FILE_EDGES_MIN: Final = 100_000  # the shape of a smaller edge type is not kept on disk
 TOPOLOGY_FILES_BYTES_MAX: Final = 2 * 1024 * 1024 * 1024  # on disk, for all graphs of a user
 

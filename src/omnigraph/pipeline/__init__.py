@@ -41,7 +41,7 @@ __all__ = [
     "stream",
 ]
 
-_HOMES = {
+_MODULE_OF = {
     "PipelineReport": "omnigraph.engine.load.report",
     "Source": "omnigraph.engine.load.inputs.sources",
     "export": "omnigraph.pipeline.exports",
@@ -59,11 +59,11 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Load the home of a public name on first use (PEP 562)."""
-    home = _HOMES.get(name)
-    if home is None:
+    """Load the module of a public name on first use (PEP 562)."""
+    module = _MODULE_OF.get(name)
+    if module is None:
         raise AttributeError(f"module 'omnigraph.pipeline' has no attribute {name!r}")
     with extra_for(f"pipeline.{name}"):
-        value = getattr(import_module(home), name)
+        value = getattr(import_module(module), name)
     globals()[name] = value
     return value

@@ -22,6 +22,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Literal
 
@@ -99,8 +100,13 @@ def _major_version(home: Path) -> int | None:
 # The first JVM of a machine records the classes it loaded while it exits; later ones map that file,
 # which makes their start three times faster. Archives lie in the user's cache folder, one per
 # (Spark, Java, class path), and appear by rename, so that a reader never meets half of one. An
-# archive that does not fit is ignored by the JVM: it can only cost time.
+# archive that does not fit is ignored by the JVM: it can only cost time. Each is 100 to 200 MB, so
+# those that nobody used for long go: of virtual environments that are gone, of older releases.
 _BASE_DUMP_SECONDS_MAX = 60
+ARCHIVES_KEPT_MAX = 5
+ARCHIVE_IDLE_SECONDS_MAX = 30 * 86_400
+DRAFT_SECONDS_MAX = 86_400
+_ARCHIVE = re.compile(r"(spark-.+-java-\d+-[0-9a-f]{12})(-base)?\.jsa")
 _QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off", "-Xshare:auto")
 
 
@@ -122,6 +128,8 @@ def plan_archive(folder: Path, java: Java) -> ArchivePlan:
     except (OSError, subprocess.TimeoutExpired):
         return ArchivePlan()
     final = folder / f"{stem}.jsa"
+    mark_used([file for file in (base, final) if file is not None and file.is_file()])
+    prune_archives(folder, keep=stem, now=time.time())
     if final.is_file():
         files = str(final) if base is None else f"{base}:{final}"
         return ArchivePlan(options=(f"-XX:SharedArchiveFile={files}", *_QUIET))
@@ -129,6 +137,38 @@ def plan_archive(folder: Path, java: Java) -> ArchivePlan:
     mapped = () if base is None else (f"-XX:SharedArchiveFile={base}",)
     options = (*mapped, f"-XX:ArchiveClassesAtExit={recorded}", *_QUIET)
     return ArchivePlan(options=options, recorded=recorded, final=final)
+
+
+def mark_used(files: Iterable[Path]) -> None:
+    """Remember that the files are used now, as their time of access: file systems seldom do."""
+    for file in files:
+        with suppress(OSError):
+            os.utime(file, (time.time(), file.stat().st_mtime))
+
+
+def prune_archives(folder: Path, *, keep: str, now: float) -> None:
+    """Remove archives that nobody used for long or that are too many, and drafts that were given
+    up; never the one called `keep`.
+
+    A JVM that has mapped a file keeps it, and one that does not find it starts without.
+    """
+    used: dict[str, float] = {}
+    files: dict[str, list[Path]] = {}
+    with suppress(OSError):
+        for file in folder.iterdir():
+            found = _ARCHIVE.fullmatch(file.name)
+            if found is not None:
+                stem = found.group(1)
+                used[stem] = max(used.get(stem, 0.0), file.stat().st_atime)
+                files.setdefault(stem, []).append(file)
+            elif file.suffix == ".tmp" and now - file.stat().st_mtime > DRAFT_SECONDS_MAX:
+                file.unlink(missing_ok=True)
+    others = sorted((stem for stem in used if stem != keep), key=used.__getitem__, reverse=True)
+    for number, stem in enumerate(others):
+        if number >= ARCHIVES_KEPT_MAX - 1 or now - used[stem] > ARCHIVE_IDLE_SECONDS_MAX:
+            for file in files[stem]:
+                with suppress(OSError):
+                    file.unlink(missing_ok=True)
 
 
 def _base_archive(file: Path, java: Java) -> Path | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -26,8 +27,9 @@ _PROGRESS: Final = Kind(
 
 
 @contextmanager
-def terminal_bars() -> Iterator[Listener]:
-    """A listener that draws a bar a stage, for as long as the `with` block lasts."""
+def terminal_bars(*, after_seconds: float = 0.0) -> Iterator[Listener]:
+    """A listener that draws a bar a stage, for as long as the `with` block lasts; nothing is drawn
+    for what is over before `after_seconds`."""
     progress = Progress(
         TextColumn("{task.description:<12}"),
         BarColumn(),
@@ -49,8 +51,23 @@ def terminal_bars() -> Iterator[Listener]:
             rate="" if rate is None else f"{tick.records:,} records, {rate:,.0f}/s",
         )
 
-    with progress:
+    begin = threading.Timer(after_seconds, progress.start)
+    begin.daemon = True
+    begin.start()
+    try:
         yield draw
+    finally:
+        begin.cancel()
+        begin.join()  # it may be about to begin
+        if progress.live.is_started:
+            progress.stop()
+
+
+@contextmanager
+def status_line(text: str) -> Iterator[None]:
+    """A line on the terminal that moves while the `with` block lasts, and is gone after it."""
+    with Console(stderr=True).status(text):
+        yield
 
 
 @contextmanager

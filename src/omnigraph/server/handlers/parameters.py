@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from omnigraph.server.calls import Parameter
 
-BRANCH = Parameter(name="branch", about="the branch meant; main if it is left out")
+BRANCH = Parameter(name="branch", about="the branch to work on; main if it is left out")
 LIMIT = Parameter(name="limit", about="at most so many", kind="integer")
 PAGE_TOKEN = Parameter(name="page_token", about="go on after an earlier page")
 FILTERS = (
