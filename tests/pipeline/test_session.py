@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from omnigraph.pipeline.launcher import (
     find_java,
     launch,
     plan_archive,
+    prune_archives,
 )
 from omnigraph.pipeline.sessions import session
 
@@ -104,6 +106,26 @@ def test_the_first_start_records_an_archive_and_later_ones_use_it(tmp_path):
     assert f"-XX:SharedArchiveFile={first.final}" in second.options
     assert second.recorded is None
     assert command(order_for(home, archive=second))[0] == str(home / "bin" / "java")
+
+
+def test_archives_that_nobody_uses_are_removed(tmp_path):
+    now, day = 2_000_000_000.0, 86_400.0
+    stems = {f"spark-4.{n}.0-java-17-{n:012x}": age for n, age in enumerate((0.1, 1, 2, 3, 4, 31))}
+    for stem, age in stems.items():
+        for name in (f"{stem}.jsa", f"{stem}-base.jsa"):
+            (tmp_path / name).write_bytes(b"x")
+            os.utime(tmp_path / name, (now - age * day, now - 99 * day))
+    for name, age in (("old.7.tmp", 2), ("new.8.tmp", 0.5), ("notes.txt", 99)):
+        (tmp_path / name).write_bytes(b"x")
+        os.utime(tmp_path / name, (now, now - age * day))
+    keep = list(stems)[4]
+    prune_archives(tmp_path, keep=keep, now=now)
+    left = {path.name.removesuffix(".jsa").removesuffix("-base") for path in tmp_path.iterdir()}
+    assert left == {*list(stems)[:5], "new.8.tmp", "notes.txt"}
+    more = f"spark-5.0.0-java-21-{99:012x}"
+    prune_archives(tmp_path, keep=more, now=now)
+    left = {path.name.removesuffix(".jsa").removesuffix("-base") for path in tmp_path.iterdir()}
+    assert left == {*list(stems)[:4], "new.8.tmp", "notes.txt"}
 
 
 def test_without_a_writable_folder_there_is_no_archive(tmp_path):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
 import sys
 import threading
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -57,6 +59,7 @@ _JVM_PROFILES: Mapping[str, tuple[str, ...]] = {
     "quick": ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"),
 }
 
+CANCEL_SECONDS_MAX = 5.0
 _lock = threading.Lock()
 
 
@@ -167,12 +170,33 @@ def _created(conf: Mapping[str, str], *, master: str) -> SparkSession:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return SparkSession.builder.config(map=dict(conf)).getOrCreate()
+            made = SparkSession.builder.config(map=dict(conf)).getOrCreate()
     except (PySparkException, Py4JError) as cause:
         lines = str(cause).strip().splitlines() or [type(cause).__name__]
         raise SparkUnavailableError(
             f"Spark on '{master}' did not start: {_reason(lines)}", output="\n".join(lines)
         ) from cause
+    _cancel_on_interrupt(made.sparkContext)
+    return made
+
+
+def _cancel_on_interrupt(context: pyspark.SparkContext) -> None:
+    """Let Ctrl-C cancel what runs. PySpark's own handler asks for that over the connection on which
+    the interrupted thread waits, which fails: tasks go on, and a traceback is logged."""
+    if threading.current_thread() is not threading.main_thread():
+        return  # nobody else may set a handler, and PySpark has set none
+
+    def cancel() -> None:
+        with suppress(Exception):  # the JVM may be gone; the interrupt counts in any case
+            context.cancelAllJobs()
+
+    def interrupted(_number: int, _frame: Any) -> None:
+        asking = threading.Thread(target=cancel, daemon=True)
+        asking.start()
+        asking.join(CANCEL_SECONDS_MAX)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, interrupted)
 
 
 def _reason(lines: Sequence[str]) -> str:

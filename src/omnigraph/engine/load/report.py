@@ -228,6 +228,18 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True):
 Listener = Callable[[Tick], None]
 
 
+def teller(listener: Listener) -> Callable[[str, int, int], None]:
+    """What tells a listener about the tasks of a stage while it runs: (stage, done, of)."""
+    began: dict[str, float] = {}
+
+    def tell(stage: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        seconds = now - began.setdefault(stage, now)
+        listener(Tick(stage=stage, tasks_done=done, tasks_total=total, seconds=seconds))
+
+    return tell
+
+
 class StepTime(msgspec.Struct, kw_only=True):
     """One step of a run: how long it took, in how many tasks, over how many records."""
 

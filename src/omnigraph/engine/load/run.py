@@ -8,7 +8,6 @@ the input is read once.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -32,7 +31,7 @@ from omnigraph.engine.derive import derive
 from omnigraph.engine.load.intake import Frames, Intake, take_in
 from omnigraph.engine.load.order import LoadOrder
 from omnigraph.engine.load.quarantine import Quarantine, bad_rows, ordinals_of
-from omnigraph.engine.load.report import Listener, PipelineReport, Status, Stopwatch, Tick
+from omnigraph.engine.load.report import Listener, PipelineReport, Status, Stopwatch, teller
 from omnigraph.engine.load.stage import (
     Notes,
     PartNames,
@@ -106,25 +105,13 @@ def load_here(
     core: Core, order: LoadOrder, *, then: Then, listener: Listener | None = None
 ) -> PipelineReport:
     """Carry out an order in this process."""
-    runner = _inline(order, None if listener is None else _teller(listener))
+    runner = _inline(order, None if listener is None else teller(listener))
     return load_into(Means(core=core, runner=runner, listener=listener, then=then), order)
 
 
 def _inline(order: LoadOrder, heard: Callable[[str, int, int], None] | None) -> Inline:
     # Whoever makes vectors is asked by one task at a time: providers count what comes at once.
     return Inline(heard=heard) if order.embed is None else Inline(threads=1, heard=heard)
-
-
-def _teller(listener: Listener) -> Callable[[str, int, int], None]:
-    """What tells a listener about the tasks of a stage while it runs."""
-    began: dict[str, float] = {}
-
-    def tell(stage: str, done: int, total: int) -> None:
-        now = time.monotonic()
-        seconds = now - began.setdefault(stage, now)
-        listener(Tick(stage=stage, tasks_done=done, tasks_total=total, seconds=seconds))
-
-    return tell
 
 
 def load_into(means: Means, order: LoadOrder) -> PipelineReport:
