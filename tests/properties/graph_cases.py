@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import random
+import re
 from typing import Any
 
 from query_cases import (
@@ -30,7 +31,7 @@ from omnigraph.model.values import EPOCH_MOMENT, nearest_f32
 SCHEMA = (
     ONE_TYPE
     + """
-node C { k: String @key  x: I64?  r: F64?  s: String? }
+node C { k: String @key  x: I64?  r: F64?  s: String?  bio: String? @index  vec: Vector(2)? @index }
 node Ghost { k: String @key  r: F64? }
 edge Knows: P -> P { since: I32?  weight: F64?  cost: F64? }
 edge Works: P -> C { since: I32?  weight: F64?  cost: F64? }
@@ -40,6 +41,20 @@ edge Haunts: Ghost -> P { since: I32? }
 EDGES = {"knows": ("P", "P"), "works": ("P", "C"), "haunts": ("Ghost", "P")}
 EDGE_KINDS = set(EDGES)
 COSTS = [None, 0.0, 0.0, 0.5, 1.0, 1.0, 2.5, 2.0**60, float("inf")]
+BIOS = [
+    None,
+    "",
+    "graph",
+    "graphs of graphs",
+    "the node",
+    "Node, node and GRAPH",
+    "alpha beta",
+    "beta alpha alpho",
+    "the",
+    "gamma! alpha nodes",
+]
+# No two of them lead the same way but for equal ones, so that equal distances are exactly equal.
+VECTORS = [None, [1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [-1.0, 1.0], [-1.0, 0.0], [0.0, 0.0]]
 PROPERTIES = {
     "P": [*SCALARS, *LISTS, "k"],
     "C": ["k", "x", "r", "s"],
@@ -48,6 +63,7 @@ PROPERTIES = {
     "works": ["since", "weight"],
     "haunts": ["since"],
 }
+_KEYWORDS = re.compile(r"\b(match|return|with|order|limit|union|optional|not|unwind|as)\b(?= \S)")
 REALS = {"P": ["d", "e", "f"], "C": ["r"], "Ghost": ["r"]}
 WHOLE = {"P": ["i", "u"], "C": [], "Ghost": []}
 TEXT = {"P": ["s", "k"], "C": ["s", "k"], "Ghost": ["k"]}
@@ -70,8 +86,10 @@ def random_graph(rng: random.Random) -> tuple[dict[str, Any], dict[str, Any]]:
             "x": rng.choice([None, 0, 2**63 - 1]),
             "r": rng.choice(VALUES["d"]),
             "s": rng.choice(VALUES["s"]),
+            "bio": rng.choice(BIOS),
+            "vec": rng.choice(VECTORS),
         }
-        for name in some(3) or some(3)
+        for name in some(4) or some(4)
     ]
     ghosts = [{"k": name, "r": rng.choice(VALUES["e"])} for name in some(rng.choice([0, 0, 2]))]
     nodes = {"P": people, "C": places, "Ghost": ghosts}
@@ -146,6 +164,8 @@ class GraphCases(Cases):
             body = f"{self._stages()} {self._returned()} {self._window()}"
         declared = ", ".join(f"${name}: {kind}" for name, (kind, _) in self._params.items())
         text = f"query q({declared}) {{ {body} }}"
+        if self.rng.random() < 0.1:
+            text = _KEYWORDS.sub(lambda word: word[0].upper(), text)
         return Case(text, {name: value for name, (_, value) in self._params.items()})
 
     # --- stages and unions ---
@@ -324,7 +344,10 @@ class GraphCases(Cases):
     def _bound(self, kind: str) -> str:
         var = self._new(kind)
         conditions = [f"({self._filter(var)})" for _ in range(self.rng.choice([0, 0, 1]))]
-        return "  ".join([f"${var}: {kind}", *conditions])
+        inline = ""
+        if kind in TEXT and self.rng.random() < 0.15:
+            inline = f" {{ {self.rng.choice(TEXT[kind])}: {self._constant('s')} }}"
+        return "  ".join([f"${var}: {kind}{inline}", *conditions])
 
     def _new(self, kind: str) -> str:
         self._count += 1  # a name that an inner block has used is not used again outside
@@ -400,6 +423,11 @@ class GraphCases(Cases):
     def _plain_filter(self, var: str) -> str:
         kind = self._kinds[var]
         if kind == "P":
+            if self.rng.random() < 0.08:
+                chosen = self._given("P.c", self.rng.choice(["red", "green"]))
+                ago = self.rng.choice(["now()", "now() - days(2)", "now() + seconds(1.5)"])
+                compared = self.rng.choice(OPERATORS)
+                return self.rng.choice([f"${var}.c = {chosen}", f"${var}.t {compared} {ago}"])
             return self._condition(self.rng.randint(0, 1)).replace("$p.", f"${var}.")
         name = self.rng.choice(PROPERTIES[kind])
         constant = self._constant("s") if name in ("k", "s") else self._number()
@@ -471,6 +499,10 @@ class GraphCases(Cases):
                 if rng.random() < 0.3:
                     keys.insert(0, self._computed() + self._way())
                 shown += [f"{self._computed()} as v{at}x" for at in range(rng.choice([0, 0, 1, 2]))]
+                whole = rng.choice(list(self._kinds) or [""])
+                if whole and rng.random() < 0.15:
+                    shown = [one for one in shown if not one.startswith(f"${whole}.")]
+                    shown.insert(0, f"${whole}.*")
                 return f"return {{ {', '.join(shown)} }}{_order(keys)}"
 
     def _computed(self) -> str:

@@ -280,7 +280,7 @@ def _bare(word):
     return "".join(one for one in letters if unicodedata.category(one)[0] != "M")
 
 
-def _highlight(text, query, before="**", behind=None):
+def _highlight(text, query, before="**", behind=None, *_how):
     """For queries of words that are their own stems, some of them with a minus."""
     wanted = {_bare(one) for one in query.split() if not one.startswith("-")}
     for start, end, word in reversed(_shown_words(text)):
@@ -290,11 +290,11 @@ def _highlight(text, query, before="**", behind=None):
     return text
 
 
-def _snippet(text, query, count):
+def _snippet(text, query, count, *marks):
     wanted = {_bare(one) for one in query.split() if not one.startswith("-")}
     words = _shown_words(text)
     if len(words) <= count:
-        return _highlight(text, query)
+        return _highlight(text, query, *marks)
     ways = []
     for at in range(len(words) - count + 1):
         hits = [word for *_, word in words[at : at + count] if word in wanted]
@@ -302,7 +302,7 @@ def _snippet(text, query, count):
     at = min(ways)[2]
     start, last = words[at][0] if at else 0, at + count == len(words)
     end = len(text) if last else words[at + count - 1][1]
-    return "…" * (start > 0) + _highlight(text[start:end], query) + "…" * (not last)
+    return "…" * (start > 0) + _highlight(text[start:end], query, *marks) + "…" * (not last)
 
 
 _FUNCTIONS = {

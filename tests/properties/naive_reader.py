@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from naive_functions import Overflow, called
 from naive_paths import name_of, path, reached
 from naive_paths import steps as steps_of
+from naive_search import searched
 
 from omnigraph.compiler.query import ir
 from omnigraph.compiler.query.functions import FUNCTIONS
@@ -40,6 +41,7 @@ class Naive:
         self.nodes, self.edges = nodes, edges
         self.params, self.now_ms = params, now_ms
         self.variables: Any = {}
+        self.matched: list[Any] = []  # the rows of the stage: fused ranks look at all of them
 
     # --- match ---
 
@@ -193,7 +195,7 @@ class Naive:
                 found = sum(1 for _ in self.block(expr.block, env))
                 return found > 0 if expr.word == "exists" else found
             case _:
-                raise AssertionError(f"the naive reader does not search: {expr}")
+                return searched(self, expr, env)
 
     def _branch(self, expr, value, env):
         found = self.value(value, env)
@@ -255,8 +257,10 @@ class Naive:
         if plan.limit is not None and self.value(plan.limit, {}) == 0:
             return []  # nothing is looked at
         envs = [found for env in outer for found in self.block(plan.match, env)]
+        self.matched = envs
         if plan.row and plan.limit is None and plan.offset is None:
-            plan = replace(plan, orderings=(), tie_break=())
+            ranks = tuple(one for one in plan.orderings if one.rank)
+            plan = replace(plan, orderings=ranks, tie_break=())
         if plan.grouping is not None:
             rows = self._grouped(plan, envs)
         else:
@@ -274,6 +278,8 @@ class Naive:
             for shown, order, _, env in rows:
                 seen.setdefault(_same(shown), (shown, order, list(shown), env))
             rows = list(seen.values())
+        ranks = [at for at, ordering in enumerate(plan.orderings) if ordering.rank]
+        rows = [row for row in rows if all(row[1][at] is not None for at in ranks)]
         return self._windowed(plan, rows)
 
     def _windowed(self, plan, rows):
@@ -282,7 +288,14 @@ class Naive:
         offset = self.value(plan.offset, {}) if plan.offset is not None else 0
         limit = self.value(plan.limit, {}) if plan.limit is not None else None
         last = None if limit is None else offset + limit
-        return rows[offset:last]
+        if not getattr(plan, "each_by", ()):
+            return rows[offset:last]
+        each: dict[Any, list[Any]] = {}  # one ranking for each row of the stage before
+        for row in rows:
+            names = [_weight(self._identity(one, row[3])) for one in plan.each_by]
+            each.setdefault(repr(names), []).append((names, row))
+        parts = sorted(each.values(), key=lambda part: part[0][0])
+        return [row for part in parts for _, row in part[offset:last]]
 
     def _identity(self, expr, env):
         """What orders rows by themselves: the id, then the type; or a value."""

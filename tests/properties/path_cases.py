@@ -42,12 +42,15 @@ class PathCases(GraphCases):
             return made
         var = rng.choice(self._nodes())
         here = set(self._kinds[var].split("|"))
-        chosen = rng.sample(sorted(EDGES), rng.choice([1, 2, 2, 3]))
+        for _ in range(6):  # most walks lead somewhere
+            chosen = rng.sample(sorted(EDGES), rng.choice([1, 2, 2, 3]))
+            both = len(chosen) > 1 and rng.random() < 0.4
+            forward = rng.random() < 0.6
+            low, high, hops = self._hops()
+            kinds = _ends(here, chosen, forward=forward, both=both, low=low, high=high)
+            if kinds and _starts(here, chosen, forward=forward, both=both):
+                break
         written = "any" if len(chosen) == 3 else "|".join(chosen)
-        both = len(chosen) > 1 and rng.random() < 0.4
-        forward = rng.random() < 0.6
-        low, high, hops = self._hops()
-        kinds = _ends(here, chosen, forward=forward, both=both, low=low, high=high)
         known = [one for one in self._nodes() if set(self._kinds[one].split("|")) & kinds]
         if known and rng.random() < 0.25:
             other = rng.choice(known)
@@ -110,10 +113,22 @@ class PathCases(GraphCases):
             if rng.random() < 0.3:
                 return f"{made} is {rng.choice(['', 'not '])}null"
             return f"length({made}) {rng.choice(OPERATORS)} {rng.randint(0, 3)}"
+        paths = [name for name in self._paths if self._paths[name] <= self._kinds.keys()]
+        if paths and self._depth == 0 and rng.random() < 0.3:
+            path = rng.choice(paths)
+            asked = f"${rng.choice(self._nodes())}.k in nodes(${path})"
+            return rng.choice(
+                [asked, f"length(${path}) {rng.choice(OPERATORS)} {rng.randint(0, 2)}"]
+            )
         if rng.random() < 0.2:
             var = rng.choice(list(self._kinds))
             return f'type(${var}) {rng.choice(["=", "!=", "<"])} "{rng.choice(NODES)}"'
         return super()._pair()
+
+
+def _starts(here: set[str], chosen: list[str], *, forward: bool, both: bool) -> bool:
+    pairs = [EDGES[edge] if both else (EDGES[edge][not forward],) for edge in chosen]
+    return any(end in here for pair in pairs for end in pair)
 
 
 def _fits(edge: str, here: set[str], kinds: set[str], *, both: bool) -> bool:

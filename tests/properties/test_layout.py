@@ -11,6 +11,7 @@ from graph_cases import SCHEMA as GRAPH_SCHEMA
 from graph_cases import GraphCases
 from query_cases import Cases
 from query_texts import DAMAGE
+from search_cases import SearchCases
 
 from omnigraph.compiler.query import format_source, lint_source, parse_file
 from omnigraph.compiler.schema import compile_schema
@@ -24,7 +25,7 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|\$?\w+|[<
 
 def texts(seed: int) -> list[str]:
     rng = random.Random(seed)
-    makers = [GraphCases(rng), Cases(rng)]
+    makers = [GraphCases(rng), SearchCases(rng), Cases(rng)]
     return [rng.choice(makers).case().text for _ in range(QUERIES_A_SEED)]
 
 

@@ -1,10 +1,12 @@
 """What statements know by name: rows of a match, items of a `for`, what was inserted before."""
 
 import datetime as dt
+from functools import partial
 
 import pytest
 from write_world import WriteWorld, company, edge, person
 
+from omnigraph import Graph
 from omnigraph.errors import (
     ConstraintViolationError,
     InputError,
@@ -377,6 +379,44 @@ def test_what_a_statement_cannot_do_names_it_and_its_line(world, statements, wor
         world.graph.mutate(text, params={"none": None})
     assert str(caught.value).endswith(f"in statement 2 (line {lines})")
     assert (caught.value.statement, caught.value.line) == (2, lines)
+
+
+SAILING = """
+node Ship { name: String @key }
+node Port { name: String @key }
+edge Calls: Ship -> Port @card(1..2) { day: I32? }
+"""
+TOO_FEW = [
+    'delete Port where name = "none"\ndelete Calls where day = 3',
+    "delete Calls where day = 1\ndelete Calls where day = 2",  # either of them would do
+    'delete Ship where name = "ada"\ndelete Port where name = "kiel"',
+    'match { $s: Ship { name: "bea" }  $s $c:calls $p }\ndelete $c',
+    'match { $s: Ship { name: "bea" }  $s calls $p }\ndelete $p',
+]
+
+
+def in_transaction(graph, source):
+    with graph.transaction() as transaction:
+        transaction.mutate(source)
+
+
+@pytest.mark.parametrize("text", TOO_FEW)
+@pytest.mark.parametrize("together", [True, False])
+def test_a_source_that_is_left_with_too_few_edges_names_the_statement(tmp_path, text, together):
+    with Graph.init(str(tmp_path / "g"), SAILING, durability="process") as graph:
+        calls = [("ada", "kiel", 1), ("ada", "ulm", 2), ("bea", "kiel", 3)]
+        rows = [{"from": ship, "to": port, "day": day} for ship, port, day in calls]
+        names = {"Ship": ["ada", "bea"], "Port": ["kiel", "ulm"]}
+        data = {kind: [{"name": one} for one in some] for kind, some in names.items()}
+        graph.load({**data, "Calls": rows}, mode="append")
+        source, number = f"query q() {{\n{text} }}", 1 if text.startswith("match") else 2
+        run = graph.mutate if together else partial(in_transaction, graph)
+        with pytest.raises(ConstraintViolationError, match="@card violation on edge Calls") as told:
+            run(source)
+        of = "" if together else " of mutation 1"
+        assert str(told.value).endswith(f"in statement {number}{of} (line 3)")
+        assert (told.value.statement, told.value.line) == (number, 3)
+        assert len(graph.commits()) == 2
 
 
 NAMES = {"names": ("[String]", ["z", "y"])}

@@ -109,20 +109,29 @@ def _decide(
 ) -> None:
     offences = Offences(found.room)
     decide(MemoryBucket(changes, stored), changes, catalog, kinds, offences)
-    describe(offences, catalog, _Names(changes, place_of), kinds, found)
+    describe(offences, catalog, _Names(changes, place_of, stored), kinds, found)
 
 
 class _Names:
-    """The rows of changes by their numbers."""
+    """The rows of changes by their numbers; `stored` tells of edges that are taken away."""
 
-    def __init__(self, changes: Changes, place_of: PlaceOf) -> None:
-        self._changes, self._place_of = changes, place_of
+    def __init__(self, changes: Changes, place_of: PlaceOf, stored: Stored | None = None) -> None:
+        self._changes, self._place_of, self._stored = changes, place_of, stored
 
     def place(self, table_key: str, row: int) -> Place | None:
         return self._place_of(table_key, self.entity_id(table_key, row))
 
     def entity_id(self, table_key: str, row: int) -> str:
         return self._changes[table_key].rows["id"][row].as_py() or ""
+
+    def left(self, table_key: str, source: str) -> Place | None:
+        assert self._stored is not None, "only rows against stored ones are counted"
+        change = self._changes[table_key]
+        ids = pa.array([*change.rows["id"].to_pylist(), *sorted(change.deleted)], pa.string())
+        rows = self._stored.rows_where_in(table_key, "id", ids, ["id", "src"])
+        pairs = zip(rows["id"].to_pylist(), rows["src"].to_pylist(), strict=True)
+        places = (self._place_of(table_key, str(one)) for one, begin in pairs if begin == source)
+        return max(filter(None, places), key=lambda place: place.at, default=None)
 
 
 def check_unique(entity: Entity, rule: Unique, rows: pa.Table, found: Findings) -> None:
@@ -147,6 +156,10 @@ class RowNames(Protocol):
     def place(self, table_key: str, row: int) -> Place | None: ...
 
     def entity_id(self, table_key: str, row: int) -> str: ...
+
+    def left(self, table_key: str, source: str) -> Place | None:
+        """Where the last edge was taken away that had begun there."""
+        ...
 
 
 def describe(
@@ -207,6 +220,8 @@ def _violation(
         case "degree":
             assert isinstance(entity, EdgeType), "only edges are counted"
             assert rules.out_degree is not None, "what is broken is a rule"
+            if offence.count < rules.out_degree.minimum:
+                place = names.left(key, offence.value) or place
             return degree_broken(entity, rules.out_degree, offence.value, offence.count, place)
 
 

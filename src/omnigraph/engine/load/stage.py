@@ -376,6 +376,9 @@ class PartNames:
             self._ids[key] = part.columns(self._plan.access, ["id"])["id"]
         return str(self._ids[key][ordinal].as_py())
 
+    def left(self, table_key: str, source: str) -> None:
+        """A load takes no edge away."""
+
     def _row(self, table_key: str, row: int) -> tuple[Part, int]:
         parts = (part for part in self._plan.of(table_key) if part.number == part_of(row))
         return next(parts), ordinal_of(row)

@@ -319,10 +319,11 @@ class Execution:
         gone = table.delete(list(going))
         table.places.update({one: going[one] for one in gone})
         self._count(entity, len(gone))
-        if gone and isinstance(entity, NodeType):
-            self._cascade(entity, gone)
+        if isinstance(entity, NodeType):
+            for place in dict.fromkeys(going[one] for one in gone):
+                self._cascade(entity, [one for one in gone if going[one] == place], place)
 
-    def _cascade(self, node: NodeType, gone: list[str]) -> None:
+    def _cascade(self, node: NodeType, gone: list[str], place: Place) -> None:
         """Delete every edge that starts or ends at one of the nodes, each once."""
         ids = pa.array(gone, pa.string())
         for edge in self._catalog.edges_touching(node.name):
@@ -332,7 +333,9 @@ class Execution:
                 if end == node.name:
                     lost.update(dict.fromkeys(table.touching(side, ids)))
             if lost:
-                self._count(edge, len(table.delete(list(lost))))
+                edges = table.delete(list(lost))
+                table.places.update(dict.fromkeys(edges, place))
+                self._count(edge, len(edges))
 
 
 _ONE_ROW = pa.table({"id": pa.nulls(1, pa.string())})
