@@ -3,10 +3,13 @@ vectors, in whatever else a query may be made of."""
 
 from __future__ import annotations
 
+import re
+
 from graph_cases import VECTORS
 from path_cases import PathCases
 from query_cases import OPERATORS, Case
 
+_DIRECTED = re.compile(r"(nearest\([^()]*\)) (?:desc|asc)")  # it always begins with the nearest
 WORDS = ["graph", "graphs", "node", "alpha", "alpho", "beta", "gamma", "the", "nothing"]
 
 
@@ -30,7 +33,7 @@ class SearchCases(PathCases):
     def case(self) -> Case:
         made = super().case()
         if self.rng.random() > 0.15:
-            return made
+            return Case(_DIRECTED.sub(r"\1", made.text), made.params)
         self._params, self._kinds, self._values = {}, {}, {}
         rng, outer = self.rng, self._new("C")
         condition = f"({self._filter(outer)})" if rng.random() < 0.4 else ""
