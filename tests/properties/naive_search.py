@@ -11,7 +11,7 @@ import re
 
 from omnigraph.compiler.query import ir
 
-COMMON = {"the", "and"}
+COMMON = {"the", "and", "of"}
 STEMS = {"graphs": "graph", "nodes": "node"}  # every other word is its own stem
 
 

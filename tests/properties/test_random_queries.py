@@ -17,6 +17,7 @@ import pytest
 from graph_cases import SCHEMA, GraphCases, lines, naive_nodes, random_graph
 from naive_reader import Naive, Overflow
 from path_cases import PathCases
+from query_cases import Values
 from search_cases import SearchCases
 from ways import WAYS, opened, way
 
@@ -159,7 +160,9 @@ FORMS = {
 def test_random_queries_are_of_every_form():
     rng = random.Random(SEED)
     makers = [GraphCases, PathCases, SearchCases]
-    text = "\n".join(rng.choice(makers)(rng).case().text for _ in range(2500))
+    texts = [rng.choice(makers)(rng).case().text for _ in range(2000)]
+    texts += [Values(rng).of(rng.choice("SNRDTB")) for _ in range(2000)]
+    text = "\n".join(texts)
     missing = [form for form, pattern in FORMS.items() if len(re.findall(pattern, text)) < 5]
     called = [name for name, one in FUNCTIONS.items() if one.kind != "operator"]
     missing += [name for name in called if not re.search(rf"\b{name}\(", text)]

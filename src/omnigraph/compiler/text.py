@@ -321,8 +321,8 @@ def parse_error(
 # Possessive repetitions keep the expressions from ever going back: reading is linear.
 _COMMENT = r"//[^\n]*+|/\*(?>[^*]++|\*(?!/))*+\*/"
 _STRING = r'"(?:[^"\\]++|\\(?s:.))*+"'
-_BLANK = rf"(?:[ \t\r\n]++|{_COMMENT})*+"
-_SKIP = re.compile(_BLANK)
+BLANK = rf"(?:[ \t\r\n]++|{_COMMENT})*+"
+_SKIP = re.compile(BLANK)
 NO_LISTS: Final[Mapping[str, re.Pattern[str]]] = {}
 _COMMENT_OR_STRING = re.compile(rf"{_STRING}|(?P<comment>{_COMMENT})")
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
@@ -353,7 +353,7 @@ class Token(NamedTuple):
 def token_expression(names: str, marks: str) -> re.Pattern[str]:
     """The expression of a language: blanks and comments, then one of the named tokens, a string, or
     a mark."""
-    return re.compile(f"{_BLANK}(?:{names}|(?P<string>{_STRING})|(?P<mark>{marks}))", re.ASCII)
+    return re.compile(f"{BLANK}(?:{names}|(?P<string>{_STRING})|(?P<mark>{marks}))", re.ASCII)
 
 
 def tokenize(

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, TypeVar, assert_never
 from omnigraph.compiler.query import ast
 from omnigraph.compiler.query.functions import FUNCTIONS, Function, unknown_function_hint
 from omnigraph.compiler.query.parse_graph import graph_arguments
-from omnigraph.compiler.text import Cursor, SourceText, Token, token_expression, tokenize
+from omnigraph.compiler.text import BLANK, Cursor, SourceText, Token, token_expression, tokenize
 from omnigraph.errors import LimitExceededError
 from omnigraph.model.limits import QUERY_NESTING_MAX, QUERY_OPERATORS_MAX, QUERY_SOURCE_BYTES_MAX
 
@@ -17,7 +17,7 @@ _TOKEN = token_expression(
     r"(?P<variable>\$[a-z_][A-Za-z0-9_]*+)|(?P<ident>[a-z_][A-Za-z0-9_]*+)"
     r"|(?P<type>[A-Z][A-Za-z0-9_]*+)"
     r"|(?P<float>[0-9]++(?:\.[0-9]++(?:[eE][+-]?[0-9]++)?+|[eE][+-]?[0-9]++))|(?P<int>[0-9]++)",
-    marks=r"<=|>=|!=|\.\.|/(?!\*)|\|(?=[ \t\r\n]*+[A-Za-z_])|[{}()\[\],:.<>=@?*+%-]",
+    marks=rf"<=|>=|!=|\.\.|/(?!\*)|\|(?={BLANK}[A-Za-z_])|[{{}}()\[\],:.<>=@?*+%-]",
 )
 COMPARISONS = frozenset({"=", "!=", "<", "<=", ">", ">="})
 TEXT_OPERATORS = frozenset({"contains", "starts_with", "ends_with", "like", "matches"})
