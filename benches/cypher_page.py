@@ -13,8 +13,10 @@ from pathlib import Path
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "coming-from-cypher.md"
 SCHEMA = [
-    "CREATE NODE TABLE Person(name STRING PRIMARY KEY, age INT64, born DATE, seen TIMESTAMP, "
-    "tags STRING[])",
+    (
+        "CREATE NODE TABLE Person(name STRING PRIMARY KEY, age INT64, born DATE, seen TIMESTAMP, "
+        "tags STRING[])"
+    ),
     "CREATE NODE TABLE Event(id INT64 PRIMARY KEY, kind STRING)",
     "CREATE NODE TABLE Company(name STRING PRIMARY KEY, city STRING)",
     "CREATE REL TABLE Knows(FROM Person TO Person, since DATE, weight DOUBLE)",
