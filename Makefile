@@ -11,7 +11,7 @@ WORKERS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check lint fmt docs site bench clean
+.PHONY: help setup demo test test-all check lint fmt docs site console bench clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -55,6 +55,9 @@ docs: $(STAMP) ## rewrite the generated pages and the picture of the code
 
 site: $(STAMP) ## build the documents as a web site in site/
 	@$(BIN)/python -m mkdocs build --quiet --strict
+
+console: ## build the console's bundle from ui/ (needs Node 20.19 or newer)
+	@cd ui && npm ci --no-audit --no-fund --silent && npm run --silent build
 
 bench: $(STAMP) ## run the benchmarks
 	@$(BIN)/python benches/run.py

@@ -13,9 +13,9 @@ from query_cases import Cases
 from query_texts import DAMAGE
 from search_cases import SearchCases
 
+from omnigraph.compiler import editing
 from omnigraph.compiler.query import format_source, lint_source, parse_file
 from omnigraph.compiler.schema import compile_schema
-from omnigraph.editor import answers
 
 CATALOG = compile_schema(GRAPH_SCHEMA)
 SEEDS = range(20)
@@ -72,6 +72,6 @@ def test_damage_is_told_and_nothing_breaks(seed):
         assert report.status in {"ok", "error"}
         assert all(line >= 1 and column >= 1 for line, column, *_ in report.places())
         at = rng.randrange(len(broken) + 1)
-        answers.query_completions(broken, at, CATALOG)
-        answers.query_hover(broken, at, CATALOG)
-        answers.query_problems(broken, CATALOG)
+        editing.query_completions(broken, at, CATALOG)
+        editing.query_hover(broken, at, CATALOG)
+        editing.query_problems(broken, CATALOG)

@@ -75,7 +75,19 @@ REQUESTS = {
     "getBlob": (f"/blob?{BLOB}", {}),
     "headBlob": (f"/blob?{BLOB}", {}),
     "lint": ("/lint", {"json_body": {"source": "query ( nonsense"}}),
+    "complete": ("/complete", {"json_body": {"source": "query q() { match { $p: ", "at": 24}}),
+    "describe": ("/describe", {"json_body": {"query": READ}}),
+    "getCatalog": ("/catalog", {}),
+    "neighbours": (
+        "/neighbours",
+        {"json_body": {"nodes": [{"type_name": "Person", "ids": ["ada"]}]}},
+    ),
+    "getPermissions": ("/permissions?branch=main&target=main", {}),
+    "listTags": ("/tags", {}),
     "graphHealth": ("/health", {}),
+    "listRecoveries": ("/recoveries", {}),
+    "console": ("//ui", {}),
+    "consoleFile": ("//ui/index.js", {}),
 }
 OWN = [route for route in ROUTES if route.asgi is None]
 POSTS = [route for route in OWN if route.request is not None]

@@ -68,6 +68,7 @@ COMMANDS: Mapping[str, Entry] = {
     "recovery": Entry("cli.maintain", "recovery", DIRECT, "unfinished writes and their end"),
     "graphs": Entry("cli.graph", "graphs", SERVED, "the graphs of a server"),
     "serve": Entry("cli.serve", "serve", LOCAL, "serve graphs over HTTP"),
+    "ui": Entry("cli.serve", "ui", LOCAL, "open the console in the browser"),
     "embed": Entry("cli.embed", "embed", DIRECT, "make vectors that a graph or a file lacks"),
     "fmt": Entry("cli.schema", "fmt", LOCAL, "format .pg and .gq files"),
     "lsp": Entry("editor.command", "lsp", LOCAL, "serve editors: problems, completion, hover"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from importlib import import_module
 from typing import Any
 
@@ -67,6 +68,36 @@ def serve(
         options["query_timeout_ms"] = int(query_timeout * 1000)
     code = main.serve([*uris, *stores], **options)
     click.get_current_context().exit(code)
+
+
+@verb("ui", capability=Capability.LOCAL)
+@click.argument("uris", nargs=-1, metavar="[NAME=]URI...")
+@click.option("--queries", metavar="PATH", help="stored queries: a .gq file, a folder, a catalog")
+@click.option("--read-only", is_flag=True, help="refuse writes")
+@click.option(
+    "--bind",
+    default="127.0.0.1:0",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="where to listen; port 0 takes a free one",
+)
+@click.option("--no-browser", is_flag=True, help="only print the address")
+def ui(call: Call, uris: tuple[str, ...], *, no_browser: bool, **options: Any) -> None:
+    """Open the console in the browser, on a server that runs until Ctrl-C."""
+    stores = [found for found in (call.flags.store, call.flags.uri) if found is not None]
+    with extra_for("the console"):
+        main = import_module("omnigraph.server.main")
+    show = (lambda _: None) if no_browser else _opened
+    code = main.serve_console([*uris, *stores], show=show, **options)
+    click.get_current_context().exit(code)
+
+
+def _opened(url: str) -> None:
+    """Show a page in the user's browser; the printed address is there if that cannot be."""
+    import webbrowser
+
+    # A browser may take long to start, and the server is to answer it.
+    threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
 
 
 def server_entry() -> int:

@@ -35,7 +35,8 @@ def show_server(uri: str, folder: Path, *, stay: bool, say: Callable[[str], None
         answer = urllib3.request("POST", f"http://{address}{path}", timeout=PATIENCE)
         say(f"served at http://{address}: healthz {health.status}, POST {path} {answer.status}")
         say(f"  {answer.data.decode()[:200]}")
-        say(f"again: omnigraph {' '.join(words)}")
+        say(f"see it in the browser: http://{address}/ui/")
+        say(f"again: omnigraph ui {' '.join(words[1:])}")
         if stay:
             say("Ctrl-C ends it")
             with contextlib.suppress(KeyboardInterrupt):

@@ -1,5 +1,6 @@
 """What editors and highlighters need: a Pygments lexer, TextMate grammars, a language server.
 
-`answers.py` has what the server says, as plain values; `server.py` is the only file that says
-pygls. Words come from `compiler/words.py` and `compiler/query/functions.py`, here as everywhere.
+`compiler/editing.py` has what the server says, as plain values; `server.py` is the only file that
+says pygls. Words come from `compiler/words.py` and `compiler/query/functions.py`, here as
+everywhere.
 """

@@ -10,7 +10,7 @@ from pygls.lsp.server import LanguageServer
 from pygls.workspace import TextDocument
 
 from omnigraph import __version__
-from omnigraph.editor import answers
+from omnigraph.compiler import editing
 from omnigraph.model.schema import Catalog
 
 _SEVERITIES = {
@@ -50,10 +50,10 @@ def made_server(schema_path: str | None) -> LanguageServer:
         document = ls.workspace.get_text_document(params.text_document.uri)
         at = document.offset_at_position(params.position)
         if _is_schema(document):
-            found = answers.schema_completions(document.source, at)
+            found = editing.schema_completions(document.source, at)
         else:
             catalog = _catalog(ls, document, schema_path)
-            found = answers.query_completions(document.source, at, catalog)
+            found = editing.query_completions(document.source, at, catalog)
         return types.CompletionList(is_incomplete=False, items=[*map(_item, found)])
 
     @server.feature(types.TEXT_DOCUMENT_HOVER)
@@ -61,10 +61,10 @@ def made_server(schema_path: str | None) -> LanguageServer:
         document = ls.workspace.get_text_document(params.text_document.uri)
         at = document.offset_at_position(params.position)
         if _is_schema(document):
-            found = answers.schema_hover(document.source, at)
+            found = editing.schema_hover(document.source, at)
         else:
             catalog = _catalog(ls, document, schema_path)
-            found = answers.query_hover(document.source, at, catalog)
+            found = editing.query_hover(document.source, at, catalog)
         if found is None:
             return None
         begin, end, says = found
@@ -76,7 +76,7 @@ def made_server(schema_path: str | None) -> LanguageServer:
         ls: LanguageServer, params: types.DocumentFormattingParams
     ) -> list[types.TextEdit] | None:
         document = ls.workspace.get_text_document(params.text_document.uri)
-        text = answers.formatted(document.source, "pg" if _is_schema(document) else "gq")
+        text = editing.formatted(document.source, "pg" if _is_schema(document) else "gq")
         if text is None or text == document.source:
             return None
         whole = _range(ls, document, 0, len(document.source))
@@ -89,7 +89,7 @@ def _is_schema(document: TextDocument) -> bool:
     return document.uri.endswith(".pg")
 
 
-def _item(found: answers.Completion) -> types.CompletionItem:
+def _item(found: editing.Completion) -> types.CompletionItem:
     says = types.MarkupContent(kind=types.MarkupKind.Markdown, value=found.says)
     return types.CompletionItem(
         label=found.label, kind=_KINDS[found.kind], detail=found.detail, documentation=says
@@ -108,9 +108,9 @@ def _publish(ls: LanguageServer, uri: str, schema_path: str | None) -> None:
         ]
     for each in documents:
         found = (
-            answers.schema_problems(each.source)
+            editing.schema_problems(each.source)
             if _is_schema(each)
-            else answers.query_problems(each.source, _catalog(ls, each, schema_path))
+            else editing.query_problems(each.source, _catalog(ls, each, schema_path))
         )
         ls.text_document_publish_diagnostics(
             types.PublishDiagnosticsParams(
@@ -154,9 +154,9 @@ def _catalog(ls: LanguageServer, document: TextDocument, schema_path: str | None
         return None
     for opened in ls.workspace.text_documents.values():
         if _is_schema(opened) and _path(opened.uri) == path:
-            return answers.catalog_of(opened.source)
+            return editing.catalog_of(opened.source)
     try:
-        return answers.catalog_of(path.read_text(encoding="utf-8"))
+        return editing.catalog_of(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError):
         return None
 

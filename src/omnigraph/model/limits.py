@@ -162,6 +162,7 @@ SERVER_STREAMS_MAX: Final = 8  # exports under way, per process
 SERVER_CHUNK_BYTES_MAX: Final = 64 * 1024  # of an export, sent at once
 SERVER_BLOB_CHUNK_BYTES_MAX: Final = 4 * 1024 * 1024
 SERVER_GZIP_BYTES_MIN: Final = 4 * 1024  # smaller answers are sent as they are
+CONSOLE_EDGES_MAX: Final = 50_000  # of one type and direction that the console is given at once
 SERVER_OPEN_WAIT_MS_MAX: Final = 30_000  # that a request waits for a graph that is being opened
 SERVER_OPENING_MAX: Final = 4  # graphs that are opened at once
 SERVER_RETRY_MS_MIN: Final = 1_000  # until a graph that did not open is tried again

@@ -65,10 +65,15 @@ def json_answer(value: Any, *, status: int = 200, headers: Headers = ()) -> Answ
     return Answer(status=status, body=_encoder.encode(value), headers=headers)
 
 
+def accepts_gzip(accepted: str) -> bool:
+    """Whether a client that sent this `Accept-Encoding` can read gzip."""
+    return _GZIP.search(accepted) is not None
+
+
 def compressed(answer: Answer, accepted: str) -> Answer:
     """The answer, smaller if it is worth it and the client can read it."""
     worth = len(answer.body) >= SERVER_GZIP_BYTES_MIN and answer.media == JSON
-    if not worth or _GZIP.search(accepted) is None:
+    if not worth or not accepts_gzip(accepted):
         return answer
     answer.body = gzip.compress(answer.body, compresslevel=1, mtime=0)
     answer.headers = (*answer.headers, ("content-encoding", "gzip"), ("vary", "accept-encoding"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from omnigraph.errors import InputError, UnavailableError
@@ -34,12 +34,35 @@ BACKLOG = 2048
 
 def serve(uris: Sequence[str], *, bind: str, **options: Any) -> int:
     """Serve the graphs until a signal says stop; the exit code."""
+    return _served(uris, lambda address: _say(f"OMNIGRAPH_LISTEN_ADDR={address}"), bind, options)
+
+
+def serve_console(
+    uris: Sequence[str], *, bind: str, show: Callable[[str], object], **options: Any
+) -> int:
+    """The same, for somebody who wants to look: tell and show where the console is."""
+
+    def told(address: str) -> None:
+        url = f"http://{address}/ui/"
+        _say(url)
+        show(url)
+
+    return _served(uris, told, bind, options)
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _served(
+    uris: Sequence[str], told: Callable[[str], object], bind: str, options: dict[str, Any]
+) -> int:
     settings = settings_of(uris, bind=bind, **options)
     access_of(settings)  # what cannot be started is told before anything is
     listening = bound_socket(settings)
     host, port = listening.getsockname()[:2]
-    sys.stdout.write(f"OMNIGRAPH_LISTEN_ADDR={host}:{port}\n")
-    sys.stdout.flush()
+    told(f"{host}:{port}")
     with listening:
         if settings.workers > 1:
             return Supervisor(settings, listening).run()

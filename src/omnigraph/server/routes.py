@@ -8,6 +8,7 @@ from omnigraph.server.handlers import (
     blobs,
     branching,
     console,
+    files,
     flat,
     history,
     invoking,
@@ -41,5 +42,6 @@ ROUTES: tuple[Route, ...] = (
     *invoking.ROUTES,
     *blobs.ROUTES,
     *console.ROUTES,
+    *files.ROUTES,
     *agents.ROUTES,
 )

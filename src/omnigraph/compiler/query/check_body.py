@@ -217,9 +217,16 @@ class StageChecker(msgspec.Struct, kw_only=True):
         for name, written, expr in zip(names, self.written, self._projected, strict=True):
             assert expr is not None, "a query without problems has no missing expressions"
             node = isinstance(expr, ir.IdRef) and isinstance(written.expr, ast.Var)
-            kind = "object" if node else kind_word(expr.type)
-            label = _label(written)
-            found.append(ir.ColumnInfo(name=name, type=expr.type, kind=kind, label=label))
+            bound = self.scope.get(written.expr.name) if isinstance(written.expr, ast.Var) else None
+            found.append(
+                ir.ColumnInfo(
+                    name=name,
+                    type=expr.type,
+                    kind="object" if node else kind_word(expr.type),
+                    label=_label(written),
+                    node_types=bound.types if node and bound is not None else (),
+                )
+            )
         return tuple(found)
 
     # --- return ---

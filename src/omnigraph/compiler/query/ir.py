@@ -218,13 +218,14 @@ class ColumnInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     `kind` is the word that descriptions use (string, bool, int, bigint, float, date, datetime,
     vector, list, object); `object` is a bare node variable, whose value is the node's id.
-    `label` is the short name that lint descriptions show.
+    `label` is the short name that lint descriptions show, `node_types` what a bare variable may be.
     """
 
     name: str
     type: PropertyType
     kind: str
     label: str
+    node_types: tuple[str, ...] = ()
 
     @property
     def nullable(self) -> bool:

@@ -155,10 +155,15 @@ def tagged(call: Call, tag: str, value: Any) -> Answer:
     """The answer with a tag, or the word that the client has it already."""
     quoted = f'"{tag}"'
     headers: Headers = (("etag", quoted), ("cache-control", "no-cache"))
-    known = call.header("if-none-match")
-    if known is not None and (known.strip() == "*" or quoted in _tags(known)):
+    if has_copy(call, tag):
         return Answer(status=304, headers=headers)
     return json_answer(value, headers=headers)
+
+
+def has_copy(call: Call, tag: str) -> bool:
+    """Whether the client says that it has what carries this tag."""
+    known = call.header("if-none-match")
+    return known is not None and (known.strip() == "*" or f'"{tag}"' in _tags(known))
 
 
 def _tags(header: str) -> list[str]:

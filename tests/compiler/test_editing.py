@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from omnigraph.compiler import editing
 from omnigraph.compiler.schema import compile_schema
-from omnigraph.editor import answers
 
 SCHEMA = """node Person @description("somebody") {
     name: String @key
@@ -22,7 +22,7 @@ CATALOG = compile_schema(SCHEMA)
 def completed(text: str) -> set[str]:
     """The labels at the bar of a text."""
     at = text.index("|")
-    found = answers.query_completions(text.replace("|", "", 1), at, CATALOG)
+    found = editing.query_completions(text.replace("|", "", 1), at, CATALOG)
     return {each.label for each in found}
 
 
@@ -56,7 +56,7 @@ def test_what_fits_is_completed_from_the_schema(text, wanted, unwanted):
 
 
 def test_a_function_comes_with_its_documentation():
-    found = answers.query_completions("query q() { ", 12, CATALOG)
+    found = editing.query_completions("query q() { ", 12, CATALOG)
     lower = next(each for each in found if each.label == "lower")
     assert (lower.kind, lower.detail) == ("function", "lower(text)")
     assert "lower case" in lower.says
@@ -77,14 +77,14 @@ HOVERED = [
 @pytest.mark.parametrize(("text", "part"), HOVERED)
 def test_a_word_is_explained(text, part):
     at = text.index("|")
-    found = answers.query_hover(text.replace("|", "", 1), at, CATALOG)
+    found = editing.query_hover(text.replace("|", "", 1), at, CATALOG)
     assert found is not None
     assert part in found[2]
 
 
 def test_problems_are_those_of_lint_with_their_places():
     text = "query q($x: I32) {\n  match { $p: Person  $p.nam = 3 }\n  return { $p.name }\n}\nqery"
-    found = answers.query_problems(text, CATALOG)
+    found = editing.query_problems(text, CATALOG)
     assert [(each.code, each.severity, text[each.at : each.end]) for each in found] == [
         ("T6", "error", "$p"),
         ("Q000", "error", "qery"),
@@ -92,28 +92,28 @@ def test_problems_are_those_of_lint_with_their_places():
 
 
 def test_without_a_schema_only_what_cannot_be_read_is_a_problem():
-    assert answers.query_problems("query q() { match { $p: X } return { $p.y } }", None) == []
-    assert [each.code for each in answers.query_problems("quer", None)] == ["Q000"]
+    assert editing.query_problems("query q() { match { $p: X } return { $p.y } }", None) == []
+    assert [each.code for each in editing.query_problems("quer", None)] == ["Q000"]
 
 
 def test_a_schema_has_problems_completions_and_hovers():
-    found = answers.schema_problems("node Person { name: Strin }\nedge X: Person -> Nobody\n")
+    found = editing.schema_problems("node Person { name: Strin }\nedge X: Person -> Nobody\n")
     assert [each.code for each in found] == ["schema", "schema"]
-    labels = {each.label for each in answers.schema_completions("node A { x: ", 12)}
+    labels = {each.label for each in editing.schema_completions("node A { x: ", 12)}
     assert {"String", "I32"} <= labels
-    assert "@key" in {each.label for each in answers.schema_completions("node A { x: I32 @", 17)}
-    assert {"node", "edge"} <= {each.label for each in answers.schema_completions("", 0)}
-    ends = answers.schema_completions("node A { x: I32 }\nedge B: ", 26)
+    assert "@key" in {each.label for each in editing.schema_completions("node A { x: I32 @", 17)}
+    assert {"node", "edge"} <= {each.label for each in editing.schema_completions("", 0)}
+    ends = editing.schema_completions("node A { x: I32 }\nedge B: ", 26)
     assert [each.label for each in ends] == ["A"]
-    assert "made of it" in answers.schema_hover(SCHEMA, SCHEMA.index("key"))[2]
-    assert "node Person" in answers.schema_hover(SCHEMA, SCHEMA.index("Person"))[2]
-    assert answers.schema_problems(SCHEMA) == []
+    assert "made of it" in editing.schema_hover(SCHEMA, SCHEMA.index("key"))[2]
+    assert "node Person" in editing.schema_hover(SCHEMA, SCHEMA.index("Person"))[2]
+    assert editing.schema_problems(SCHEMA) == []
 
 
 @pytest.mark.parametrize("at", range(0, 200, 7))
 def test_no_place_of_a_text_is_too_odd(at):
     text = "query q($n: [String]) { match { $p: Person { name: $n } not { $p <knows>{1,2} $f } }"
-    answers.query_completions(text, min(at, len(text)), None)
-    answers.query_hover(text, min(at, len(text)), CATALOG)
-    answers.schema_completions(SCHEMA, at)
-    answers.schema_hover(SCHEMA, at)
+    editing.query_completions(text, min(at, len(text)), None)
+    editing.query_hover(text, min(at, len(text)), CATALOG)
+    editing.schema_completions(SCHEMA, at)
+    editing.schema_hover(SCHEMA, at)

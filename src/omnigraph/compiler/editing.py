@@ -1,4 +1,5 @@
-"""What the language server says about a text: problems, completions, hovers, the formatted text.
+"""What editors are told about a text: problems, completions, hovers, the formatted text. The
+language server and the console ask here.
 
 Plain functions of texts and a catalog. A text in an editor is unfinished most of the time, so that
 what a variable is comes from the clauses around it, as far as they can be read.

@@ -1,0 +1,43 @@
+"""The machine's own Chromium, and a page of the console in it."""
+
+from __future__ import annotations
+
+import shutil
+
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+# Without a graphics card WebGL is drawn by the processor; in a container there is no sandbox.
+ARGUMENTS = ["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
+
+
+class Console:
+    """A page of the console that keeps account of everything that went wrong."""
+
+    def __init__(self, page, served, graph):
+        self.page, self.served, self.graph = page, served, graph
+        self.requests: list[str] = []
+        self.problems: list[str] = []
+        page.on("request", lambda request: self.requests.append(request.url))
+        page.on("pageerror", lambda error: self.problems.append(str(error)))
+        page.on("console", self._said)
+        page.set_default_timeout(20_000)
+
+    def _said(self, message):
+        # The browser itself tells of every answer that is no success.
+        told = ("Failed to load resource", "GPU stall")
+        if message.type in ("error", "warning") and not any(one in message.text for one in told):
+            self.problems.append(message.text)
+
+    def visit(self, place):
+        """Go to an address as somebody does who follows a link: nothing is left of before."""
+        self.page.goto("about:blank")
+        self.page.goto(f"{self.served.url}/ui/#/{self.graph}/{place}")
+        return self.page
+
+    def settled(self):
+        self.page.wait_for_load_state("networkidle")
+        return self.page
+
+    def choose(self, role, name, **more):
+        self.page.get_by_role(role, name=name, **more).first.click()
