@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from omnigraph import Graph
 
 SCHEMA = """
-node Doc { title: String @key  body: String @index  vec: Vector(64) @index }
+node Doc { title: String @key  body: String @index  vec: Vector(64) @embed(body) @index }
 node Team { name: String @key  mail: String }
 edge OwnedBy: Doc -> Team
 """
 CONTEXT = """
-query context($words: String, $v: Vector(64)) {
+query context($words: String) {
     match { $d: Doc  $d ownedBy $team }
     return { $d.title as title, $d.body as text, $team.mail as ask }
-    order { rrf(nearest($d.vec, $v), bm25($d.body, $words)) }
+    order { rrf(nearest($d.vec, $words), bm25($d.body, $words)) }
     limit 2
 }
 """
@@ -40,17 +40,13 @@ def embed(texts: Sequence[str]) -> list[list[float]]:
 
 
 def main(folder: str) -> None:
-    with Graph.init(f"{folder}/rag.omni", SCHEMA) as graph:
-        vectors = embed([body for body, _ in DOCS.values()])
-        docs = [
-            {"title": title, "body": body, "vec": vector}
-            for (title, (body, _)), vector in zip(DOCS.items(), vectors, strict=True)
-        ]
+    with Graph.init(f"{folder}/rag.omni", SCHEMA, embedder=embed) as graph:
+        docs = [{"title": title, "body": body} for title, (body, _) in DOCS.items()]
         teams = [{"name": one, "mail": f"{one}@shop"} for one in ("support", "logistics")]
         owners = [{"from": title, "to": team} for title, (_, team) in DOCS.items()]
         graph.load({"Doc": docs, "Team": teams, "OwnedBy": owners}, mode="append")
         for question in ("can items be returned", "who repairs a broken device"):
-            found = graph.query(CONTEXT, params={"words": question, "v": embed([question])[0]})
+            found = graph.query(CONTEXT, params={"words": question})
             print(f"{question}? {found[0]['title']}, ask {found[0]['ask']}")
 
 

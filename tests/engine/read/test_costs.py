@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 import pytest
 
@@ -124,3 +125,17 @@ def test_on_an_object_store_a_warm_query_only_asks_whether_there_is_news(s3_root
             assert graph.query(walk).to_pylist() == [{"q.age": 1}]
     assert warm.count == 1
     assert cold.count == 3  # the same, and each table once
+
+
+def test_explain_expects_no_more_rows_than_a_walk_can_give(tmp_path):
+    many = 30
+    names = [f"p{number}" for number in range(many)]
+    with Graph.init(tmp_path / "g.omni", "node P { k: String @key }\nedge E: P -> P") as graph:
+        ends = [{"from": one, "to": other} for one in names for other in names]
+        graph.load({"P": [{"k": name} for name in names], "E": ends}, mode="append")
+        walks = "match { $a: P  $a e{1,60} $b  $b e{1,60} $c  $c e $a }"
+        plan = graph.explain(f"query q() {{ {walks} return {{ count(*) as n }} }}")
+    steps = plan.root.children[0].children
+    assert [step.name for step in steps] == ["scan", "expand", "expand", "expand"]
+    for before, step in pairwise(steps):
+        assert 1 <= step.estimated_rows <= before.rows * (many + many * many)

@@ -169,8 +169,6 @@ class _Block:
         """Rows to expect; between two bound ends a walk only removes rows, so it goes first."""
         if step.src in relation and step.dst in relation:
             return 0.0
-        if len(self._todo) == 1:
-            return 1.0
         near, far, _ = ends(relation, step)
         edges = sum(self._run.entry("edge", leg.edge_type).row_count for leg in step.legs)
         nodes = max(1, self._run.row_count_of(near))
@@ -182,7 +180,10 @@ class _Block:
         return relation.count * growth * share
 
     def _walked(self, relation: Relation, step: ir.Traversal) -> Relation:
-        estimate = int(self._cost(relation, step)) if self._run.trace.recording else None
+        estimate = None
+        if self._run.trace.recording:
+            bound = step.src in relation and step.dst in relation
+            estimate = relation.count if bound else int(self._cost(relation, step))
         with self._run.trace.step("expand", _walk_text(step), estimate) as record:
             known = set(relation.columns)
             grown = expand(self._run, relation, step)
