@@ -286,7 +286,7 @@ def open_core(uri: str, *, mode: OpenMode | str, world: World | None = None) -> 
             f"there is no graph at '{uri}'" + (", only an init that did not finish" * begun),
             kind="graph",
             name=uri,
-            hint="make one with `omnigraph init`",
+            hint="make one with `Graph.init` or `omnigraph init`",
         )
     due = is_due(core.store.manifests)  # refuses a damaged old graph in either mode
     if not due:  # graphs of others hold the places of whoever made them, and migrate all the same

@@ -314,6 +314,8 @@ class _Binder:
     def _date(self, value: Any) -> dt.date:
         if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
             return value
+        if isinstance(value, dt.datetime):
+            raise self.error(f"expected date, got {_word(value)}", hint="pass its .date()")
         if not isinstance(value, str):
             raise self.unexpected("date string", value)
         day = parse_date(value)

@@ -185,7 +185,7 @@ def _refuse_misread(data: Any) -> None:
     elif hasattr(data, "__arrow_c_stream__") or hasattr(data, "mapInArrow"):
         raise InputError(
             f"a {type(data).__name__} holds the rows of one type, and it is not said of which",
-            hint='pass a mapping: graph.load({"Person": frame}, …)',
+            hint='pass type="Person", or a mapping: {"Person": frame}',
         )
 
 

@@ -186,6 +186,11 @@ class LoadResult(HidingStruct, frozen=True, kw_only=True):
     def total_entities(self) -> int:
         return sum(self.nodes.values()) + sum(self.edges.values())
 
+    def __str__(self) -> str:
+        counts = ", ".join(f"{name} {n:,}" for name, n in {**self.nodes, **self.edges}.items())
+        landed = self.commit.graph_commit_id if self.commit is not None else "nothing changed"
+        return f"{self.mode} into {self.branch}: {counts or 'no entities'}; {landed}"
+
     def to_json(self) -> dict[str, Any]:
         return {
             "uri": self.uri,

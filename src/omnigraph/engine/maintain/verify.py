@@ -96,7 +96,7 @@ def verify_at(uri: str, *, deep: bool = False, progress: Progress | None = None)
             f"there is no graph at '{uri}'",
             kind="graph",
             name=uri,
-            hint="make one with `omnigraph init`",
+            hint="make one with `Graph.init` or `omnigraph init`",
         )
     return verify(core, deep=deep, progress=progress)
 

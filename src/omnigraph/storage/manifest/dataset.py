@@ -400,7 +400,7 @@ class ManifestDatasets:
             f"there is no graph at '{self._root.uri}'",
             kind="graph",
             name=self._root.uri,
-            hint="make one with `omnigraph init`",
+            hint="make one with `Graph.init` or `omnigraph init`",
             reason=reason,
         )
 

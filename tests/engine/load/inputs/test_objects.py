@@ -219,3 +219,29 @@ def test_progress_is_told(graph):
     ticks = []
     graph.load({"Person": [{"name": "a"}]}, mode="append", progress=ticks.append)
     assert ticks
+
+
+def test_a_named_index_of_pandas_is_a_column(graph):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"name": ["ada", "bob"]})
+    result = graph.load(frame.set_index("name"), mode="append", type="Person")
+    assert str(result) == f"append into main: Person 2; {result.commit.graph_commit_id}"
+    again = frame.set_index("name", drop=False)
+    assert graph.load(again, mode="merge", type="Person").nodes == {"Person": 2}
+
+
+@pytest.mark.parametrize(
+    ("data", "hint"),
+    [
+        ({"Persn": [{"name": "a"}]}, "did you mean 'Person'?"),
+        (
+            {"Knows": pa.table({"one": ["a"], "two": ["b"]})},
+            "an edge has columns 'from' (a Person)",
+        ),
+        ({"Person": pa.table({"name": ["a"], "xyz": ["b"]})}, "leave it out or rename it"),
+    ],
+)
+def test_what_does_not_fit_the_schema_has_a_way_out(graph, data, hint):
+    with pytest.raises(OmnigraphError) as caught:
+        graph.load(data, mode="append")
+    assert hint in caught.value.hint

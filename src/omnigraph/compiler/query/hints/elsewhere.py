@@ -158,6 +158,10 @@ def _habit(pattern: str, says: Says, *, typed: bool = False, moves: bool = True)
 
 
 _STATEMENTS: Final[tuple[Habit, ...]] = (
+    _habit(
+        r"([\w./\\~-]+\.gq)\s*$",
+        r'a path is not read: pass `Path("\1").read_text()`, or `omnigraph query --query \1`',
+    ),
     _habit(r"(?:explain|profile|analyze)\b", "`omnigraph query --explain` shows how a query runs"),
     _habit(
         rf"optional\s+match\s+({ROAD})",

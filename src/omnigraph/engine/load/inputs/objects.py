@@ -174,7 +174,10 @@ def as_arrow(name: str, given: Any) -> pa.Table | None:
     this is no frame."""
     try:
         if type(given).__module__.partition(".")[0] == "pandas" and hasattr(given, "columns"):
-            return pa.Table.from_pandas(given, preserve_index=False)
+            # An index with a name is data, such as the key that a group-by left there.
+            names = given.index.names
+            named = all(name is not None and name not in given.columns for name in names)
+            return pa.Table.from_pandas(given, preserve_index=named)
         if hasattr(given, "__arrow_c_stream__"):
             return _without_views(pa.table(given))
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as cause:

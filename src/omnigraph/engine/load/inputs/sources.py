@@ -217,10 +217,10 @@ def type_named(name: str, catalog: Catalog) -> Entity:
     else:
         found = catalog.nodes.get(name) or catalog.edge_named(name)
     if found is None:
-        known = ", ".join(entity.name for entity in catalog.types())
-        raise NotFoundError(
-            f"unknown type '{name}'", kind="type", name=name, hint=f"the schema has {known}"
-        )
+        known = [entity.name for entity in catalog.types()]
+        near = closest(name, known)
+        hint = f"did you mean '{near}'?" if near else f"the schema has {', '.join(known)}"
+        raise NotFoundError(f"unknown type '{name}'", kind="type", name=name, hint=hint)
     return found
 
 
@@ -348,12 +348,21 @@ def plan_columns(
         near = closest(unknown[0], homes)
         raise InputError(
             f"{place}: unknown column '{unknown[0]}' for {entity.name}",
-            hint=(f"did you mean '{near}'? " if near else "")
-            + "map the columns you want with columns={property: column}; others are left out",
+            hint=f"did you mean '{near}'?" if near else _way_out(entity, takes, unknown[0]),
             columns=unknown,
         )
     _require_needed(entity, takes, mapped, place=place)
     return ColumnPlan(takes=takes, casts=_casts(entity, mapped.casts, homes, place=place))
+
+
+def _way_out(entity: Entity, takes: Mapping[str, str], column: str) -> str:
+    """What to do about a column that the type does not know."""
+    if isinstance(entity, EdgeType) and not {"src", "dst"} <= takes.keys():
+        return f"an edge has columns 'from' (a {entity.from_type}) and 'to' (a {entity.to_type})"
+    return (
+        "leave it out or rename it; of files, "
+        f'Source.parquet(path, columns={{"<property>": "{column}"}}) reads what it names'
+    )
 
 
 def homes_of(entity: Entity) -> dict[str, str]:
@@ -399,7 +408,8 @@ def _require_needed(
             word = {"src": "from", "dst": "to"}.get(column, column)
             raise InputError(
                 f"{place}: no column for required '{word}' of {entity.name}",
-                hint=f'map it with columns={{"{word}": "<column>"}}',
+                hint=f"call the column '{word}', or of files name it: "
+                f'Source.parquet(path, columns={{"{word}": "<column>"}})',
             )
 
 
