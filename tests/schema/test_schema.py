@@ -289,3 +289,22 @@ def test_the_command_line_proposes_and_generates(tmp_path):
     assert "class Town:" in run("codegen", "python", "--store", graph)
     assert run("schema", "show", graph, "--svg").startswith("<svg")
     assert run("commit", "list", graph, "--svg").startswith("<svg")
+
+
+def test_a_folder_of_files_proposes_a_schema_and_can_then_be_loaded(tmp_path):
+    for day in ("2024-01-01", "2024-01-02"):
+        place = tmp_path / "trips" / f"day={day}"
+        place.mkdir(parents=True)
+        pq.write_table(pa.table({"trip": [f"{day}/a", f"{day}/b"]}), place / "part.parquet")
+    made = schema.infer(tmp_path / "trips", key="trip")
+    assert " ".join(made.split()) == "node Trips { trip: String @key day: String }"
+    with Graph.init(tmp_path / "g.omni", made) as graph:
+        assert graph.load(tmp_path / "trips", mode="append", type="Trips").nodes == {"Trips": 4}
+    (tmp_path / "none").mkdir()
+    with pytest.raises(InputError, match="holds no files of rows"):
+        schema.infer(tmp_path / "none")
+
+
+def test_classes_are_given_one_by_one():
+    with pytest.raises(InputError, match="a schema is made of classes, got list"):
+        schema.from_classes([Graph])

@@ -130,6 +130,12 @@ def from_classes(*classes: type) -> str:
         }
         <BLANKLINE>
     """
+    for one in classes:
+        if not isinstance(one, type):
+            raise InputError(
+                f"from_classes: a schema is made of classes, got {type(one).__name__}",
+                hint="pass the classes one by one: from_classes(Person, Knows)",
+            )
     text = "\n".join(_declaration(cls) for cls in classes)
     compile_schema(text, name="classes")
     return format_schema(text, name="classes")

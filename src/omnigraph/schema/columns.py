@@ -95,8 +95,8 @@ def infer(
     key: str | None = None,
     ends: tuple[str, str] | None = None,
 ) -> str:
-    """Propose the schema of one type from data: a path (Parquet, CSV, JSON lines), a data frame, an
-    Arrow table, or rows as dictionaries.
+    """Propose the schema of one type from data: a path (Parquet, CSV, JSON lines, or a folder of
+    such files), a data frame, an Arrow table, or rows as dictionaries.
 
     The first 100,000 rows are looked at: a column with nulls may be missing, a text column whose
     values differ can be the key. `type_name` is the name of the type (default: of the file), `key`
@@ -271,7 +271,8 @@ def _file_table(path: Path) -> pa.Table:
     """The first rows of a file."""
     if not path.exists():
         raise NotFoundError(f"there is no file '{path}'", kind="file", name=str(path))
-    suffixes = [suffix for suffix in path.suffixes if suffix not in PACKINGS]
+    file = _first_file(path) if path.is_dir() else path
+    suffixes = [suffix for suffix in file.suffixes if suffix not in PACKINGS]
     form = _FORMATS.get(suffixes[-1].lower() if suffixes else "")
     if form is None:
         raise InputError(
@@ -280,15 +281,26 @@ def _file_table(path: Path) -> pa.Table:
         )
     try:
         if form == "json":
-            return _json_table(path)
+            return _json_table(file)
         # As in a load, a cell of a CSV file that holds nothing is a value that is missing.
         blank = csv.ConvertOptions(strings_can_be_null=True)
         how: Any = dataset.CsvFileFormat(convert_options=blank) if form == "csv" else form
-        source: Any = dataset.dataset(str(path), format=how)
+        # Folders called `day=2024-01-31` are columns, as in a load.
+        source: Any = dataset.dataset(str(path), format=how, partitioning="hive")
         table: pa.Table = source.head(_ROWS_LOOKED_AT)
     except (pa.ArrowException, OSError, ValueError) as cause:
         raise InputError(f"'{path}' cannot be read: {cause}", path=str(path)) from cause
     return table
+
+
+def _first_file(folder: Path) -> Path:
+    """The first file below a folder that holds rows."""
+    hidden = (".", "_")
+    found = (one for one in sorted(folder.rglob("*")) if one.is_file())
+    file = next((one for one in found if not one.name.startswith(hidden)), None)
+    if file is None:
+        raise InputError(f"the folder '{folder}' holds no files of rows")
+    return file
 
 
 def _json_table(path: Path) -> pa.Table:
