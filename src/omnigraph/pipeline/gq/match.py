@@ -18,7 +18,7 @@ from omnigraph.engine.expr.evaluate import can_fail
 from omnigraph.model.schema import PropertyType, Scalar
 from omnigraph.pipeline.gq.layout import spark_type
 from omnigraph.pipeline.gq.rows import Found, Reading
-from omnigraph.pipeline.gq.search import scored
+from omnigraph.pipeline.gq.search import searched
 from omnigraph.pipeline.gq.values import constant
 from omnigraph.pipeline.gq.walk import degrees, is_typed, one_hop, walked
 from omnigraph.pipeline.gq.ways import with_way
@@ -38,7 +38,7 @@ def computed(reading: Reading, rows: Found, exprs: Iterable[ir.Expr]) -> Found:
     """The rows with columns for everything in the expressions that looks beyond a row: edges around
     it, or all other rows."""
     for expr in exprs:
-        for part in ir.walk(expr):
+        for part in reversed([*ir.walk(expr)]):  # what is inside first
             if part in rows.made:
                 continue
             match part:
@@ -49,7 +49,7 @@ def computed(reading: Reading, rows: Found, exprs: Iterable[ir.Expr]) -> Found:
                 case ir.PathPart():
                     rows = with_way(reading, rows, part.way)
                 case ir.Bm25() | ir.Rrf() | ir.TextMatch() | ir.Nearest():
-                    rows = scored(reading, rows, part)
+                    rows = searched(reading, rows, part)
                 case _:
                     pass
     return rows

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  (as everybody calls it)
 
 from omnigraph.compiler.query import ir
-from omnigraph.engine.expr.order import Window
+from omnigraph.engine.expr import order
 from omnigraph.engine.read.context import sort_keys
 from omnigraph.engine.read.stages import unordered, window_of
+from omnigraph.model.schema import PropertyType, Scalar
 from omnigraph.pipeline.gq.aggregates import aggregated
 from omnigraph.pipeline.gq.layout import aggregate, group_key, spark_type
 from omnigraph.pipeline.gq.match import computed, match
 from omnigraph.pipeline.gq.rows import Found, Reading
+
+EACH_GIVEN: Final = (
+    "#each"  # stands for the rows of the stage before, where each is ordered by itself
+)
+NUMBER: Final = "number"
 
 
 def answered(reading: Reading, plan: ir.ReadPlan) -> DataFrame:
@@ -53,7 +60,17 @@ def united(readings: Sequence[tuple[Reading, ir.ReadPlan]], plan: ir.UnionPlan) 
 
 
 def _matched(reading: Reading, plan: ir.Stage, outer: Found | None) -> Found:
+    if outer is not None and plan.each_by:
+        outer = _numbered(reading, outer)
     return match(reading, plan.match, outer)
+
+
+def _numbered(reading: Reading, rows: Found) -> Found:
+    """The rows with a number each, for a stage that orders every one of them by itself."""
+    reading.layout.add_rows(EACH_GIVEN, {NUMBER: PropertyType(scalar=Scalar.I64)})
+    name = reading.layout.row(EACH_GIVEN, NUMBER)
+    frame = rows.frame.withColumn(name, F.monotonically_increasing_id())
+    return rows.with_frame(reading.kept(frame), EACH_GIVEN)  # a number must not change
 
 
 def _handed_on(reading: Reading, plan: ir.Stage, outer: Found | None) -> Found:
@@ -127,7 +144,7 @@ def _grouped(reading: Reading, grouping: ir.Grouping, rows: Found) -> Found:
     return found
 
 
-def _distinct(reading: Reading, plan: ir.ReadPlan, rows: Found, window: Window) -> DataFrame:
+def _distinct(reading: Reading, plan: ir.ReadPlan, rows: Found, window: order.Window) -> DataFrame:
     """Different rows of the result; ties are broken by its columns in their order."""
     rows = computed(reading, rows, [item.expr for item in plan.projections])
     names = [f"d{place}" for place in range(len(plan.projections))]
@@ -143,7 +160,7 @@ def _distinct(reading: Reading, plan: ir.ReadPlan, rows: Found, window: Window) 
 # --- order -------------------------------------------------------------------------------------
 
 
-def _ordered(reading: Reading, plan: ir.Stage, rows: Found, window: Window) -> Found:
+def _ordered(reading: Reading, plan: ir.Stage, rows: Found, window: order.Window) -> Found:
     """The rows that will be shown, in order, with all that their columns are made of."""
     shown = [item.expr for item in plan.projections]
     rows = computed(reading, rows, [*shown, *(expr for expr, _ in sort_keys(plan))])
@@ -153,13 +170,25 @@ def _ordered(reading: Reading, plan: ir.Stage, rows: Found, window: Window) -> F
             rows = rows.with_frame(rows.frame.where(values.column(ordering.expr).isNotNull()))
     if not plan.orderings and not plan.tie_break and window.whole:
         return rows
-    keys = [
-        _ordering(column, descending=descending)
-        for expr, descending in sort_keys(plan)
-        for column in _key_columns(reading, rows, expr)
-    ]
+    keys = _keys(reading, rows, sort_keys(plan))
+    if plan.each_by:
+        given = F.col(reading.layout.row(EACH_GIVEN, NUMBER))
+        place, name = F.row_number().over(Window.partitionBy(given).orderBy(*keys)), reading.fresh()
+        frame = rows.frame.withColumn(name, place).where(F.col(name) > window.offset)
+        if window.limit is not None:
+            frame = frame.where(F.col(name) <= window.offset + window.limit)
+        first = _keys(reading, rows, [(expr, False) for expr in plan.each_by])
+        return rows.with_frame(frame.orderBy(*first, given, *keys))
     frame = rows.frame.orderBy(*keys) if keys else rows.frame
     return rows.with_frame(_windowed(frame, window))
+
+
+def _keys(reading: Reading, rows: Found, by: Sequence[tuple[ir.Expr, bool]]) -> list[Column]:
+    return [
+        _ordering(column, descending=descending)
+        for expr, descending in by
+        for column in _key_columns(reading, rows, expr)
+    ]
 
 
 def _key_columns(reading: Reading, rows: Found, expr: ir.Expr) -> list[Column]:
@@ -175,7 +204,7 @@ def _ordering(column: Column, *, descending: bool) -> Column:
     return column.desc_nulls_last() if descending else column.asc_nulls_first()
 
 
-def _windowed(frame: DataFrame, window: Window) -> DataFrame:
+def _windowed(frame: DataFrame, window: order.Window) -> DataFrame:
     if window.offset:
         frame = frame.offset(window.offset)
     return frame if window.limit is None else frame.limit(window.limit)

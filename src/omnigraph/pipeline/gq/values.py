@@ -35,7 +35,7 @@ _COMPARED: Final[Mapping[ir.CompareOp, Callable[[Column, Column], Column]]] = {
     ir.CompareOp.GT: lambda a, b: a > b,
     ir.CompareOp.GE: lambda a, b: a >= b,
 }
-_COMPUTED: Final = ir.Degree | ir.BlockValue | ir.PathPart | ir.Bm25 | ir.Rrf
+_COMPUTED: Final = ir.Degree | ir.BlockValue | ir.PathPart | Search
 
 
 class TaskRows(Rows):

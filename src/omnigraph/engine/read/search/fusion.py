@@ -39,9 +39,7 @@ def fused(
     run: Run, expr: ir.Rrf, positions_of: Callable[[str], Positions], values: Evaluate
 ) -> Array:
     """The sum of 1 / (k + rank + 1) over both ranks, among the entities that the rows hold."""
-    k = values(expr.k).as_py()
-    if k is None or k <= 0:
-        raise InputError(f"rrf: k must be a whole number above 0, got {k}")
+    k = checked_k(values(expr.k).as_py())
     both = (expr.first, expr.second)
     var = expr.first.field.var
     if var != expr.second.field.var:
@@ -53,6 +51,18 @@ def fused(
         entities, back = distinct_positions(positions_of(var), run.frame_of(var).length)
         total = _reciprocal_sum([_ranks(run, part, entities, values) for part in both], k)[back]
     return pa.array(total, mask=total == 0.0)
+
+
+def checked_k(k: int | None) -> int:
+    """The `k` of a fused rank, or an error."""
+    if k is None or k <= 0:
+        raise InputError(f"rrf: k must be a whole number above 0, got {k}")
+    return k
+
+
+def require_one_query(*, constant: bool) -> None:
+    if not constant:
+        raise InputError("rrf: what is searched for must be the same for every row")
 
 
 def _reciprocal_sum(ranks: Sequence[Positions], k: int) -> Floats:
@@ -68,8 +78,7 @@ def _ranks(
     run: Run, expr: ir.Nearest | ir.Bm25, positions: Positions, values: Evaluate
 ) -> Positions:
     """The place of each row's entity, from 0, best first and by id among equals; -1 for none."""
-    if not isinstance(values(expr.query), pa.Scalar):
-        raise InputError("rrf: what is searched for must be the same for every row")
+    require_one_query(constant=isinstance(values(expr.query), pa.Scalar))
     frame = run.frame_of(expr.field.var)
     entities, back = distinct_positions(positions, frame.length)
     scores = search.answer(run, expr, entities, values)

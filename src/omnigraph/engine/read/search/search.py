@@ -18,7 +18,7 @@ import numpy as np
 
 from omnigraph.compiler.query import ir
 from omnigraph.engine.arrow import Array, float64_array, pa, picked
-from omnigraph.engine.embed import check_same_space, environment_embedder
+from omnigraph.engine.embed import Embedder, check_same_space, environment_embedder
 from omnigraph.engine.expr.evaluate import is_constant
 from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.memory.arrays import Positions, distinct_positions
@@ -70,17 +70,24 @@ def answer(run: Run, expr: Searching, positions: Positions, values: Evaluate) ->
         entities, back = distinct_positions(positions, size)
         found = _one_query(run, expr, entities, query.as_py(), values)
         return picked(found, back)
-    # The text or vector asked for differs from row to row: one search for each different one.
+    kind = pa.bool_() if isinstance(expr, ir.TextMatch) else pa.float64()
+    return for_each_query(
+        query, kind, lambda asked, rows: _one_query(run, expr, positions[rows], asked, values)
+    )
+
+
+def for_each_query(
+    query: Array, kind: pa.DataType, look: Callable[[Any, Positions], Array]
+) -> Array:
+    """The text or vector asked for differs from row to row: one search for each different one, of
+    the rows that ask for it."""
     groups: dict[Any, list[int]] = {}
     for row, asked in enumerate(query.to_pylist()):
         groups.setdefault(tuple(asked) if isinstance(asked, list) else asked, []).append(row)
-    parts, order = [], []
-    for asked, rows in groups.items():
-        at = np.asarray(rows, dtype=np.int64)
-        parts.append(_one_query(run, expr, positions[at], asked, values))
-        order.append(at)
-    if not parts:
-        return pa.nulls(0, pa.bool_() if isinstance(expr, ir.TextMatch) else pa.float64())
+    if not groups:
+        return pa.nulls(0, kind)
+    order = [np.asarray(rows, dtype=np.int64) for rows in groups.values()]
+    parts = [look(asked, rows) for asked, rows in zip(groups, order, strict=True)]
     return picked(pa.concat_arrays(parts), np.argsort(np.concatenate(order)))
 
 
@@ -121,16 +128,8 @@ def _text_match(
     edits = values(expr.max_edits).as_py() if expr.max_edits is not None else 2
     if query is None or edits is None:
         return pa.nulls(len(positions), pa.bool_())
-    if edits < 0:
-        raise InputError(f"fuzzy: the number of edits must be 0 or more, got {edits}")
     analysis = analysis_of(run, expr.field)
-    match expr.kind:
-        case ir.TextMatchKind.SEARCH:
-            find = text.asked(query, analysis)
-        case ir.TextMatchKind.PHRASE:
-            find = text.phrase(query, analysis)
-        case _:
-            find = text.close_word(query, edits, analysis)
+    find = text.finder(expr.kind, query, edits, analysis)
     size = run.frame_of(expr.field.var).length
 
     def look(parts: Iterable[text.Part], all_told: bool) -> text.Matches:  # noqa: FBT001
@@ -209,9 +208,17 @@ def _streaming(run: Run, field: ir.PropertyRef) -> Iterator[None]:
 
 def query_vector(run: Run, expr: ir.Nearest, query: Any) -> Floats:
     """The vector to look for; text is embedded first, by the model that the schema declares."""
+    type_name = run.variables[expr.field.var].type_name
+    return vector_of(expr, query, type_name=type_name, embedder=run.embedder)
+
+
+def vector_of(
+    expr: ir.Nearest, query: Any, *, type_name: str, embedder: Embedder | None = None
+) -> Floats:
+    """The same, with the embedder of the environment if there is no other."""
     if expr.embed_text:
-        name = f"{run.variables[expr.field.var].type_name}.{expr.field.prop}"
-        embedder = run.embedder or environment_embedder()
+        embedder = embedder or environment_embedder()
+        name = f"{type_name}.{expr.field.prop}"
         check_same_space(declared=expr.embed_model, used=embedder.model, property_name=name)
         query = embedder.embed(query, dimension=expr.dimension)
     vector = np.asarray(query, dtype=np.float64)

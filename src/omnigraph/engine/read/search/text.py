@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from omnigraph.compiler.query import ir
 from omnigraph.engine.arrow import Array, flat, pa
 from omnigraph.engine.read.memory import threads
 from omnigraph.engine.read.memory.arrays import (
@@ -34,8 +35,9 @@ from omnigraph.engine.read.memory.frame import Change, Frame
 from omnigraph.engine.read.search.postings import Counted, Postings, TextNumbers, Words
 from omnigraph.engine.read.search.stored import StoredPostings
 from omnigraph.engine.text.analysis import Analysis, without_marks
-from omnigraph.engine.text.asked import Question, Row, question, ranked_terms, row_of
+from omnigraph.engine.text.asked import Question, Row, Term, question, ranked_terms, row_of
 from omnigraph.engine.text.words import within_edits
+from omnigraph.errors import InputError
 from omnigraph.storage.derived import DamagedError
 
 logger = logging.getLogger(__name__)
@@ -146,6 +148,28 @@ def matches(parts: Iterable[Part], find: Find, size: int, *, all_told: bool) -> 
     return Matches(found, told)
 
 
+def finder(kind: ir.TextMatchKind, query: str, edits: int, analysis: Analysis) -> Find:
+    """The texts that a predicate of the language finds."""
+    if edits < 0:
+        raise InputError(f"fuzzy: the number of edits must be 0 or more, got {edits}")
+    match kind:
+        case ir.TextMatchKind.SEARCH:
+            return asked(query, analysis)
+        case ir.TextMatchKind.PHRASE:
+            return phrase(query, analysis)
+        case ir.TextMatchKind.FUZZY:
+            return close_word(query, edits, analysis)
+
+
+def matched(values: Array, find: Find, analysis: Analysis) -> Array:
+    """Which of some texts are found; null where there is none."""
+    count = len(values)
+    part = Part.build(values, np.arange(count), analysis)
+    hit = matches([part], find, count, all_told=not values.null_count)
+    unknown = None if hit.told is None else ~hit.told[:count]
+    return pa.array(hit.found[:count], mask=unknown)
+
+
 def asked(query: str, analysis: Analysis) -> Find:
     """The texts that `search` finds (`asked.py`)."""
     wanted = question(analysis, query)
@@ -216,9 +240,46 @@ class _Found(msgspec.Struct, frozen=True):
     weights: npt.NDArray[Any]
 
 
-def bm25(parts: Iterable[Part], query: str, size: int, analysis: Analysis) -> Hits:
-    """Relevance of all texts with any word of the query; one pass over the parts."""
-    terms = ranked_terms(analysis, query)
+class Seen(msgspec.Struct, frozen=True):
+    """What relevance needs to know of all texts: how many there are, how many ranked words they
+    have, and how many of them hold each term of the question."""
+
+    texts: int
+    weight: int
+    holders: tuple[int, ...]
+
+    def plus(self, other: Seen) -> Seen:
+        both = zip(self.holders, other.holders, strict=True)
+        return Seen(
+            self.texts + other.texts, self.weight + other.weight, tuple(a + b for a, b in both)
+        )
+
+
+def seen(parts: Iterable[Part], query: str, analysis: Analysis) -> Seen:
+    """What the relevance of any text needs to know of these."""
+    return _looked(parts, ranked_terms(analysis, query))[0]
+
+
+def bm25(
+    parts: Iterable[Part], query: str, size: int, analysis: Analysis, everything: Seen | None = None
+) -> Hits:
+    """Relevance of all texts with any word of the query; one pass over the parts. If they are but
+    some of the texts, `everything` tells of all."""
+    here, found = _looked(parts, ranked_terms(analysis, query))
+    told = here if everything is None else everything
+    mean = told.weight / told.texts if told.weight else 1.0
+    where, gains = [NO_POSITIONS], [np.zeros(0)]
+    for holders, so_far in zip(told.holders, found, strict=True):
+        rarity = np.log(1.0 + (told.texts - holders + 0.5) / (holders + 0.5))
+        for some in so_far:
+            length = K1 * (1.0 - B + B * some.weights / mean)
+            gains.append(rarity * some.often * (K1 + 1.0) / (some.often + length))
+            where.append(some.positions)
+    return _added(where, gains, size)
+
+
+def _looked(parts: Iterable[Part], terms: Sequence[Term]) -> tuple[Seen, list[list[_Found]]]:
+    """What is to be known of the texts, and by term those that hold it."""
     found: list[list[_Found]] = [[] for _ in terms]
     texts = total = 0
     for part in parts:
@@ -229,16 +290,8 @@ def bm25(parts: Iterable[Part], query: str, size: int, analysis: Analysis) -> Hi
                 here = part.counted(codes)
                 at = part.words.positions[here.texts]
                 so_far.append(_Found(at, here.often, here.weights))
-    mean = total / texts if total else 1.0
-    where, gains = [NO_POSITIONS], [np.zeros(0)]
-    for so_far in found:
-        holders = sum(len(some.positions) for some in so_far)
-        rarity = np.log(1.0 + (texts - holders + 0.5) / (holders + 0.5))
-        for some in so_far:
-            length = K1 * (1.0 - B + B * some.weights / mean)
-            gains.append(rarity * some.often * (K1 + 1.0) / (some.often + length))
-            where.append(some.positions)
-    return _added(where, gains, size)
+    holders = tuple(sum(len(some.positions) for some in so_far) for so_far in found)
+    return Seen(texts, total, holders), found
 
 
 def _added(where: Sequence[npt.NDArray[Any]], gains: Sequence[Scores], size: int) -> Hits:
