@@ -29,14 +29,18 @@ def test_nobody_notices_maintenance(tmp_path, seconds):
     with Graph.init(uri, SCHEMA, durability="process") as graph:
         graph.load('{"type":"Person","data":{"name":"root","age":0}}', mode="append")
         children = [start(uri, role, number, stop) for number, role in enumerate(ROLES)]
-        until = None
-        while until is None or time.monotonic() < until:
-            graph.optimize()
-            graph.cleanup(keep_versions=5)
-            if until is None and len(list(tmp_path.glob("*-is-here"))) == len(ROLES):
-                until = time.monotonic() + seconds
-        stop.touch()
-        found = [json.loads(child.communicate(timeout=120)[0]) for child in children]
+        try:
+            until = None
+            while until is None or time.monotonic() < until:
+                graph.optimize()
+                graph.cleanup(keep_versions=5)
+                if until is None and len(list(tmp_path.glob("*-is-here"))) == len(ROLES):
+                    until = time.monotonic() + seconds
+            stop.touch()
+            found = [json.loads(child.communicate(timeout=120)[0]) for child in children]
+        finally:
+            for child in children:
+                child.kill()
         errors = [one["error"] for one in found if "error" in one]
         assert not errors, errors[0]
         expected = {"root": 0}
