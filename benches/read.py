@@ -27,6 +27,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +44,13 @@ SIZES = ("100k/1M", "1M/4M", "5M/20M")
 HERE = Path(__file__).parent
 THREADS = "2"
 COLD_RUNS = 3
-WARMING_MIN = 3
+WARMING_MIN, WARMING_QUICK_MIN = 3, 12
 WARMING_MS_MAX = 2_000  # of answers that are slower than QUICK_MS
 QUICK_MS = 20
 ROUNDS_MIN = 3
 WARM_MS_MAX = 4_000  # of one engine's measured answers to one question
 TURN_MAX, TURN_MS = 5, 50
+MAKING_SECONDS, MAKING_SECONDS_MAX = 0.2, 60  # between answers, while something is made beside
 NOT_INSTALLED = 3
 BUDGET_BYTES = 1 << 30
 NO_PEER = -1.0
@@ -157,6 +159,7 @@ class Engine:
         self.rows: dict[str, dict[str, float]] = {}
         self.answers: dict[str, Any] = {}
         self.resident_mb = 0
+        self.making = False
 
     def ask(self, question: str, number: int, count: int) -> dict[str, Any]:
         """How long the answers of so many rounds took, by the clock and of the processors."""
@@ -164,7 +167,7 @@ class Engine:
         self.process.stdin.write(f"{question} {number} {count}\n")
         self.process.stdin.flush()
         body = self._heard()
-        self.resident_mb = body["resident_mb"]
+        self.resident_mb, self.making = body["resident_mb"], body["making"]
         if number == 0:
             self.answers[question] = body["rows"]
         return body
@@ -190,27 +193,37 @@ class Asked:
         self.engine, self.question, self.rounds = engine, question, rounds
         self.ms: list[float] = []
         self.cpu: list[float] = []
-        self.warm_from: int | None = None
+        self.warm_from = 0
+        self.began = time.monotonic()
 
     def turn(self) -> bool:
         """One more turn, which is some answers where they are quick, for a process that was just
         woken up is slow; False when there are enough."""
-        if self.warm_from is None and self._is_warm():
-            self.warm_from = len(self.ms)
-        warm = [] if self.warm_from is None else self.ms[self.warm_from :]
+        warm = self.ms[self.warm_from :]
         if len(warm) >= self.rounds or (len(warm) >= ROUNDS_MIN and sum(warm) > WARM_MS_MAX):
             return False
-        quick = self.warm_from is not None and self.ms[-1] * TURN_MAX < TURN_MS
-        body = self.engine.ask(self.question, len(self.ms), TURN_MAX if quick else 1)
-        self.ms += body["ms"]
-        self.cpu += body["cpu"]
+        self._ask(TURN_MAX if self.ms[-1] * TURN_MAX < TURN_MS else 1)
         return True
 
-    def _is_warm(self) -> bool:
-        """Three answers fill what is kept; slow ones get time for what is made meanwhile."""
-        if len(self.ms) < WARMING_MIN:
+    def warms(self) -> bool:
+        """One more answer on the way to be warm; False when it is. Three fill what is kept; slow
+        ones get time for more, quick ones are more, and what is made beside is waited for."""
+        made = len(self.ms) >= WARMING_MIN and not self.engine.making
+        quick = made and max(self.ms[-WARMING_QUICK_MIN:]) < QUICK_MS
+        many = quick and len(self.ms) >= WARMING_QUICK_MIN
+        spent = time.monotonic() - self.began
+        if spent > MAKING_SECONDS_MAX or many or (made and sum(self.ms) > WARMING_MS_MAX):
+            self.warm_from = len(self.ms)
             return False
-        return self.ms[-1] < QUICK_MS or sum(self.ms) > WARMING_MS_MAX
+        if self.engine.making:
+            time.sleep(MAKING_SECONDS)
+        self._ask(1)
+        return True
+
+    def _ask(self, count: int) -> None:
+        body = self.engine.ask(self.question, len(self.ms), count)
+        self.ms += body["ms"]
+        self.cpu += body["cpu"]
 
     def row(self) -> dict[str, float]:
         found = {"first": self.ms[0]}
@@ -223,9 +236,10 @@ def ask_all(engines: list[Engine], question: str, rounds: int) -> None:
     """The first answer of each engine and the median of its warm ones. All take turns, so that a
     noisy second meets all alike."""
     asked = [Asked(engine, question, rounds) for engine in engines]
-    waiting = asked
-    while waiting:
-        waiting = [each for each in waiting if each.turn()]
+    for step in (Asked.warms, Asked.turn):  # nobody is measured while another still makes something
+        waiting = asked
+        while waiting:
+            waiting = [each for each in waiting if step(each)]
     for each in asked:
         each.engine.rows[question] = each.row()
 

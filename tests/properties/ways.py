@@ -143,11 +143,16 @@ WAYS = {
         "TOP_ROWS_MIN": 1,
     },
     "topologies in files": {"TOPOLOGY_FILE_EDGES_MIN": 0, "LOOKUP_EDGES_MIN": 0, "LOOKUP_WALKS": 0},
-    "topologies built beside": {
+    "topologies and ids built beside": {
         "LOOKUP_EDGES_MIN": 0,
         "LOOKUP_WALKS": 0,
         "BACKGROUND_EDGES_MIN": 0,
         "SLICE_ROWS": FEW,
+        "IDS_AT_ONCE_ROWS": -1,
+        "BESIDE_IDS_MIN": 0,
+        "PRINTED_ROWS_MIN": 0,
+        "SEARCHED_IDS_MAX": 4,
+        "SEARCHES_MAX": 1,
     },
 }
 

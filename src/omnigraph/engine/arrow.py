@@ -62,6 +62,12 @@ def int64_array(numbers: Any) -> Column:
     return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])
 
 
+def uint64_array(numbers: Any) -> Column:
+    """Numbers of rows in the same way."""
+    values = np.ascontiguousarray(numbers, dtype=np.uint64)
+    return pa.Array.from_buffers(pa.uint64(), len(values), [None, pa.py_buffer(values)])
+
+
 def float64_array(numbers: Any) -> Column:
     """Floats of numpy as Arrow's, null for NaN; in the same way."""
     values = np.ascontiguousarray(numbers, dtype=np.float64)

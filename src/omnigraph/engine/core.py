@@ -47,6 +47,7 @@ from omnigraph.storage.commit.sidecar import Sidecars
 from omnigraph.storage.commit.writer import Prepare, Writer
 from omnigraph.storage.lance.columns import arrow_schema
 from omnigraph.storage.manifest.migrations import is_due, migrate
+from omnigraph.storage.manifest.ref_files import MAIN_BRANCH
 from omnigraph.storage.moving import require_home
 from omnigraph.storage.objects.lease import Lease, stop_if_asked
 from omnigraph.storage.objects.local import LOCKS
@@ -104,6 +105,8 @@ class Core(msgspec.Struct, frozen=True, kw_only=True):
     def snapshot(self, branch: str = MAIN, at: At | None = None) -> Snapshot:
         """The branch head, or the graph as it was `at` a ref; a ref may stand for the branch too
         (`refs.py` says what a ref is)."""
+        if at is None and type(branch) is str and branch == MAIN:
+            return self.store.manifests.head(MAIN_BRANCH)  # what nearly all ask for, and never ends
         require(TEXT, branch=branch)
         require(AT_OR_NONE, snapshot=at)
         if at is not None:
@@ -236,7 +239,15 @@ class Core(msgspec.Struct, frozen=True, kw_only=True):
 
 def catalog_of(record: SchemaRecord) -> Catalog:
     """The catalog that a graph stored."""
-    return _catalog(record.ir, record.source, msgspec.json.encode(record.identities))
+    global _newest  # one pair, replaced at one blow: every read asks for it
+    known, found = _newest
+    if known is not record:
+        found = _catalog(record.ir, record.source, msgspec.json.encode(record.identities))
+        _newest = (record, found)
+    return found
+
+
+_newest: tuple[SchemaRecord | None, Any] = (None, None)
 
 
 @lru_cache(maxsize=64)

@@ -256,8 +256,9 @@ class Graph(Upkeep):
             >>> graph.query(source, params={"n": "Ada"}).scalar()
             36
         """
-        require(_LIMITS_OR_NONE, limits=limits)
-        require(FLAG, explain=explain)
+        if limits is not None or explain is not False:  # a point read has no time for what is not
+            require(_LIMITS_OR_NONE, limits=limits)
+            require(FLAG, explain=explain)
         core, target = self._state("query", branch, snapshot)
         catalog = core.catalog(target)
         compiled = compiled_as("read", source, name, catalog)

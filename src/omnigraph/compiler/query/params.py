@@ -195,11 +195,6 @@ def _bound_record(
     return {decl.name: found} | {f"{decl.name}.{name}": one for name, one in found.items()}
 
 
-def _refuse_objects(name: str, value: Any) -> None:
-    if isinstance(value, Mapping):
-        raise ParameterError("object is not supported", name=name)
-
-
 class _Binder:
     """Turns one value; every error names the parameter."""
 
@@ -232,13 +227,15 @@ class _Binder:
         return found
 
     def bind(self, value: Any, kind: PropertyType) -> Any:
-        value = plain(value)
+        text = type(value) is str  # as most are: a point read has no time for what they are not
+        value = value if text else plain(value)
         if value is None:
             if kind.nullable:
                 return None
             message = "null is not accepted for non-nullable parameter"
             raise self.error(message, hint=f"declare it as `${self.name}: {core(kind)}?`")
-        _refuse_objects(self.name, value)
+        if not text and isinstance(value, Mapping):
+            raise self.error("object is not supported")
         if kind.is_list or kind.scalar is Scalar.VECTOR:
             if not isinstance(value, list | tuple):
                 raise self.unexpected(f"array for {core(kind)}", value)

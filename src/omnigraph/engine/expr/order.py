@@ -94,6 +94,15 @@ def row_keys(columns: Sequence[Codes]) -> Codes:
     return keys
 
 
+def numbered_rows(parts: Sequence[Sequence[Array]], counts: Sequence[int]) -> tuple[Codes, Codes]:
+    """Equal rows of several tables have equal numbers; and the first row of each number."""
+    columns = [equal_codes(pa.concat_arrays(column)) + 1 for column in zip(*parts, strict=True)]
+    if not columns:
+        return np.zeros(sum(counts), dtype=np.int64), np.zeros(1, dtype=np.int64)
+    _, first, codes = np.unique(row_keys(columns), return_index=True, return_inverse=True)
+    return np.asarray(codes, dtype=np.int64), first
+
+
 def ordered_codes(values: Array) -> Codes:
     """Equal values have equal numbers, greater values greater ones, null the smallest."""
     if pa.types.is_nested(values.type):

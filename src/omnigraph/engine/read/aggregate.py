@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from omnigraph.compiler.query import ir
-from omnigraph.engine.arrow import Array, as_mask, flat, int64_array, pa
+from omnigraph.engine.arrow import Array, DataType, as_mask, flat, int64_array, pa
 from omnigraph.engine.expr.order import is_number
 from omnigraph.engine.expr.sums import (
     FloatPart,
@@ -27,7 +27,7 @@ from omnigraph.engine.expr.sums import (
     integer_sums,
     rounded,
 )
-from omnigraph.engine.read.memory.arrays import Column, Positions
+from omnigraph.engine.read.memory.arrays import Bounds, Column, Positions
 from omnigraph.errors import InputError
 from omnigraph.model.schema import Scalar
 from omnigraph.model.values import FLOAT_EXACT_MAX, in_bounds
@@ -38,7 +38,7 @@ R = TypeVar("R")
 Codes = npt.NDArray[Any]  # whole numbers, one a row
 Over = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]  # the work for each of the items
 
-_EXTREMES = (ir.AggregateFn.MIN, ir.AggregateFn.MAX)
+EXTREMES: Final = (ir.AggregateFn.MIN, ir.AggregateFn.MAX)
 
 
 class Given(msgspec.Struct, frozen=True):
@@ -68,7 +68,7 @@ def state_of(fn: ir.AggregateFn, given: Sequence[Given], sizes: Positions, over:
     groups = len(sizes)
     if fn is ir.AggregateFn.COUNT:
         return State(sizes=sizes)
-    if fn in _EXTREMES:
+    if fn in EXTREMES:
         return State(sizes=sizes, chosen=_extremes(fn, given, groups, over))
     sums: FloatPart | Totals
     if given and pa.types.is_floating(given[0].values.type):
@@ -94,7 +94,7 @@ def merged(
     sizes = np.sum([np.zeros(groups, np.int64), *(state.sizes for state in moved)], axis=0)
     if fn is ir.AggregateFn.COUNT:
         return State(sizes=sizes)
-    if fn in _EXTREMES:
+    if fn in EXTREMES:
         given = []
         for state, at in zip(states, codes, strict=True):
             assert state.chosen is not None, "an extreme was chosen"
@@ -148,6 +148,22 @@ def _numbers(state: State) -> npt.NDArray[Any]:
     if isinstance(state.sums, FloatPart):
         return rounded(state.sums, len(state.sizes))
     return state.sums
+
+
+def extreme(fn: ir.AggregateFn, bounds: Sequence[Bounds], kind: DataType, rows: int) -> State:
+    """The smallest or the greatest number of so many rows, by what is known of each part."""
+    has_nan = any(one.has_nan for one in bounds)
+    found = None
+    if fn is ir.AggregateFn.MIN:
+        found = min((one.least for one in bounds if one.least is not None), default=None)
+    elif not has_nan:
+        found = max((one.most for one in bounds if one.most is not None), default=None)
+    if found is None and has_nan:
+        found = math.nan  # above every number
+    there = rows - sum(one.nulls for one in bounds)
+    # Of both zeros this shows the one.
+    chosen = pa.array([None if found is None else found + 0], kind)
+    return State(sizes=np.asarray([there], dtype=np.int64), chosen=chosen)
 
 
 def one_by_one(work: Callable[[T], R], items: Sequence[T]) -> list[R]:

@@ -253,6 +253,13 @@ class Run(msgspec.Struct, kw_only=True):
             found = self._frames[key] = self.caches.frame(self.snapshot.entries[key])
         return found
 
+    def has_frame(self, entry: TableEntry) -> bool:
+        """Whether the table is in memory."""
+        found = self.caches.known_frame(entry)
+        if found is not None:
+            self._frames[entry.table_key] = found
+        return found is not None
+
     def frames(self, kind: EntityKind, types: tuple[str, ...]) -> Frames:
         """The frames of these types, which are by name, one after the other."""
         found = self._unions.get((kind, types))

@@ -20,11 +20,20 @@ from msgspec.structs import replace
 from omnigraph.compiler.query import ir
 from omnigraph.engine.arrow import Array, as_mask, int64_array, pa, picked
 from omnigraph.engine.expr.evaluate import Constants, Rows
-from omnigraph.engine.expr.order import equal_codes, one_of_equals, row_keys
-from omnigraph.engine.read.aggregate import Codes, Given, State, finished, merged, state_of
+from omnigraph.engine.expr.order import equal_codes, numbered_rows, one_of_equals, row_keys
+from omnigraph.engine.read.aggregate import (
+    EXTREMES,
+    Codes,
+    Given,
+    State,
+    extreme,
+    finished,
+    merged,
+    state_of,
+)
 from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.match.relation import MatchedRows, Relation
-from omnigraph.engine.read.match.scan import in_parallel, pieces
+from omnigraph.engine.read.match.scan import bounds_of, in_parallel, pieces
 from omnigraph.engine.read.memory.arrays import (
     NO_POSITIONS,
     Column,
@@ -33,6 +42,7 @@ from omnigraph.engine.read.memory.arrays import (
 )
 from omnigraph.engine.read.memory.codes import Coded
 from omnigraph.engine.read.whole import WHOLE, of_all
+from omnigraph.storage.lance.columns import value_type
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -137,17 +147,6 @@ def put_together(grouping: ir.Grouping, parts: Sequence[Partial]) -> Partial:
         for place, call in enumerate(grouping.aggregates)
     ]
     return Partial(count=len(first), keys=keys, states=states)
-
-
-def numbered_rows(
-    parts: Sequence[Sequence[Array]], counts: Sequence[int]
-) -> tuple[Positions, Positions]:
-    """Equal rows of several tables have equal numbers; and the first row of each number."""
-    columns = [equal_codes(pa.concat_arrays(column)) + 1 for column in zip(*parts, strict=True)]
-    if not columns:
-        return np.zeros(sum(counts), dtype=np.int64), np.zeros(1, dtype=np.int64)
-    _, first, codes = np.unique(row_keys(columns), return_index=True, return_inverse=True)
-    return np.asarray(codes, dtype=np.int64), first
 
 
 def _prepared(
@@ -375,8 +374,7 @@ def _by_value(
     # Written backwards, so that the first of equal values stays.
     first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1, dtype=np.int64)
     first[-1] = -1
-    ends = np.cumsum([piece.count for piece in rows], dtype=np.int64)
-    parts = [by_row[end - piece.count : end] for end, piece in zip(ends, rows, strict=True)]
+    parts = _cut(by_row, rows)
     return _Key(lambda: parts, count, {key: lambda some: Column.of(values).take(first[some])})
 
 
@@ -471,6 +469,10 @@ class _Aggregation:
         used = self._numbered.picked
         if call.arg is None:
             return State(sizes=used(self._numbered.sizes))
+        if call.fn in EXTREMES and not self._numbered.keys:
+            known = bounds_of(self._run, call.arg, self._relation)
+            if known is not None:
+                return extreme(call.fn, known, value_type(call.arg.type), self._relation.count)
         sizes = self._counts(call.arg, distinct=call.distinct)
         if call.fn is ir.AggregateFn.COUNT:
             return State(sizes=used(sizes))

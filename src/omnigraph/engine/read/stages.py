@@ -9,7 +9,7 @@ first for all rows, the others only for rows that the keys before them leave tie
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final
 
 import numpy as np
@@ -50,6 +50,7 @@ from omnigraph.storage.lance.columns import value_type
 RANKED_SHARE: Final = 8  # fewer than this part of all entities are sorted by themselves
 ASCENDING_SHARE: Final = 64  # for fewer it does not pay to look whether all ids ascend
 ALIKE_ROWS_MAX: Final = 1024  # of so few rows it is seen at once that one entity is in all of them
+SCHEMAS_KNOWN_MAX: Final = 1_024
 PROJECTED_ROWS_MAX: Final = 4096  # of more rows, columns are made batch by batch
 
 
@@ -255,7 +256,9 @@ class _Answer(_Stage):
         )
 
 
-def result_schema(columns: Sequence[ir.ColumnInfo]) -> pa.Schema:
+@lru_cache(SCHEMAS_KNOWN_MAX)
+def result_schema(columns: tuple[ir.ColumnInfo, ...]) -> pa.Schema:
+    """The columns of an answer."""
     return pa.schema(
         [
             pa.field(column.name, value_type(column.type), nullable=column.type.nullable)

@@ -14,6 +14,7 @@ import numpy as np
 from omnigraph.compiler.query import ir
 from omnigraph.engine.arrow import Array, pc, picked
 from omnigraph.engine.expr.evaluate import needs_whole
+from omnigraph.engine.expr.order import numbered_rows
 from omnigraph.engine.expr.sql import push_down
 from omnigraph.engine.read.aggregate import Given, finished, one_by_one, state_of
 from omnigraph.engine.read.context import Run
@@ -21,11 +22,10 @@ from omnigraph.engine.read.group import (
     Groups,
     KeyValues,
     Partial,
-    numbered_rows,
     partly_grouped,
     put_together,
 )
-from omnigraph.engine.read.match.candidates import columns_of, looked_at, only_table
+from omnigraph.engine.read.match.candidates import columns_of, looked_at, only_binding
 from omnigraph.engine.read.match.relation import Relation
 from omnigraph.engine.read.match.scan import selected
 from omnigraph.engine.read.memory.arrays import CHUNK_ROWS, Positions
@@ -37,7 +37,7 @@ HELD_GROUPS_MAX: Final = 1 << 18  # more groups of batches than this are put tog
 
 def streamed(run: Run, plan: ir.Stage, grouping: ir.Grouping) -> Groups | None:
     """The groups of a query over one table; None where columns in memory are the better way."""
-    binding = only_table(plan)
+    binding = only_binding(plan.match)
     if binding is None or plan.carries:  # entities are handed on by their places in a frame
         return None
     entry = run.entry_of(binding.var)

@@ -24,9 +24,10 @@ pylance to every fact, so that a new release which behaves otherwise fails there
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import lance
 import msgspec
@@ -385,14 +386,24 @@ def fragments_apart(newer: Any, older: Any) -> tuple[list[int], list[int]]:
     )
 
 
-def stored_fragments(dataset: Any) -> set[bytes] | None:
+def stored_fragments(dataset: Any) -> Set[bytes] | None:
     """Each fragment as the version stores it; None if this release writes them elsewhere."""
+    # The next version is compared with this one. A handle may be moved by whoever has it alone.
+    version, known = _fragments.get(dataset, (None, None))
+    if version == dataset.version:
+        return known
     try:
         told = [*fields(dataset._ds.serialized_manifest())]  # noqa: SLF001
     except (IndexError, ValueError):
         return None
-    found = {body for field, body in told if field == _FRAGMENTS and isinstance(body, bytes)}
-    return found if len(found) == len(dataset.fragment_ids()) else None
+    found = frozenset(body for at, body in told if at == _FRAGMENTS and isinstance(body, bytes))
+    if len(found) != len(dataset.fragment_ids()):
+        return None
+    _fragments[dataset] = (dataset.version, found)
+    return found
+
+
+_fragments: Final[WeakKeyDictionary[Any, tuple[Any, frozenset[bytes]]]] = WeakKeyDictionary()
 
 
 class RowNotes(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ import os
 import uuid
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import msgspec
@@ -30,6 +31,7 @@ from omnigraph.storage.lance.line import Collected, Line, Lines
 from omnigraph.storage.manifest.rows import HEAD_ID, MIGRATED_KEY, ROW_SCHEMA, SCHEMA_ID, STAMP_KEY
 from omnigraph.storage.objects.root import INIT_CLAIM, MANIFEST, Root, branch_folder
 
+_FOLDERS_KNOWN_MAX: Final = 1_024
 FIRST_STAMP: Final = 4  # what our first landing wrote; the reference's 0.8 has it too
 
 
@@ -81,6 +83,7 @@ class ManifestDatasets:
         # A migrated branch goes on as another line, so that its last commit may name a version
         # that its old line never had.
         self._lines = Lines(root, world, store, opening="open the graph", owed=False)
+        self._folder = lru_cache(_FOLDERS_KNOWN_MAX)(partial(self._lines.versions_folder, MANIFEST))
 
     # --- opening -----------------------------------------------------------------------------
 
@@ -112,7 +115,7 @@ class ManifestDatasets:
         time changes if old versions were cleaned up around us). On an object store it is one
         listing, and version files sort newest first.
         """
-        folder = self._lines.versions_folder(MANIFEST, known.branch_id)
+        folder = self._folder(known.branch_id)
         if folder is not None:
             unchanged = _mark(folder) == known.folder_mark
             if unchanged and not is_there(folder, known.version + 1):

@@ -31,6 +31,7 @@ from omnigraph.storage.objects.root import branch_folder
 
 OFFSET_BITS: Final = 32  # of a row's address: the number of its fragment stands above them
 _WRITTEN_MAX: Final = 256
+_WRITTEN_BYTES_MAX: Final = 1 << 17  # of more, only plain values are remembered
 
 Fragments = Mapping[int, FragmentKey]
 Key = tuple[FragmentKey, int]  # what makes a fragment, and a column's field number
@@ -77,9 +78,33 @@ class Narrowing:
     def wrote(self, dataset: Any, path: str, rows: pa.Table) -> None:
         """A data file with these rows has just been written: no need to read it back."""
         if rows.num_rows <= NARROW_ROWS_MAX:
-            plain = [field.name for field in rows.schema if _is_plain(field.type)]
+            lists = rows.nbytes <= _WRITTEN_BYTES_MAX
+            kept = [one.name for one in rows.schema if _is_plain(one.type, lists=lists)]
             numbers = column_numbers(dataset)
-            self._written.put(path, {numbers[name]: rows[name] for name in plain})
+            self._written.put(path, {numbers[name]: rows[name] for name in kept})
+
+    def rows(
+        self,
+        dataset: Any,
+        fragments: Collection[int],
+        columns: Mapping[int, pa.Field[Any]],
+    ) -> pa.Table | None:
+        """All rows of these fragments, one after the other, if this process has written them not
+        long ago; None if they have to be read. Columns are told by their numbers."""
+        parts = []
+        schema = pa.schema(list(columns.values()))
+        for key in fragment_keys(dataset, fragments).values():
+            written = self._written.get(key.files[0]) if len(key.files) == 1 else None
+            if written is None or key.deletions is not None:
+                return None
+            known = [written.get(number) for number in columns]
+            if any(
+                column is None or column.type != kind
+                for column, kind in zip(known, schema.types, strict=True)
+            ):
+                return None
+            parts.append(pa.Table.from_arrays(known, schema=schema))
+        return pa.concat_tables(parts) if parts else None
 
     def fragments(self, dataset: Any, column: str, wanted: Collection[Any]) -> list[int] | None:
         """The fragments that may hold one of the values in the column; None means any may."""
@@ -181,8 +206,9 @@ def column_numbers(dataset: Any) -> dict[str, int]:
     return {field.name(): int(field.id()) for field in dataset.lance_schema.fields()}
 
 
-def _is_plain(kind: pa.DataType) -> bool:
-    return not (pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType))
+def _is_plain(kind: pa.DataType, *, lists: bool) -> bool:
+    nested = pa.types.is_nested(kind) and not lists
+    return not (nested or isinstance(kind, pa.BaseExtensionType))
 
 
 def _read_values(dataset: Any, column: str, fragments: list[Any]) -> dict[int, list[Any]]:

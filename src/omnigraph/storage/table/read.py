@@ -90,6 +90,12 @@ class TableDelta(msgspec.Struct, frozen=True, kw_only=True):
     updated: pa.Table
     deleted_row_ids: pa.Array[Any]
 
+    @classmethod
+    def only(cls, inserted: pa.Table) -> TableDelta:
+        """Nothing but new rows."""
+        nobody = pa.array([], pa.uint64())
+        return cls(inserted=inserted, updated=inserted.slice(0, 0), deleted_row_ids=nobody)
+
     @property
     def is_empty(self) -> bool:
         return not (self.inserted.num_rows or self.updated.num_rows or len(self.deleted_row_ids))
@@ -207,11 +213,10 @@ class TableReader:
             mine, theirs = differences.apart(self._pinned, older._pinned)
             names = list(self.schema.names) if columns is None else list(columns)
             names = [*(name for name in names if name != ROW_ID), ROW_ID]
-            rows = self._few_rows(mine, [*names, STAMP, ROW_ADDRESS])
-            new, old = differences.cut(
-                differences.runs_at(self._pinned, mine) if rows is None else Runs.of_rows(rows),
-                differences.runs_at(older._pinned, theirs),
-            )
+            rows, runs = self._written_rows(mine, names) or self._few_rows(mine, names)
+            if rows is not None and not (theirs.fragments or theirs.addresses):
+                return TableDelta.only(rows.select(names))
+            new, old = differences.cut(runs, differences.runs_at(older._pinned, theirs))
             unlike, _ = differences.unlike(
                 new, old, shared=older.version, versions=(self.version, older.version)
             )
@@ -226,14 +231,33 @@ class TableReader:
                 deleted_row_ids=pa.array(gone, pa.uint64()),
             )
 
-    def _few_rows(self, places: Places, columns: Sequence[str]) -> pa.Table | None:
-        """All rows of these fragments, if they are so few that a second scan for those that are
-        wanted would cost more than reading the others."""
+    def _written_rows(self, places: Places, names: Sequence[str]) -> tuple[pa.Table, Runs] | None:
+        """All rows of these fragments, if this process still has what it wrote to them: a scan of
+        one row takes longer than all else that a difference costs."""
         if places.addresses or not places.fragments:
             return None
-        if self._row_count(places.fragments) > FEW_ROWS_MAX:
+        numbers, stored = self.column_numbers, (name for name in names if name != ROW_ID)
+        columns = {numbers[name]: self.schema.field(name) for name in stored}
+        found = self._pinned.narrowing.rows(self._pinned.dataset, places.fragments, columns)
+        if found is None:
             return None
-        return self._rows(Scan(columns=columns, fragments=places.fragments))
+        runs = differences.runs_at(self._pinned, places)
+        every = np.ones(len(runs.ids), dtype=np.bool_)
+        row_ids, addresses = runs.row_ids(every), runs.places(every)
+        if len(row_ids) != found.num_rows:
+            return None
+        rows = found.append_column(ROW_ID, pa.array(row_ids))
+        return rows.append_column(ROW_ADDRESS, pa.array(addresses)), runs
+
+    def _few_rows(self, places: Places, names: Sequence[str]) -> tuple[pa.Table | None, Runs]:
+        """All rows of these fragments, if they are so few that a second scan for those that are
+        wanted would cost more than reading the others; and their runs."""
+        few = not places.addresses and len(places.fragments) > 0
+        if few and self._row_count(places.fragments) <= FEW_ROWS_MAX:
+            columns = [*names, STAMP, ROW_ADDRESS]
+            rows = self._rows(Scan(columns=columns, fragments=places.fragments))
+            return rows, Runs.of_rows(rows)
+        return None, differences.runs_at(self._pinned, places)
 
     def differing_rows(
         self,

@@ -14,7 +14,7 @@ import pytest
 
 from omnigraph import Graph, MaintenancePolicy
 from omnigraph.engine.read import run
-from omnigraph.engine.read.memory import cache, files, frame, topology
+from omnigraph.engine.read.memory import cache, change, files, frame, ids, topology
 from omnigraph.engine.read.memory.topology import Bulk
 from omnigraph.engine.read.search import search, text, vectors
 from omnigraph.errors import InputError
@@ -126,7 +126,7 @@ def test_a_damaged_file_costs_a_rebuild_and_no_answer(home, damage):
         "head": body[:30],
         "empty": b"",
         "long": body + b"x",
-        "other format": body.replace(b"topology 2", b"topology 1"),
+        "other format": body.replace(b"topology 3", b"topology 2"),
     }
     file.write_bytes(damaged[damage])
     with Graph.open(uri) as graph:
@@ -283,6 +283,69 @@ def test_while_a_topology_is_built_few_nodes_are_looked_up(home, beside, monkeyp
         go_on.set()
         assert graph.query(EDGES).to_pylist() == expected[1]  # waits for the whole
         assert "edge:E" not in graph.explain(HOP).columns_read
+
+
+@pytest.fixture
+def ids_beside(home, beside, monkeypatch):
+    """A graph whose table of ids is not made before the second event; the first says when."""
+    uri, _ = made(home, [0, 1, 2, 3, 4])
+    monkeypatch.setattr(frame, "SEARCHED_IDS_MAX", 4)
+    monkeypatch.setattr(frame, "BESIDE_IDS_MIN", 0)
+    making, go_on = threading.Event(), threading.Event()
+    make = ids.IdTable.of
+
+    def slow(column, checkpoint):
+        making.set()
+        assert go_on.wait(30)
+        checkpoint()
+        return make(column)
+
+    monkeypatch.setattr(ids.IdTable, "of", slow)
+    with Graph.open(uri, durability="process") as graph:
+        yield graph, making, go_on
+        go_on.set()
+
+
+def found(graph, name):
+    source = "query q($n: String) { match { $a: N { name: $n } } return { $a.name } }"
+    return graph.query(source, params={"n": name}).column("a.name")
+
+
+def test_while_the_table_of_ids_is_made_they_are_searched_for(ids_beside):
+    graph, making, go_on = ids_beside
+    assert graph.query(HOP).column("b.name") == ["n1"]
+    assert [found(graph, f"n{at}") for at in range(9)] == [[f"n{at}"] for at in range(8)] + [[]]
+    assert making.wait(30)
+    (nodes,) = [
+        one
+        for one in graph._reader._caches._kept.matching(lambda key: key[0] == "frame")
+        if one.table.entry.entity_kind == "node"
+    ]
+    go_on.set()
+    nodes._wait_for_ids()
+    before = graph._reader._caches.cost.reads
+    assert [found(graph, f"n{at}") for at in range(9)] == [[f"n{at}"] for at in range(8)] + [[]]
+    assert graph._reader._caches.cost.reads == before
+
+
+def test_a_table_of_ids_that_is_being_made_follows_the_next_commit(ids_beside):
+    graph, making, go_on = ids_beside
+    for _ in range(3):
+        assert found(graph, "n3") == ["n3"]
+    assert making.wait(30)
+    graph.load('{"type": "N", "data": {"name": "new"}}', mode="append")
+    threading.Timer(0.2, go_on.set).start()
+    assert [found(graph, name) for name in ("new", "n3", "no")] == [["new"], ["n3"], []]
+
+
+def test_closing_stops_a_table_of_ids_that_is_being_made(ids_beside):
+    graph, making, go_on = ids_beside
+    for _ in range(3):
+        assert found(graph, "n3") == ["n3"]
+    assert making.wait(30)
+    threading.Timer(0.2, go_on.set).start()
+    graph.close()
+    assert not [one for one in threading.enumerate() if one.name == "ids"]
 
 
 def test_closing_stops_a_build_between_two_slices(home, beside, monkeypatch):
@@ -497,7 +560,7 @@ def test_words_and_vectors_follow_over_more_commits_than_a_frame_remembers(texts
     built = []
     monkeypatch.setattr(vectors.Vectors, "build", lambda *_: built.append("vectors"))
     monkeypatch.setattr(text, "_made_parts", lambda *_: built.append("words"))
-    monkeypatch.setattr(frame, "FOLLOWED_CHANGES_MAX", 2)
+    monkeypatch.setattr(change, "FOLLOWED_CHANGES_MAX", 2)
     for turn in range(12, 20):
         a_few(texts, turn, turn + 1)
         if turn % 2:  # added, and gone again before anybody searched

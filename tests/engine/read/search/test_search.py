@@ -14,7 +14,7 @@ from inside import core_of
 from omnigraph import Graph
 from omnigraph.engine.read import stages
 from omnigraph.engine.read.memory import frame
-from omnigraph.engine.read.memory.frame import Change
+from omnigraph.engine.read.memory.change import Change
 from omnigraph.engine.read.search import fusion, search, text
 from omnigraph.engine.read.search.vectors import Vectors
 from omnigraph.errors import EmbeddingModelMismatchError, InputError

@@ -176,23 +176,24 @@ def _ids_of(run: Run, condition: ir.Expr) -> list[str] | None:
 # --- pushed scans ------------------------------------------------------------------------------
 
 
-def only_table(plan: ir.Stage) -> ir.NodeBinding | None:
-    """The one binding of a plan that asks for nothing else."""
-    block = plan.match
-    others = (block.traversals, block.filters, block.optionals, block.late_filters, block.negations)
-    alone = len(block.bindings) == 1 and not any(others) and not block.unwinds
-    return block.bindings[0] if alone else None
+def only_binding(block: ir.MatchBlock) -> ir.NodeBinding | None:
+    """The one binding of a match that asks for nothing else."""
+    if len(block.bindings) != 1 or block.traversals or block.filters or block.unwinds:
+        return None
+    if block.optionals or block.late_filters or block.negations:
+        return None
+    return block.bindings[0]
 
 
 def with_pushed_scan(run: Run, plan: ir.Stage, window: Window) -> ir.MatchBlock:
     """The match of the plan, with its one scan done already where that is the better way."""
     assert plan.grouping is None, "groups need no rows: they are streamed"
     assert not plan.distinct, "and so are distinct rows"
-    block, binding = plan.match, only_table(plan)
+    block, binding = plan.match, only_binding(plan.match)
     if binding is None or plan.carries:  # entities are handed on by their places in a frame
         return block
     entry = run.entry_of(binding.var)
-    if not run.caches.wants_pushed_scan(entry):
+    if run.has_frame(entry) or not run.caches.wants_pushed_scan(entry):
         return block
     exprs = [*binding.conditions, *looked_at(plan)]
     # Relevance and ranks are measured against the whole table.

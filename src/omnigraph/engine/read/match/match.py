@@ -12,7 +12,7 @@ from omnigraph.engine.arrow import pa
 from omnigraph.engine.expr.evaluate import can_fail, holding
 from omnigraph.engine.expr.order import equal_codes
 from omnigraph.engine.read.context import Run
-from omnigraph.engine.read.match.candidates import Candidates
+from omnigraph.engine.read.match.candidates import Candidates, only_binding
 from omnigraph.engine.read.match.joint import course, is_simple
 from omnigraph.engine.read.match.relation import MatchedRows, Relation, joined_rows
 from omnigraph.engine.read.match.scan import selected_edges
@@ -64,6 +64,8 @@ class _Block:
 
     def rows(self, *, only_existence: bool = False) -> Relation:
         """The rows of the block, each an extension of an outer row."""
+        if self._outer is NO_VARIABLES and only_binding(self._block) is not None:
+            return self._start(self._candidates)
         pieces = [self._grow(self._filtered(self._outer))]
         lists = self._constant_lists()
         pieces += [self._unwound(self._elements(NO_VARIABLES, unwind)) for unwind in lists]
@@ -100,9 +102,9 @@ class _Block:
     def _start(self, group: Iterable[str]) -> Relation:
         """Scan the variable of the group that has the fewest candidates, or a table of edges if
         that leaves most of its nodes."""
-        var, estimate = min(
-            ((var, self._candidates[var].estimate()) for var in group), key=lambda pair: pair[1]
-        )
+        estimates = {var: self._candidates[var].estimate() for var in group}
+        var = min(estimates, key=estimates.__getitem__)
+        estimate = estimates[var]
         if self._todo and estimate * EDGE_SCAN_SHARE >= self._run.row_count_of(var):
             for walk in self._todo:
                 simple = _scannable(walk) and is_simple(self._run.variables, walk)

@@ -118,6 +118,7 @@ def selected(
 # --- what bounds tell --------------------------------------------------------------------------
 
 _PLAIN: Final = {*INTEGERS, Scalar.F64}
+_NUMBERS: Final = {*_PLAIN, Scalar.F32}
 # For the least and the greatest number: whether the comparison is true for all of them, for none.
 _SETTLED: Final[Mapping[ir.CompareOp, Callable[[float, float, float], tuple[bool, bool]]]] = {
     ir.CompareOp.EQ: lambda least, most, x: (least == most == x, x < least or x > most),
@@ -127,6 +128,29 @@ _SETTLED: Final[Mapping[ir.CompareOp, Callable[[float, float, float], tuple[bool
     ir.CompareOp.GT: lambda least, most, x: (least > x, most <= x),
     ir.CompareOp.GE: lambda least, most, x: (least >= x, most < x),
 }
+
+
+def bounds_of(run: Run, expr: ir.Expr, relation: Relation) -> list[Bounds] | None:
+    """What is known of a column of numbers in each part of the rows; None where the rows are no
+    selection of one table. Of a whole chunk it is known without a look at its rows."""
+    if not isinstance(expr, ir.PropertyRef) or len(relation.columns) != 1:
+        return None
+    selection, frame = relation.selected(expr.var), run.rows_of(expr.var)
+    if selection is None or not isinstance(frame, Frame):
+        return None
+    if expr.type.is_list or expr.type.scalar not in _NUMBERS:
+        return None
+    column = frame.held(run.stored(expr.var, expr.prop), relation.count)
+    if column is None:
+        return None
+
+    def known(part: Part) -> Bounds | None:
+        if part.mask is None:
+            return column.bounds(part.number)
+        return Bounds.of(part.of(column))
+
+    found = in_parallel(run, known, selection.parts, relation.count)
+    return [one for one in found if one is not None]
 
 
 class _Test(msgspec.Struct, frozen=True):

@@ -23,12 +23,13 @@ import numpy as np
 from omnigraph.engine.arrow import Array, flat, pa
 from omnigraph.engine.read.memory import threads
 from omnigraph.engine.read.memory.arrays import Positions, SmallPositions
+from omnigraph.engine.read.memory.builds import Builds, Thing
+from omnigraph.engine.read.memory.change import Change
 from omnigraph.engine.read.memory.compressed import Checkpoint, no_checkpoint
 from omnigraph.engine.read.memory.counted import CountedTable, ReadCost
 from omnigraph.engine.read.memory.files import StoredEdges, TopologyFiles, user_topology_folder
 from omnigraph.engine.read.memory.frame import (
     SMALL_TABLE_ROWS,
-    Change,
     Frame,
     column_bytes,
 )
@@ -36,7 +37,7 @@ from omnigraph.engine.read.memory.kept import Kept, Key, S
 from omnigraph.engine.read.memory.prints import PRINT_BYTES, Prints
 from omnigraph.engine.read.memory.topology import ENDS, Bulk, End, Lookups, Topology
 from omnigraph.errors import OmnigraphError
-from omnigraph.model.graph import PendingEntry, Pin, TableEntry
+from omnigraph.model.graph import PendingEntry, TableEntry
 from omnigraph.model.limits import READ_CACHE_BYTES_MIN, READ_CACHE_SHARE
 from omnigraph.model.machine import memory_bytes
 from omnigraph.model.schema import ROW_ID
@@ -55,10 +56,6 @@ FORKS_KNOWN_MAX: Final = 4_096
 ASKED_KNOWN_MAX: Final = 4_096
 WAITED_SECONDS: Final = 0.05  # for a build, before a query looks whether its time is over
 LONG_MS: Final = 5  # a query that took less has made nothing that counts
-
-
-class _Stopped(Exception):  # noqa: N818 - not an error: nobody wants the build any more
-    """The graph was closed, or the program is ending."""
 
 
 class _TooBig(Exception):  # noqa: N818 - not an error: it is answered without
@@ -88,8 +85,7 @@ class Caches:
         self._lock = threading.Lock()  # guards what follows
         self._asked: Counter[Hashable] = Counter()
         self._sizes: dict[tuple[str, str, str], int] = {}  # of what did not fit
-        self._builds: dict[str, tuple[Pin, threading.Thread]] = {}  # the last one of each table
-        self._closed = False
+        self._builds = Builds()
         # What was forked from where never changes; looking it up reads a file.
         self._is_fork = lru_cache(FORKS_KNOWN_MAX)(self._is_forked_from)
         self._can_have_prints = lru_cache(ASKED_KNOWN_MAX)(
@@ -101,11 +97,7 @@ class Caches:
 
     def close(self) -> None:
         """Stop what is being built, between two slices, and drop everything."""
-        with self._lock:
-            self._closed = True
-            builds = [thread for _, thread in self._builds.values()]
-        for build in builds:
-            build.join()
+        self._builds.close()
         self._kept.clear()
 
     def query(self) -> _Query:
@@ -262,8 +254,11 @@ class Caches:
                 return Frame.of(table, table.read(columns))
             row_ids = table.row_ids_without_gaps()
             if row_ids is None:
-                return Frame.of(table, table.read([]))
-            return Frame.bare(table, row_ids, self._files.prints)
+                made = Frame.of(table, table.read([]))
+            else:
+                made = Frame.bare(table, row_ids, self._files.prints)
+            made.builds = self._builds
+            return made
 
         return self._kept.get_or_make(_frame_key(entry), make)
 
@@ -396,38 +391,19 @@ class Caches:
         if edges.row_count < BACKGROUND_EDGES_MIN:
             return False
 
-        def checkpoint() -> None:
-            # A program that ends waits for its threads, so this one must notice.
-            if self._closed or not threading.main_thread().is_alive():
-                raise _Stopped
+        def build(checkpoint: Checkpoint) -> None:
+            self.topology(edges, sources, targets, checkpoint)
 
-        def build() -> None:
-            try:
-                self.topology(edges, sources, targets, checkpoint)
-            except (_Stopped, OmnigraphError, RuntimeError) as cause:
-                # Whoever needs the topology builds it, and meets the error if it is one.
-                logger.info("topology not built beside", extra={"why": str(cause)})
-
-        with self._lock:
-            pin, thread = self._builds.get(edges.location, (None, None))
-            # One at a time, whatever the version: what it builds is moved to the others.
-            if thread is not None and (thread.is_alive() or pin == edges.pin):
-                return thread.is_alive()
-            if self._closed:
-                return False
-            thread = threading.Thread(target=build, name="topology")
-            self._builds[edges.location] = (edges.pin, thread)
-            thread.start()
-            return True
+        # What it builds of another version is moved to this one.
+        return self._builds.going_on(_topology_of(edges), edges.pin, build)
 
     def _wait_for_build(
         self, edges: TableEntry, sources: Frame, targets: Frame, checkpoint: Checkpoint
     ) -> None:
         """What a thread is building of another version is moved to this one: a second build at the
         same time would take twice the memory and end later."""
-        with self._lock:
-            _, thread = self._builds.get(edges.location, (None, None))
-        if thread is None or not thread.is_alive() or thread is threading.current_thread():
+        thread = self._builds.thread_of(_topology_of(edges))
+        if thread is None:
             return
         # The builder takes no lock that whoever waits here may hold: it makes frames only.
         while thread.is_alive() and not self._is_at_hand(edges, sources, targets):
@@ -572,6 +548,10 @@ class _Ends:
         places = self._frame.at_row_ids(flat(row_ids).to_numpy(zero_copy_only=False))
         assert not len(places) or int(places.min()) >= 0, "a frame has every row of its version"
         return places
+
+
+def _topology_of(edges: TableEntry) -> Thing:
+    return Thing("topology", edges.location)
 
 
 def _frame_key(entry: TableEntry) -> tuple[str, str, str | None, int]:

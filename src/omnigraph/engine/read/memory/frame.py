@@ -13,10 +13,9 @@ import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
-import msgspec
 import numpy as np
 
-from omnigraph.engine.arrow import Array, ArrowTable, flat, pa, pc, picked
+from omnigraph.engine.arrow import Array, ArrowTable, flat, pa, pc, picked, uint64_array
 from omnigraph.engine.read.memory.arrays import (
     NO_POSITIONS,
     PATCH_ROWS_MAX,
@@ -30,14 +29,16 @@ from omnigraph.engine.read.memory.arrays import (
     distinct_sorted,
     places_among,
 )
+from omnigraph.engine.read.memory.builds import Builds, Thing
+from omnigraph.engine.read.memory.change import Change, last_changes
 from omnigraph.engine.read.memory.codes import Coded
+from omnigraph.engine.read.memory.compressed import Checkpoint, no_checkpoint
 from omnigraph.engine.read.memory.counted import CountedTable
 from omnigraph.engine.read.memory.id_order import IdOrder
 from omnigraph.engine.read.memory.ids import ONE_BY_ONE_MAX, IdTable, id_array, places_of
 from omnigraph.engine.read.memory.prints import Prints
 from omnigraph.engine.read.memory.selection import Selection
-from omnigraph.engine.read.memory.threads import end_turn
-from omnigraph.model.graph import Pin
+from omnigraph.engine.read.memory.threads import end_turn, work_alone
 from omnigraph.model.schema import ROW_ID
 
 SMALL_TABLE_ROWS: Final = 16_384  # below this a whole column is read at the first touch
@@ -47,46 +48,15 @@ WHOLE_SHARE: Final = 8  # from this part of the rows on, the whole column is rea
 CODED_SHARE: Final = 8  # and from this part on, the whole column gets codes
 MOVED_SHARE_MAX: Final = 0.25  # a bigger difference than this share of the table is a rebuild
 COLUMN_BYTES_MAX: Final = 512 * 1024 * 1024  # a bigger column is never kept whole
-FOLLOWED_ROWS_MAX: Final = 16_384  # of more changed rows, what rests on a frame is built anew
-FOLLOWED_CHANGES_MAX: Final = 16
 GONE_SHARE_MAX: Final = 0.5  # more holes than this share of the positions are a rebuild
 SEARCHED_IDS_MAX: Final = 1024  # more ids are looked up in a table of all ids, which is made then
 SEARCHES_MAX: Final = 16  # from this search of a walk on, a table is better
 PRINTED_ROWS_MIN: Final = 1 << 17  # fewer ids are read whole at once
+BESIDE_IDS_MIN: Final = 1 << 19  # of so many ids the table is made while queries go on without it
 
 T = TypeVar("T")
 
 _lineages = itertools.count(1)
-
-
-class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """How a frame came from an older one: what everything derived from that one needs to follow."""
-
-    origin: Pin  # the table version before
-    added: ArrowTable
-    added_at: Positions  # ascending, like their rows
-    updated_at: Positions
-    updated: ArrowTable
-    deleted_at: Positions
-    length: int  # of the frame after it
-    nbytes: int  # of its rows
-
-    @property
-    def rows(self) -> int:
-        return self.added.num_rows + self.updated.num_rows + len(self.deleted_at)
-
-    @property
-    def touched(self) -> Positions:
-        """Every position that is not what it was."""
-        return np.concatenate([self.updated_at, self.deleted_at, self.added_at])
-
-    def values(self, name: str) -> tuple[Positions, Array] | None:
-        """The positions that have another value, updated ones first, and these values; None if the
-        column was not compared."""
-        if name not in self.added.column_names:
-            return None
-        values = pa.concat_arrays([flat(self.updated[name]), flat(self.added[name])])
-        return np.concatenate([self.updated_at, self.added_at]), values
 
 
 class Frame:
@@ -123,6 +93,7 @@ class Frame:
         self._printable: bool | None = None
         self._prints: Prints | None = None  # of the ids, while they are looked for in storage
         self._stored_prints: Callable[[Frame], Prints | None] = lambda _: None
+        self.builds: Builds | None = None  # who makes the table of many ids beside queries
         self._id_order = IdOrder()
         self._coded: dict[str, Coded] = {}
         # Codes of earlier versions, and the positions that changed since: moved when asked for.
@@ -186,9 +157,11 @@ class Frame:
 
     def lookup(self, ids: Sequence[str]) -> Positions:
         """The living positions of these ids, -1 for unknown ones."""
-        self._id_searches += 1
-        # Whoever asks a second time will ask again.
-        known = self._ids if self._id_searches < HOT_FETCHES else self._id_table()
+        known = self._ids
+        if known is None:
+            self._id_searches += 1
+            # Whoever asks a second time will ask again.
+            known = self._ids_soon() if self._id_searches >= HOT_FETCHES else None
         if known is not None and len(ids) <= ONE_BY_ONE_MAX:
             found = np.fromiter(map(known.get, ids), dtype=np.int64, count=len(ids))
         else:
@@ -201,16 +174,18 @@ class Frame:
 
     def _find(self, ids: Array) -> Positions:
         """The positions of these ids, also of rows that are gone, -1 for unknown ones."""
-        if self._ids is None and len(ids) <= SEARCHED_IDS_MAX < self.length:
+        known = self._ids
+        if known is None and len(ids) <= SEARCHED_IDS_MAX < self.length:
             self._id_searches += 1
-            if self._id_searches <= SEARCHES_MAX:
+            known = self._ids_soon() if self._id_searches > SEARCHES_MAX else None
+            if known is None:
                 return self._searched(ids)
-        return self._id_table().find(ids)
+        return (known or self._id_table()).find(ids)
 
     def _searched(self, ids: Array) -> Positions:
         """The same for few ids without a table: by storage, or by a look at every id in memory."""
         column = self._columns.get("id")
-        if column is not None:
+        if column is not None and self._prints is None:
             at = places_of(column, ids.unique().drop_null())
             known = column.take(at)
         else:
@@ -232,7 +207,7 @@ class Frame:
         if meant is None:
             return self.table.lookup(ids)
         column = self.table.take(meant, ["id"])
-        return column.append_column(ROW_ID, pa.array(meant))
+        return column.append_column(ROW_ID, uint64_array(meant))
 
     def prints_of_ids(self) -> Prints | None:
         """The fingerprints of ids that are in memory, if they are many and row ids are places."""
@@ -247,13 +222,38 @@ class Frame:
             self._printable = big and Prints.can_be(self.table, "id")
         return self._printable
 
-    def _id_table(self) -> IdTable:
+    def _ids_soon(self) -> IdTable | None:
+        """The table of all ids; None while another thread makes one of many ids."""
+        if self.builds is None or self.length < BESIDE_IDS_MIN:
+            return self._id_table()
+
+        def make(checkpoint: Checkpoint) -> None:
+            work_alone()  # whoever moves this frame waits for it, also in a thread of the pool
+            self._id_table(checkpoint)
+
+        version = (self.lineage, self.table.entry.pin)
+        if self.builds.going_on(self._ids_of_table, version, make):
+            return self._ids
+        return self._id_table()
+
+    @property
+    def _ids_of_table(self) -> Thing:
+        return Thing("ids", self.table.entry.location)
+
+    def _id_table(self, checkpoint: Checkpoint = no_checkpoint) -> IdTable:
         if self._ids is None:
             with self._lock_of("id table"):
                 if self._ids is None:
-                    self._ids = IdTable.of(self.column("id"))
+                    self._ids = IdTable.of(self.column("id"), checkpoint)
                     self._prints = None  # nobody asks storage again
         return self._ids
+
+    def _wait_for_ids(self) -> None:
+        """What another thread is making is worth more than a wait for it: it follows the frame."""
+        thread = None if self.builds is None else self.builds.thread_of(self._ids_of_table)
+        if thread is not None:
+            end_turn()
+            thread.join()
 
     def _only_living(self, positions: Positions) -> Positions:
         if not len(self.gone):
@@ -456,6 +456,7 @@ class Frame:
         # The numbers tell a column from an earlier one of the same name and type.
         if new.schema != old.schema or new.column_numbers != old.column_numbers:
             return None
+        self._wait_for_ids()
         with self._lock:
             loaded = dict(self._columns)
         kind = table.entry.entity_kind
@@ -535,7 +536,7 @@ class Frame:
             loaded,
             lineage=self.lineage,
             gone=gone,
-            changes=_last_changes([*self.changes, change]),
+            changes=last_changes([*self.changes, change]),
             fresh=False,
         )
         for name, column in loaded.items():
@@ -544,6 +545,7 @@ class Frame:
                 loaded[name] = column.patched(*changes, row_ids.length)
         if table.entry.entity_kind == "node" and self._ids is not None:
             frame._ids = self._ids.extended(frame.column("id"))
+        frame.builds = self.builds
         frame._followed = self._followed
         frame._coded_before = self._coded_since(change)
         frame._id_order = self._id_order.moved()
@@ -563,13 +565,6 @@ class Frame:
             for name, (codes, at) in known.items()
             if len(at) <= PATCH_ROWS_MAX
         }
-
-
-def _last_changes(changes: list[Change]) -> tuple[Change, ...]:
-    """As many of the last ones as something derived from before them would follow."""
-    rows = np.cumsum([change.rows for change in reversed(changes)])
-    kept = int(np.count_nonzero(rows <= FOLLOWED_ROWS_MAX))
-    return tuple(changes[len(changes) - min(kept, FOLLOWED_CHANGES_MAX) :])
 
 
 def column_bytes(table: CountedTable, names: Sequence[str]) -> int:

@@ -23,6 +23,7 @@ from omnigraph.engine.read.memory.arrays import (
     Positions,
     array_bytes,
 )
+from omnigraph.engine.read.memory.compressed import Checkpoint, no_checkpoint
 from omnigraph.engine.read.memory.threads import in_parallel
 
 Hashes = npt.NDArray[np.uint64]
@@ -50,7 +51,8 @@ class IdTable(msgspec.Struct, frozen=True, kw_only=True):
     added: dict[str, int]
 
     @classmethod
-    def of(cls, ids: Column) -> IdTable:
+    def of(cls, ids: Column, checkpoint: Checkpoint = no_checkpoint) -> IdTable:
+        """`checkpoint` is called between chunks and may raise to give it up."""
         size = _SLOTS_MIN
         while ids.length > size * _LOAD_MAX:
             size *= 2
@@ -59,6 +61,7 @@ class IdTable(msgspec.Struct, frozen=True, kw_only=True):
         numbers = range(ids.chunk_count)
         codes = in_parallel(lambda number: hashes(ids.chunk(number)), numbers, ids.length)
         for number in numbers:
+            checkpoint()
             _insert(slots, codes[number], first=number * CHUNK_ROWS)
         return cls(ids=ids, slots=slots, tabled=ids.length, added={})
 

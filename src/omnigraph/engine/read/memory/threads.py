@@ -65,6 +65,11 @@ def in_parallel(work: Callable[[T], R], items: Sequence[T], rows: int) -> list[R
     return [*_pool.threads().map(marked, items)]
 
 
+def work_alone() -> None:
+    """From now on this thread does all its work itself: it may be waited for by the others."""
+    _working.busy = True
+
+
 # --- turns -------------------------------------------------------------------------------------
 
 TURN_SECONDS: Final = 0.002  # a query that has had the turn for longer is not waited for

@@ -19,7 +19,8 @@ import numpy.typing as npt
 
 from omnigraph.engine.arrow import Array, pa
 from omnigraph.engine.read.memory.arrays import Positions, array_bytes, places_among
-from omnigraph.engine.read.memory.frame import Change, Frame
+from omnigraph.engine.read.memory.change import Change
+from omnigraph.engine.read.memory.frame import Frame
 from omnigraph.engine.read.memory.threads import in_parallel
 from omnigraph.engine.read.search.vectors import Floats, Singles, doubt, matrix_of, pages
 from omnigraph.storage.derived import DamagedError, DerivedFile, Sections

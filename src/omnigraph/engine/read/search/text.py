@@ -31,7 +31,8 @@ from omnigraph.engine.read.memory.arrays import (
     places_among,
 )
 from omnigraph.engine.read.memory.cache import Caches
-from omnigraph.engine.read.memory.frame import Change, Frame
+from omnigraph.engine.read.memory.change import Change
+from omnigraph.engine.read.memory.frame import Frame
 from omnigraph.engine.read.search.postings import Counted, Postings, TextNumbers, Words
 from omnigraph.engine.read.search.stored import StoredPostings
 from omnigraph.engine.text.analysis import Analysis, without_marks

@@ -19,7 +19,8 @@ import numpy.typing as npt
 from omnigraph.engine.arrow import Array, pa
 from omnigraph.engine.read.memory.arrays import Column, Positions, array_bytes
 from omnigraph.engine.read.memory.cache import Caches
-from omnigraph.engine.read.memory.frame import Change, Frame
+from omnigraph.engine.read.memory.change import Change
+from omnigraph.engine.read.memory.frame import Frame
 
 Floats = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]
