@@ -55,3 +55,11 @@ def test_a_build_gives_up_between_two_slices(monkeypatch):
 
     with pytest.raises(TimeoutError):
         build_csr(np.zeros(100, np.int32), np.zeros(100, np.int32), 1, checkpoint)
+
+
+def test_the_degrees_of_a_run_of_nodes_are_those_of_its_nodes():
+    rows = build_csr(np.array([0, 0, 3, 4], np.int32), np.array([1, 2, 0, 0], np.int32), 5)
+    for first in range(8):
+        for last in range(first, 9):
+            nodes = np.arange(first, last, dtype=np.int64)
+            assert rows.degrees_of_run(first, last).tolist() == rows.degrees(nodes).tolist()

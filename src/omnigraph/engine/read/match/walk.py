@@ -251,7 +251,7 @@ class Counted(msgspec.Struct, frozen=True, kw_only=True):
             return relation.where(keep), weights[keep]
 
         def weighed(part: Part) -> tuple[Part | None, Positions]:
-            weights = counts(part.positions())
+            weights = counts(part.positions_or_run())
             keep = weights > 0
             return part.narrowed(booleans(keep)), weights if keep.all() else weights[keep]
 

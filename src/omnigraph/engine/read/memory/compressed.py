@@ -128,6 +128,15 @@ class Csr(msgspec.Struct, frozen=True):
         found: Positions = (self.starts[after] - self.starts[nodes]).astype(np.int64)
         return found
 
+    def degrees_of_run(self, first: int, last: int) -> Positions:
+        """The same for all nodes from the first to the one before the last."""
+        known = min(last, self.nodes)
+        found = np.zeros(last - first, dtype=np.int64)
+        if first < known:
+            ends = self.starts[first : known + 1]
+            np.subtract(ends[1:], ends[:-1], out=found[: known - first], casting="unsafe")
+        return found
+
     def gather(self, nodes: Positions, *, with_edges: bool) -> Hits:
         """Every entry of every node, in the order of the nodes."""
         if len(nodes) == 1 and 0 <= int(nodes[0]) < self.nodes:

@@ -8,7 +8,7 @@ only after the text in the column was compared: a collision costs time and never
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -225,14 +225,16 @@ def hashes(texts: Array) -> Hashes:
 def end_words(texts: Array) -> Hashes:
     """A number of the first and the last eight bytes of each text: quicker than a hash, and the
     same for texts that differ in between only."""
-    text = _Texts.of(texts)
-    if not len(text.sizes):
-        return text.sizes.astype(np.uint64)
-    least, most = int(text.sizes.min()), int(text.sizes.max())
-    rows = None if least >= _WORD else text.sizes >= _WORD
-    if least == most and rows is None:
-        first, last = text.column_of_words(0), text.column_of_words(least - _WORD)
+    rows: Mask | None = None
+    alike = _alike(texts)
+    if alike is not None:
+        first, last = alike
     else:
+        text = _Texts.of(texts)
+        if not len(text.sizes):
+            return text.sizes.astype(np.uint64)
+        least, most = int(text.sizes.min()), int(text.sizes.max())
+        rows = None if least >= _WORD else text.sizes >= _WORD
         first, last = text.words(0, rows), text.words(most, rows)
     words = first * np.uint64(_MULTIPLIER)
     words ^= last
@@ -254,6 +256,33 @@ def _mix(codes: Hashes, rows: Mask | None, words: Hashes) -> None:
         codes[rows] = mixed
 
 
+def _alike(texts: Array) -> tuple[Hashes, Hashes] | None:
+    """The first and the last eight bytes of texts that all have the same size, as views; None if
+    they have not, or fewer bytes."""
+    ends = _ends(texts)
+    sizes = np.diff(ends) if len(ends) > 1 else ends[:0]
+    if not len(sizes) or int(sizes.min()) < _WORD or int(sizes.min()) != int(sizes.max()):
+        return None
+    size, begin = int(sizes[0]), int(ends[0])
+    data = np.frombuffer(texts.buffers()[2], dtype=np.uint8).data
+    first, last = (
+        np.ndarray(len(sizes), "<u8", data, begin + start, (size,)) for start in (0, size - _WORD)
+    )
+    return first, last
+
+
+def _ends(texts: Array) -> npt.NDArray[Any]:
+    """Where each text begins, and where the last one ends; nothing of a column without rows."""
+    wide = pa.types.is_large_string(texts.type)
+    assert wide or pa.types.is_string(texts.type), f"ids are texts, not {texts.type}"
+    offsets = texts.buffers()[1]
+    kind, first, count = np.dtype(np.int64 if wide else np.int32), texts.offset, len(texts)
+    if offsets is None or offsets.size < kind.itemsize * (first + count + 1):
+        assert not count, "only a column without rows may be without offsets"
+        return np.empty(0, dtype=kind)
+    return np.frombuffer(offsets, kind, count + 1, first * kind.itemsize)
+
+
 class _Texts(NamedTuple):
     """The bytes of a column of text, eight or more; where each text begins, and its size."""
 
@@ -263,14 +292,9 @@ class _Texts(NamedTuple):
 
     @classmethod
     def of(cls, texts: Array) -> _Texts:
-        wide = pa.types.is_large_string(texts.type)
-        assert wide or pa.types.is_string(texts.type), f"ids are texts, not {texts.type}"
-        _, offsets, data = texts.buffers()
-        kind, first, count = np.dtype(np.int64 if wide else np.int32), texts.offset, len(texts)
-        if offsets is None or offsets.size < kind.itemsize * (first + count + 1):
-            assert not count, "only a column without rows may be without offsets"
+        ends, data = _ends(texts).astype(np.int64), texts.buffers()[2]
+        if not len(ends):
             return cls(np.zeros(_WORD, dtype=np.uint8), *[np.empty(0, dtype=np.int64)] * 2)
-        ends = np.frombuffer(offsets, kind, count + 1, first * kind.itemsize).astype(np.int64)
         held = np.frombuffer(b"" if data is None else data, dtype=np.uint8)
         if len(held) < _WORD:
             held = np.concatenate([held, np.zeros(_WORD, dtype=np.uint8)])
@@ -287,11 +311,6 @@ class _Texts(NamedTuple):
             (self.starts, self.sizes) if rows is None else (self.starts[rows], self.sizes[rows])
         )
         return _unaligned(self.data)[at + np.minimum(start, sizes - _WORD)]
-
-    def column_of_words(self, start: int) -> Hashes:
-        """The eight bytes from `start` on, of texts that all have the same size: a view."""
-        size, begin = int(self.sizes[0]), int(self.starts[0])
-        return np.ndarray(len(self.sizes), "<u8", self.data.data, begin + start, (size,))
 
     def short_words(self, rows: Mask) -> Hashes:
         """All bytes of texts with less than eight, and zeros."""

@@ -40,6 +40,11 @@ class Part(msgspec.Struct, frozen=True):
             return np.arange(first, first + self.length, dtype=np.int64)
         return np.flatnonzero(as_mask(self.mask)) + first
 
+    def positions_or_run(self) -> Positions | range:
+        """The same; all of a chunk as a range."""
+        first = self.number * CHUNK_ROWS
+        return range(first, first + self.length) if self.mask is None else self.positions()
+
     def narrowed(self, mask: Array) -> Part | None:
         """Those of these positions that a mask of them keeps; None if it keeps none."""
         count = mask.true_count

@@ -265,8 +265,16 @@ class Topology(msgspec.Struct):
             return self._degrees(nodes, direction) > 0
         return self.counts(nodes, direction, per_edge=True) > 0
 
-    def counts(self, nodes: Positions, direction: Direction, *, per_edge: bool) -> Positions:
+    def counts(
+        self, nodes: Positions | range, direction: Direction, *, per_edge: bool
+    ) -> Positions:
         """How many neighbours each node has, or how many edges."""
+        if isinstance(nodes, range):
+            if direction != "both" and not (self.new_src.length or len(self.gone)):
+                rows = self.bulk.rows(direction)
+                if per_edge or not rows.parallel:
+                    return rows.degrees_of_run(nodes.start, nodes.stop)
+            nodes = np.arange(nodes.start, nodes.stop, dtype=np.int64)
         if direction == "both":
             hits = self.edges(nodes, direction) if per_edge else self.neighbours(nodes, direction)
             return np.bincount(hits.rows, minlength=len(nodes))
