@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import click
@@ -162,9 +163,9 @@ def queries(context: click.Context) -> list[str]:
     """The queries of the file that the line names."""
     from omnigraph.compiler.query import parse_file
 
-    path = context.params.get("query_path") or context.params.get("script")
-    with open(path, encoding="utf-8") as file:
-        return [one.name for one in parse_file(file.read()).queries]
+    path = context.params.get("query_path") or context.params.get("script") or ""
+    source = Path(path).read_text(encoding="utf-8")
+    return [one.name for one in parse_file(source).queries]
 
 
 _FILE, _FOLDER = Place("file"), Place("dir")
@@ -191,6 +192,7 @@ _TYPES: Mapping[str, StringParamType] = {
 
 def completed(param: click.Parameter) -> click.Parameter:
     """The parameter, with what the tab key offers for its metavar."""
-    if isinstance(param.type, StringParamType) and param.metavar in _TYPES:
-        param.type = _TYPES[param.metavar]
+    known = _TYPES.get(param.metavar or "")
+    if known is not None and isinstance(param.type, StringParamType):
+        param.type = known
     return param

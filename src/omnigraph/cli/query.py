@@ -241,9 +241,10 @@ def _run_script(call: Call, source: str, params: dict[str, Any], wanted: dict[st
 def graph_and_name(call: Call, words: tuple[str, ...]) -> tuple[Call, str | None]:
     """The call with its graph, and the query's name, from arguments `[NAME] [URI]`: a word that no
     query can be called is the graph, wherever it stands."""
-    name, graph, *more = (*words, None, None)
-    if any(more):
+    if len(words) > 2:
         raise click.UsageError(f"got an argument too many: '{words[-1]}'")
+    given: list[str | None] = [*words, None, None]
+    name, graph = given[:2]
     if name is not None and not _NAMES.fullmatch(name):
         name, graph = graph, name
     if name is not None and not _NAMES.fullmatch(name):

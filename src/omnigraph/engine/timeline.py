@@ -457,7 +457,13 @@ class Timeline:
         branch: str = MAIN,
         snapshot: At | None = None,
     ) -> entities.EntityState:
-        """One entity as it is, or was: its properties and, of an edge, its ends."""
+        """One entity as it is, or was: its properties and, of an edge, its ends. `NotFoundError` if
+        there is none.
+
+        Examples:
+            >>> graph.entity("node", "Person", "Ada").image.properties["age"]
+            36
+        """
         core, state = self._state("entity", branch, snapshot)
         return entities.entity_at(core, state, kind, type_name, id)
 

@@ -49,7 +49,12 @@ FORMAT = "omnigraph"
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("omnigraph")` known to the session."""
+    """Make `format("omnigraph")` known to the session, for reading, writing and streams.
+
+    Examples:
+        >>> pipeline.register(spark)
+        >>> people = spark.read.format("omnigraph").option("type", "Person").load("people.omni")
+    """
     require(SESSION, spark=spark)
     spark.dataSource.register(OmnigraphSource)
 

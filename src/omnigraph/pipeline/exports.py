@@ -90,6 +90,10 @@ def export(
     NDJSON files hold the lines that a load takes back (`compression="gzip"` packs them); Parquet
     files hold one type's columns each. The folder must not hold anything yet. A `policy` must allow
     the export to the actor.
+
+    Examples:
+        >>> pipeline.export(spark, "people.omni", "out", format="parquet").status
+        'exported'
     """
     if format not in ("ndjson", "parquet"):
         raise InputError(f"unknown export format '{format}'", hint="use ndjson or parquet")
@@ -262,6 +266,9 @@ def optimize(
 
     An index is built in pieces of about `index_task_rows` rows, which are joined here. A `policy`
     must allow it to the actor.
+
+    Examples:
+        >>> report = pipeline.optimize(spark, "people.omni")
     """
     require(PATH, uri=uri)
     require(CALL_OR_NONE, listener=listener)

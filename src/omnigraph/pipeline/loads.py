@@ -77,6 +77,11 @@ def load(  # noqa: PLR0913  (the names are fixed by the API)
     quarantine. Finished vectors are kept until the load lands, so that submitting it again asks
     for the rest only.
     A `policy` must allow the load to the actor.
+
+    Examples:
+        >>> spark = pipeline.session()
+        >>> sources = {"Person": "people.parquet", "Knows": Source.csv("knows.csv")}
+        >>> print(pipeline.load(spark, "people.omni", sources, mode="append").to_text())
     """
     require(PATH, uri=uri)
     require(_EMBED, embed=embed)
@@ -156,7 +161,10 @@ def load_job(
     """Run the load that a YAML file (or its content as a mapping) describes.
 
     `uri`, `actor` and other arguments of `load` win over what the file says. Relative paths in the
-    file are taken from where the file is.
+    file are taken from where the file is. `InputError` names a key that a job does not have.
+
+    Examples:
+        >>> report = pipeline.load_job(spark, "nightly.yaml", branch="staging")
     """
     given = job_arguments(job, uri=uri, actor=actor, **overrides)
     return load(spark, progress=progress, **given)

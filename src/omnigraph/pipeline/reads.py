@@ -48,6 +48,10 @@ def read(
     `columns` names those that are wanted. `where` is a condition of the query language over the
     type's own properties, as in the `where` of a mutation: `age >= 18 and name starts_with "A"`.
     Both are pushed down to the store. The snapshot is the one at the time of the call.
+
+    Examples:
+        >>> grown = pipeline.read(spark, "people.omni", "Person", where="age >= 18")
+        >>> grown.groupBy("age").count().show()
     """
     require(TEXT, type_name=type_name)
     require(TEXTS_OR_NONE, columns=columns)
@@ -78,6 +82,9 @@ def frames(
     `type`, the types of their ends (`src_type`, `dst_type`) and the properties of all edge types. A
     property that a type does not have is null; one that types declare differently is text. Ids are
     those of the graph: nodes of two types may share one, and the types then tell them apart.
+
+    Examples:
+        >>> vertices, edges = pipeline.frames(spark, "people.omni", branch="main")
     """
     reading = _Types(spark, uri, branch, snapshot)
     vertices = reading.together(list(reading.catalog.nodes.values()), {})
@@ -98,6 +105,11 @@ def register_views(
 
     A view shows the snapshot at the time of the call; call again to see later commits. `prefix`
     goes in front of the names, for two graphs or two moments side by side.
+
+    Examples:
+        >>> pipeline.register_views(spark, "people.omni")
+        ['Person', 'Knows']
+        >>> spark.sql("SELECT name FROM Person").show()
     """
     require(TEXT, prefix=prefix)
     reading = _Types(spark, uri, branch, snapshot)

@@ -74,7 +74,11 @@ def session(
     Spark Connect address instead. `config` holds Spark settings, which win over ours, and the keys
     `omnigraph.java.home`, `omnigraph.cache.folder` and `omnigraph.jvm.profile` (full or quick).
     A session that runs already is returned as it is, whoever made it; asking it to move from this
-    machine to a cluster or back is an `InputError`.
+    machine to a cluster or back is an `InputError`, and a Java that is missing or does not start
+    `JavaUnavailableError` or `SparkUnavailableError`.
+
+    Examples:
+        >>> spark = pipeline.session("local[4]", config={"spark.driver.memory": "4g"})
     """
     require(TEXT_OR_NONE, master=master, remote=remote)
     require(MAPPING_OR_NONE, config=config)

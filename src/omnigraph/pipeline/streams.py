@@ -85,6 +85,12 @@ def stream(  # noqa: PLR0913  (options of a stream are many, and all by name)
     committed; without, they stop the query and nothing of their batch is visible. `trigger` is
     Spark's (`{"availableNow": True}`). A `policy` must allow loads into the branch to the actor
     when the stream starts.
+
+    Examples:
+        >>> running = pipeline.stream(
+        ...     spark, "people.omni", "incoming/", mode="merge", checkpoint="checkpoints/people"
+        ... )
+        >>> running.awaitTermination()
     """
     require(SESSION, spark=spark)
     require(PATH, uri=uri, checkpoint=checkpoint)

@@ -135,7 +135,13 @@ class QueryResult:
         return self.one()[self.columns[0]]
 
     def column(self, name: str) -> list[Any]:
-        """The values of one column, in order, as Python values."""
+        """The values of one column, in order, as Python values; `InputError` if there is none of
+        that name.
+
+        Examples:
+            >>> graph.query(NAMES).column("p.name")
+            ['Ada', 'Bob', 'Cem']
+        """
         if name not in self.columns:
             near = closest(name, self.columns)
             raise InputError(
@@ -177,7 +183,12 @@ class QueryResult:
         return ArrowTable.from_arrays([*self._whole()], schema=self._schema)
 
     def batches(self, rows: int = BATCH_ROWS) -> Iterator[RecordBatch]:
-        """The rows in order, at most `rows` at a time."""
+        """The rows in order as Arrow batches, at most `rows` at a time.
+
+        Examples:
+            >>> [batch.num_rows for batch in graph.query(NAMES).batches(2)]
+            [2, 1]
+        """
         for first in range(0, self.row_count, rows):
             table = self._rows(first, min(first + rows, self.row_count))
             yield from table.combine_chunks().to_batches()
@@ -193,13 +204,23 @@ class QueryResult:
         return self._held
 
     def to_pylist(self) -> list[dict[str, Any]]:
-        """Rows as dictionaries of Python values (dates and times as `datetime` objects)."""
+        """Rows as dictionaries of Python values (dates and times as `datetime` objects).
+
+        Examples:
+            >>> graph.query(NAMES).to_pylist()[0]
+            {'p.name': 'Ada'}
+        """
         names = self._schema.names
         values = [column.to_pylist() for column in self._whole()]
         return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
 
     def to_json_rows(self) -> list[dict[str, Any]]:
-        """Rows as JSON values: see `json_value`."""
+        """Rows as JSON values, as a server answers: dates and times as ISO text.
+
+        Examples:
+            >>> graph.query(NAMES).to_json_rows()[0]
+            {'p.name': 'Ada'}
+        """
         return [
             {name: json_value(value) for name, value in row.items()} for row in self.to_pylist()
         ]

@@ -136,7 +136,16 @@ class Transaction:
         self._end("committed")
 
     def rollback(self) -> None:
-        """Give everything up; nothing of it was ever visible."""
+        """Give everything up; nothing of it was ever visible. `TransactionStateError` if it has
+        ended.
+
+        Examples:
+            >>> with graph.transaction() as tx:
+            ...     ids = tx.mutate(ADD, params={"name": "Eve"}).ids
+            ...     tx.rollback()
+            >>> graph.query(NAMES).row_count
+            3
+        """
         self._require_mine()
         if self._state not in ("open", "failed"):
             raise TransactionStateError(f"the transaction is not open: it is {self._state}")
@@ -191,7 +200,15 @@ class Transaction:
     def mutate(
         self, source: str, name: str | None = None, *, params: Mapping[str, Any] | None = None
     ) -> MutationResult:
-        """Run one mutation query; it becomes a part of the transaction's commit."""
+        """Run one mutation query; it becomes a part of the transaction's commit.
+
+        Examples:
+            >>> with graph.transaction(message="two at once") as tx:
+            ...     first = tx.mutate(ADD, params={"name": "Eve"})
+            ...     second = tx.mutate(ADD, params={"name": "Kim"})
+            >>> tx.commit.message
+            'two at once'
+        """
         with self._using():
             compiled = compiled_as("mutation", source, name, self._catalog)
             require(MAPPING_OR_NONE, params=params)
@@ -236,7 +253,14 @@ class Transaction:
         type: str | None = None,  # noqa: A002 - as `Graph.load` has it
         strict: bool = True,
     ) -> LoadResult:
-        """Load data as a part of the transaction's commit, as `Graph.load` takes it."""
+        """Load data as a part of the transaction's commit, as `Graph.load` takes it.
+
+        Examples:
+            >>> with graph.transaction() as tx:
+            ...     loaded = tx.load({"Person": [{"name": "Eve"}]}, mode="append")
+            >>> loaded.total_entities
+            1
+        """
         with self._using():
             order = request_order(
                 data,
@@ -275,7 +299,15 @@ class Transaction:
         limits: ReadLimits | None = None,
         explain: bool = False,
     ) -> QueryResult:
-        """Run one read query on the graph with everything that the transaction has done so far."""
+        """Run one read query on the graph with everything that the transaction has done so far.
+
+        Examples:
+            >>> with graph.transaction() as tx:
+            ...     ids = tx.mutate(ADD, params={"name": "Eve"}).ids
+            ...     seen = tx.query(NAMES).column("p.name")
+            >>> seen
+            ['Ada', 'Bob', 'Cem', 'Eve']
+        """
         with self._using():
             order = self._order
             order.gate.require("query", branch=order.branch, actor=order.actor_id)

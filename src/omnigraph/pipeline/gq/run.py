@@ -37,6 +37,10 @@ def query(
     It reads one snapshot, which is settled by this call; rows are read when the DataFrame is asked
     for them. A walk of many hops is begun here, because it ends where nothing new is found. Dates
     and numbers have Spark's types: U32 is a long, U64 a decimal, a Vector an array.
+
+    Examples:
+        >>> text = "query q() { match { $p: Person  $p knows $f } return { $p.name, $f.name } }"
+        >>> pipeline.query(spark, "people.omni", text).write.parquet("friends")
     """
     require(SESSION, spark=spark)
     require(PATH, uri=uri)
