@@ -68,7 +68,7 @@ WRONG = {
     "moment": ("diff: from_ref", lambda g: g.diff(dt.date(2020, 1, 1), "main")),
     "schema": ("plan_schema: source", lambda g: g.plan_schema(b"node A { a: I32 }")),
     "strategy": ("strategy", lambda g: g.merge("main", strategy="mine")),
-    "mode": ("open: mode", lambda g: Graph.open(g.uri, "read-only")),
+    "mode": ("open: mode", lambda g: Graph.open(g.uri, 5)),
     "uri": ("open: uri", lambda _: Graph.open(None)),
     "explain": ("explain: source", lambda g: g.explain(1)),
     "snapshot at": ("snapshot: at", lambda g: g.snapshot("main", 1.5)),
