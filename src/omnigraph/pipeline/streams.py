@@ -87,10 +87,7 @@ def stream(  # noqa: PLR0913  (options of a stream are many, and all by name)
     when the stream starts.
 
     Examples:
-        >>> running = pipeline.stream(
-        ...     spark, "people.omni", "incoming/", mode="merge", checkpoint="checkpoints/people"
-        ... )
-        >>> running.awaitTermination()
+        >>> pipeline.stream(spark, "people.omni", "incoming/", mode="merge", checkpoint="points")
     """
     require(SESSION, spark=spark)
     require(PATH, uri=uri, checkpoint=checkpoint)
