@@ -229,6 +229,8 @@ class _Answer(_Stage):
         for ordering in reversed(self._plan.orderings):
             assert ordering.column is not None, "under distinct every ordering is a column"
             places.insert(0, (ordering.column, ordering.descending))
+            if ordering.rank:  # what has no score is left out
+                groups = groups.at(np.flatnonzero(as_mask(groups.key(ordering.column).is_valid())))
         keys = [
             Key(partial(groups.key, place), partial(_key_at, groups, place), descending)
             for place, descending in places

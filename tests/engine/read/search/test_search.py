@@ -170,6 +170,13 @@ def test_each_row_of_the_stage_before_has_a_ranking_of_its_own(graph, first, fou
     assert (rows if last else sorted(rows)) == (found if last else sorted(found))
 
 
+def test_different_rows_without_a_score_are_left_out_too(graph):
+    text = """query q() {
+      match { $d: Doc } return distinct { $d.lang, bm25($d.body, "graphs") as s } order { s }
+    }"""
+    assert [row["d.lang"] for row in graph.query(text).to_pylist()] == ["de", "en"]
+
+
 def test_rows_that_bring_both_nodes_are_ranked_together(graph):
     text = """query q() {
       match { $e: Doc  $d: Doc  $d != $e } with { $e, $d }
