@@ -76,6 +76,51 @@ def test_work_in_other_threads_ends_the_turn(monkeypatch):
     assert threads.begin_turn()
 
 
+@pytest.fixture
+def two_cores(monkeypatch):
+    monkeypatch.setattr(threads, "PARALLEL_ROWS_MIN", 1)
+    monkeypatch.setattr(pa, "cpu_count", lambda: 2)
+
+
+def test_who_asks_works_too_and_answers_keep_their_order(two_cores):
+    met = threading.Barrier(2)
+    seen = set()
+
+    def work(item):
+        if item < 2:
+            met.wait(WAIT_SECONDS)  # two threads are at work at once
+        seen.add(threading.get_ident())
+        return item * 10
+
+    assert threads.in_parallel(work, range(50), rows=50) == [item * 10 for item in range(50)]
+    assert threading.get_ident() in seen
+    assert len(seen) == 2
+
+
+def test_the_first_item_that_fails_tells_why_and_the_rest_is_left(two_cores):
+    begun = []
+
+    def work(item):
+        begun.append(item)
+        if item >= 3:
+            raise ValueError(item)
+        return item
+
+    with pytest.raises(ValueError, match=r"^3$"):
+        threads.in_parallel(work, range(1000), rows=1000)
+    assert len(begun) <= 5
+    assert threads.in_parallel(abs, [-1, -2], rows=2) == [1, 2]
+
+
+def test_work_within_work_is_done_on_the_spot(two_cores):
+    def outer(item):
+        here = threading.get_ident()
+        inner = threads.in_parallel(lambda _: threading.get_ident(), range(9), rows=9)
+        return {*inner} == {here}
+
+    assert threads.in_parallel(outer, range(6), rows=6) == [True] * 6
+
+
 def test_a_query_that_reads_from_storage_ends_its_turn_and_leaves_none_behind(
     tmp_path, monkeypatch
 ):

@@ -12,10 +12,11 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 
 from omnigraph.engine.arrow import pa
 
@@ -51,18 +52,56 @@ _working: Final = threading.local()
 
 
 def in_parallel(work: Callable[[T], R], items: Sequence[T], rows: int) -> list[R]:
-    """What the work gives for each item, in their order; together the items have so many rows."""
+    """What the work gives for each item, in their order; together the items have so many rows.
+
+    Whoever asks works too, and the others help: each takes the next item that nobody has taken. Of
+    several items that fail, the first one tells why.
+    """
     # Work that waited for other work of the same threads could wait for ever.
     here = getattr(_working, "busy", False)
     if here or len(items) < 2 or rows < PARALLEL_ROWS_MIN or pa.cpu_count() < 2:
         return [work(item) for item in items]
-
-    def marked(item: T) -> R:
-        _working.busy = True
-        return work(item)
-
     end_turn()
-    return [*_pool.threads().map(marked, items)]
+    shared = _Shared(work, items)
+    threads = _pool.threads()
+    helpers = [threads.submit(shared.help) for _ in range(min(pa.cpu_count(), len(items)) - 1)]
+    try:
+        shared.help()
+    finally:
+        shared.left.clear()  # an interrupt: nobody wants the rest
+        _working.busy = False
+        for helper in helpers:
+            if not helper.cancel():  # one that has not begun has nothing left to do
+                helper.result()
+    if shared.failed:
+        raise shared.failed[min(shared.failed)]
+    return [shared.made[number] for number in range(len(items))]
+
+
+class _Shared(Generic[T, R]):
+    """Items that several threads work at. Their numbers are taken in order."""
+
+    __slots__ = ("failed", "items", "left", "made", "work")
+
+    def __init__(self, work: Callable[[T], R], items: Sequence[T]) -> None:
+        self.work, self.items = work, items
+        self.left = deque(range(len(items)))
+        self.made: dict[int, R] = {}
+        self.failed: dict[int, Exception] = {}
+
+    def help(self) -> None:
+        """Work until nothing is left. After a failure nobody begins another item: all before the
+        one that failed have begun, and may have failed before it."""
+        _working.busy = True
+        while self.left and not self.failed:
+            try:
+                number = self.left.popleft()
+            except IndexError:  # another thread was quicker
+                return
+            try:
+                self.made[number] = self.work(self.items[number])
+            except Exception as cause:  # noqa: BLE001 - who asked raises it
+                self.failed[number] = cause
 
 
 def work_alone() -> None:
