@@ -214,3 +214,15 @@ def test_polars_reads_the_memory_of_a_result(graph):
         theirs = frame[name].to_arrow().buffers()[1].address
         assert ours == theirs
     assert graph.query(STOPS).to_polars().shape == (3, 2)
+
+
+def test_what_a_write_did_is_shown_in_words(tmp_path):
+    with Graph.init(tmp_path / "g.omni", "node Town { name: String @key }") as graph:
+        loaded = graph.load({"Town": [{"name": "Ulm"}]}, mode="append")
+        head = loaded.commit.graph_commit_id
+        assert str(loaded) == f"append into main: Town 1; {head}"
+        assert head in loaded._repr_html_()
+        text = 'query add() { insert Town { name: "<Bonn>" } as $t returning { $t.name } }'
+        done = graph.mutate(text)
+        assert str(done) == f"add on main: 1 nodes, 0 edges; {done.commit.graph_commit_id}"
+        assert "&lt;Bonn&gt;" in done._repr_html_()

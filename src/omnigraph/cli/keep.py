@@ -10,6 +10,7 @@ import click
 from omnigraph.cli.call import Call, verb
 from omnigraph.cli.maintain import progress_bars, size_words
 from omnigraph.cli.scope import Capability
+from omnigraph.errors import NotFoundError
 from omnigraph.model.graph import type_words
 
 
@@ -32,8 +33,13 @@ def verify(call: Call, *, deep: bool) -> None:
 @click.argument("dest", metavar="DEST")
 def backup(call: Call, dest: str) -> None:
     """Copy the graph with all branches, tags and history to DEST, an empty or new place."""
-    with call.graph(write=True) as graph, progress_bars(call) as advance:
-        report = graph.backup(dest, progress=advance)
+    try:
+        with call.graph(write=True) as graph, progress_bars(call) as advance:
+            report = graph.backup(dest, progress=advance)
+    except NotFoundError as error:
+        if error.facts.get("name") == call.target.uri:
+            error.advise("the graph comes last: omnigraph backup DEST URI")
+        raise
     many = f"{report.files} files, {size_words(report.bytes)}, {report.commits} commits"
     call.emit(report.to_json(), human=f"copied {many} to {report.dest}")
 

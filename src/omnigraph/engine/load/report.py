@@ -191,6 +191,11 @@ class LoadResult(HidingStruct, frozen=True, kw_only=True):
         landed = self.commit.graph_commit_id if self.commit is not None else "nothing changed"
         return f"{self.mode} into {self.branch}: {counts or 'no entities'}; {landed}"
 
+    def _repr_html_(self) -> str:
+        """For notebooks: how many of each type, and the commit."""
+        landed = self.commit.graph_commit_id if self.commit is not None else "nothing changed"
+        return html_facts({**self.nodes, **self.edges, "commit": landed})
+
     def to_json(self) -> dict[str, Any]:
         return {
             "uri": self.uri,

@@ -27,7 +27,7 @@ from omnigraph.model.limits import RETURNED_BYTES_KEPT_MAX
 from omnigraph.model.ports import World
 from omnigraph.model.requests import KeyedRequest, result_of
 from omnigraph.model.schema import Catalog
-from omnigraph.model.structs import HidingStruct
+from omnigraph.model.structs import HidingStruct, html_facts, html_table
 from omnigraph.model.values import json_value
 from omnigraph.storage.commit.prepared import AppliedBeforeError, Intent, Prepared, remembering
 from omnigraph.storage.commit.writer import WriteContext
@@ -83,6 +83,19 @@ class MutationResult(HidingStruct, frozen=True, kw_only=True):
             rows=list(told.get("rows", ())),
             already_applied=True,
         )
+
+    def __str__(self) -> str:
+        landed = self.commit.graph_commit_id if self.commit is not None else "nothing changed"
+        counts = f"{self.affected_nodes:,} nodes, {self.affected_edges:,} edges"
+        return f"{self.query_name} on {self.branch}: {counts}; {landed}"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what it did, what it returned, and the commit."""
+        landed = self.commit.graph_commit_id if self.commit is not None else "nothing changed"
+        facts = {"nodes": self.affected_nodes, "edges": self.affected_edges, "commit": landed}
+        columns = tuple(self.rows[0]) if self.rows else ()
+        rows = [tuple(row.values()) for row in self.rows]
+        return html_facts(facts) + (html_table(columns, rows) if rows else "")
 
     def to_json(self) -> dict[str, Any]:
         return {
