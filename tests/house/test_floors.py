@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import resource
 import subprocess
 import sys
+import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+
+from omnigraph.model.machine import EXTRAS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 HEAVY = ("lance", "pyarrow", "pyspark", "numpy", "pandas", "datafusion", "obstore", "rich")
@@ -76,3 +82,22 @@ def test_help_is_there_at_once():
 def test_every_public_name_can_be_found():
     names = "import omnigraph; [getattr(omnigraph, name) for name in omnigraph.__all__]"
     run("-c", names)
+
+
+def test_a_package_that_a_plain_install_lacks_is_known_to_an_extra():
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    plain = {re.split(r"[^\w.-]", one)[0].lower() for one in project["dependencies"]}
+    imported: set[str] = set()
+    for file in (REPOSITORY / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                imported |= {one.name.partition(".")[0] for one in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                imported.add(node.module.partition(".")[0])
+    homes = packages_distributions()
+    lacking = {
+        name
+        for name in imported - sys.stdlib_module_names - {"omnigraph"}
+        if plain.isdisjoint(home.lower().replace("_", "-") for home in homes.get(name, ()))
+    }
+    assert lacking - set(EXTRAS) == {"pytest"}  # which its plugin is loaded by

