@@ -84,6 +84,12 @@ def load(
     if options["mode"] is None:
         raise click.UsageError(f"load needs --mode, one of: {', '.join(LOAD_MODES)}")
     call.require_target()
+    tabular = [path for path in paths if Path(path).suffix.lower() in TABULAR_SUFFIXES]
+    if tabular and type_name is None:
+        raise InputError(
+            f"'{tabular[0]}' holds the rows of one type, and it is not said of which",
+            hint="pass --type TYPE",
+        )
     choice = EngineChoice(
         engine=engine,
         paths=paths,

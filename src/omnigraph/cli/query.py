@@ -40,6 +40,7 @@ _source_options = together(
         "-p", "given", metavar="NAME=VALUE", multiple=True, help="one parameter, JSON or text"
     ),
 )
+_LINE_NUMBERS = re.compile(r"(?<=^query:)\d+|^\d+(?= \|)", re.MULTILINE)  # of an excerpt
 _NAMES = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # of queries
 # A text that begins so is the body of a query that nobody named.
 _BODIES = re.compile(r"\s*(match|insert|upsert|update|delete|for)\b", re.IGNORECASE)
@@ -85,9 +86,10 @@ def query(
         print_rows(call, _facts(name, target, found), found.to_json_rows(), form=form)
         return
     source = read_source("query", query_path, text)
-    chosen = chosen_name(source, name, source_path=query_path)
+    with told_places(query_path, text):
+        chosen = chosen_name(source, name, source_path=query_path)
     where: dict[str, Any] = {"branch": branch or "main", "snapshot": snapshot}
-    with call.graph() as graph, told_places(query_path):
+    with call.graph() as graph, told_places(query_path, text):
         if explain:
             plan = graph.explain(source, chosen, params=params, **where)
             if pictured:
@@ -178,7 +180,7 @@ def mutate(
         wanted = {"branch": branch, "message": message, "if_commit": if_commit}
         _run_script(call, source, params or {}, wanted)
         return
-    with call.graph(write=True) as graph, told_places(query_path or script):
+    with call.graph(write=True) as graph, told_places(query_path or script, text):
         result = graph.mutate(
             source,
             name,
@@ -261,15 +263,23 @@ def graph_and_name(call: Call, words: tuple[str, ...]) -> tuple[Call, str | None
 
 
 @contextmanager
-def told_places(path: str | None) -> Iterator[None]:
-    """Errors in a query of a file name the file, so that editors and people find the line."""
+def told_places(path: str | None, text: str | None = None) -> Iterator[None]:
+    """Errors in a query of a file name the file, so that editors and people find the line; those in
+    a bare text count its lines as they were typed."""
     try:
         yield
     except OmnigraphError as error:
         excerpt = error.facts.get("excerpt")
-        if path is not None and isinstance(excerpt, str) and excerpt.startswith("query:"):
-            error.facts["excerpt"] = path + excerpt.removeprefix("query")
+        if isinstance(excerpt, str) and excerpt.startswith("query:"):
+            if text is not None and is_bare(text):
+                excerpt = _LINE_NUMBERS.sub(_one_less, excerpt)
+                error.facts["line"] = error.facts.get("line", 1) - 1
+            error.facts["excerpt"] = (path or "query") + excerpt.removeprefix("query")
         raise
+
+
+def _one_less(number: re.Match[str]) -> str:
+    return f"{int(number.group()) - 1:>{len(number.group())}}"
 
 
 def read_source(verb_name: str, path: str | None, text: str | None) -> str:
@@ -289,7 +299,8 @@ def is_bare(text: str) -> bool:
 
 def as_query(text: str) -> str:
     """The text as it would stand in a file: a bare body gets a name around it."""
-    return f"query q() {{ {text}\n}}" if is_bare(text) else text
+    # On lines of its own, so that places in it are those of the text.
+    return f"query q() {{\n{text}\n}}" if is_bare(text) else text
 
 
 def chosen_name(source: str, name: str | None, *, source_path: str | None) -> str:

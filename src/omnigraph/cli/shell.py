@@ -21,7 +21,7 @@ from omnigraph.cli import failure, output
 from omnigraph.cli.branch import tag_line
 from omnigraph.cli.call import Call, read_params, verb
 from omnigraph.cli.history import moment
-from omnigraph.cli.query import as_query, is_bare, print_returned
+from omnigraph.cli.query import as_query, is_bare, print_returned, told_places
 from omnigraph.cli.scope import home
 from omnigraph.errors import InputError, OmnigraphError
 from omnigraph.model.schema import EdgeType, NodeType
@@ -139,7 +139,8 @@ class Session:
         source = "\n".join(self._pending)
         self._pending.clear()
         self.remember(on_one_line(source))
-        self._run_source(as_query(source.rstrip().removesuffix(";")))
+        with told_places(None, source):
+            self._run_source(as_query(source.rstrip().removesuffix(";")))
 
     def give_up(self) -> None:
         """Roll back a transaction that nobody committed."""
