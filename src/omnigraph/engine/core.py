@@ -408,8 +408,9 @@ def compiled_as(
     kind: Literal["read", "mutation"], source: str, name: str | None, catalog: Catalog
 ) -> CompiledQuery:
     """The query, or `InputError` if it is of the other kind."""
-    require(TEXT, source=source)
-    require(TEXT_OR_NONE, name=name)
+    if type(source) is not str or name is not None or not source.isascii():
+        require(TEXT, source=source)
+        require(TEXT_OR_NONE, name=name)
     compiled = compile_query(source, catalog, name)
     if compiled.kind == kind:
         return compiled

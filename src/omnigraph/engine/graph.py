@@ -262,7 +262,8 @@ class Graph(Upkeep):
         core, target = self._state("query", branch, snapshot)
         catalog = core.catalog(target)
         compiled = compiled_as("read", source, name, catalog)
-        require(MAPPING_OR_NONE, params=params)
+        if type(params) is not dict:
+            require(MAPPING_OR_NONE, params=params)
         with core.store.meanwhile(target.branch):
             return self._reader.run(
                 compiled,

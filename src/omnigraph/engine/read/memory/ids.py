@@ -196,8 +196,8 @@ def hash_of(text: str) -> int:
     if size > _LONG_BYTES:
         return hash(said) & _ALL_BITS
     code = (size * _MULTIPLIER ^ _SEED) & _ALL_BITS
-    for start in range(0, max(size, 1), _WORD):
-        start = max(0, min(start, size - _WORD))
+    last = size - _WORD if size > _WORD else 0
+    for start in (*range(0, last, _WORD), last):
         code ^= int.from_bytes(said[start : start + _WORD], "little")
         code = code * _MULTIPLIER & _ALL_BITS
         code ^= code >> 32
