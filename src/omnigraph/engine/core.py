@@ -240,14 +240,15 @@ class Core(msgspec.Struct, frozen=True, kw_only=True):
 def catalog_of(record: SchemaRecord) -> Catalog:
     """The catalog that a graph stored."""
     global _newest  # one pair, replaced at one blow: every read asks for it
-    known, found = _newest
-    if known is not record:
-        found = _catalog(record.ir, record.source, msgspec.json.encode(record.identities))
-        _newest = (record, found)
+    newest = _newest
+    if newest is not None and newest[0] is record:
+        return newest[1]
+    found = _catalog(record.ir, record.source, msgspec.json.encode(record.identities))
+    _newest = (record, found)
     return found
 
 
-_newest: tuple[SchemaRecord | None, Any] = (None, None)
+_newest: tuple[SchemaRecord, Catalog] | None = None
 
 
 @lru_cache(maxsize=64)

@@ -38,7 +38,7 @@ def import_compute() -> None:
         return known[obj]
 
     # For as long as the import takes; other threads get what they would get.
-    inspect.signature = signature  # type: ignore[assignment]
+    inspect.signature = signature
     setattr(documentation, _CLASS, cache(read))
     try:
         import_module(_COMPUTE)

@@ -8,7 +8,7 @@ what it keeps with checksums of its own.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import Any
 
 from omnigraph.model.limits import TABLE_HANDLES_MAX
@@ -44,7 +44,7 @@ class Ends:
 
 
 def _files(
-    fragments: set[bytes], bases: dict[int, str], folder: str
+    fragments: Set[bytes], bases: dict[int, str], folder: str
 ) -> Iterator[tuple[str, int | None]]:
     for fragment in fragments:
         for file in files_of_fragment(fragment):

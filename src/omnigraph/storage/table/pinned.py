@@ -97,11 +97,8 @@ class Narrowing:
             written = self._written.get(key.files[0]) if len(key.files) == 1 else None
             if written is None or key.deletions is not None:
                 return None
-            known = [written.get(number) for number in columns]
-            if any(
-                column is None or column.type != kind
-                for column, kind in zip(known, schema.types, strict=True)
-            ):
+            known = [written[number] for number in columns if number in written]
+            if [column.type for column in known] != schema.types:
                 return None
             parts.append(pa.Table.from_arrays(known, schema=schema))
         return pa.concat_tables(parts) if parts else None

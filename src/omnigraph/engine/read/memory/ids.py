@@ -225,25 +225,28 @@ def hashes(texts: Array) -> Hashes:
 def end_words(texts: Array) -> Hashes:
     """A number of the first and the last eight bytes of each text: quicker than a hash, and the
     same for texts that differ in between only."""
-    rows: Mask | None = None
     alike = _alike(texts)
     if alike is not None:
-        first, last = alike
-    else:
-        text = _Texts.of(texts)
-        if not len(text.sizes):
-            return text.sizes.astype(np.uint64)
-        least, most = int(text.sizes.min()), int(text.sizes.max())
-        rows = None if least >= _WORD else text.sizes >= _WORD
-        first, last = text.words(0, rows), text.words(most, rows)
-    words = first * np.uint64(_MULTIPLIER)
-    words ^= last
-    words *= np.uint64(_MULTIPLIER)
+        return _both(*alike)
+    text = _Texts.of(texts)
+    if not len(text.sizes):
+        return text.sizes.astype(np.uint64)
+    least, most = int(text.sizes.min()), int(text.sizes.max())
+    rows = None if least >= _WORD else text.sizes >= _WORD
+    words = _both(text.words(0, rows), text.words(most, rows))
     if rows is None:
         return words
     found = np.empty(len(rows), dtype=np.uint64)
     found[rows], found[~rows] = words, text.short_words(~rows) * np.uint64(_MULTIPLIER)
     return found
+
+
+def _both(first: Hashes, last: Hashes) -> Hashes:
+    """A number of two words."""
+    words = first * np.uint64(_MULTIPLIER)
+    words ^= last
+    words *= np.uint64(_MULTIPLIER)
+    return words
 
 
 def _mix(codes: Hashes, rows: Mask | None, words: Hashes) -> None:
