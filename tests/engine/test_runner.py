@@ -107,3 +107,21 @@ def test_an_interrupt_ends_the_run_when_the_tasks_under_way_have_ended():
     assert sorted(begun) == sorted(ended)
     assert len(begun) < 50
     assert not [one for one in threading.enumerate() if one.name.startswith("omnigraph-load")]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_every_task_that_is_done_is_told(threads):
+    heard = []
+    runner = Inline(threads=threads, heard=lambda *facts: heard.append(facts))
+    assert runner.run([1, 2, 3], lambda task: task * 2, stage="twice") == [2, 4, 6]
+    assert heard == [("twice", done, 3) for done in range(4)]
+    assert runner.run([], lambda task: task, stage="none") == []
+    assert len(heard) == 4
+
+
+def test_a_task_that_failed_is_not_counted():
+    heard = []
+    runner = Inline(threads=1, heard=lambda *facts: heard.append(facts))
+    with pytest.raises(ZeroDivisionError):
+        runner.run([1, 0], lambda task: 1 // task, stage="s")
+    assert heard == [("s", 0, 2), ("s", 1, 2)]
