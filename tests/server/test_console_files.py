@@ -5,11 +5,16 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import os
+import re
 import shutil
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
+import urllib3
 
 from omnigraph.server.handlers.files import FOLDER, MEDIA
 
@@ -72,6 +77,32 @@ def test_files_are_served_to_anybody_with_strict_rules(served, path):
 @pytest.mark.parametrize("name", ["BUILD.json", "nothing.js", "..%2Fui%2Findex.js", "%2e%2e"])
 def test_nothing_else_is_given_away(served, name):
     assert served.get(f"/ui/{name}").status == 404
+
+
+def test_the_command_serves_on_a_free_port_and_shows_the_page(served, tmp_path):
+    shown = tmp_path / "shown"
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {shown}\n')
+    browser.chmod(0o755)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "omnigraph", "ui", str(served.folder / "people.omni")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "BROWSER": f"{browser} %s"},
+    )
+    try:
+        url = process.stdout.readline().decode().strip()
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/ui/", url)
+        assert urllib3.request("GET", url, timeout=30).status == 200
+        deadline = time.monotonic() + 20
+        while not shown.exists() or not shown.read_text():
+            assert time.monotonic() < deadline, "no browser was asked"
+            time.sleep(0.05)
+        assert shown.read_text().strip() == url
+    finally:
+        process.terminate()
+        assert process.wait(30) == 0
+        process.stdout.close()
 
 
 @pytest.mark.slow

@@ -59,7 +59,13 @@ def shown(page):
     return page.inner_text("main")
 
 
-@pytest.mark.parametrize("name", PLACES)
+# The rest is asked by `make test-all`: a browser without a graphics card takes its time.
+SOON = ("query", "schema", "explore", "history", "compare", "conflicts", "health")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=() if one in SOON else pytest.mark.slow) for one in PLACES]
+)
 def test_every_place_has_an_address_that_brings_it_back(console, name):
     page = console.visit(PLACES[name])
     if name in SEEN:
@@ -76,6 +82,7 @@ def test_every_place_has_an_address_that_brings_it_back(console, name):
     assert page.locator(".problem").count() == 0, page.locator(".problem").all_inner_texts()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_finds_nothing_serious(opened, served, theme):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
@@ -93,6 +100,7 @@ def test_axe_finds_nothing_serious(opened, served, theme):
     assert found == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["query", "explore", "history", "compare", "conflicts", "schema"])
 def test_nothing_is_wider_than_a_telephone(opened, served, name):
     console = opened(served, viewport={"width": 400, "height": 800})
@@ -101,6 +109,7 @@ def test_nothing_is_wider_than_a_telephone(opened, served, name):
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
 
 
+@pytest.mark.slow
 def test_no_request_leaves_the_origin_and_the_page_is_soon_there(console):
     for name in ("query", "graph", "explore", "compare"):
         console.visit(PLACES[name])
@@ -116,8 +125,6 @@ def test_no_request_leaves_the_origin_and_the_page_is_soon_there(console):
 
 def test_a_query_runs_on_a_branch_and_at_a_commit(console):
     count = "query n() { match { $p: Person } return { count($p) as n } }"
-    page = console.visit(f"query?q={quote(count)}")
-    page.get_by_text("Run").wait_for()
     for state, people in (("", "13"), ("branch=reorg", "14"), ("at=v1", "12")):
         page = console.visit(f"query?q={quote(count)}&{state}")
         page.get_by_role("button", name="Run").click()
@@ -136,6 +143,7 @@ def test_the_state_is_chosen_by_the_keyboard(console):
     page.wait_for_function("!location.hash.includes('at=v1')")
 
 
+@pytest.mark.slow
 def test_a_problem_is_underlined_at_its_place(console):
     page = console.visit(
         "query?q=" + quote("query q() {\n  match { $p: Persn }\n  return { $p }\n}")
@@ -147,6 +155,7 @@ def test_a_problem_is_underlined_at_its_place(console):
     page.get_by_text("did you mean `Person`?").wait_for()
 
 
+@pytest.mark.slow
 def test_completion_knows_the_schema(console):
     page = console.visit("query?q=" + quote("query q() { match { $p: Person } return { } }"))
     editor = page.locator(".cm-content")
@@ -158,6 +167,7 @@ def test_completion_knows_the_schema(console):
     page.locator(".cm-tooltip-autocomplete").get_by_text("joined").wait_for()
 
 
+@pytest.mark.slow
 def test_parameters_are_a_form_and_control_enter_runs(console):
     page = console.visit(f"query?q={quote(READ)}")
     page.get_by_label("$least").fill("50")
@@ -168,6 +178,7 @@ def test_parameters_are_a_form_and_control_enter_runs(console):
     assert "50" in page.url
 
 
+@pytest.mark.slow
 def test_values_are_text_and_whole_numbers_are_exact(console):
     source = "query q($t: String) { match { $p: Project } return { $p.budget, $t as t } limit 1 }"
     page = console.visit(f"query?q={quote(source)}")
@@ -182,6 +193,7 @@ def test_values_are_text_and_whole_numbers_are_exact(console):
     assert page.locator("main img, main script").count() == 0
 
 
+@pytest.mark.slow
 def test_a_result_is_drawn(console):
     page = console.visit(PLACES["graph"])
     page.locator(".canvas-drawing[data-layout=done]").wait_for()
@@ -190,6 +202,7 @@ def test_a_result_is_drawn(console):
     assert int(drawing.get_attribute("data-edges")) == 25
 
 
+@pytest.mark.slow
 def test_a_long_result_keeps_few_rows_in_the_page(console):
     source = "query q() { match { $a: Person  $b: Person  $c: Person } return { $a, $b, $c } }"
     page = console.visit(f"query?q={quote(source)}&ran=1")
@@ -201,6 +214,7 @@ def test_a_long_result_keeps_few_rows_in_the_page(console):
     page.locator(f"[aria-rowindex='{13**3 + 1}']").wait_for()
 
 
+@pytest.mark.slow
 def test_tabs_are_moved_through_with_arrows(console):
     page = console.visit(PLACES["query"])
     tab = page.get_by_role("tab", name="Table")
@@ -214,14 +228,15 @@ def test_tabs_are_moved_through_with_arrows(console):
 # --- explore, history -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_node_is_found_and_expanded(console):
     page = console.visit("explore?type=Person")
-    page.get_by_label("Find").fill("han")
+    page.get_by_role("searchbox").fill("han")
     page.keyboard.press("Enter")
     page.get_by_role("button", name="Hana Person").click()
     page.locator(".canvas-drawing").wait_for()
     first = int(page.locator(".canvas-drawing").get_attribute("data-nodes"))
-    page.get_by_label("Entity").get_by_role("button", name="Delta").click()
+    page.get_by_label("Entity", exact=True).get_by_role("button", name="Delta").click()
     page.get_by_role("button", name="Expand", exact=True).click()
     page.wait_for_function(
         "n => Number(document.querySelector('.canvas-drawing').dataset.nodes) > n", arg=first
@@ -229,6 +244,7 @@ def test_a_node_is_found_and_expanded(console):
     assert "Project" in page.url
 
 
+@pytest.mark.slow
 def test_lanes_show_both_merges_and_the_names_of_commits(console):
     page = console.visit("history")
     page.get_by_text("Welcome, Mia").wait_for()
@@ -243,19 +259,21 @@ def test_lanes_show_both_merges_and_the_names_of_commits(console):
     assert all(ends)
 
 
+@pytest.mark.slow
 def test_a_commit_tells_what_it_changed(console):
     page = console.visit("history")
     page.get_by_role("link", name=re.compile("A year older")).click()
     details = page.get_by_label("Commit", exact=True)
-    details.get_by_text("5 changes").wait_for()
+    details.get_by_text("4 changes").wait_for()
     details.get_by_role("button", name="changed Person Finn").click()
     row = details.get_by_role("row", name=re.compile("^age"))
     assert row.inner_text().split() == ["age", "52", "53"]
     details.get_by_role("link", name="Draw the change").click()
     page.locator(".spot.update").first.wait_for()
-    assert page.locator(".spot.update").count() == 5
+    assert page.locator(".spot.update").count() == 4
 
 
+@pytest.mark.slow
 def test_a_stored_query_is_a_form(console):
     page = console.visit("stored")
     page.get_by_role("link", name="of_role").click()
@@ -290,6 +308,7 @@ def guarded(browser, folder):
         yield found
 
 
+@pytest.mark.slow
 def test_who_may_not_sees_why_and_the_token_stays_in_the_tab(opened, guarded):
     console = opened(guarded)
     page = console.visit("compare?source=reorg")
@@ -299,8 +318,7 @@ def test_who_may_not_sees_why_and_the_token_stays_in_the_tab(opened, guarded):
     page.get_by_label("Token").fill("secret-of-ada")
     page.get_by_role("button", name="Sign in").click()
     merge = page.get_by_role("button", name="Merge into main")
-    merge.wait_for()
-    assert merge.is_disabled()
+    merge.and_(page.locator(":disabled")).wait_for()
     reason = page.locator(f"[id='{merge.get_attribute('aria-describedby')}']").inner_text()
     assert "branch_merge" in reason
     change = "query c() { delete Person where name = $n }".replace("$n", '"Ada"')

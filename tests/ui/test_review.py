@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-pytestmark = pytest.mark.xdist_group("console")
+pytestmark = [pytest.mark.xdist_group("console"), pytest.mark.slow]
 
 
 def written(page, text):

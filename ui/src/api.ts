@@ -53,7 +53,8 @@ async function ask<T>(method: string, path: string, { query, body, signal }: Ask
   const parameters = new URLSearchParams(told.map(([name, value]) => [name, String(value)])).toString();
   const headers: Record<string, string> = {};
   if (body !== undefined) headers["content-type"] = "application/json";
-  if (token.value) headers.authorization = `Bearer ${token.value}`;
+  const sent = token.value;
+  if (sent) headers.authorization = `Bearer ${sent}`;
   let reply: Response;
   try {
     reply = await fetch(parameters ? `${path}?${parameters}` : path, {
@@ -75,7 +76,7 @@ async function ask<T>(method: string, path: string, { query, body, signal }: Ask
   } catch {
     found = { error: text.slice(0, 200) || `status ${reply.status}` };
   }
-  if (reply.status === 401) tokenWanted.value = token.value ? "The server does not know this token." : "The server asks for a token.";
+  if (reply.status === 401 && sent === token.value) tokenWanted.value = token.value ? "The server does not know this token." : "The server asks for a token.";
   if (!reply.ok) throw new Failure(reply.status, found as Failure["body"]);
   return found as T;
 }

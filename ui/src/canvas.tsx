@@ -113,13 +113,16 @@ export function Canvas({ nodes, edges, types, chosen, onChoose, onExpand, label 
       sigma.kill();
       drawn.current = undefined;
     };
-  }, [nodes, edges, theme]);
+  }, [nodes, edges, theme, types.join()]);
 
   useEffect(() => {
-    const now = drawn.current;
-    if (!now) return;
-    now.graph.forEachNode((key) => now.graph.setNodeAttribute(key, "highlighted", key === chosen));
-  }, [chosen, nodes, edges, theme]);
+    const now = drawn.current?.graph;
+    if (!now || !chosen || !now.hasNode(chosen)) return;
+    now.setNodeAttribute(chosen, "highlighted", true);
+    return () => {
+      if (drawn.current?.graph === now && now.hasNode(chosen)) now.setNodeAttribute(chosen, "highlighted", false);
+    };
+  }, [chosen, nodes, edges, theme, types.join()]);
 
   const zoom = (factor: number) => {
     const camera = drawn.current?.sigma.getCamera();

@@ -40,7 +40,7 @@ export function ChangeList({ changes, chosen, choose, labels, disputed }: ListPr
         return (
           <div key={key} role="listitem">
             <button type="button" class={`change ${one.op}`} aria-pressed={key === chosen} onClick={() => choose(key)}>
-              <span class={`mark ${one.op}`} aria-label={WORDS[one.op]}>{MARKS[one.op]}</span>
+              <span class={`mark ${one.op}`} role="img" aria-label={WORDS[one.op]}>{MARKS[one.op]}</span>
               <span class="kind">{one.type.name}</span>
               <span class="title">{titleOf(one, labels)}</span>
               {disputed?.has(key) && <span class="badge conflict">conflict</span>}

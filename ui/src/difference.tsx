@@ -117,10 +117,9 @@ function spread(nodes: Node[], edges: Edge[], found: Float32Array): Places {
     .sort((a, b) => a - b);
   const usual = lengths[Math.floor(lengths.length / 2)] || 20;
   const scale = 120 / Math.max(usual, 1e-6);
-  for (const one of places) {
-    one[0] *= scale;
-    one[1] *= scale;
-  }
+  const reach = (axis: 0 | 1) => Math.max(...places.map((one) => one[axis])) - Math.min(...places.map((one) => one[axis]));
+  const turned = reach(1) > reach(0); // screens are wider than high
+  for (const one of places) [one[0], one[1]] = turned ? [one[1] * scale, one[0] * scale] : [one[0] * scale, one[1] * scale];
   const half = (node: Node): [number, number] => (node.op === "same" ? [38, 22] : [66, 38]);
   for (let round = 0; round < 60; round++) {
     let moved = false;
@@ -316,11 +315,13 @@ function Line({ edge, from, to, chosen, choose }: { edge: Edge; from: ReturnType
     ? `M${x1 - 8} ${y1 - from.radius}c-30 -50 46 -50 16 -2`
     : `M${x1 + ux * (from.radius + 2)} ${y1 + uy * (from.radius + 2)}L${x2 - ux * (to.radius + 4)} ${y2 - uy * (to.radius + 4)}`;
   const label = edge.op === "same" ? "" : `${WORDS[edge.op]} ${edge.type}`;
+  // Nearer to the smaller end: a changed node has lines of its own.
+  const share = from.radius === to.radius ? 0.5 : from.radius > to.radius ? 0.66 : 0.34;
   return (
     <g class={`line ${edge.op} ${chosen ? "chosen" : ""}`} {...chooser(edge.change, label, choose)}>
       {edge.change && <path d={path} class="grip" />}
       <path d={path} class="stroke" marker-end={`url(#to-${edge.op})`} />
-      <text x={(x1 + x2) / 2} y={self ? y1 - from.radius - 42 : (y1 + y2) / 2 - 5} class="line-name">
+      <text x={x1 + (x2 - x1) * share} y={self ? y1 - from.radius - 42 : y1 + (y2 - y1) * share - 5} class="line-name">
         {edge.op === "same" ? "" : `${MARKS[edge.op]} `}
         {edge.disputed ? "! " : ""}
         {edge.type}

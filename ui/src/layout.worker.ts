@@ -14,11 +14,13 @@ export interface Placed {
   done: boolean;
 }
 
-const SLICE_MS = 120;
+const MANY = 5_000;
+const SLICE_MS = 120; // between two pictures
+const SLICE_OF_MANY_MS = 500; // a picture of many nodes takes long itself
 
 /** How many rounds are worth it: few nodes settle well, many are to be seen soon. */
 function rounds(count: number): number {
-  return count < 500 ? 400 : count < 5_000 ? 150 : 60;
+  return count < 500 ? 400 : count < MANY ? 150 : 60;
 }
 
 /** A place for a node that has none: a sunflower's seeds, so that none lie upon each other. */
@@ -42,9 +44,9 @@ onmessage = (event: MessageEvent<Task>) => {
   const most = rounds(count);
   let done = 0;
   const slice = () => {
-    const until = performance.now() + SLICE_MS;
+    const until = performance.now() + (count > MANY ? SLICE_OF_MANY_MS : SLICE_MS);
     while (done < most && performance.now() < until) {
-      const iterations = Math.min(count > 5_000 ? 1 : 10, most - done);
+      const iterations = Math.min(count > MANY ? 1 : 10, most - done);
       if (count > 1) forceAtlas2.assign(graph, { iterations, settings });
       done += iterations;
     }

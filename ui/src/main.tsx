@@ -129,10 +129,7 @@ function StateChoice() {
         </select>
       </label>
       <button type="button" onClick={() => (making.value = true)}>New branch</button>
-      <form class="inline" onSubmit={(event) => {
-        event.preventDefault();
-        change({ at: at.value.trim() });
-      }}>
+      <form class="inline" onSubmit={(event) => event.preventDefault()}>
         <label class="inline">
           at
           <input type="text" list="refs" class={params.at ? "past" : ""} value={at.value} size={14} placeholder="now" title="a commit, a tag, main~2 or a time such as 2026-01-31T12:00" onInput={(event) => (at.value = event.currentTarget.value)} onChange={() => change({ at: at.value.trim() })} />

@@ -414,6 +414,14 @@ function MergePanel({ source, into, preview, settled, failure, resolutions, fini
     }
     busy.value = false;
   };
+  const remove = async () => {
+    try {
+      await graph.deleteBranch(source);
+      change({ source: "", branch: place.value.params.branch === source ? "" : place.value.params.branch ?? "" });
+    } catch (found) {
+      problem.value = failureOf(found);
+    }
+  };
   const comes = Object.entries(now.changes);
   return (
     <section class="merge" aria-label="Merge">
@@ -435,6 +443,7 @@ function MergePanel({ source, into, preview, settled, failure, resolutions, fini
       </label>
       {mayDelete && <p class="reason">{mayDelete}</p>}
       <Button primary denied={reason} disabled={busy.value} onClick={() => void merge()}>Merge into {into}</Button>
+      {preview.outcome === "already_up_to_date" && source !== "main" && <p class="buttons"><Button denied={mayDelete} onClick={() => void remove()}>Delete {source}</Button></p>}
       <Problem failure={problem.value} />
     </section>
   );
@@ -465,7 +474,7 @@ function lines(before: string, after: string): TextLine[] {
 
 function SchemaDiff({ before, after }: { before: string; after: string }) {
   return (
-    <pre class="schema-diff" tabIndex={0} aria-label="Difference of the schemas">
+    <pre class="schema-diff" tabIndex={0} role="region" aria-label="Difference of the schemas">
       {lines(before, after).map((line, at) => (
         <div key={at} class={line.op}>
           {{ insert: "+ ", delete: "− ", same: "  " }[line.op]}

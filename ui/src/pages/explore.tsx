@@ -135,7 +135,7 @@ export function ExplorePage() {
         {around.value?.truncated && <p class="quiet">Some neighbours are not drawn: there are too many.</p>}
       </div>
       {focus && (
-        <aside class="side right" aria-label="Entity">
+        <aside class="side last" aria-label="Entity">
           <Entity key={focus} entity={split(focus)} expand={() => expand(focus)} expanded={opened.includes(focus)} />
           {drawn && <Near drawn={drawn} focus={focus} />}
         </aside>
@@ -230,7 +230,7 @@ function Versions({ entity, blame }: { entity: { type: string; id: string }; bla
       {versions.map((one, at) => (
         <li key={one.commit.graph_commit_id}>
           <p>
-            <span class={`mark ${one.op}`} aria-label={WORDS[one.op]}>{MARKS[one.op]}</span> <CommitLink id={one.commit.graph_commit_id} /> {when(one.commit.created_at)}{" "}
+            <span class={`mark ${one.op}`} role="img" aria-label={WORDS[one.op]}>{MARKS[one.op]}</span> <CommitLink id={one.commit.graph_commit_id} /> {when(one.commit.created_at)}{" "}
             {one.commit.actor_id && <>by {one.commit.actor_id}</>}
           </p>
           {one.commit.message && <p class="quiet">{one.commit.message}</p>}

@@ -113,7 +113,7 @@ function Drawing({ catalog, counts }: { catalog: Catalog; counts: Counts }) {
   const between = new Map<string, number>();
   return (
     <div class="scroll drawing" tabIndex={0} role="region" aria-label="Drawing of the schema">
-      <svg viewBox={`-90 -50 ${width + 180} ${height + 100}`} style={{ minWidth: `${Math.min(width + 180, 900)}px`, maxWidth: `${(width + 180) * 1.3}px` }} role="img" aria-label={`${plural(catalog.nodes.length, "node type")} and ${plural(catalog.edges.length, "edge type")}`}>
+      <svg viewBox={`-90 -50 ${width + 180} ${height + 100}`} style={{ minWidth: `${Math.min(width + 180, 900)}px`, maxWidth: `${(width + 180) * 1.3}px` }} role="group" aria-label={`${plural(catalog.nodes.length, "node type")} and ${plural(catalog.edges.length, "edge type")}`}>
         <defs>
           <marker id="head" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="8" markerHeight="8" orient="auto-start-reverse">
             <path d="M0 1 9 5 0 9Z" fill="var(--quiet)" />
