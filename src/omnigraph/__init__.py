@@ -14,20 +14,19 @@ if TYPE_CHECKING:
     from omnigraph import errors, pipeline
     from omnigraph.compiler.query import LintReport
     from omnigraph.engine.core import OpenMode
-    from omnigraph.engine.evolve import SchemaApplyResult
     from omnigraph.engine.graph import Graph
-    from omnigraph.engine.history.changes import ChangeSet
     from omnigraph.engine.load.inputs.objects import from_networkx
     from omnigraph.engine.load.inputs.sources import Source
-    from omnigraph.engine.load.report import LoadResult, PipelineReport
+    from omnigraph.engine.load.report import PipelineReport
     from omnigraph.engine.maintain.optimize import MaintenancePolicy
     from omnigraph.engine.maintain.relocate import relocate
-    from omnigraph.engine.merge.conflicts import MergePreview, MergeResult
     from omnigraph.engine.read.export import BlobReader
-    from omnigraph.engine.read.result import QueryResult
-    from omnigraph.engine.write.mutate import MutationResult
     from omnigraph.model.graph import Branch, Commit, Snapshot
     from omnigraph.model.plan import SchemaPlan
+    from omnigraph.results.changes import ChangeSet
+    from omnigraph.results.merging import MergePreview, MergeResult
+    from omnigraph.results.rows import QueryResult
+    from omnigraph.results.writing import LoadResult, MutationResult, SchemaApplyResult
     from omnigraph.storage.commit.audit import RecoveryRecord
     from omnigraph.storage.commit.sidecar import Sidecar
 
@@ -65,20 +64,20 @@ _MODULES = frozenset({"errors", "pipeline", "schema"})
 _MODULE_OF = {
     "BlobReader": "omnigraph.engine.read.export",
     "Branch": "omnigraph.model.graph",
-    "ChangeSet": "omnigraph.engine.history.changes",
+    "ChangeSet": "omnigraph.results.changes",
     "Commit": "omnigraph.model.graph",
     "Graph": "omnigraph.engine.graph",
     "LintReport": "omnigraph.compiler.query",
-    "LoadResult": "omnigraph.engine.load.report",
+    "LoadResult": "omnigraph.results.writing",
     "MaintenancePolicy": "omnigraph.engine.maintain.optimize",
-    "MergePreview": "omnigraph.engine.merge.conflicts",
-    "MergeResult": "omnigraph.engine.merge.conflicts",
-    "MutationResult": "omnigraph.engine.write.mutate",
+    "MergePreview": "omnigraph.results.merging",
+    "MergeResult": "omnigraph.results.merging",
+    "MutationResult": "omnigraph.results.writing",
     "OpenMode": "omnigraph.engine.core",
     "PipelineReport": "omnigraph.engine.load.report",
-    "QueryResult": "omnigraph.engine.read.result",
+    "QueryResult": "omnigraph.results.rows",
     "RecoveryRecord": "omnigraph.storage.commit.audit",
-    "SchemaApplyResult": "omnigraph.engine.evolve",
+    "SchemaApplyResult": "omnigraph.results.writing",
     "SchemaPlan": "omnigraph.model.plan",
     "Sidecar": "omnigraph.storage.commit.sidecar",
     "Snapshot": "omnigraph.model.graph",

@@ -6,6 +6,7 @@
     │   ├── MissingParameterError  ParameterError  MixedMutationError
     │   ├── ConstraintViolationError  RecordError  LimitExceededError
     │   ├── EmbeddingModelMismatchError  PackageMissingError  AmbiguousRefError
+    │   ├── ExternalBlobError
     ├── NotFoundError         the named thing is not there
     │   ├── ChangeFeedGapError
     ├── ConflictError         somebody else was faster, or it exists already; nothing landed
@@ -211,6 +212,20 @@ class LimitExceededError(InputError):
     def __init__(self, *, resource: str, limit: int, actual: int, hint: str | None = None) -> None:
         message = f"{resource} is limited to {limit}, got {actual}"
         super().__init__(message, hint=hint, resource=resource, limit=limit, actual=actual)
+
+
+class ExternalBlobError(InputError):
+    """The address of a blob outside the graph is not admitted, or nothing can be found there."""
+
+    code = "external-blob-source"
+
+    def __init__(self, *, uri: str, reason: str) -> None:
+        super().__init__(
+            f"the blob at '{uri}' cannot be taken: {reason}",
+            hint="send its bytes as 'base64:…', or ask the operator for a base",
+            uri=uri,
+            reason=reason,
+        )
 
 
 class EmbeddingModelMismatchError(InputError):

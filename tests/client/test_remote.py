@@ -13,9 +13,11 @@ from serving import serving
 
 from omnigraph import Graph, errors
 from omnigraph.cli.main import entry
-from omnigraph.client.graph import RemoteGraph
-from omnigraph.client.http import Address
+from omnigraph.client.http import Address, refusal
 from omnigraph.client.sending import DIRECT, ndjson
+
+# What the tests share is made once, by one worker.
+pytestmark = pytest.mark.xdist_group("remote")
 
 SCHEMA = """node Person { name: String @key  age: I32?  born: Date?  photo: Blob? }
 edge Knows: Person -> Person { since: Date? }"""
@@ -206,17 +208,6 @@ def test_what_needs_storage_says_so(places):
         assert graph.invoke("all", {"n": 10}).row_count >= 2
 
 
-def test_every_name_of_a_graph_is_there_or_named_as_missing():
-    ours = {name for name in dir(Graph) if not name.startswith("_")}
-    told = {name for name in dir(RemoteGraph) if not name.startswith("_")} | set(DIRECT)
-    left = {
-        "init", "open", "describe", "require_branch", "retention", "set_retention",
-        "recoveries",
-        "recovery_log_problems", "clear_recovery_log", "pending_recoveries", "resolve_recovery",
-    }  # fmt: skip
-    assert ours - told - left == set()
-
-
 def test_addresses():
     assert Address.of("http://h:1/graphs/a", None) == Address(server="http://h:1", graph_id="a")
     assert Address.of("https://h/x/", "b") == Address(server="https://h/x", graph_id="b")
@@ -241,13 +232,40 @@ def test_data_becomes_lines():
         ndjson(7)
 
 
+def test_a_write_whose_answer_a_proxy_lost_may_have_been_made():
+    assert type(refusal(504, b"<html>", reads=False)) is errors.OutcomeUnknownError
+    assert type(refusal(504, b"<html>", reads=True)) is errors.ServerUnavailableError
+    assert type(refusal(404, b"<html>", reads=False)) is errors.NotFoundError
+
+
+@pytest.mark.parametrize("token", ["", " ", "a\nb"])
+def test_a_token_that_no_header_can_carry_is_refused(token):
+    with pytest.raises(errors.InputError, match="token"):
+        Graph.connect("http://127.0.0.1:9", graph="g", token=token)
+
+
+def test_a_stored_query_is_listed_and_has_an_alias(places, tmp_path, capfd, monkeypatch):
+    _, served = places
+    monkeypatch.setenv("OMNIGRAPH_HOME", str(tmp_path))
+    told = {"server": "far", "query": "all", "args": ["n"], "format": "jsonl"}
+    config = {"servers": {"far": {"url": served.url}}, "aliases": {"people": told, "odd": {}}}
+    (tmp_path / "config.yaml").write_text(json.dumps(config))
+    assert entry(["alias", "people", "38"]) == 0
+    assert '{"p.name":"bob"' in capfd.readouterr().out.replace(" ", "")
+    assert entry(["queries", "list", "--server", "far", "--json"]) == 0
+    (one,) = json.loads(capfd.readouterr().out)["queries"]
+    assert (one["name"], one["mcp_expose"], one["mutation"]) == ("all", True, False)
+    wrong = (["nobody"], 1), (["odd"], 1), (["people", "1", "2"], 2), (["people", "x"], 1)
+    assert [entry(["alias", *words]) for words, _ in wrong] == [code for _, code in wrong]
+
+
 # --- the command line, twice ----------------------------------------------------------------------
 
 SCRUBBED = re.compile(
     r'"(\w*commit_id|snapshot_commit_id|resolved_snapshot|created_at|authored_at|uri|cursor|'
     r"resume_cursor|next_page_token|graph_manifest_version|manifest_version|took_ms|dataset_path|"
     r"published_dataset_version|native_dataset_branch|expected|actual|idempotency_key|"
-    r'merged_parent_commit_id|request_digest)": ("[^"]*"|[0-9.]+|null)'
+    r'merged_parent_commit_id)": ("[^"]*"|[0-9.]+|null)'
 )
 COMMIT = re.compile(r"\b0[0-9A-HJKMNP-TV-Z]{25}\b")
 
@@ -281,6 +299,8 @@ VERBS = [
     ["branch", "merge", "b1", "--into", "main"],
     ["schema", "apply", "--schema", "PG"],
     ["lint", "--query", "GQ"],
+    ["queries", "list", "--queries", "GQ"],
+    ["queries", "validate", "--queries", "GQ"],
     ["branch", "delete", "b1", "--yes"],
     ["branch", "delete", "b2", "--force", "--yes"],
     ["commit", "revert", "main", "--branch", "topic"],
@@ -295,6 +315,8 @@ VERBS = [
     ["commit", "show", "0" * 26],
     ["diff", "main", "gone"],
     ["schema", "apply", "--schema", "BAD"],
+    ["queries", "validate", "--queries", "BROKEN"],
+    ["queries", "validate"],
 ]
 
 
@@ -315,6 +337,7 @@ def test_the_command_line_says_the_same_of_both(places, tmp_path, capfd, monkeyp
         "PG": (tmp_path / "new.pg", SCHEMA.replace("age: I32?", "age: I32?  nick: String?")),
         "BAD": (tmp_path / "bad.pg", "node {"),
         "GQ": (tmp_path / "x.gq", READ),
+        "BROKEN": (tmp_path / "broken.gq", READ + READ.replace("all", "b").replace("age", "old")),
     }
     for path, text in files.values():
         path.write_text(text)

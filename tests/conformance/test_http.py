@@ -14,6 +14,9 @@ from serving import Reply, Served, serving
 
 from omnigraph import Graph
 
+# What the tests share is made once, by one worker.
+pytestmark = pytest.mark.xdist_group("http-cases")
+
 CASES = cases("http.jsonl")
 FIXTURES = {"test": "test", "blob": "blob_http"}
 TOKEN = "a-token-of-this-test"

@@ -18,6 +18,9 @@ from omnigraph.engine.write.transaction import Transaction
 from omnigraph.model.access import Access, Decision
 from omnigraph.model.ports import World
 
+# What the tests share is made once, by one worker.
+pytestmark = pytest.mark.xdist_group("engine-access")
+
 SCHEMA = "node Person { name: String @key age: I32? note: Blob? }\nedge Knows: Person -> Person"
 INSERT = 'query add() { insert Person { name: "zoe" } }'
 READ = "query all() { match { $p: Person } return { $p.name } }"
@@ -47,11 +50,18 @@ def unchanged(tmp_path_factory):
     yield from _made(tmp_path_factory.mktemp("read"))
 
 
+@pytest.fixture(scope="module")
+def changed(tmp_path_factory):
+    """One graph for all calls that write, in the order of `CALLS`."""
+    yield from _made(tmp_path_factory.mktemp("written"))
+
+
 def _made(tmp_path):
     with Graph.init(tmp_path / "g.omni", SCHEMA, maintenance=None, durability="process") as found:
         found.load(PEOPLE, mode="append")
         found.create_branch("topic")
         found.create_branch("done")
+        found.create_branch("old")
         found.create_tag("v1")
         yield found
 
@@ -98,6 +108,7 @@ CALLS = {
     "unreadable_tags": (lambda g: g.unreadable_tags(), [R("read")]),
     "commit": (lambda g: g.commit("main"), [R("read")]),
     "retention": (lambda g: g.retention(), [R("read")]),
+    "figures": (lambda g: g.figures(), [R("read")]),
     "export": (lambda g: list(g.export(branch="topic")), [R("export", "topic")]),
     "changes_baseline": (lambda g: g.changes_baseline(branch="topic"), [R("export", "topic")]),
     "mutate": (lambda g: g.mutate(INSERT, branch="topic"), [R("change", "topic")]),
@@ -118,9 +129,9 @@ CALLS = {
         [R("branch_create", None, "gone")],
     ),
     "create_tag": (lambda g: g.create_tag("v2", "topic"), [R("branch_create", "topic", "v2")]),
-    "delete_branch": (lambda g: g.delete_branch("done"), [R("branch_delete", None, "done")]),
-    "delete_tag": (lambda g: g.delete_tag("v1"), [R("branch_delete", None, "v1")]),
     "merge": (lambda g: g.merge("topic", "done"), [R("branch_merge", "topic", "done")]),
+    "delete_branch": (lambda g: g.delete_branch("old"), [R("branch_delete", None, "old")]),
+    "delete_tag": (lambda g: g.delete_tag("v1"), [R("branch_delete", None, "v1")]),
     "ensure_indices": (lambda g: g.ensure_indices(), [R("admin")]),
     "optimize": (lambda g: g.optimize(), [R("admin")]),
     "set_retention": (lambda g: g.set_retention({}), [R("admin")]),
@@ -169,7 +180,7 @@ def test_every_public_method_asks_for_its_own_right():
 def test_a_call_is_made_with_its_rights_and_refused_without_any_of_them(request, name):
     deed, rights = CALLS[name]
     reads = RIGHTS[name].action in ("read", "export")
-    graph = request.getfixturevalue("unchanged" if reads else "graph")
+    graph = request.getfixturevalue("unchanged" if reads else "changed")
     for missing in rights:
         policy = Asked(*(set(rights) - {missing}))
         before = graph.commits(limit=1)
@@ -203,7 +214,8 @@ def test_a_ref_counts_as_the_branch_that_it_is_of(graph):
 
 
 @pytest.mark.parametrize("name", ["nowhere", " main", "main ", "Main", "0123456789ABCDEF"])
-def test_a_branch_that_is_not_there_is_denied_before_it_is_missed(graph, name):
+def test_a_branch_that_is_not_there_is_denied_before_it_is_missed(unchanged, name):
+    graph = unchanged
     stranger = graph.acting_as("a", policy=Asked())
     with pytest.raises(errors.PolicyDeniedError):
         stranger.query(READ, branch=name)

@@ -12,8 +12,8 @@ import polars as pl
 import pytest
 
 from omnigraph import Graph, OpenMode
-from omnigraph.engine.read.result import ends_of
 from omnigraph.errors import InputError, OmnigraphError
+from omnigraph.results.rows import ends_of
 
 SCHEMA = """
 node Stop { name: String @key  zone: I32? }

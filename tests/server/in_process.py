@@ -30,12 +30,12 @@ class KnownTokens:
 class Inside:
     """A service in a loop of its own thread."""
 
-    def __init__(self, uri, access, *, queries=None):
+    def __init__(self, uri, access, **settings):
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
-        settings = Settings(graphs=(GraphSpec(graph_id="g", uri=str(uri)),), queries=queries)
-        self.service = self._run(self._made(settings, access))
+        specs = (GraphSpec(graph_id="g", uri=str(uri)),)
+        self.service = self._run(self._made(Settings(graphs=specs, **settings), access))
         self.app = App(self.service, ROUTES)
         self.served = self._run(self.service.graphs.found("g"))
 

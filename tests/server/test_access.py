@@ -15,6 +15,9 @@ from omnigraph.server.boot import access_of
 from omnigraph.server.settings import GraphSpec, Settings
 from omnigraph.server.tokens import FILE, JSON, SINGLE
 
+# What the tests share is made once, by one worker.
+pytestmark = pytest.mark.xdist_group("server-access")
+
 SCHEMA = "node Person { name: String @key age: I32? }"
 NOTHING = 'query none() { delete Person where name = "nobody" }'
 READ = "query all() { match { $p: Person } return { $p.name } }"

@@ -17,6 +17,9 @@ from schemathesis.specs.openapi.checks import (
 from omnigraph.server.openapi import document
 from omnigraph.server.routes import ROUTES
 
+# What the tests share is made once, by one worker.
+pytestmark = pytest.mark.xdist_group("server-api")
+
 CHECKS = (
     not_a_server_error,
     status_code_conformance,

@@ -12,6 +12,9 @@ import pytest
 from omnigraph.server.openapi import statuses
 from omnigraph.server.routes import ROUTES
 
+# What the tests share is made once, by one worker.
+pytestmark = pytest.mark.xdist_group("server-routes")
+
 G = "/graphs/people"
 READ = "query q() { match { $p: Person } return { $p.name, $p.age } order { $p.name asc } }"
 INSERT = "query add($n: String) { insert Person { name: $n } }"

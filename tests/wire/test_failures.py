@@ -132,8 +132,9 @@ def test_what_the_server_itself_refuses_has_the_code_of_its_status(status):
         (403, errors.PolicyDeniedError),
         (404, errors.NotFoundError),
         (409, errors.ConflictError),
-        (429, errors.UnavailableError),
-        (502, errors.UnavailableError),
+        (429, errors.ServerUnavailableError),
+        (500, errors.OmnigraphError),
+        (502, errors.ServerUnavailableError),
     ],
 )
 def test_an_answer_without_our_detail_is_understood_by_its_status(status, kind):

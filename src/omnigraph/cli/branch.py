@@ -13,8 +13,8 @@ from omnigraph.cli.output import table_style
 from omnigraph.errors import MergeConflictsError
 
 if TYPE_CHECKING:
-    from omnigraph.engine.merge.conflicts import MergePreview, MergeResult, Strategy
     from omnigraph.model.graph import Tag
+    from omnigraph.results.merging import MergePreview, MergeResult, Strategy
 
 branch = CommandGroup("branch", help="Create, list, delete and merge branches.")
 tag = CommandGroup("tag", help="Name commits for good: create, list and delete tags.")

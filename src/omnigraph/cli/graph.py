@@ -145,8 +145,7 @@ def list_graphs(call: Call) -> None:
             "`graphs list` needs a server scope: pass --server <name|url> or --profile <name>"
         )
     from omnigraph.cli.credentials import server_url, token_for
-    from omnigraph.client.graph import served_graphs
-    from omnigraph.client.http import Connection
+    from omnigraph.client.http import Connection, served_graphs
 
     url = server_url(call.config, str(server))
     token = token_for(call.config, url, call.environ)

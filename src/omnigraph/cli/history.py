@@ -23,8 +23,8 @@ from omnigraph.model.tables import cell, json_line
 from omnigraph.model.values import moment_at, moment_text
 
 if TYPE_CHECKING:
-    from omnigraph.engine.history.changes import EntityChange
     from omnigraph.model.graph import Commit
+    from omnigraph.results.changes import EntityChange
 
 commit = CommandGroup("commit", help="List, show, explain and undo commits.")
 changes = CommandGroup("changes", help="Follow what changes on a branch.")

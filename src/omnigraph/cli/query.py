@@ -83,7 +83,7 @@ def query(
     if isinstance(call.target, RemoteTarget) and name and query_path is None and text is None:
         with call.target.connected() as served:
             found: Any = served.invoke(name, params, expect_mutation=False, **target)
-        print_rows(call, _facts(name, target, found), found.to_json_rows(), form=form)
+        print_rows(call, read_facts(name, target, found), found.to_json_rows(), form=form)
         return
     source = read_source("query", query_path, text)
     with told_places(query_path, text):
@@ -99,10 +99,11 @@ def query(
             return
         result = graph.query(source, chosen, params=params, **where)
         rows = result.to_json_rows()
-    print_rows(call, _facts(chosen, target, result), rows, form=form)
+    print_rows(call, read_facts(chosen, target, result), rows, form=form)
 
 
-def _facts(name: str, target: dict[str, str], result: Any) -> dict[str, Any]:
+def read_facts(name: str, target: dict[str, str], result: Any) -> dict[str, Any]:
+    """What is printed of an answer beside its rows."""
     return {
         "query_name": name,
         "target": target,

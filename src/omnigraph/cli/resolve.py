@@ -20,8 +20,8 @@ from omnigraph.errors import InputError, MergeConflictsError
 from omnigraph.model.tables import TableStyle, cell, table_lines
 
 if TYPE_CHECKING:
-    from omnigraph.engine.merge.conflicts import MergeConflict, MergePreview
     from omnigraph.engine.merge.settle import Decision
+    from omnigraph.results.merging import MergeConflict, MergePreview
 
 Resolutions = dict[tuple[str, str], "Decision"]
 _COLUMNS = ("conflict", "entity", "property", "base", "ours", "theirs")

@@ -33,6 +33,13 @@ from omnigraph.model.machine import extra_for
     type=click.Choice(["yes", "public"]),
     help="take requests from anybody; `public` also from other machines",
 )
+@click.option(
+    "--blob-base",
+    "blob_bases",
+    multiple=True,
+    metavar="URI",
+    help="blobs may be addresses below this one (s3:// or file://); repeatable",
+)
 @click.option("--require-all-graphs", is_flag=True, help="do not start without one of the graphs")
 @click.option("--workers", type=int, default=1, show_default=True, metavar="N", help="processes")
 @click.option("--read-only", is_flag=True, help="refuse writes")
@@ -47,6 +54,10 @@ from omnigraph.model.machine import extra_for
     metavar="S",
     help="that one read may take  [default: 30]",
 )
+@click.option(
+    "--metrics", metavar="HOST:PORT", help="tell metrics there, to anybody, and not at /metrics"
+)
+@click.option("--access-log", is_flag=True, help="a line in the log for every request")
 @click.option("--cors-origin", "cors_origins", multiple=True, metavar="ORIGIN", help="repeatable")
 @click.option("--tls-cert", metavar="FILE", help="certificate, PEM")
 @click.option("--tls-key", metavar="FILE", help="its key, PEM")

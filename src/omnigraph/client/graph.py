@@ -10,6 +10,7 @@ from typing import Any, NoReturn, Self
 import orjson
 import pyarrow as pa
 
+from omnigraph.client import http
 from omnigraph.client.blobs import RemoteBlob
 from omnigraph.client.http import ARROW, NDJSON, Address, Connection, Reply, segment
 from omnigraph.client.sending import (
@@ -21,6 +22,7 @@ from omnigraph.client.sending import (
     once,
     plain,
     ref_text,
+    refuse,
     refuse_actor,
     replayed,
     settling,
@@ -40,18 +42,20 @@ from omnigraph.client.values import (
 )
 from omnigraph.compiler.query import LintReport, lint_source
 from omnigraph.compiler.schema import compile_schema
-from omnigraph.engine.evolve import SchemaApplyResult
-from omnigraph.engine.history.changes import ChangePage, ChangeSet
-from omnigraph.engine.history.entity import EntityState, EntityVersion
-from omnigraph.engine.history.feed import Baseline, FeedPage
-from omnigraph.engine.load.report import LoadResult
-from omnigraph.engine.merge.conflicts import MergePreview, MergeResult, RevertResult
-from omnigraph.engine.read.context import Explanation
-from omnigraph.engine.read.result import QueryResult
-from omnigraph.engine.write.mutate import MutationResult
-from omnigraph.errors import InputError, LimitExceededError, NotFoundError
+from omnigraph.errors import InputError, LimitExceededError
 from omnigraph.model.graph import MAIN, Branch, Commit, Snapshot
 from omnigraph.model.limits import CLIENT_LOAD_BYTES_MAX
+from omnigraph.results.changes import (
+    Baseline,
+    ChangePage,
+    ChangeSet,
+    EntityState,
+    EntityVersion,
+    FeedPage,
+)
+from omnigraph.results.merging import MergePreview, MergeResult, RevertResult
+from omnigraph.results.rows import Explanation, QueryResult
+from omnigraph.results.writing import LoadResult, MutationResult, SchemaApplyResult
 
 TIMEOUT_SECONDS = 60.0
 
@@ -71,12 +75,17 @@ class RemoteGraph:
 
     @classmethod
     def connect(
-        cls, url: str, *, token: str | None = None, graph: str | None = None, timeout: float
+        cls,
+        url: str,
+        *,
+        token: str | None = None,
+        graph: str | None = None,
+        timeout: float = TIMEOUT_SECONDS,
     ) -> RemoteGraph:
         """The graph of that URL; a server with one graph needs no name."""
         address = Address.of(url, graph)
         connection = Connection(address.server, token=token, timeout=timeout)
-        return cls(connection, address.graph_id or _only_graph(connection))
+        return cls(connection, address.graph_id or http.only_graph(connection))
 
     @property
     def uri(self) -> str:
@@ -127,10 +136,18 @@ class RemoteGraph:
         params: Mapping[str, Any] | None = None,
         branch: str = MAIN,
         snapshot: At | None = None,
+        limits: Any = None,
+        explain: bool = False,
     ) -> QueryResult:
-        """Run one read query on one snapshot: the branch head, or the graph as it was."""
+        """Run one read query on one snapshot: the branch head, or the graph as it was. With
+        `explain` it runs a second time, on the same snapshot."""
+        refuse(limits, "limits", "a server has limits of its own")
         body = {"query": source, "name": name, "params": plain(params), **state(branch, snapshot)}
-        return _arrow(self._ask("POST", "/query", body=body, headers={"accept": ARROW}))
+        found = _arrow(self._ask("POST", "/query", body=body, headers={"accept": ARROW}))
+        if explain:
+            at = found.graph_commit_id
+            found.explanation = self.explain(source, name, params=params, snapshot=at)
+        return found
 
     def explain(
         self,
@@ -221,12 +238,14 @@ class RemoteGraph:
         idempotency_key: str | None = None,
         on_error: str = "fail",
         quarantine: Any = None,
+        progress: Any = None,
     ) -> LoadResult:
         """Load data as one commit, or change nothing: NDJSON as text, bytes or a file, records as
         dictionaries, or rows of dictionaries by type."""
         refuse_actor(actor)
-        if on_error != "fail" or quarantine is not None:
-            raise InputError("a server has no quarantine", hint="load into the graph's storage")
+        refuse(progress, "progress", "a server does not tell how far it is")
+        refuse(quarantine, "quarantine", "a server has no quarantine")
+        refuse(None if on_error == "fail" else on_error, "on_error", "a server has no quarantine")
         text = ndjson(data if type is None else {type: data})
         if len(text) > CLIENT_LOAD_BYTES_MAX:
             raise LimitExceededError(
@@ -316,8 +335,8 @@ class RemoteGraph:
             "snapshot": snapshot,
             "expect_mutation": expect_mutation,
         }
-        path, headers = f"/queries/{segment(name)}", {"accept": f"{ARROW}, application/json"}
-        headers |= once(idempotency_key)
+        path = f"/queries/{segment(name)}"
+        headers = {"accept": f"{ARROW}, application/json", **once(idempotency_key)}
         if if_commit is not None:
             path += "/if-graph-commit"
             headers["omnigraph-if-graph-commit"] = if_commit
@@ -554,29 +573,6 @@ class RemoteGraph:
             )
             for one in self._get(where, branch=branch)["versions"]
         ]
-
-
-# --- the graphs of a server -----------------------------------------------------------------------
-
-
-def served_graphs(connection: Connection) -> list[dict[str, Any]]:
-    """The graphs that a server offers."""
-    return list(connection.ask("GET", "/graphs").json()["graphs"])
-
-
-def _only_graph(connection: Connection) -> str:
-    found = [str(one["graph_id"]) for one in served_graphs(connection)]
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        raise NotFoundError(
-            f"the server at {connection.server} has no graphs", kind="graph", name=connection.server
-        )
-    raise InputError(
-        f"the server at {connection.server} has several graphs: {', '.join(found)}",
-        hint="name one: --graph <id>, or graph=",
-        graphs=found,
-    )
 
 
 def _arrow(reply: Reply) -> QueryResult:

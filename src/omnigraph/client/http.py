@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
@@ -11,12 +12,16 @@ import msgspec
 import urllib3
 
 from omnigraph import errors
+from omnigraph.client.values import conflict_of
 from omnigraph.model.limits import CLIENT_CHUNK_BYTES
+from omnigraph.wire.failures import error_of
 
 JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
 ARROW: Final = "application/vnd.apache.arrow.stream"
 _CONNECT_SECONDS: Final = 10.0
+# What changes nothing, though it is posted.
+_READS: Final = ("/query", "/explain", "/export", "/changes/baseline", "/branches/merge/preview")
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +63,7 @@ class Connection:
 
     def __init__(self, server: str, *, token: str | None, timeout: float) -> None:
         self.server = server
-        self._headers = {} if token is None else {"authorization": f"Bearer {token}"}
+        self._headers = {} if token is None else {"authorization": _bearer(token)}
         self._pool = urllib3.PoolManager(
             retries=urllib3.Retry(total=False, redirect=False),
             timeout=urllib3.Timeout(connect=min(_CONNECT_SECONDS, timeout), read=timeout),
@@ -83,22 +88,22 @@ class Connection:
             try:
                 data = answer.read(decode_content=True)
             except urllib3.exceptions.HTTPError as cause:
-                raise self._lost(method, cause) from cause
+                raise self._lost(cause, reads=_is_read(method, path)) from cause
         reply = Reply(
             status=answer.status,
             body=data,
             headers={name.lower(): value for name, value in answer.headers.items()},
         )
         if reply.status >= 400:
-            raise error_of(reply.status, reply.body)
+            raise refusal(reply.status, reply.body, reads=_is_read(method, path))
         return reply
 
     def lines(self, path: str, *, body: Any) -> Iterator[str]:
         """The lines of a stream, as they come; one that breaks off is an error."""
         answer = self._sent("POST", path, body=body)
         if answer.status >= 400:
-            raise error_of(answer.status, answer.read(decode_content=True))
-        return _lines(answer, lambda cause: self._lost("GET", cause))
+            raise refusal(answer.status, answer.read(decode_content=True), reads=True)
+        return _lines(answer, lambda cause: self._lost(cause, reads=True))
 
     def _sent(
         self,
@@ -111,6 +116,9 @@ class Connection:
         headers: Mapping[str, str] | None = None,
     ) -> urllib3.BaseHTTPResponse:
         sent = {"accept": JSON, "accept-encoding": "gzip", **self._headers, **(headers or {})}
+        tracing = sys.modules.get("opentelemetry.propagate")
+        if tracing is not None:  # the program traces: the server's spans go below its own
+            tracing.inject(sent)
         if body is not None:
             raw = msgspec.json.encode(body)
             sent["content-type"] = JSON
@@ -120,15 +128,15 @@ class Connection:
                 method, url, body=raw, headers=sent, preload_content=False, redirect=False
             )
         except urllib3.exceptions.HTTPError as cause:
-            raise self._lost(method, cause) from cause
+            raise self._lost(cause, reads=_is_read(method, path)) from cause
 
-    def _lost(self, method: str, cause: Exception) -> errors.OmnigraphError:
+    def _lost(self, cause: Exception, *, reads: bool) -> errors.OmnigraphError:
         """What it means that no answer came: a request that may have arrived may have been done."""
         why = getattr(cause, "reason", None) or cause
         never = isinstance(
             why, urllib3.exceptions.NewConnectionError | urllib3.exceptions.ConnectTimeoutError
         )
-        if never or method in ("GET", "HEAD"):
+        if never or reads:
             return errors.ServerUnavailableError(
                 f"cannot reach the server at {self.server}: {type(why).__name__}",
                 server=self.server,
@@ -137,6 +145,17 @@ class Connection:
             f"the server at {self.server} did not answer: {type(why).__name__}",
             graph_commit_id=None,
         )
+
+
+def _bearer(token: str) -> str:
+    """The token as a header carries it: headers are bytes that are written as Latin-1."""
+    if not token.strip() or not token.strip().isprintable():
+        raise errors.InputError("a token has letters, and none that cannot be seen")
+    return "Bearer " + token.strip().encode().decode("latin-1")
+
+
+def _is_read(method: str, path: str) -> bool:
+    return method in ("GET", "HEAD") or path.endswith(_READS)
 
 
 def _query(asked: Mapping[str, Any]) -> str:
@@ -168,58 +187,49 @@ def _lines(answer: urllib3.BaseHTTPResponse, lost: Any) -> Iterator[str]:
         answer.release_conn()
 
 
+# --- the graphs of a server -----------------------------------------------------------------------
+
+
+def served_graphs(connection: Connection) -> list[dict[str, Any]]:
+    """The graphs that a server offers."""
+    return list(connection.ask("GET", "/graphs").json()["graphs"])
+
+
+def only_graph(connection: Connection) -> str:
+    """The graph of a server that has one."""
+    found = [str(one["graph_id"]) for one in served_graphs(connection)]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise errors.NotFoundError(
+            f"the server at {connection.server} has no graphs", kind="graph", name=connection.server
+        )
+    raise errors.InputError(
+        f"the server at {connection.server} has several graphs: {', '.join(found)}",
+        hint="name one: --graph <id>, or graph=",
+        graphs=found,
+    )
+
+
 # --- refusals -----------------------------------------------------------------------------------
 
 
-def error_of(status: int, body: bytes) -> errors.OmnigraphError:
-    """The error that an answer tells of: by the code in its detail, else by its status."""
+def refusal(status: int, body: bytes, *, reads: bool) -> errors.OmnigraphError:
+    """The error that an answer tells of."""
     try:
         told = json.loads(body)
     except ValueError:
+        told = None
+    if not isinstance(told, dict):
+        if status >= 500 and not reads:
+            # Somebody between us and the server gave up; the request may be carried out still.
+            return errors.OutcomeUnknownError(
+                f"the server's answer is lost: status {status}", graph_commit_id=None
+            )
         told = {}
-    told = told if isinstance(told, dict) else {}
-    message = str(told.get("error") or f"the server answered {status}")
-    detail = dict(told.get("detail") or {})
-    kind = _by_code().get(str(detail.pop("code", ""))) or _BY_STATUS.get(status)
-    if kind is None:
-        kind = errors.OmnigraphError
-    hint = detail.pop("hint", None)
-    detail.pop("retryable", None)
-    if kind is errors.MergeConflictsError:
-        detail["conflicts"] = _conflicts(told, detail)
-    return errors.restored(kind, message, hint, detail)
-
-
-_BY_STATUS: Final[Mapping[int, type[errors.OmnigraphError]]] = {
-    400: errors.InputError,
-    401: errors.UnauthenticatedError,
-    403: errors.AccessError,
-    404: errors.NotFoundError,
-    409: errors.ConflictError,
-    410: errors.NotFoundError,
-    412: errors.ConflictError,
-    413: errors.InputError,
-    415: errors.InputError,
-    429: errors.ServerUnavailableError,
-    503: errors.ServerUnavailableError,
-}
-
-
-def _by_code() -> dict[str, type[errors.OmnigraphError]]:
-    if not _known:
-        waiting: list[type[errors.OmnigraphError]] = [errors.OmnigraphError]
-        while waiting:
-            kind = waiting.pop()
-            _known[kind.code] = kind
-            waiting += kind.__subclasses__()
-    return _known
-
-
-_known: dict[str, type[errors.OmnigraphError]] = {}
-
-
-def _conflicts(told: Mapping[str, Any], detail: dict[str, Any]) -> tuple[Any, ...]:
-    from omnigraph.client.values import conflict_of  # noqa: PLC0415 - Arrow comes with it
-
-    given = detail.pop("conflicts", None) or told.get("merge_conflicts") or ()
-    return tuple(conflict_of(one) for one in given)
+    error = error_of(status, told)
+    if not isinstance(error, errors.MergeConflictsError):
+        return error
+    given = (told.get("detail") or {}).get("conflicts") or told.get("merge_conflicts") or ()
+    facts = {**error.facts, "conflicts": tuple(map(conflict_of, given))}
+    return errors.restored(type(error), error.message, error.hint, facts)

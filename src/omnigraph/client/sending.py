@@ -22,10 +22,19 @@ DIRECT = {
     "algorithms": "run them on the graph's storage",
     "backup": "copy the graph's storage",
     "cleanup": "run it on the graph's storage",
+    "clear_recovery_log": "do it in the graph's storage",
+    "describe": "see `stored_queries()` and `lint()`, or look at the graph's storage",
     "embed": "do it in the graph's storage",
     "ensure_indices": "run it on the graph's storage",
     "optimize": "run it on the graph's storage",
+    "pending_recoveries": "look at the graph's storage",
     "plan_schema": "run it on the graph's storage",
+    "recoveries": "look at the graph's storage",
+    "recovery_log_problems": "look at the graph's storage",
+    "require_branch": "see `branches()`",
+    "resolve_recovery": "do it in the graph's storage",
+    "retention": "look at the graph's storage",
+    "set_retention": "do it in the graph's storage",
     "repair": "run it on the graph's storage",
     "create_tag": "name the commit in the graph's storage",
     "delete_tag": "do it in the graph's storage",
@@ -34,9 +43,16 @@ DIRECT = {
     "tags": "look at the graph's storage",
     "unreadable_tags": "look at the graph's storage",
     "health": "look at the graph's storage",
+    "figures": "ask the server's /metrics",
     "transaction": "put everything into one mutation, or one load",
     "verify": "run it on the graph's storage",
 }
+
+
+def refuse(given: Any, argument: str, why: str) -> None:
+    """An argument that says something to a graph's own storage only."""
+    if given is not None:
+        raise InputError(why, hint=f"leave {argument} out, or open the storage", argument=argument)
 
 
 def refuse_actor(actor: str | None) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from omnigraph.engine.history.changes import ChangePage, EntityChange, Image
-from omnigraph.engine.merge.conflicts import MergeConflict, MergePreview, PropertyConflict
 from omnigraph.model.graph import Branch, Commit, SchemaRecord, Snapshot, TableEntry, TypeCounts
+from omnigraph.results.changes import ChangePage, EntityChange, Image
+from omnigraph.results.merging import MergeConflict, MergePreview, PropertyConflict
 from omnigraph.wire.answers import CommitOutput
 
 
@@ -65,15 +65,14 @@ def image_of(body: Mapping[str, Any] | None) -> Image | None:
 
 
 def change_of(body: Mapping[str, Any]) -> EntityChange:
-    given = {"type_id": body["type"]["id"]} if "type_id" in EntityChange.__struct_fields__ else {}
     return EntityChange(
         kind=body["kind"],
         type_name=body["type"]["name"],
+        type_id=body["type"]["id"],
         id=body["id"],
         op=body["op"],
         before=image_of(body.get("before")),
         after=image_of(body.get("after")),
-        **given,
     )
 
 

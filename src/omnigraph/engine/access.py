@@ -68,6 +68,7 @@ RIGHTS: Final[Mapping[str, Right]] = {
     "unreadable_tags": _READ_GRAPH,
     "commit": _READ_GRAPH,
     "retention": _READ_GRAPH,
+    "figures": _READ_GRAPH,
     "export": _EXPORT,
     "changes_baseline": _EXPORT,
     # writing; a load that makes its branch needs the right of `create_branch` too

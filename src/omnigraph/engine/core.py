@@ -27,6 +27,7 @@ from omnigraph.engine.arguments import (
 )
 from omnigraph.engine.embed import CachingEmbedder, embedder_for
 from omnigraph.engine.refs import At, Ref, branch_named, commit_at, parent_named, snapshot_at
+from omnigraph.engine.rows.blobs import BlobBases
 from omnigraph.engine.unmerged import is_work, unmerged_work
 from omnigraph.errors import (
     AlreadyExistsError,
@@ -311,16 +312,18 @@ def open_core(uri: str, *, mode: OpenMode | str, world: World | None = None) -> 
 
 
 def world_of(options: dict[str, Any]) -> World:
-    """The world that keyword options ask for: `durability`, `cache_bytes`, `embedder`, or a whole
-    `world` for tests."""
+    """The world that keyword options ask for: `durability`, `cache_bytes`, `blob_bases`,
+    `embedder`, or a whole `world` for tests."""
     world = options.pop("world", None) or World()
     durability = options.pop("durability", world.durability)
     cache_bytes = options.pop("cache_bytes", world.cache_bytes)
+    bases = BlobBases.of(options.pop("blob_bases", world.blob_bases))
     embedder = embedder_for(options.pop("embedder", None))
     if options:
         raise InputError(
             f"unknown option '{next(iter(options))}'",
-            hint="there are actor, cache_bytes, durability, embedder, maintenance and policy",
+            hint="there are actor, blob_bases, cache_bytes, durability, embedder, maintenance and "
+            "policy",
         )
     if durability not in ("power", "process"):
         raise InputError(f"unknown durability '{durability}'", hint='use "power" or "process"')
@@ -331,6 +334,7 @@ def world_of(options: dict[str, Any]) -> World:
         world,
         durability=durability,
         cache_bytes=cache_bytes,
+        blob_bases=None if bases is None else bases.bases,
         embedder=world.embedder if embedder is None else CachingEmbedder(embedder),
     )
 

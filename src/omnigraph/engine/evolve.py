@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -71,8 +71,8 @@ from omnigraph.model.plan import (
 )
 from omnigraph.model.requests import KeyedRequest
 from omnigraph.model.schema import Cardinality, Catalog, Check, EdgeType, NodeType, Property, Range
-from omnigraph.model.structs import HidingStruct
 from omnigraph.model.values import Misfit, fit
+from omnigraph.results.writing import SchemaApplyResult
 from omnigraph.storage.commit.prepared import AppliedBeforeError, Intent, Prepared
 from omnigraph.storage.commit.writer import WriteContext
 from omnigraph.storage.lance import sql
@@ -83,36 +83,6 @@ from omnigraph.storage.table.schema_change import AddedColumn, ColumnChanges
 from omnigraph.storage.table.table import Table
 
 logger = logging.getLogger(__name__)
-
-
-class SchemaApplyResult(HidingStruct, frozen=True, kw_only=True):
-    """What an apply did. `commit` is None when the graph had the schema already."""
-
-    UNCOMPARED: ClassVar[frozenset[str]] = frozenset({"already_applied"})
-
-    supported: bool
-    applied: bool
-    steps: tuple[SchemaStep, ...]
-    graph_manifest_version: int
-    actor_id: str | None
-    commit: Commit | None
-    already_applied: bool = False
-
-    @property
-    def step_count(self) -> int:
-        return len(self.steps)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "supported": self.supported,
-            "applied": self.applied,
-            "step_count": self.step_count,
-            "graph_manifest_version": self.graph_manifest_version,
-            "steps": [step.to_json() for step in self.steps],
-            **({"already_applied": True} if self.already_applied else {}),
-            **({"actor_id": self.actor_id} if self.actor_id else {}),
-            "commit": self.commit.to_json() if self.commit else None,
-        }
 
 
 def plan_schema(

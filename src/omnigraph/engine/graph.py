@@ -35,8 +35,7 @@ from omnigraph.engine.maintain.optimize import (
     AutoMaintenance,
     MaintenancePolicy,
 )
-from omnigraph.engine.read.context import Explanation, ReadLimits, Run
-from omnigraph.engine.read.result import QueryResult
+from omnigraph.engine.read.context import ReadLimits, Run
 from omnigraph.engine.read.run import Reader
 from omnigraph.engine.refs import At
 from omnigraph.engine.upkeep import Upkeep
@@ -44,6 +43,8 @@ from omnigraph.model.graph import MAIN
 from omnigraph.model.machine import Later
 from omnigraph.model.plan import SchemaPlan
 from omnigraph.model.structs import html_block, html_table
+from omnigraph.results.rows import Explanation, QueryResult
+from omnigraph.results.writing import LoadResult, MutationResult, SchemaApplyResult
 from omnigraph.storage.commit.outcome import tell_last_commit
 
 if TYPE_CHECKING:
@@ -399,7 +400,7 @@ class Graph(Upkeep):
         if_commit: str | None = None,
         message: str | None = None,
         idempotency_key: str | None = None,
-    ) -> mutating.MutationResult:
+    ) -> MutationResult:
         """Run one mutation query as one commit, or not at all.
 
         `source`, `name` and `params` are those of `query`. `if_commit` refuses the change unless
@@ -473,7 +474,7 @@ class Graph(Upkeep):
         on_error: orders.OnError = "fail",
         quarantine: str | os.PathLike[str] | None = None,
         progress: reporting.Listener | None = None,
-    ) -> reporting.LoadResult:
+    ) -> LoadResult:
         """Load data as one commit, or change nothing.
 
         `data` is graph NDJSON (a str is the text itself, a path names a file or folder), records
@@ -510,7 +511,7 @@ class Graph(Upkeep):
         )
         report = loading.load_here(core, order, listener=progress, then=self._auto.notice)
         self._store_topologies(branch)
-        return reporting.LoadResult.of(report)
+        return LoadResult.of(report)
 
     def embed(
         self,
@@ -562,7 +563,7 @@ class Graph(Upkeep):
         branch: str = MAIN,
         message: str | None = None,
         idempotency_key: str | None = None,
-    ) -> evolving.SchemaApplyResult:
+    ) -> SchemaApplyResult:
         """Bring a branch to this schema in one commit; other branches keep theirs.
 
         With `allow_data_loss`, the past of dropped types and properties goes too, as far as no

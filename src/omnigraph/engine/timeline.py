@@ -33,14 +33,22 @@ if TYPE_CHECKING:
     from omnigraph.engine.history import changes as changing
     from omnigraph.engine.history import entity as entities
     from omnigraph.engine.history import feed
-    from omnigraph.engine.merge import conflicts, settle
     from omnigraph.engine.merge import run as merging
+    from omnigraph.engine.merge import settle
+    from omnigraph.results.changes import (
+        Baseline,
+        ChangePage,
+        ChangeSet,
+        EntityState,
+        EntityVersion,
+        FeedPage,
+    )
+    from omnigraph.results.merging import MergePreview, MergeResult, RevertResult, Strategy
 else:
     naming = Later("omnigraph.engine.naming")
     changing = Later("omnigraph.engine.history.changes")
     entities = Later("omnigraph.engine.history.entity")
     feed = Later("omnigraph.engine.history.feed")
-    conflicts = Later("omnigraph.engine.merge.conflicts")
     merging = Later("omnigraph.engine.merge.run")
     settle = Later("omnigraph.engine.merge.settle")
 
@@ -243,12 +251,12 @@ class Timeline:
         into: str = MAIN,
         actor: str | None = None,
         *,
-        strategy: conflicts.Strategy = "fail",
+        strategy: Strategy = "fail",
         resolutions: Mapping[tuple[str, str], settle.Decision] | None = None,
         delete_branch: bool = False,
         message: str | None = None,
         idempotency_key: str | None = None,
-    ) -> conflicts.MergeResult:
+    ) -> MergeResult:
         """Merge a branch into another as one commit; `MergeConflictsError` and nothing otherwise.
 
         `strategy` settles entities that both sides changed: "ours" keeps the target's, "theirs"
@@ -293,9 +301,9 @@ class Timeline:
         source: str,
         into: str = MAIN,
         *,
-        strategy: conflicts.Strategy = "fail",
+        strategy: Strategy = "fail",
         resolutions: Mapping[tuple[str, str], settle.Decision] | None = None,
-    ) -> conflicts.MergePreview:
+    ) -> MergePreview:
         """What `merge` would do now, conflicts included, without writing anything.
 
         Examples:
@@ -362,7 +370,7 @@ class Timeline:
         kinds: Sequence[str] | None = None,
         types: Sequence[str] | None = None,
         ops: Sequence[str] | None = None,
-    ) -> changing.ChangeSet:
+    ) -> ChangeSet:
         """What is different at `to_ref`, seen from `from_ref`: branches, tags, commits or
         moments on main.
 
@@ -385,7 +393,7 @@ class Timeline:
         ops: Sequence[str] | None = None,
         limit: int | None = None,
         page_token: str | None = None,
-    ) -> changing.ChangePage:
+    ) -> ChangePage:
         """What one commit did to its first parent, with images, page by page.
 
         Examples:
@@ -407,7 +415,7 @@ class Timeline:
         types: Sequence[str] | None = None,
         ops: Sequence[str] | None = None,
         limit: int | None = None,
-    ) -> feed.FeedPage:
+    ) -> FeedPage:
         """The change feed of a branch after a cursor or a start ("now", "beginning",
         "after:<commit>"): store the cursor once its blocks are applied, and pass it next time.
 
@@ -436,7 +444,7 @@ class Timeline:
         kinds: Sequence[str] | None = None,
         types: Sequence[str] | None = None,
         ops: Sequence[str] | None = None,
-    ) -> feed.Baseline:
+    ) -> Baseline:
         """The whole state as NDJSON, and the cursor that polls go on from: for a new consumer, or
         one whose cursor fell into a gap.
 
@@ -456,7 +464,7 @@ class Timeline:
         *,
         branch: str = MAIN,
         snapshot: At | None = None,
-    ) -> entities.EntityState:
+    ) -> EntityState:
         """One entity as it is, or was: its properties and, of an edge, its ends. `NotFoundError` if
         there is none.
 
@@ -474,7 +482,7 @@ class Timeline:
         id: str,  # noqa: A002 - the name that users know
         *,
         branch: str = MAIN,
-    ) -> list[entities.EntityVersion]:
+    ) -> list[EntityVersion]:
         """Every version of one entity, newest first, with the commit that made it.
 
         `kind` is "node" or "edge"; the id of a node with a single String key is that key.
@@ -493,7 +501,7 @@ class Timeline:
         branch: str = MAIN,
         actor: str | None = None,
         message: str | None = None,
-    ) -> conflicts.RevertResult:
+    ) -> RevertResult:
         """Undo one commit by a new one; `MergeConflictsError` if later commits stand against it.
 
         Examples:

@@ -7,6 +7,8 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from omnigraph.engine.maintain.optimize import (
     AutoMaintenance,
     OptimizeReport,
@@ -42,6 +44,14 @@ else:
     filling = Later("omnigraph.engine.write.filling")
 
 logger = logging.getLogger(__name__)
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts since a graph was opened, and the bytes that reading keeps, by kind."""
+
+    commit_retries: int  # tries that somebody else's commit made void
+    recoveries: int  # unfinished writes of others that were settled
+    cache_bytes: Mapping[str, int]
 
 
 class Upkeep(Timeline):
@@ -216,6 +226,20 @@ class Upkeep(Timeline):
             3
         """
         return copying.backup(self._allowed("backup"), dest, progress=progress)
+
+    def figures(self) -> Figures:
+        """What this handle has done and keeps, for those who watch it.
+
+        Examples:
+            >>> graph.figures().commit_retries
+            0
+        """
+        core = self._allowed("figures")
+        return Figures(
+            commit_retries=core.writer.prepared_again,
+            recoveries=core.recovery.carried_out,
+            cache_bytes=self._reader.cache_bytes(),
+        )
 
     # --- recovery ----------------------------------------------------------------------------
 

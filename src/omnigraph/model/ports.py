@@ -211,6 +211,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     cache_bytes: int | None = None  # that reading may keep; None: a share of the machine's
     lease: LeaseTerms = LeaseTerms()
     derived_rows_min: int = DERIVED_ROWS_MIN  # of a fragment that derived files are made of
+    blob_bases: tuple[str, ...] | None = None  # of blobs outside the graph; None: anywhere
     embedder: TextEmbedder | None = None  # of `@embed` properties and texts; None: see each use
 
 

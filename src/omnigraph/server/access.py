@@ -90,7 +90,9 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
         scheme, _, token = authorization[0].partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             raise UnauthenticatedError("the request needs a bearer token")
-        actor = self.tokens.actor(token.strip())
+        # Headers are bytes that somebody read as Latin-1; tokens are kept as UTF-8.
+        sent = token.strip().encode("latin-1").decode("utf-8", "surrogateescape")
+        actor = self.tokens.actor(sent)
         if actor is None:
             raise UnauthenticatedError("the token is not known")
         return Actor(actor)

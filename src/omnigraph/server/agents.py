@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from omnigraph.server.calls import Answer, Call, Route, Stream
-from omnigraph.server.settings import Settings
+from omnigraph.server.settings import Settings, is_loopback
 from omnigraph.wire.failures import RefusedError
 
 
@@ -36,8 +36,14 @@ class Agents:
 
 
 def require_own_origin(scope: Scope, settings: Settings) -> None:
-    """Refuse what a browser sends from a strange page."""
+    """Refuse what a browser sends from a strange page, or was led to send by a false name: on this
+    machine `Host` must be one of its names. Whoever comes from elsewhere may know the server by
+    any name."""
     headers = dict(scope["headers"])
+    host = headers.get(b"host", b"").decode("latin-1")
+    named = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
+    if settings.is_loopback and not is_loopback(named.strip("[]")):
+        raise RefusedError(421, "this server has another name")
     origin = headers.get(b"origin", b"").decode("latin-1")
     if not origin or origin in settings.cors_origins:
         return

@@ -111,6 +111,15 @@ class App:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return  # no web sockets; uvicorn closes what nobody takes
+        tracing = self._service.tracing
+        if tracing is None:
+            await self._served(scope, receive, send, None)
+            return
+        with tracing.request(scope) as span:
+            await self._served(scope, receive, send, span)
+
+    async def _served(self, scope: Scope, receive: Receive, send: Send, span: Any) -> None:
+        """Answer the request and note that it was answered."""
         started = perf_counter()
         request_id = self._request_id(scope)
         call: Call | None = None
@@ -120,14 +129,19 @@ class App:
             call = Call(
                 service=self._service, route=route, scope=scope, path=path, request_id=request_id
             )
+            call.span = span
             if route.asgi is not None:
-                await self._handed_over(call, scope, receive, send)
+                status = await self._handed_over(call, scope, receive, send)
+                self._note(call, scope["method"], status, started, request_id)
                 return
             answer = await self._carried_out(call, receive)
         except GoneError:
             return
         except Exception as problem:  # noqa: BLE001 - the last door: every failure is answered
             answer = self._failed(problem, request_id)
+        finally:
+            if call is not None:
+                self._service.bodies.let_go(call)
         if call is not None and call.route.successor is not None:
             link = f'<{call.route.successor}>; rel="successor-version"'
             answer.headers = (*answer.headers, ("deprecation", "true"), ("link", link))
@@ -140,10 +154,7 @@ class App:
                 # It may tell the length of what it does not send; uvicorn believes that of HEAD.
                 scope["method"] = "HEAD"
             await _send(answer, request_id, send, head_only=method == "HEAD")
-        route_name = _UNKNOWN if call is None else call.route.path
-        took = perf_counter() - started
-        self._service.telemetry.answered(route_name, method, answer.status, took)
-        self._log(method, route_name, answer.status, took, request_id)
+        self._note(call, method, answer.status, started, request_id)
 
     # --- before the handler ---
 
@@ -165,12 +176,21 @@ class App:
         if call.route.is_of_a_graph:
             call.served = await self._service.graphs.found(call.graph_id)
 
-    async def _handed_over(self, call: Call, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let another application answer; what it may know of the request is in its state."""
+    async def _handed_over(self, call: Call, scope: Scope, receive: Receive, send: Send) -> int:
+        """Let another application answer; what it may know of the request is in its state. The
+        status of the answer."""
         await self._let_in(call)
+        status = 500
+
+        async def sent(message: Any) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
         state = {"actor": call.actor, "served": call.served, "service": self._service}
         assert call.route.asgi is not None, "the route has an application of its own"
-        await call.route.asgi({**scope, "state": state}, receive, send)
+        await call.route.asgi({**scope, "state": state}, receive, sent)
+        return status
 
     async def _carried_out(self, call: Call, receive: Receive) -> Answer | Stream:
         service, route = self._service, call.route
@@ -206,16 +226,28 @@ class App:
             self._service.telemetry.refused(str(problem)[:40])
         return failure_answer(failure, request_id)
 
-    def _log(self, method: str, route: str, status: int, took: float, request_id: str) -> None:
-        if logger.isEnabledFor(logging.DEBUG) or (status >= 500 and status != 503):
-            facts = {
-                "method": method,
-                "route": route,
-                "status": status,
-                "took_ms": round(took * 1000, 3),
-                "request_id": request_id,
-            }
-            logger.log(logging.ERROR if status >= 500 else logging.DEBUG, "request", extra=facts)
+    def _note(
+        self, call: Call | None, method: str, status: int, started: float, request_id: str
+    ) -> None:
+        """Count the answered request, and log it if it failed or every one is to be logged."""
+        service, took = self._service, perf_counter() - started
+        route = _UNKNOWN if call is None else call.route.path
+        service.telemetry.answered(route, method, status, took)
+        if call is not None and call.span is not None and service.tracing is not None:
+            service.tracing.answered(call.span, method, route, status)
+        failed = status >= 500 and status != 503
+        if not (failed or service.settings.access_log):
+            return
+        facts = {
+            "method": method,
+            "route": route,
+            "graph": None if call is None else call.path.get("graph_id"),
+            "actor": None if call is None else call.actor.id,
+            "status": status,
+            "took_ms": round(took * 1000, 3),
+            "request_id": request_id,
+        }
+        logger.log(logging.ERROR if failed else logging.INFO, "request", extra=facts)
 
     async def _streamed(
         self, call: Call, stream: Stream, receive: Receive, send: Send
@@ -255,7 +287,18 @@ class App:
 
 def _handled(call: Call) -> Answer | Stream:
     """The handler's answer, made ready to be sent; runs in the pool."""
-    answer = call.route.handler(call)
+    service, operation = call.service, call.route.operation
+    graph_id = None if call.served is None else call.served.graph_id
+    began = perf_counter()
+    try:
+        if call.span is None or service.tracing is None:
+            answer = call.route.handler(call)
+        else:
+            with service.tracing.engine(call.span, operation, graph_id):
+                answer = call.route.handler(call)
+    finally:
+        if graph_id is not None:
+            service.telemetry.worked(operation, graph_id, perf_counter() - began)
     if isinstance(answer, Answer):
         return compressed(answer, call.header("accept-encoding") or "")
     return answer
@@ -313,6 +356,7 @@ async def _read_body(call: Call, receive: Receive) -> bytes:
                 size += len(parts[-1])
                 if size > most:
                     raise _too_big(call, size)
+                call.service.bodies.hold(call, len(parts[-1]))
                 if not message.get("more_body"):
                     return parts[0] if len(parts) == 1 else b"".join(parts)
     except TimeoutError as cause:

@@ -8,10 +8,12 @@ from __future__ import annotations
 import logging
 import os
 
+import msgspec
+
 from omnigraph.errors import InputError
 from omnigraph.server.access import Access
 from omnigraph.server.settings import Settings
-from omnigraph.server.tokens import token_set
+from omnigraph.server.tokens import file_stamp, token_set
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +29,13 @@ def access_of(settings: Settings) -> Access:
     if settings.policy is None and settings.server_policy is None:
         logger.warning("without a policy, actors may only read")
         return Access(tokens=tokens)
+    return with_policies(Access(tokens=tokens), settings)
+
+
+def with_policies(access: Access, settings: Settings) -> Access:
+    """The same access by the policies as their files are now; `InputError` says what is wrong."""
+    if settings.policy is None and settings.server_policy is None:
+        return access
     from omnigraph.policy.engine import Policy  # noqa: PLC0415 - an optional package
 
     gates = {}
@@ -36,7 +45,12 @@ def access_of(settings: Settings) -> Access:
     of_server = None
     if settings.server_policy is not None:
         of_server = Policy.load(settings.server_policy, kind="server")
-    return Access(tokens=tokens, gates=gates, server_gate=of_server)
+    return msgspec.structs.replace(access, gates=gates, server_gate=of_server)
+
+
+def policy_stamps(settings: Settings) -> list[tuple[int, int, int] | None]:
+    """What tells whether the files of the policies may have changed."""
+    return [file_stamp(path) for path in (settings.policy, settings.server_policy)]
 
 
 def _require_open(settings: Settings) -> None:

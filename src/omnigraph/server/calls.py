@@ -21,6 +21,8 @@ from omnigraph.server.access import Actor
 from omnigraph.wire.failures import RefusedError
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
     from omnigraph.engine.graph import Graph
     from omnigraph.server.graphs import Served
     from omnigraph.server.service import Service
@@ -149,6 +151,8 @@ class Call:
         self.actor = Actor(None)
         self.served: Served | None = None
         self.gone = False  # the client has hung up
+        self.held_bytes = 0  # of the body, as the process counts them
+        self.span: Span | None = None  # of the request, where requests are traced
         self._raw: Sequence[tuple[bytes, bytes]] = scope["headers"]
         self._query: bytes = scope["query_string"]
         self._parameters: dict[str, list[str]] | None = None

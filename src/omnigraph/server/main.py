@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import resource
 import socket
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from omnigraph.engine.rows.blobs import BlobBases
 from omnigraph.errors import InputError, UnavailableError
 from omnigraph.model.limits import (
     SERVER_ACTOR_BYTES_MAX,
@@ -17,6 +20,7 @@ from omnigraph.model.limits import (
 from omnigraph.server.boot import access_of
 from omnigraph.server.settings import (
     Settings,
+    Sockets,
     graph_specs,
     number,
     split_address,
@@ -25,7 +29,7 @@ from omnigraph.server.settings import (
 )
 from omnigraph.server.supervisor import Supervisor
 from omnigraph.server.telemetry import log_as_json
-from omnigraph.server.worker import serve_socket
+from omnigraph.server.worker import serve_sockets
 
 logger = logging.getLogger(__name__)
 
@@ -60,13 +64,28 @@ def _served(
 ) -> int:
     settings = settings_of(uris, bind=bind, **options)
     access_of(settings)  # what cannot be started is told before anything is
-    listening = bound_socket(settings)
-    host, port = listening.getsockname()[:2]
-    told(f"{host}:{port}")
-    with listening:
+    _raise_file_limit()
+    with contextlib.ExitStack() as stack:
+        sockets = Sockets(requests=stack.enter_context(bound_socket(settings.host, settings.port)))
+        told(_address(sockets.requests))
+        if settings.metrics is not None:
+            sockets.metrics = stack.enter_context(bound_socket(*split_address(settings.metrics)))
+            _say(f"OMNIGRAPH_METRICS_ADDR={_address(sockets.metrics)}")
         if settings.workers > 1:
-            return Supervisor(settings, listening).run()
-        return serve_socket(settings, listening, when_ready=lambda: None)
+            return Supervisor(settings, sockets).run()
+        return serve_sockets(settings, sockets, when_ready=lambda: None)
+
+
+def _address(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    return f"{host}:{port}"
+
+
+def _raise_file_limit() -> None:
+    """As many open files as the system lets us have: connections and tables are files."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):  # as many as there were, then
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def settings_of(uris: Sequence[str], *, bind: str, **options: Any) -> Settings:
@@ -96,17 +115,20 @@ def settings_of(uris: Sequence[str], *, bind: str, **options: Any) -> Settings:
         raise InputError(f"workers must be between 1 and {SERVER_WORKERS_MAX}")
     if (settings.tls_cert is None) != (settings.tls_key is None):
         raise InputError("--tls-cert and --tls-key go together")
+    BlobBases.of(settings.blob_bases)
+    if settings.metrics is not None:
+        split_address(settings.metrics)
     if "*" in settings.cors_origins:
         raise InputError("--cors-origin takes exact origins, not *")
     return settings
 
 
-def bound_socket(settings: Settings) -> socket.socket:
+def bound_socket(host: str, port: int) -> socket.socket:
     """A listening socket: requests may come from now on, and wait until somebody takes them."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as cause:
         raise UnavailableError(
-            f"cannot listen on {settings.host}:{settings.port}: {cause.strerror or cause}"
+            f"cannot listen on {host}:{port}: {cause.strerror or cause}"
         ) from cause

@@ -11,16 +11,22 @@ from msgspec import UNSET
 from omnigraph import __version__
 from omnigraph.engine.core import OpenMode
 from omnigraph.engine.graph import Graph
-from omnigraph.errors import PolicyDeniedError
+from omnigraph.errors import OmnigraphError, PolicyDeniedError
 from omnigraph.model.access import Action
-from omnigraph.model.limits import INTERNAL_SCHEMA_VERSION, SERVER_STREAMS_MAX
+from omnigraph.model.limits import (
+    INTERNAL_SCHEMA_VERSION,
+    SERVER_BODIES_BYTES_MAX,
+    SERVER_STREAMS_MAX,
+)
 from omnigraph.model.machine import memory_bytes
 from omnigraph.server.access import Access, Actor
+from omnigraph.server.boot import policy_stamps, with_policies
 from omnigraph.server.graphs import Graphs, Served
 from omnigraph.server.settings import GraphSpec, Settings
 from omnigraph.server.stored import StoredQueries, check_registry, read_registry
-from omnigraph.server.telemetry import Telemetry
-from omnigraph.server.work import RETRY_LATER, Admission, Pool, threads_of_machine
+from omnigraph.server.telemetry import Standing, Telemetry
+from omnigraph.server.tracing import Tracing
+from omnigraph.server.work import RETRY_LATER, Admission, Bodies, Pool, threads_of_machine
 from omnigraph.wire.answers import HealthOutput, ReadyOutput
 from omnigraph.wire.failures import RefusedError
 
@@ -37,6 +43,7 @@ class Service:
         self.settings = settings
         self.access = access
         self.telemetry = telemetry
+        self.tracing = Tracing.of_process()
         self.pool = Pool(threads_of_machine())
         self.admission = Admission(
             writes_max=math.ceil(settings.actor_writes_max / settings.workers),
@@ -44,7 +51,9 @@ class Service:
         )
         self.graphs = Graphs(settings.graphs, self._opened, self.pool)
         self.free_streams = SERVER_STREAMS_MAX
+        self.bodies = Bodies(SERVER_BODIES_BYTES_MAX)
         self._draining = False
+        self._kept: dict[str, str] = {}  # why files that changed are not in use
 
     def _opened(self, spec: GraphSpec) -> Served:
         """Open a graph and check its stored queries; runs in the pool."""
@@ -53,6 +62,7 @@ class Service:
         graph = Graph.open(
             spec.uri,
             OpenMode.READ_ONLY if settings.read_only else OpenMode.READ_WRITE,
+            blob_bases=settings.blob_bases,
             cache_bytes=max(CACHE_BYTES_MIN, int(memory_bytes() * CACHE_SHARE / shared)),
         )
         try:
@@ -113,7 +123,7 @@ class Service:
 
     def readiness(self) -> ReadyOutput:
         served = list(self.graphs)
-        problems = self.graphs.problems
+        problems = self.graphs.problems | self._kept
         problems |= {
             f"{one.graph_id}/queries": one.queries.problem
             for one in served
@@ -128,11 +138,24 @@ class Service:
             problems=problems or UNSET,
         )
 
+    def tell(self) -> None:
+        """Bring the counters of this process up to date; runs in the pool."""
+        self.telemetry.now(
+            Standing(
+                pending=self.pool.pending,
+                writes=self.admission.writes,
+                streams=SERVER_STREAMS_MAX - self.free_streams,
+                graphs={one.graph_id: one.graph.figures() for one in self.graphs},
+                quarantined=self.graphs.quarantined,
+            )
+        )
+
     def watched(self) -> dict[str, Any]:
         """What tells whether files may have changed; runs in the pool."""
         tokens = self.access.tokens
         return {
             "tokens": None if tokens is None else tokens.stamp,
+            "policy": policy_stamps(self.settings),
             **{f"queries of {one.graph_id}": one.queries.watched for one in self.graphs},
         }
 
@@ -140,9 +163,24 @@ class Service:
         """Take over what has changed in files; runs in the pool."""
         for served in self.graphs:
             served.queries.reload(served.graph.describe)
-        problem = None if self.access.tokens is None else self.access.tokens.reload()
-        if problem is not None:
-            logger.warning("tokens kept", extra={"problem": problem})
+        tokens = self.access.tokens
+        if tokens is None:
+            return  # everybody may do everything, and no file says otherwise
+        self._note("tokens", tokens.reload())
+        try:
+            self.access = with_policies(self.access, self.settings)
+        except OmnigraphError as problem:
+            self._note("policy", problem.message)
+        else:
+            self._note("policy", None)
+
+    def _note(self, what: str, problem: str | None) -> None:
+        """What could not be taken over, until it can: the former one stays in use."""
+        if problem is None:
+            self._kept.pop(what, None)
+            return
+        self._kept[what] = problem
+        logger.warning("%s kept", what, extra={"problem": problem})
 
     def close(self) -> None:
         self.graphs.close()

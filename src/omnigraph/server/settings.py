@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+import socket
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Final, Literal
 
@@ -72,13 +73,37 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tls_cert: str | None = None
     tls_key: str | None = None
     trusted_proxies: tuple[str, ...] = ()
-    metrics: bool = True
+    metrics: str | None = None  # an address of their own; None: a path of the server
+    access_log: bool = False
+    blob_bases: tuple[str, ...] = ()  # below which blobs of others may lie; none: nowhere
     actor_writes_max: int = SERVER_ACTOR_WRITES_MAX
     actor_bytes_max: int = SERVER_ACTOR_BYTES_MAX
 
     @property
     def is_loopback(self) -> bool:
-        return self.host in ("localhost", "::1") or self.host.startswith("127.")
+        return is_loopback(self.host)
+
+
+class Sockets(msgspec.Struct):
+    """What a server listens on: for requests, and for metrics if they have an address."""
+
+    requests: socket.socket
+    metrics: socket.socket | None = None
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The open files, as a worker process inherits them."""
+        found = {"requests": self.requests.fileno()}
+        return found if self.metrics is None else {**found, "metrics": self.metrics.fileno()}
+
+    @classmethod
+    def inherited(cls, numbers: Mapping[str, int]) -> Sockets:
+        return cls(**{name: socket.socket(fileno=number) for name, number in numbers.items()})
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can come in there."""
+    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def graph_specs(uris: Sequence[str]) -> tuple[GraphSpec, ...]:

@@ -174,22 +174,34 @@ Describe = Callable[[str, str], CompiledQuery]
 
 def check_registry(registry: Registry, describe: Describe) -> list[str]:
     """`InputError` if a query does not fit the schema; what is worth a warning otherwise."""
+    broken, warnings = checked(registry, describe)
+    if broken:
+        raise broken[0]
+    return warnings
+
+
+def checked(registry: Registry, describe: Describe) -> tuple[list[InputError], list[str]]:
+    """What is wrong with queries under the schema, and what is worth a warning."""
+    broken: list[InputError] = []
     warnings: list[str] = []
     for name, one in sorted(registry.queries.items()):
         try:
             compiled = describe(one.source, name)
         except OmnigraphError as problem:
-            raise InputError(
+            error = InputError(
                 f"stored query '{name}' ('{one.path}') does not fit the schema: {problem.message}",
                 hint=problem.hint,
                 query=name,
-            ) from problem
+            )
+            error.__cause__ = problem
+            broken.append(error)
+            continue
         if one.exposed and any(
             isinstance(param, ir.Param) and param.type.scalar is Scalar.VECTOR
             for param in compiled.params
         ):
             warnings.append(f"stored query '{name}' takes a vector, which few agents can give")
-    return warnings
+    return broken, warnings
 
 
 # --- telling --------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,7 +17,7 @@ from typing import Final
 import msgspec
 from prometheus_client.multiprocess import mark_process_dead
 
-from omnigraph.server.settings import Settings
+from omnigraph.server.settings import Settings, Sockets
 from omnigraph.server.telemetry import MULTIPROCESS
 
 logger = logging.getLogger(__name__)
@@ -32,7 +31,7 @@ _KILL_AFTER_SECONDS: Final = 5.0  # beyond the grace that workers have of their 
 class Worker:
     """One worker process and the pipes to it."""
 
-    def __init__(self, settings: Settings, listening: socket.socket, folder: str) -> None:
+    def __init__(self, settings: Settings, sockets: Sockets, folder: str) -> None:
         self.started = time.monotonic()
         self.was_ready = False
         told, tells = os.pipe()
@@ -41,14 +40,14 @@ class Worker:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "omnigraph.server.worker"],
             stdin=subprocess.PIPE,
-            pass_fds=(listening.fileno(), tells),
+            pass_fds=(*sockets.numbers.values(), tells),
             env={**os.environ, MULTIPROCESS: folder},
         )
         os.close(tells)
         self._told = told
         facts = {
             "settings": msgspec.to_builtins(settings),
-            "socket": listening.fileno(),
+            "sockets": sockets.numbers,
             "ready": tells,
         }
         assert self.process.stdin is not None, "it was asked for"
@@ -73,8 +72,8 @@ class Worker:
 class Supervisor:
     """Keeps as many workers as were asked for, until it is told to stop."""
 
-    def __init__(self, settings: Settings, listening: socket.socket) -> None:
-        self._settings, self._listening = settings, listening
+    def __init__(self, settings: Settings, sockets: Sockets) -> None:
+        self._settings, self._sockets = settings, sockets
         self._stopping = False
         self._hurry = False
         self._quick_deaths = 0
@@ -94,7 +93,7 @@ class Supervisor:
         self._hurry, self._stopping = self._stopping, True
 
     def _started(self) -> Worker:
-        worker = Worker(self._settings, self._listening, self._folder)
+        worker = Worker(self._settings, self._sockets, self._folder)
         logger.info("worker started", extra={"pid": worker.process.pid})
         return worker
 

@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -17,9 +17,23 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from omnigraph import __version__
+from omnigraph.engine.upkeep import Figures
 
 MULTIPROCESS: Final = "PROMETHEUS_MULTIPROC_DIR"  # the package's own name for the shared folder
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30)
+
+
+NOTHING: Final = Figures(commit_retries=0, recoveries=0, cache_bytes={})
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """What is under way in a process, and what its graphs tell of themselves."""
+
+    pending: int  # requests that wait for a thread or have one
+    writes: int
+    streams: int
+    graphs: Mapping[str, Figures]
+    quarantined: Sequence[str]
 
 
 class Telemetry:
@@ -39,15 +53,31 @@ class Telemetry:
         )
         self._denied = Counter("policy_denied_total", "denied actions", ["action"], **shared)
         self._commits = Counter("commits_total", "commits made", ["graph", "kind"], **shared)
+        self._engine = Histogram(
+            "engine_seconds", "time in the engine", ["op", "graph"], buckets=_SECONDS, **shared
+        )
+        self._retries = Counter(
+            "commit_retries_total", "tries that another commit made void", ["graph"], **shared
+        )
+        self._recoveries = Counter(
+            "recoveries_total", "unfinished writes that were settled", ["graph"], **shared
+        )
         gauge: dict[str, Any] = {**shared, "multiprocess_mode": "livesum"}
         self._inflight = Gauge("inflight", "requests under way", ["kind"], **gauge)
         self._streams = Gauge("export_streams", "exports under way", **gauge)
-        self._graphs = Gauge("graph_state", "1 = served, 0 = put aside", ["graph"], **gauge)
+        self._graphs = Gauge(
+            "graph_state",
+            "1 = served, 0 = put aside",
+            ["graph"],
+            **{**shared, "multiprocess_mode": "livemin"},
+        )
         self._cache = Gauge("cache_bytes", "kept for reading", ["kind", "graph"], **gauge)
         Gauge("build_info", "the release", ["version"], multiprocess_mode="max", **shared).labels(
             __version__
         ).set(1)
         self._cells: dict[tuple[str, str, int], tuple[Any, Any]] = {}
+        self._clocks: dict[tuple[str, str], Any] = {}
+        self._told: dict[str, Figures] = {}  # what counters have of each graph already
 
     def answered(self, route: str, method: str, status: int, seconds: float) -> None:
         key = (route, method, status)
@@ -60,6 +90,13 @@ class Telemetry:
         cells[0].inc()
         cells[1].observe(seconds)
 
+    def worked(self, op: str, graph: str, seconds: float) -> None:
+        """An operation on a graph took so long, without waiting for a thread."""
+        clock = self._clocks.get((op, graph))
+        if clock is None:
+            clock = self._clocks[op, graph] = self._engine.labels(op, graph)
+        clock.observe(seconds)
+
     def refused(self, reason: str) -> None:
         self._refused.labels(reason).inc()
 
@@ -69,18 +106,24 @@ class Telemetry:
     def committed(self, graph: str, kind: str) -> None:
         self._commits.labels(graph, kind).inc()
 
-    def now(
-        self, *, reads: int, writes: int, streams: int, graphs: Iterator[tuple[str, bool]]
-    ) -> None:
-        """How things stand, just before they are told."""
-        self._inflight.labels("read").set(max(0, reads - writes))
-        self._inflight.labels("write").set(writes)
-        self._streams.set(streams)
-        for graph, served in graphs:
-            self._graphs.labels(graph).set(int(served))
-
-    def cache(self, graph: str, kind: str, size: int) -> None:
-        self._cache.labels(kind, graph).set(size)
+    def now(self, standing: Standing) -> None:
+        """How things stand in this process."""
+        self._inflight.labels("read").set(max(0, standing.pending - standing.writes))
+        self._inflight.labels("write").set(standing.writes)
+        self._streams.set(standing.streams)
+        for graph in standing.quarantined:
+            self._graphs.labels(graph).set(0)
+        for graph, figures in standing.graphs.items():
+            self._graphs.labels(graph).set(1)
+            told = self._told.get(graph, NOTHING)
+            # A graph that was opened again counts from nothing again.
+            again = figures.commit_retries - told.commit_retries
+            self._retries.labels(graph).inc(again if again >= 0 else figures.commit_retries)
+            settled = figures.recoveries - told.recoveries
+            self._recoveries.labels(graph).inc(settled if settled >= 0 else figures.recoveries)
+            self._told[graph] = figures
+            for kind in {*told.cache_bytes, *figures.cache_bytes}:
+                self._cache.labels(kind, graph).set(figures.cache_bytes.get(kind, 0))
 
     def text(self) -> bytes:
         """All of it in Prometheus' words, over all workers if there are several."""

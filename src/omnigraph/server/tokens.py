@@ -78,14 +78,7 @@ class TokenSet:
     @property
     def stamp(self) -> tuple[int, int, int] | None:
         """What tells whether the file may have changed; None if there is none."""
-        path = self._environ.get(FILE)
-        if not path or self._environ.get(AWS_SECRET):
-            return None
-        try:
-            found = os.stat(path)
-        except OSError:
-            return (0, 0, 0)
-        return (found.st_mtime_ns, found.st_size, found.st_ino)
+        return None if self._environ.get(AWS_SECRET) else file_stamp(self._environ.get(FILE))
 
     def reload(self) -> str | None:
         """Read every source again and take the new set over at once; what is wrong, if anything is,
@@ -98,6 +91,17 @@ class TokenSet:
             return "no tokens are left; the old ones stay"
         self._entries = entries
         return None
+
+
+def file_stamp(path: str | None) -> tuple[int, int, int] | None:
+    """Something else when the file was written or replaced; None where no file is named."""
+    if not path:
+        return None
+    try:
+        found = os.stat(path)
+    except OSError:
+        return (0, 0, 0)
+    return (found.st_mtime_ns, found.st_size, found.st_ino)
 
 
 def token_set(environ: MutableMapping[str, str]) -> TokenSet | None:

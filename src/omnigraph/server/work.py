@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from omnigraph.model.limits import SERVER_QUEUE_MAX, SERVER_THREADS_MAX
 from omnigraph.wire.failures import RETRY_AFTER_SECONDS, RefusedError
@@ -35,6 +35,7 @@ class Pool:
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._pending = 0  # jobs that wait or run; touched by the loop's thread alone
         self._writes = asyncio.Semaphore(max(1, threads // 2))
+        self._waiting = 0  # writes that wait for their turn
         self._workers = [
             threading.Thread(target=self._work, name=f"engine-{n}", daemon=True)
             for n in range(threads)
@@ -54,8 +55,17 @@ class Pool:
 
     async def run_write(self, job: Callable[[], T]) -> T:
         """The same for a job that writes."""
-        async with self._writes:
+        if self._waiting >= SERVER_QUEUE_MAX:
+            raise RefusedError(429, "too many writes are waiting", headers=RETRY_LATER)
+        self._waiting += 1
+        try:
+            await self._writes.acquire()
+        finally:
+            self._waiting -= 1
+        try:
             return await self.run(job)
+        finally:
+            self._writes.release()
 
     async def run_always(self, job: Callable[[], T]) -> T:
         """For work that is under way already, such as the next piece of a stream."""
@@ -97,6 +107,32 @@ def _if_wanted(give: Callable[[Any], None], what: Any) -> None:
     future = give.__self__  # type: ignore[attr-defined]
     if not future.done():
         give(what)
+
+
+class Held(Protocol):
+    """A request that holds bytes of its body."""
+
+    held_bytes: int
+
+
+class Bodies:
+    """The bytes of all bodies that a process holds; touched by the loop's thread alone."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
+
+    def hold(self, request: Held, size: int) -> None:
+        """Count what has come of a body, or refuse it: many big ones at once would fill the
+        memory before anybody decides about them."""
+        if self._bytes + size > self._bytes_max:
+            raise RefusedError(429, "too many big requests at once", headers=RETRY_LATER)
+        self._bytes += size
+        request.held_bytes += size
+
+    def let_go(self, request: Held) -> None:
+        self._bytes -= request.held_bytes
+        request.held_bytes = 0
 
 
 class Admission:

@@ -12,22 +12,31 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
+from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 import uvicorn
 from starlette.middleware.cors import CORSMiddleware
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from omnigraph.model.limits import SERVER_HEAD_BYTES_MAX, SERVER_KEEP_ALIVE_MS, SERVER_RELOAD_MS
+from omnigraph.model.limits import (
+    SERVER_CONNECTIONS_MAX,
+    SERVER_HEAD_BYTES_MAX,
+    SERVER_HEAD_MS_MAX,
+    SERVER_KEEP_ALIVE_MS,
+    SERVER_RELOAD_MS,
+    SERVER_TELL_MS,
+)
 from omnigraph.server.agents import AGENTS
 from omnigraph.server.app import App
 from omnigraph.server.boot import access_of
+from omnigraph.server.handlers import flat
 from omnigraph.server.routes import ROUTES
 from omnigraph.server.service import Service
-from omnigraph.server.settings import Settings
+from omnigraph.server.settings import Settings, Sockets
 from omnigraph.server.telemetry import Telemetry, log_as_json
 
 logger = logging.getLogger(__name__)
@@ -36,10 +45,24 @@ EXIT_BOOT: Final = 1
 EXIT_CUT_OFF: Final = 2
 _LOOK_MS: Final = 20  # between looks whether all work is done
 _SWITCH_SECONDS: Final = 0.001  # after which a thread that computes lets others have a turn
-_HEAD_TOO_BIG: Final = (
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\n"
-    b'connection: close\r\ncontent-length: 68\r\n\r\n{"error":"the head of the request is too '
-    b'big","code":"bad_request"}   '
+
+
+def _last_words(status: str, error: str, code: str) -> bytes:
+    """An answer to what never became a request."""
+    body = msgspec.json.encode({"error": error, "code": code})
+    head = f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\nconnection: close\r\n"
+    return head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body
+
+
+_HEAD_TOO_BIG: Final = _last_words(
+    "431 Request Header Fields Too Large", "the head of the request is too big", "bad_request"
+)
+_HEAD_TOO_SLOW: Final = _last_words(
+    "408 Request Timeout", "the head of the request did not come in time", "bad_request"
+)
+_NO_REQUEST: Final = _last_words("400 Bad Request", "this is no HTTP request", "bad_request")
+_NO_ROOM: Final = _last_words(
+    "503 Service Unavailable", "the server has too many connections", "internal"
 )
 CORS_HEADERS: Final = (
     "authorization",
@@ -62,18 +85,55 @@ CORS_EXPOSED: Final = (
 )
 
 
+class LateAgents:
+    """Answers agents. The package for it is big and is loaded when the first one asks."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._mount: ASGIApp | None = None
+        self._starting = asyncio.Lock()
+        self._ended = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._starting:
+            if self._mount is None:
+                self._mount = await self._started()
+        await self._mount(scope, receive, send)
+
+    async def _started(self) -> ASGIApp:
+        module = await self._service.pool.run_always(
+            lambda: import_module("omnigraph.server.mcp.mount")
+        )
+        mount = module.Mount(self._service, App(self._service, ROUTES))
+        ready = asyncio.get_running_loop().create_future()
+
+        async def run() -> None:
+            async with mount.running():
+                ready.set_result(mount)
+                await self._ended.wait()
+
+        self._task = asyncio.create_task(run())
+        return cast("ASGIApp", await ready)
+
+    async def close(self) -> None:
+        self._ended.set()
+        if self._task is not None:
+            await self._task
+
+
 @contextlib.asynccontextmanager
 async def _agents(service: Service) -> AsyncIterator[None]:
     """Answer agents while the server serves, if the package for it is installed."""
     if find_spec("mcp") is None:
         yield
         return
-    from omnigraph.server.mcp.mount import Mount  # noqa: PLC0415 - an optional package
-
-    mount = Mount(service, App(service, ROUTES))
-    async with mount.running():
-        with AGENTS.answering(mount):
+    agents = LateAgents(service)
+    try:
+        with AGENTS.answering(agents):
             yield
+    finally:
+        await agents.close()
 
 
 # What runs beside the application while it serves, such as the sessions of agents.
@@ -83,9 +143,21 @@ COMPANIONS: tuple[Callable[[Service], contextlib.AbstractAsyncContextManager[Non
 
 
 class Protocol(HttpToolsProtocol):
-    """HTTP/1.1 that does not collect heads without end."""
+    """HTTP/1.1 that neither collects heads without end nor waits for them for ever."""
 
-    _head: int | None = None  # bytes of a head that is not whole yet
+    _head: int | None = 0  # bytes of a head that is not whole yet
+    _slow: asyncio.TimerHandle | None = None  # what ends a head that does not come
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        if len(self.connections) > SERVER_CONNECTIONS_MAX:
+            self._hang_up(_NO_ROOM)
+        else:
+            self._wait_for_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._have_head()
+        super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
         self._head = 0
@@ -97,11 +169,32 @@ class Protocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self._head is not None:
-            self._head += len(data)
-            if self._head > SERVER_HEAD_BYTES_MAX and not self.transport.is_closing():
-                self.transport.write(_HEAD_TOO_BIG)
-                self.transport.close()
+        if self._head is None:
+            self._have_head()
+            return
+        if self._slow is None:  # most heads come whole
+            self._wait_for_head()
+        self._head += len(data)
+        if self._head > SERVER_HEAD_BYTES_MAX:
+            self._hang_up(_HEAD_TOO_BIG)
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn names it
+        """What cannot be read as a request is answered like any other mistake."""
+        self._hang_up(_NO_REQUEST)
+
+    def _wait_for_head(self) -> None:
+        self._slow = self.loop.call_later(SERVER_HEAD_MS_MAX / 1000, self._hang_up, _HEAD_TOO_SLOW)
+
+    def _have_head(self) -> None:
+        if self._slow is not None:
+            self._slow.cancel()
+            self._slow = None
+
+    def _hang_up(self, words: bytes) -> None:
+        self._have_head()
+        if not self.transport.is_closing():
+            self.transport.write(words)
+            self.transport.close()
 
 
 class Server(uvicorn.Server):
@@ -126,14 +219,12 @@ def application(service: Service) -> ASGIApp:
     )
 
 
-def serve_socket(
-    settings: Settings, listening: socket.socket, *, when_ready: Callable[[], None]
-) -> int:
-    """Serve on the socket until a signal says stop; the exit code."""
+def serve_sockets(settings: Settings, sockets: Sockets, *, when_ready: Callable[[], None]) -> int:
+    """Serve on the sockets until a signal says stop; the exit code."""
     sys.setswitchinterval(_SWITCH_SECONDS)
     config = uvicorn_config(settings)
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-        code = runner.run(_serve(settings, config, listening, when_ready))
+        code = runner.run(_serve(settings, config, sockets, when_ready))
         if code == EXIT_CUT_OFF:
             # Threads may still be at work that nobody waits for; what they had begun is settled by
             # the next writer, as after a crash.
@@ -166,7 +257,7 @@ async def _nothing_yet(*_: Any) -> None:
 async def _serve(
     settings: Settings,
     config: uvicorn.Config,
-    listening: socket.socket,
+    sockets: Sockets,
     when_ready: Callable[[], None],
 ) -> int:
     service = Service(settings, access_of(settings), Telemetry())
@@ -180,12 +271,15 @@ async def _serve(
     tasks = [
         asyncio.create_task(_boot(service, ending, when_ready)),
         asyncio.create_task(_reload_for_ever(service)),
+        asyncio.create_task(_tell_for_ever(service)),
     ]
     try:
         async with contextlib.AsyncExitStack() as stack:
             for companion in COMPANIONS:
                 await stack.enter_async_context(companion(service))
-            await server.serve(sockets=[listening])
+            if sockets.metrics is not None:
+                await stack.enter_async_context(_metrics(service, sockets.metrics))
+            await server.serve(sockets=[sockets.requests])
     finally:
         for task in tasks:
             task.cancel()
@@ -246,6 +340,20 @@ class Ending:
         return True
 
 
+@contextlib.asynccontextmanager
+async def _metrics(service: Service, listening: socket.socket) -> AsyncIterator[None]:
+    """Tell the counters on a socket of their own, to whoever reaches it."""
+    config = uvicorn_config(service.settings)
+    config.app = App(service, flat.METRICS_ALONE)
+    server = Server(config)
+    task = asyncio.create_task(server.serve(sockets=[listening]))
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        await task
+
+
 # --- looking again --------------------------------------------------------------------------------
 
 _tasks: set[asyncio.Task[None]] = set()
@@ -273,6 +381,13 @@ async def _reload_for_ever(service: Service) -> None:
         seen = now
 
 
+async def _tell_for_ever(service: Service) -> None:
+    """Whichever worker is asked for metrics tells of all, so all keep theirs fresh."""
+    while True:
+        await asyncio.sleep(SERVER_TELL_MS / 1000)
+        await service.pool.run_always(service.tell)
+
+
 # --- a worker of several --------------------------------------------------------------------------
 
 
@@ -282,7 +397,7 @@ def main() -> int:
     log_as_json()
     told = json.loads(sys.stdin.buffer.readline())
     settings = msgspec.convert(told["settings"], Settings)
-    listening = socket.socket(fileno=told["socket"])
+    sockets = Sockets.inherited(told["sockets"])
 
     async def follow() -> None:
         reader = asyncio.StreamReader()
@@ -296,7 +411,7 @@ def main() -> int:
             os.write(told["ready"], b"1")
         _background(follow())
 
-    return serve_socket(settings, listening, when_ready=ready)
+    return serve_sockets(settings, sockets, when_ready=ready)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal
+from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -161,6 +162,7 @@ _STATUSES: Final[tuple[tuple[type[errors.OmnigraphError], int], ...]] = (
     (errors.PolicyDeniedError, 403),
     (errors.ChangeFeedGapError, 410),
     (errors.PreconditionFailedError, 412),
+    (errors.ExternalBlobError, 424),
     (errors.InputError, 400),
     (errors.NotFoundError, 404),
     (errors.ConflictError, 409),
@@ -271,10 +273,19 @@ def _member(error: errors.OmnigraphError) -> dict[str, Any]:
                 expected=facts["expected"], actual=UNSET if actual is None else actual
             )
             return {"precondition_failure": lost}
+        case errors.ExternalBlobError():
+            source = ExternalBlobSource(uri=_without_secrets(error.uri), reason=error.reason)
+            return {"external_blob_source": source}
         case errors.RecoveryRequiredError():
             return {"recovery_required": RecoveryRequired(operation_id=error.operation_id)}
         case _:
             return {}
+
+
+def _without_secrets(uri: str) -> str:
+    """The address without a name and password, and without what follows its path."""
+    parts = urlsplit(uri)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def _conflict(one: Any) -> MergeConflictOutput:
@@ -319,18 +330,27 @@ def _classes() -> dict[str, type[errors.OmnigraphError]]:
 
 
 def _by_status(status: int) -> type[errors.OmnigraphError]:
+    """What an answer without a code of ours means, such as one of a proxy."""
+    if status == 500:
+        return errors.OmnigraphError  # nobody knows what happened: not to be tried again blindly
+    if status in (429, 502, 503, 504):
+        return errors.ServerUnavailableError
     for kind, found in reversed(_STATUSES):
-        if found == status and status != 500:
+        if found == status:
             return kind
-    if status == 429:
-        return errors.UnavailableError
     return errors.InputError if 400 <= status < 500 else errors.UnavailableError
 
 
 def _restored_facts(body: Mapping[str, Any]) -> dict[str, Any]:
     """The facts that a detail member holds, under the names that errors have for them."""
     facts: dict[str, Any] = {}
-    for name in ("key_conflict", "precondition_failure", "resource_limit", "recovery_required"):
+    for name in (
+        "key_conflict",
+        "precondition_failure",
+        "resource_limit",
+        "recovery_required",
+        "external_blob_source",
+    ):
         facts |= body.get(name) or {}
     if "precondition_failure" in body:
         facts.setdefault("actual", None)

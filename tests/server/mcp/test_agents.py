@@ -25,6 +25,9 @@ from omnigraph.server.mcp.serving import SERVER_MCP_ANSWER_BYTES_MAX, shortened
 from omnigraph.server.mcp.tools import BUILT_IN, param_schema, request_of, snake_case, stored_tool
 from omnigraph.wire.answers import QueryParam, StoredQueryOutput
 
+# What the tests share is made once, by one worker.
+pytestmark = pytest.mark.xdist_group("server-agents")
+
 SCHEMA = """node Person { name: String @key  age: I32?  big: I64?  born: Date?  seen: DateTime?
   tags: [String]?  score: F64?  on: Bool? }
 edge Knows: Person -> Person"""

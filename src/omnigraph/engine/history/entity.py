@@ -8,7 +8,7 @@ how many rows it ever lost, so that a search among the commits finds the one to 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -17,11 +17,12 @@ from msgspec.structs import asdict
 from omnigraph.compiler.text import closest
 from omnigraph.engine.arguments import TEXT, require
 from omnigraph.engine.core import Core
-from omnigraph.engine.history.changes import Image, Op, images
+from omnigraph.engine.history.changes import images
 from omnigraph.engine.history.difference import same, stored_side
 from omnigraph.engine.history.lift import comparable, lift
 from omnigraph.errors import InputError, NotFoundError
-from omnigraph.model.graph import Commit, Pin, Snapshot, TableEntry, WriterKind
+from omnigraph.model.graph import Pin, Snapshot, TableEntry, WriterKind
+from omnigraph.results.changes import EntityState, EntityVersion, Image, Op
 from omnigraph.storage.manifest.rows import CommitRow
 
 # Commits of these kinds leave every row that they do not touch as it was. A schema apply may change
@@ -38,30 +39,6 @@ _PLAIN: Final = frozenset(
 
 
 _NOWHERE: Final = ""  # the key of no table
-
-
-class EntityVersion(msgspec.Struct, frozen=True, kw_only=True):
-    """What one commit made of the entity; `image` is None when it was deleted."""
-
-    commit: Commit
-    op: Op
-    image: Image | None
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "graph_commit_id": self.commit.graph_commit_id,
-            "actor_id": self.commit.actor_id,
-            "created_at": self.commit.created_us,
-            "op": self.op,
-            "image": self.image.to_json() if self.image else None,
-        }
-
-
-class EntityState(msgspec.Struct, frozen=True, kw_only=True):
-    """An entity in one state of the graph."""
-
-    graph_commit_id: str
-    image: Image
 
 
 def entity_at(

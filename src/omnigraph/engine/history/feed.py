@@ -14,17 +14,11 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-import msgspec
 import orjson
 
 from omnigraph.engine.arguments import INT_OR_NONE, REF, TEXT_OR_NONE, require
 from omnigraph.engine.core import Core
-from omnigraph.engine.history.changes import (
-    ChangeFilter,
-    ChangePage,
-    commit_images,
-    require_none,
-)
+from omnigraph.engine.history.changes import ChangeFilter, commit_images, require_none
 from omnigraph.engine.read.export import table_lines
 from omnigraph.engine.refs import Ref
 from omnigraph.errors import ChangeFeedGapError, InputError, NotFoundError
@@ -35,35 +29,10 @@ from omnigraph.model.limits import (
     FEED_COMMITS_PER_POLL,
     TOKEN_BYTES_MAX,
 )
+from omnigraph.results.changes import Baseline, ChangePage, FeedPage
 
 _TOKEN_VERSION: Final = 1
 _DIGEST_BYTES: Final = 32
-
-
-class FeedPage(msgspec.Struct, frozen=True, kw_only=True):
-    """One poll's answer.
-
-    A page that ends on a commit boundary has a `cursor`, and `caught_up` says whether it reached
-    the head; one that stops inside a commit has only a `next_page_token`.
-    """
-
-    blocks: tuple[ChangePage, ...]
-    cursor: str | None
-    caught_up: bool | None
-    next_page_token: str | None
-
-    def to_json(self) -> dict[str, Any]:
-        body: dict[str, Any] = {
-            "blocks": [
-                {name: part for name, part in block.to_json().items() if name != "next_page_token"}
-                for block in self.blocks
-            ]
-        }
-        if self.cursor is not None:
-            body |= {"cursor": self.cursor, "caught_up": self.caught_up}
-        if self.next_page_token is not None:
-            body["next_page_token"] = self.next_page_token
-        return body
 
 
 def poll(
@@ -228,14 +197,6 @@ def _page_size(limit: int | None) -> int:
 
 
 # --- where a consumer starts: the whole state, and the cursor that follows it ------------------
-
-
-class Baseline(msgspec.Struct, frozen=True, kw_only=True):
-    """One snapshot as NDJSON lines. Apply them all, then poll from `resume_cursor`."""
-
-    snapshot_commit_id: str
-    resume_cursor: str
-    lines: Iterator[str]
 
 
 def baseline(core: Core, branch: str, wanted: ChangeFilter) -> Baseline:

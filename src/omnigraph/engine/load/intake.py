@@ -25,6 +25,7 @@ from omnigraph.engine.load.inputs.tables import plan_pieces
 from omnigraph.engine.load.reading import Input
 from omnigraph.engine.load.stage import StageAnswer, StageJob, StageTask, run_stage
 from omnigraph.engine.load.vectors import EmbedPlan
+from omnigraph.engine.rows.blobs import BlobBases
 from omnigraph.engine.rows.parts import GraphAccess, Part
 from omnigraph.errors import InputError
 from omnigraph.model.graph import TableEntry
@@ -120,6 +121,7 @@ def take_in(
         scratch=scratch,
         keeps_blobs=rewrites,
         embed=embed,
+        bases=BlobBases.of(context.world.blob_bases),
         held_bytes=runner.held_bytes // max(len(units), 1),
         tasks_at_once=max(1, min(runner.parallelism, len(units))) if runner.held_bytes else 1,
     )

@@ -9,13 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import msgspec
 
 from omnigraph.engine.check.findings import Offender
 from omnigraph.model.graph import Commit
-from omnigraph.model.structs import HidingStruct, html_facts, html_page
+from omnigraph.model.structs import html_facts, html_page
+from omnigraph.results.writing import entity_counts
 
 Status = Literal["loaded", "already_loaded", "unchanged", "exported"]
 
@@ -81,8 +82,8 @@ class PipelineReport(msgspec.Struct, frozen=True, kw_only=True):
             **({"mode": self.mode} if self.mode else {}),
             **({"base_branch": self.base_branch} if self.base_branch else {}),
             "branch_created": self.branch_created,
-            "nodes": _counts(self.nodes),
-            "edges": _counts(self.edges),
+            "nodes": entity_counts(self.nodes),
+            "edges": entity_counts(self.edges),
             "total_entities": self.total_entities,
             "updated": dict(self.updated),
             "rejected": dict(self.rejected),
@@ -152,71 +153,6 @@ class PipelineReport(msgspec.Struct, frozen=True, kw_only=True):
             f"{self.status}: {self.total_entities:,} entities",
             [f"<h2>{title}</h2>{html_facts(rows)}" for title, rows in chapters.items() if rows],
         )
-
-
-class LoadResult(HidingStruct, frozen=True, kw_only=True):
-    """What a load did, by type name. `commit` is None when nothing changed.
-
-    `already_applied` does not count when answers are compared: an answer that is given again is
-    otherwise the first one.
-    """
-
-    UNCOMPARED: ClassVar[frozenset[str]] = frozenset({"already_applied"})
-
-    uri: str
-    branch: str
-    mode: str
-    nodes: Mapping[str, int]
-    edges: Mapping[str, int]
-    actor_id: str | None
-    commit: Commit | None
-    base_branch: str | None = None
-    branch_created: bool = False
-    rejected: Mapping[str, int] = {}  # records that a quarantine took, by what was wrong with them
-    quarantine: str | None = None  # where they are
-    vectors: int = 0  # made from text
-    already_applied: bool = False
-
-    @classmethod
-    def of(cls, report: PipelineReport) -> LoadResult:
-        """What a report says of the graph."""
-        return cls(**{name: getattr(report, name) for name in cls.__struct_fields__})
-
-    @property
-    def total_entities(self) -> int:
-        return sum(self.nodes.values()) + sum(self.edges.values())
-
-    def __str__(self) -> str:
-        counts = ", ".join(f"{name} {n:,}" for name, n in {**self.nodes, **self.edges}.items())
-        landed = self.commit.graph_commit_id if self.commit is not None else "nothing changed"
-        return f"{self.mode} into {self.branch}: {counts or 'no entities'}; {landed}"
-
-    def _repr_html_(self) -> str:
-        """For notebooks: how many of each type, and the commit."""
-        landed = self.commit.graph_commit_id if self.commit is not None else "nothing changed"
-        return html_facts({**self.nodes, **self.edges, "commit": landed})
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "uri": self.uri,
-            "branch": self.branch,
-            "mode": self.mode,
-            **({"base_branch": self.base_branch} if self.base_branch else {}),
-            "branch_created": self.branch_created,
-            "nodes": _counts(self.nodes),
-            "edges": _counts(self.edges),
-            "total_entities": self.total_entities,
-            **({"rejected": dict(self.rejected)} if self.rejected else {}),
-            **({"quarantine": self.quarantine} if self.quarantine else {}),
-            **({"vectors": self.vectors} if self.vectors else {}),
-            **({"already_applied": True} if self.already_applied else {}),
-            **({"actor_id": self.actor_id} if self.actor_id else {}),
-            "commit": None if self.commit is None else self.commit.to_json(),
-        }
-
-
-def _counts(counts: Mapping[str, int]) -> list[dict[str, Any]]:
-    return [{"name": name, "entities_loaded": n} for name, n in sorted(counts.items())]
 
 
 class Tick(msgspec.Struct, frozen=True, kw_only=True):

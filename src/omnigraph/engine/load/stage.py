@@ -28,6 +28,7 @@ from omnigraph.engine.check.findings import Findings, Offender, Place, PlaceWord
 from omnigraph.engine.check.keyfiles import write_cut, write_keys
 from omnigraph.engine.load.reading import Input, Problem, Reading, ShapedRows
 from omnigraph.engine.load.vectors import EmbedPlan, VectorFiller, no_vector
+from omnigraph.engine.rows.blobs import BlobBases
 from omnigraph.engine.rows.columns import batch_schema
 from omnigraph.engine.rows.parts import (
     GraphAccess,
@@ -67,6 +68,7 @@ class StageJob(msgspec.Struct, frozen=True, kw_only=True):
     scratch: str  # a folder for files that are only needed while the load runs
     keeps_blobs: bool = False  # keep rows with blobs there: they cannot be read back from fragments
     embed: EmbedPlan | None = None  # None: vectors that the input lacks stay null
+    bases: BlobBases | None = None  # of blobs outside the graph; None: anywhere
     buckets: int = 1  # into which keys are cut for the checks; 1: no key files are written
     held_bytes: int = 0  # of rows that a task may hold in memory instead of writing them
     tasks_at_once: int = 1  # that share the memory of one process
@@ -161,6 +163,8 @@ def _staged(
     for key, rows in shaped:
         if job.keep_all and not rows.rows.num_rows:
             continue  # a type whose records are all put aside is not part of the load
+        if job.bases is not None:
+            job.bases.admit_rows(job.catalog.type_of(key), rows.rows)
         part = parts.get(key) or Part(number=number, table_key=key)
         parts[key] = replace(
             part,

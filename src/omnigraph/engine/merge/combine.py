@@ -35,20 +35,14 @@ from omnigraph.engine.history.difference import (
     whole_rows,
 )
 from omnigraph.engine.history.lift import Seen
-from omnigraph.engine.merge.conflicts import (
-    ConflictKind,
-    MergeConflict,
-    PropertyConflict,
-    Strategy,
-    entity_words,
-    row_conflict,
-)
+from omnigraph.engine.merge.conflicts import entity_words, row_conflict
 from omnigraph.engine.merge.settle import Clash, Decision, Take, told_of_deleted
 from omnigraph.engine.rows.columns import batch_schema
 from omnigraph.errors import InputError, NotFoundError
 from omnigraph.model.graph import Pin, Snapshot, TypeCounts
 from omnigraph.model.limits import MERGE_BASE_ROUNDS_MAX
 from omnigraph.model.schema import ROW_ID
+from omnigraph.results.merging import ConflictKind, MergeConflict, PropertyConflict, Strategy
 from omnigraph.storage.manifest.history import Parents, best_common
 from omnigraph.storage.table.table import Tables
 

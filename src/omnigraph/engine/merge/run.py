@@ -24,19 +24,12 @@ from omnigraph.engine.merge.combine import (
     readable,
     state_difference,
 )
-from omnigraph.engine.merge.conflicts import (
-    MergeConflict,
-    MergePreview,
-    MergeResult,
-    Outcome,
-    RevertResult,
-    rule_conflict,
-    schema_conflict,
-)
+from omnigraph.engine.merge.conflicts import rule_conflict, schema_conflict
 from omnigraph.engine.merge.landing import Landing
 from omnigraph.engine.merge.schemas import SeenRows, Sight, check_new_rules, merged_schema
 from omnigraph.engine.merge.settle import Settling
 from omnigraph.engine.refs import Ref
+from omnigraph.engine.rows.blobs import BlobBases
 from omnigraph.errors import (
     ConflictError,
     ConstraintViolationError,
@@ -56,6 +49,13 @@ from omnigraph.model.graph import (
 )
 from omnigraph.model.limits import MERGE_CONFLICTS_LISTED_MAX
 from omnigraph.model.requests import KeyedRequest
+from omnigraph.results.merging import (
+    MergeConflict,
+    MergePreview,
+    MergeResult,
+    Outcome,
+    RevertResult,
+)
 from omnigraph.storage.commit.prepared import AppliedBeforeError, Intent, Prepared, remembering
 from omnigraph.storage.commit.writer import WriteContext
 from omnigraph.storage.manifest.history import best_common
@@ -238,6 +238,9 @@ def three_way(
     if merge.conflicts:
         return merge  # rows of a schema that nobody has decided about cannot be compared
     settling.resolutions.require_known(catalog)
+    bases = BlobBases.of(core.world.blob_bases)
+    if bases is not None:
+        settling.resolutions.require_admitted(catalog, bases)
     merge = _combine_all(merge, sight, context, settling)
     settling.resolutions.require_used({key: one.clashing for key, one in merge.combined.items()})
     if merge.conflicts:

@@ -29,11 +29,13 @@ from omnigraph.engine.history.difference import (
     unequal_columns,
     whole_rows,
 )
-from omnigraph.engine.merge.conflicts import PropertyConflict, Strategy, entity_words
+from omnigraph.engine.merge.conflicts import entity_words
+from omnigraph.engine.rows.blobs import BlobBases
 from omnigraph.engine.rows.columns import CellProblem, batch_schema, from_fitted
 from omnigraph.errors import InputError
 from omnigraph.model.schema import Catalog, EdgeType, NodeType, PropertyType, Scalar
 from omnigraph.model.values import Misfit, fit, json_value
+from omnigraph.results.merging import PropertyConflict, Strategy
 
 Take = Literal["ours", "theirs"]
 Decision = Take | Mapping[str, Any]
@@ -90,6 +92,13 @@ class Resolutions(msgspec.Struct, frozen=True, kw_only=True):
             for entity_id, decision in decisions.items():
                 if isinstance(decision, Mapping):
                     _require_settable(types[key], entity_id, decision)
+
+    def require_admitted(self, catalog: Catalog, bases: BlobBases) -> None:
+        """Raise `ExternalBlobError` for the address of a blob that may not be taken."""
+        for key, decisions in self.by_type.items():
+            for decision in decisions.values():
+                if isinstance(decision, Mapping):
+                    bases.admit_given(catalog.type_of(key), decision)
 
     def require_used(self, clashing: Mapping[str, Collection[str]]) -> None:
         """Raise `InputError` for a decision about an entity that is in no conflict: it would have

@@ -4,10 +4,10 @@ operators share.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from time import monotonic, perf_counter
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, TypeGuard
+from typing import Any, Final, TypeGuard
 
 import msgspec
 import numpy as np
@@ -23,16 +23,10 @@ from omnigraph.engine.read.memory.topology import Lookups, Topology
 from omnigraph.errors import LimitExceededError, TimeLimitError, UnavailableError
 from omnigraph.model.graph import Snapshot, TableEntry
 from omnigraph.model.limits import QUERY_MEMORY_BYTES_MAX, QUERY_TIME_MS_MAX
-from omnigraph.model.machine import Later
 from omnigraph.model.ports import TextEmbedder
 from omnigraph.model.schema import Catalog, EdgeType, EntityKind, NodeType, Scalar
-from omnigraph.model.structs import html_block, html_table
+from omnigraph.results.rows import Step
 from omnigraph.storage.lance.columns import value_type
-
-if TYPE_CHECKING:
-    from omnigraph.model.pictures import steps as drawing
-else:
-    drawing = Later("omnigraph.model.pictures.steps")
 
 ROW_BYTES: Final = 8  # one position
 
@@ -83,76 +77,6 @@ class Budget:
 
 
 # --- what is recorded -------------------------------------------------------------------------
-
-
-class Step(msgspec.Struct):
-    """One operator: what it does, how many rows were expected, how many came, how long it took."""
-
-    name: str
-    detail: str = ""
-    estimated_rows: int | None = None
-    rows: int | None = None
-    took_ms: float | None = None
-    children: list[Step] = msgspec.field(default_factory=list)
-
-
-class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """The plan as it ran, and what it read from storage. `str()` of it is the tree."""
-
-    root: Step
-    reads: int
-    rows_read: int
-    columns_read: Mapping[str, list[str]]  # by table key
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            **msgspec.to_builtins(self.root),
-            "reads": self.reads,
-            "rows_read": self.rows_read,
-            "columns_read": dict(self.columns_read),
-        }
-
-    @classmethod
-    def of_json(cls, body: Mapping[str, Any]) -> Explanation:
-        """The explanation that `to_json` told of."""
-        reads = {name: body[name] for name in ("reads", "rows_read", "columns_read")}
-        return cls(root=msgspec.convert(body, Step), **reads)
-
-    def to_svg(self) -> str:
-        """The tree as a picture, with a bar for the time of each step."""
-        return drawing.draw_steps(self.root)
-
-    def _repr_html_(self) -> str:
-        """For notebooks: the tree, and what was read."""
-        rows = [(table, ", ".join(names)) for table, names in self.columns_read.items()]
-        return html_block(
-            f"{self.reads:,} reads of storage, {self.rows_read:,} rows",
-            self.to_svg(),
-            html_table(("table", "columns read"), rows),
-        )
-
-    def __str__(self) -> str:
-        lines = list(_lines(self.root, "", ""))
-        lines.append(f"storage: {self.reads} reads, {self.rows_read} rows")
-        lines += [f"  {table}: {', '.join(names)}" for table, names in self.columns_read.items()]
-        return "\n".join(lines)
-
-
-def _lines(step: Step, lead: str, below: str) -> Iterator[str]:
-    facts = []
-    if step.estimated_rows is not None:
-        facts.append(f"about {step.estimated_rows} rows")
-    if step.rows is not None:
-        facts.append(f"{step.rows} rows")
-    if step.took_ms is not None:
-        facts.append(f"{step.took_ms:.2f} ms")
-    detail = f" {step.detail}" if step.detail else ""
-    yield f"{lead}{step.name}{detail}" + (f"  [{', '.join(facts)}]" if facts else "")
-    for at, child in enumerate(step.children):
-        last = at == len(step.children) - 1
-        yield from _lines(
-            child, below + ("└─ " if last else "├─ "), below + ("   " if last else "│  ")
-        )
 
 
 class Trace:

@@ -11,26 +11,20 @@ import msgspec
 from omnigraph.compiler.query import CompiledQuery, ir
 from omnigraph.engine.arrow import Array, ArrowTable, pa
 from omnigraph.engine.expr.evaluate import Constants
-from omnigraph.engine.read.context import (
-    Budget,
-    Explanation,
-    ReadLimits,
-    Run,
-    Trace,
-)
+from omnigraph.engine.read.context import Budget, ReadLimits, Run, Trace
 from omnigraph.engine.read.match.match import count_inner
 from omnigraph.engine.read.match.paths import find_paths
 from omnigraph.engine.read.match.relation import Later, Relation
 from omnigraph.engine.read.memory.arrays import Positions
 from omnigraph.engine.read.memory.cache import Caches
 from omnigraph.engine.read.memory.counted import ReadCost
-from omnigraph.engine.read.result import QueryResult
 from omnigraph.engine.read.stages import answered
 from omnigraph.engine.read.union import united
 from omnigraph.model.graph import Snapshot
 from omnigraph.model.limits import TOPOLOGY_FILE_EDGES_MIN
 from omnigraph.model.ports import TextEmbedder
 from omnigraph.model.schema import Catalog
+from omnigraph.results.rows import Explanation, QueryResult
 from omnigraph.storage.table.table import Tables
 
 FOLLOWED_QUERIES_MAX: Final = 1_024
@@ -60,6 +54,10 @@ class Reader:
         self._caches = Caches(tables, budget_bytes=cache_bytes)
         # A commit, and the queries that have found their tables at it.
         self._followed: tuple[str, set[int]] = ("", set())
+
+    def cache_bytes(self) -> dict[str, int]:
+        """How much is kept in memory of each kind of thing."""
+        return self._caches.bytes_by_kind()
 
     def close(self) -> None:
         """Stop what is being built and drop everything kept in memory."""

@@ -40,11 +40,11 @@ from omnigraph.engine.read.match.relation import EACH_GIVEN, WHOLE_MATCH, Matche
 from omnigraph.engine.read.match.walk import last_hop, only_counted
 from omnigraph.engine.read.memory.arrays import NO_POSITIONS, Positions
 from omnigraph.engine.read.memory.frame import Frame
-from omnigraph.engine.read.result import QueryResult, slices_of
 from omnigraph.engine.read.search.fusion import FUSED_ROWS_MIN, first_fused
 from omnigraph.engine.read.search.search import nearest_positions, relevant
 from omnigraph.engine.read.stream import streamed
 from omnigraph.errors import InputError
+from omnigraph.results.rows import QueryResult, slices_of
 from omnigraph.storage.lance.columns import value_type
 
 RANKED_SHARE: Final = 8  # fewer than this part of all entities are sorted by themselves

@@ -12,8 +12,8 @@ from omnigraph.engine.arrow import Array, flat, pa, picked
 from omnigraph.engine.expr.evaluate import cast_to
 from omnigraph.engine.expr.order import Key, numbered_rows, one_of_equals, order_rows
 from omnigraph.engine.read.context import Run
-from omnigraph.engine.read.result import QueryResult, slices_of
 from omnigraph.engine.read.stages import answered, result_schema, unordered, window_of
+from omnigraph.results.rows import QueryResult, slices_of
 
 
 def united(run: Run, plan: ir.UnionPlan) -> QueryResult:

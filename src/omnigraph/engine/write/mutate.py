@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -22,13 +22,12 @@ from omnigraph.engine.write.overlay import Overlay
 from omnigraph.engine.write.pending import Pending
 from omnigraph.engine.write.statements import Execution, placed
 from omnigraph.errors import InputError
-from omnigraph.model.graph import Commit, Snapshot, WriterKind
+from omnigraph.model.graph import Snapshot, WriterKind
 from omnigraph.model.limits import RETURNED_BYTES_KEPT_MAX
 from omnigraph.model.ports import World
-from omnigraph.model.requests import KeyedRequest, result_of
+from omnigraph.model.requests import KeyedRequest
 from omnigraph.model.schema import Catalog
-from omnigraph.model.structs import HidingStruct, html_facts, html_table
-from omnigraph.model.values import json_value
+from omnigraph.results.writing import MutationResult, json_rows
 from omnigraph.storage.commit.prepared import AppliedBeforeError, Intent, Prepared, remembering
 from omnigraph.storage.commit.writer import WriteContext
 from omnigraph.storage.table.stage import StagedWrite
@@ -45,75 +44,6 @@ class MutationOrder(msgspec.Struct, frozen=True, kw_only=True):
     message: str | None
     if_commit: str | None
     idempotency_key: str | None
-
-
-class MutationResult(HidingStruct, frozen=True, kw_only=True):
-    """What a mutation did. `commit` is None when nothing changed. `ids` are those of inserted
-    entities in order, `rows` what its `returning` gave.
-
-    A request with an idempotency key is answered again from its commit: `already_applied` says so,
-    and does not count when answers are compared. Its `rows` then have the values of JSON; of a big
-    answer neither rows nor ids are kept.
-    """
-
-    UNCOMPARED: ClassVar[frozenset[str]] = frozenset({"already_applied"})
-
-    branch: str
-    query_name: str
-    affected_nodes: int
-    affected_edges: int
-    actor_id: str | None
-    commit: Commit | None
-    ids: tuple[str, ...] = ()
-    rows: list[dict[str, Any]] = msgspec.field(default_factory=list)
-    already_applied: bool = False
-
-    @classmethod
-    def told_again(cls, commit: Commit, *, branch: str) -> MutationResult:
-        """The answer to the first submission of the commit's request."""
-        told = result_of(commit)
-        return cls(
-            branch=branch,
-            query_name=str(told.get("query_name", "")),
-            affected_nodes=int(told.get("affected_nodes", 0)),
-            affected_edges=int(told.get("affected_edges", 0)),
-            actor_id=commit.actor_id,
-            commit=commit,
-            ids=tuple(told.get("ids", ())),
-            rows=list(told.get("rows", ())),
-            already_applied=True,
-        )
-
-    def __str__(self) -> str:
-        landed = self.commit.graph_commit_id if self.commit is not None else "nothing changed"
-        counts = f"{self.affected_nodes:,} nodes, {self.affected_edges:,} edges"
-        return f"{self.query_name} on {self.branch}: {counts}; {landed}"
-
-    def _repr_html_(self) -> str:
-        """For notebooks: what it did, what it returned, and the commit."""
-        landed = self.commit.graph_commit_id if self.commit is not None else "nothing changed"
-        facts = {"nodes": self.affected_nodes, "edges": self.affected_edges, "commit": landed}
-        columns = tuple(self.rows[0]) if self.rows else ()
-        rows = [tuple(row.values()) for row in self.rows]
-        return html_facts(facts) + (html_table(columns, rows) if rows else "")
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "branch": self.branch,
-            "query_name": self.query_name,
-            "affected_nodes": self.affected_nodes,
-            "affected_edges": self.affected_edges,
-            **({"ids": list(self.ids)} if self.ids else {}),
-            **({"rows": json_rows(self.rows)} if self.rows else {}),
-            **({"already_applied": True} if self.already_applied else {}),
-            **({"actor_id": self.actor_id} if self.actor_id else {}),
-            "commit": None if self.commit is None else self.commit.to_json(),
-        }
-
-
-def json_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Rows as JSON has them."""
-    return [{name: json_value(value) for name, value in row.items()} for row in rows]
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,12 +18,13 @@ from omnigraph.engine.check.findings import Findings, Place
 from omnigraph.engine.check.rules import Entity, misfit, missing
 from omnigraph.engine.expr.evaluate import Constants, is_constant
 from omnigraph.engine.read.run import GivenRows
+from omnigraph.engine.rows.blobs import BlobBases
 from omnigraph.engine.rows.columns import CellProblem, judged
 from omnigraph.engine.rows.keys import canonical_id, respelled_id
 from omnigraph.engine.write.pending import FittedRow, Pending, TableRows
 from omnigraph.errors import InputError
 from omnigraph.model.ports import World
-from omnigraph.model.schema import EdgeType, NodeType
+from omnigraph.model.schema import EdgeType, NodeType, Scalar
 from omnigraph.model.values import Misfit, fit
 from omnigraph.storage.lance.columns import value_type
 from omnigraph.storage.table.read import texts
@@ -46,6 +47,7 @@ class Execution:
         self, pending: Pending, constants: Constants, world: World, *, source: str = ""
     ) -> None:
         self._pending, self._world, self._source = pending, world, source
+        self._bases = BlobBases.of(world.blob_bases)
         self._catalog = pending.catalog
         self._constants = self._base = constants
         self._place: Place | None = None
@@ -218,6 +220,8 @@ class Execution:
             else:
                 values[name] = value
         found.raise_if_any()
+        if self._bases is not None:
+            self._bases.admit_cells(values.values())
         return values
 
     def _value(self, expr: ir.Expr) -> Any:
@@ -299,6 +303,8 @@ class Execution:
         found = Findings()
         found.add(misfit(entity, name, problem, self._place) for problem in problems)
         found.raise_if_any()
+        if self._bases is not None and entity.by_name[name].type.scalar is Scalar.BLOB:
+            self._bases.admit_column(column)
         return column
 
     def _update_found(self, statement: ir.UpdateFound, entity: Entity) -> None:

@@ -24,13 +24,11 @@ from omnigraph.engine.check.validate import find_orphans, look_up, validate_valu
 from omnigraph.engine.core import Core, compiled_as
 from omnigraph.engine.expr.evaluate import Constants
 from omnigraph.engine.load.order import LoadData, request_order
-from omnigraph.engine.load.report import LoadResult
 from omnigraph.engine.load.run import gather
 from omnigraph.engine.read.context import ReadLimits
-from omnigraph.engine.read.result import QueryResult
 from omnigraph.engine.read.run import Reader
 from omnigraph.engine.rows.parts import Stored
-from omnigraph.engine.write.mutate import Asking, MutationResult, checked
+from omnigraph.engine.write.mutate import Asking, checked
 from omnigraph.engine.write.overlay import Overlay
 from omnigraph.engine.write.pending import Pending
 from omnigraph.engine.write.statements import Execution
@@ -41,6 +39,8 @@ from omnigraph.errors import (
 )
 from omnigraph.model.graph import MAIN, Commit, Snapshot, WriterKind
 from omnigraph.model.schema import Catalog
+from omnigraph.results.rows import QueryResult
+from omnigraph.results.writing import LoadResult, MutationResult
 from omnigraph.storage.commit.prepared import Intent, Prepared
 from omnigraph.storage.commit.writer import DraftContext, WriteContext
 

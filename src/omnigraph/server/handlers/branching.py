@@ -255,7 +255,7 @@ ROUTES = (
         action="read",
         request=MergePreviewRequest,
         answer=dict[str, Any],
-        statuses=(400, 404, 409, 413),
+        statuses=(400, 404, 409, 413, 424),
         tag="console",
     ),
     Route(

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from omnigraph.model.limits import SERVER_STREAMS_MAX
+from contextlib import suppress
+
+import msgspec
+
+from omnigraph.errors import UnauthenticatedError
 from omnigraph.server.calls import Answer, Call, Route, json_answer
+from omnigraph.server.service import Service
 from omnigraph.wire.answers import GraphInfo, GraphListOutput, HealthOutput, ReadyOutput
+from omnigraph.wire.failures import RefusedError
 
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -15,6 +21,12 @@ def healthz(call: Call) -> Answer:
 
 def readyz(call: Call) -> Answer:
     found = call.service.readiness()
+    known = False
+    with suppress(UnauthenticatedError):  # what is wrong with which graph is not for strangers
+        call.service.access.authenticate(call.headers("authorization"))
+        known = True
+    if not known:
+        found = msgspec.structs.replace(found, problems=msgspec.UNSET)
     return json_answer(found, status=200 if found.ready else 503)
 
 
@@ -30,17 +42,30 @@ def graphs(call: Call) -> Answer:
 
 
 def metrics(call: Call) -> Answer:
-    service = call.service
-    states = [(one.graph_id, True) for one in service.graphs]
-    states += [(name, False) for name in service.graphs.quarantined]
-    service.telemetry.now(
-        reads=service.pool.pending,
-        writes=service.admission.writes,
-        streams=SERVER_STREAMS_MAX - service.free_streams,
-        graphs=iter(states),
-    )
+    if call.service.settings.metrics is not None:
+        raise RefusedError(404, "metrics have an address of their own")
+    return told_metrics(call.service)
+
+
+def told_metrics(service: Service) -> Answer:
+    """The counters of all workers; runs in the pool."""
+    service.tell()
     return Answer(body=service.telemetry.text(), media=METRICS)
 
+
+# What answers at an address of its own: anybody who reaches it may read them.
+METRICS_ALONE = (
+    Route(
+        method="GET",
+        path="/metrics",
+        handler=lambda call: told_metrics(call.service),
+        operation="metrics",
+        summary="Counters for Prometheus",
+        media=METRICS,
+        is_open=True,
+        tag="server",
+    ),
+)
 
 ROUTES = (
     Route(
@@ -83,7 +108,7 @@ ROUTES = (
         operation="metrics",
         summary="Counters for Prometheus",
         media=METRICS,
-        is_open=True,
+        statuses=(404,),
         tag="server",
     ),
 )

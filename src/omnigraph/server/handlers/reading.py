@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import msgspec
@@ -90,7 +91,13 @@ def read_answer(
     legacy: bool = False,
 ) -> Answer:
     """The rows of a read query, as JSON or, where the client asks for it, as an Arrow stream."""
-    result = call.graph.query(source, name, params=params, limits=call.read_limits(), **state.where)
+    tracing = call.service.tracing
+    traced = tracing is not None and tracing.wants_steps
+    result = call.graph.query(
+        source, name, params=params, limits=call.read_limits(), explain=traced, **state.where
+    )
+    if tracing is not None and result.explanation is not None:
+        tracing.steps(result.explanation.root, time.time_ns())
     if not legacy and ARROW in (call.header("accept") or ""):
         return _arrow_answer(result, name)
     columns = result.columns

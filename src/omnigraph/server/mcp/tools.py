@@ -14,6 +14,7 @@ from omnigraph.model.access import Action
 from omnigraph.wire.answers import QueryParam, StoredQueryOutput
 
 Place = Literal["graph", "server"]
+Method = Literal["GET", "POST", "DELETE"]
 _STRING: Final = {"type": "string"}
 _STRINGS: Final = {"type": "array", "items": {"type": "string"}}
 _BRANCH: Final = {"type": "string", "description": "the branch; main if left out"}
@@ -39,14 +40,13 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     about: str
-    method: Literal["GET", "POST", "DELETE"]
+    method: Method
     path: str
     actions: tuple[Action, ...]  # needed to see it; none: anybody may
     place: Place = "graph"
     arguments: Mapping[str, Any] = msgspec.field(default_factory=dict)
     required: tuple[str, ...] = ()
     reads: bool = True
-    renamed: Mapping[str, str] = msgspec.field(default_factory=dict)  # argument → on the wire
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -66,201 +66,164 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     if_commit: str | None = None
 
 
-BUILT_IN: Final[tuple[Tool, ...]] = (
-    Tool(
-        name="health",
-        about="Whether the server is there, and its version.",
-        method="GET",
-        path="/healthz",
-        place="server",
-        actions=(),
+_QUERIED: Final = {"query!": _QUERY, "name": _STRING, "params": _PARAMS}
+_PAGED: Final = {"limit": _LIMIT, "page_token": _PAGE}
+_MODE: Final = {"type": "string", "enum": ["append", "merge", "overwrite"]}
+_START: Final = {"type": "string", "description": "now, beginning or after:<commit>"}
+_LINES: Final = {"type": "string", "description": "one JSON object a line"}
+
+# Name, request, the action that it takes (none: anybody may), what it is for, and its arguments;
+# those with a `!` are required.
+_TABLE: Final[tuple[tuple[str, str, Action | None, str, Mapping[str, Any]], ...]] = (
+    ("health", "GET /healthz", None, "Whether the server is there, and its version.", {}),
+    ("graphs_list", "GET /graphs", "graph_list", "The graphs that the server offers.", {}),
+    (
+        "schema_get",
+        "GET /schema",
+        "read",
+        (
+            "The schema of the graph as .pg text: node types, edge types, properties. "
+            "Read it before writing queries."
+        ),
+        {},
     ),
-    Tool(
-        name="graphs_list",
-        about="The graphs that the server offers.",
-        method="GET",
-        path="/graphs",
-        place="server",
-        actions=("graph_list",),
+    (
+        "snapshot",
+        "GET /snapshot",
+        "read",
+        "Which types the graph has and how many entities of each.",
+        {"branch": _BRANCH},
     ),
-    Tool(
-        name="schema_get",
-        about="The schema of the graph as .pg text: node types, edge types, properties. "
-        "Read it before writing queries.",
-        method="GET",
-        path="/schema",
-        actions=("read",),
+    (
+        "query",
+        "POST /query",
+        "read",
+        "Run one read query and get its rows.",
+        {**_QUERIED, **_STATE},
     ),
-    Tool(
-        name="snapshot",
-        about="Which types the graph has and how many entities of each.",
-        method="GET",
-        path="/snapshot",
-        actions=("read",),
-        arguments={"branch": _BRANCH},
+    (
+        "mutate",
+        "POST /mutate",
+        "change",
+        "Run one mutation query as one commit, or not at all.",
+        {**_QUERIED, "branch": _BRANCH, "if_graph_commit": _IF_COMMIT},
     ),
-    Tool(
-        name="query",
-        about="Run one read query and get its rows.",
-        method="POST",
-        path="/query",
-        actions=("read",),
-        arguments={"query": _QUERY, "name": _STRING, "params": _PARAMS, **_STATE},
-        required=("query",),
+    (
+        "load",
+        "POST /load",
+        "change",
+        (
+            "Load graph NDJSON as one commit. mode is append, merge or overwrite; "
+            "with `from` a missing branch is made from that one."
+        ),
+        {"data!": _LINES, "branch": _BRANCH, "from": _STRING, "mode": _MODE},
     ),
-    Tool(
-        name="mutate",
-        about="Run one mutation query as one commit, or not at all.",
-        method="POST",
-        path="/mutate",
-        actions=("change",),
-        arguments={
-            "query": _QUERY,
-            "name": _STRING,
-            "params": _PARAMS,
-            "branch": _BRANCH,
-            "if_graph_commit": _IF_COMMIT,
-        },
-        required=("query",),
-        reads=False,
+    ("branches_list", "GET /branches", "read", "The branches by name.", {}),
+    (
+        "branches_create",
+        "POST /branches",
+        "branch_create",
+        "Make a branch from the head of another; nothing is copied.",
+        {"name!": _STRING, "from": _BRANCH},
     ),
-    Tool(
-        name="load",
-        about="Load graph NDJSON as one commit. mode is append, merge or overwrite; "
-        "with `from` a missing branch is made from that one.",
-        method="POST",
-        path="/load",
-        actions=("change",),
-        arguments={
-            "data": {"type": "string", "description": "one JSON object a line"},
-            "branch": _BRANCH,
-            "from": _STRING,
-            "mode": {"type": "string", "enum": ["append", "merge", "overwrite"]},
-        },
-        required=("data",),
-        reads=False,
+    (
+        "branches_delete",
+        "DELETE /branches/{branch}",
+        "branch_delete",
+        "Delete a branch.",
+        {"branch!": _STRING},
     ),
-    Tool(
-        name="branches_list",
-        about="The branches by name.",
-        method="GET",
-        path="/branches",
-        actions=("read",),
+    (
+        "branches_merge",
+        "POST /branches/merge",
+        "branch_merge",
+        "Merge a branch into another as one commit; conflicts leave everything as it was.",
+        {"source!": _STRING, "target": _BRANCH, "delete_branch": {"type": "boolean"}},
     ),
-    Tool(
-        name="branches_create",
-        about="Make a branch from the head of another; nothing is copied.",
-        method="POST",
-        path="/branches",
-        actions=("branch_create",),
-        arguments={"name": _STRING, "from": _BRANCH},
-        required=("name",),
-        reads=False,
+    (
+        "commits_list",
+        "GET /commits",
+        "read",
+        "The history of a branch, newest first.",
+        {"branch": _BRANCH, **_PAGED},
     ),
-    Tool(
-        name="branches_delete",
-        about="Delete a branch.",
-        method="DELETE",
-        path="/branches/{branch}",
-        actions=("branch_delete",),
-        arguments={"branch": _STRING},
-        required=("branch",),
-        reads=False,
+    (
+        "commits_get",
+        "GET /commits/{commit_id}",
+        "read",
+        "One commit by its id.",
+        {"commit_id!": _COMMIT},
     ),
-    Tool(
-        name="branches_merge",
-        about="Merge a branch into another as one commit; conflicts leave everything as it was.",
-        method="POST",
-        path="/branches/merge",
-        actions=("branch_merge",),
-        arguments={"source": _STRING, "target": _BRANCH, "delete_branch": {"type": "boolean"}},
-        required=("source",),
-        reads=False,
+    (
+        "commits_changes",
+        "GET /commits/{commit_id}/changes",
+        "read",
+        "What one commit changed, entity by entity, with the values before and after.",
+        {"commit_id!": _COMMIT, **_PAGED, **_FILTERS},
     ),
-    Tool(
-        name="commits_list",
-        about="The history of a branch, newest first.",
-        method="GET",
-        path="/commits",
-        actions=("read",),
-        arguments={"branch": _BRANCH, "limit": _LIMIT, "page_token": _PAGE},
-    ),
-    Tool(
-        name="commits_get",
-        about="One commit by its id.",
-        method="GET",
-        path="/commits/{commit_id}",
-        actions=("read",),
-        arguments={"commit_id": _COMMIT},
-        required=("commit_id",),
-    ),
-    Tool(
-        name="commits_changes",
-        about="What one commit changed, entity by entity, with the values before and after.",
-        method="GET",
-        path="/commits/{commit_id}/changes",
-        actions=("read",),
-        arguments={"commit_id": _COMMIT, "limit": _LIMIT, "page_token": _PAGE, **_FILTERS},
-        required=("commit_id",),
-    ),
-    Tool(
-        name="changes_poll",
-        about="What happened on a branch after a cursor; store the cursor and pass it next time.",
-        method="GET",
-        path="/changes",
-        actions=("read",),
-        arguments={
+    (
+        "changes_poll",
+        "GET /changes",
+        "read",
+        "What happened on a branch after a cursor; store the cursor and pass it next time.",
+        {
             "branch": _BRANCH,
             "cursor": _STRING,
-            "start": {"type": "string", "description": "now, beginning or after:<commit>"},
+            "start": _START,
             "page_token": _PAGE,
             "limit": _LIMIT,
             **_FILTERS,
         },
     ),
-    Tool(
-        name="lint",
-        about="Check query text against the schema without running it.",
-        method="POST",
-        path="/lint",
-        actions=("read",),
-        arguments={"source": _QUERY},
-        required=("source",),
+    (
+        "lint",
+        "POST /lint",
+        "read",
+        "Check query text against the schema without running it.",
+        {"source!": _QUERY},
     ),
-    Tool(
-        name="explain",
-        about="Run a read query and tell how it was done.",
-        method="POST",
-        path="/explain",
-        actions=("read",),
-        arguments={"query": _QUERY, "name": _STRING, "params": _PARAMS, **_STATE},
-        required=("query",),
+    (
+        "explain",
+        "POST /explain",
+        "read",
+        "Run a read query and tell how it was done.",
+        {**_QUERIED, **_STATE},
     ),
-    Tool(
-        name="diff",
-        about="What is different between two states: branches or commits.",
-        method="GET",
-        path="/diff",
-        actions=("read",),
-        arguments={
-            "from": _STRING,
-            "to": _STRING,
-            "limit": _LIMIT,
-            "page_token": _PAGE,
-            **_FILTERS,
-        },
-        required=("from", "to"),
+    (
+        "diff",
+        "GET /diff",
+        "read",
+        "What is different between two states: branches or commits.",
+        {"from!": _STRING, "to!": _STRING, **_PAGED, **_FILTERS},
     ),
-    Tool(
-        name="merge_preview",
-        about="What a merge would do now, conflicts included, without doing it.",
-        method="POST",
-        path="/branches/merge/preview",
-        actions=("read",),
-        arguments={"source": _STRING, "target": _BRANCH},
-        required=("source",),
+    (
+        "merge_preview",
+        "POST /branches/merge/preview",
+        "read",
+        "What a merge would do now, conflicts included, without doing it.",
+        {"source!": _STRING, "target": _BRANCH},
     ),
 )
+
+
+def _tool(
+    name: str, request: str, action: Action | None, about: str, arguments: Mapping[str, Any]
+) -> Tool:
+    method, _, path = request.partition(" ")
+    return Tool(
+        name=name,
+        about=about,
+        method=msgspec.convert(method, Method),
+        path=path,
+        actions=() if action is None else (action,),
+        place="server" if action in (None, "graph_list") else "graph",
+        arguments={word.rstrip("!"): schema for word, schema in arguments.items()},
+        required=tuple(word.rstrip("!") for word in arguments if word.endswith("!")),
+        reads=action in (None, "graph_list", "read"),
+    )
+
+
+BUILT_IN: Final = tuple(_tool(*row) for row in _TABLE)
 NAMES: Final = frozenset(tool.name for tool in BUILT_IN)
 
 

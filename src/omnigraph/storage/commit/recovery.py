@@ -94,6 +94,7 @@ class Recovery:
         self.store = store
         self.sidecars = sidecars
         self.audit = Audit(store.tables, store.objects)
+        self.carried_out = 0  # unfinished writes that this handle settled
 
     def sweep(self, *, wait_ms: int) -> tuple[Stuck, ...]:
         """Deal with every sidecar of every branch, oldest first; say which ones stay and why."""
@@ -235,6 +236,7 @@ class Recovery:
 
     def _carry_out(self, deed: _Deed, branch: Branch | None, verdict: Verdict) -> None:
         sidecar = deed.sidecar
+        self.carried_out += not isinstance(verdict, Abort)
         # Each deed may be cut off at any line and is done again by the next sweep: restoring twice
         # gives the same content, publishing twice is refused, and the audit knows operation ids.
         match verdict:

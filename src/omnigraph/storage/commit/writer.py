@@ -52,6 +52,7 @@ from omnigraph.model.limits import (
     REPREPARES_MAX,
     WRITE_THREADS_MAX,
 )
+from omnigraph.model.ports import World
 from omnigraph.model.steps import Step
 from omnigraph.storage.commit.judge import MAINTENANCE
 from omnigraph.storage.commit.outcome import Outcome
@@ -114,6 +115,10 @@ class WriteContext:
     def tables(self) -> Tables:
         return self._writer.store.tables
 
+    @property
+    def world(self) -> World:
+        return self._writer.store.world
+
     def each(self, work: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_Result]:
         """The work done for every item, side by side, with the results in order."""
         if len(items) <= 1:
@@ -142,6 +147,7 @@ class Writer:
         self.store = store
         self.recovery = recovery
         self.last_commit_id: str | None = None  # the newest commit that this handle made
+        self.prepared_again = 0  # tries that somebody else's commit made void
         # Mutations of one handle take turns from their first read on. Strict ones would otherwise
         # refuse each other all the time; loads and merges may take long and do not wait.
         self._turns: defaultdict[str | None, threading.Lock] = defaultdict(threading.Lock)
@@ -206,6 +212,7 @@ class Writer:
                     branch, lambda lease: self._attempt(intent, prepare, outcome, lease)
                 )
             except _MovedError as moved:
+                self.prepared_again += 1
                 logger.debug("prepare again", extra={"table": str(moved)})
         raise RowLevelCasContentionError(branch=branch.name, attempts=REPREPARES_MAX)
 

@@ -95,6 +95,10 @@ class Caches:
     def table(self, entry: TableEntry) -> CountedTable:
         return CountedTable(self._tables.open(entry), self.cost)
 
+    def bytes_by_kind(self) -> dict[str, int]:
+        """How much is kept of each kind of thing."""
+        return self._kept.bytes_by_kind()
+
     def close(self) -> None:
         """Stop what is being built, between two slices, and drop everything."""
         self._builds.close()

@@ -132,6 +132,15 @@ class Kept:
             values = {key: value for key, value in self._values.items() if key[0] != but}
         return sum(_sizes(_buffers(values)).values())
 
+    def bytes_by_kind(self) -> dict[str, int]:
+        """What the values of each kind hold; buffers that two kinds share count for both."""
+        with self._lock:
+            values = dict(self._values)
+        kinds: dict[str, dict[Key, Sized]] = {}
+        for key, value in values.items():
+            kinds.setdefault(str(key[0]), {})[key] = value
+        return {kind: sum(_sizes(_buffers(own)).values()) for kind, own in kinds.items()}
+
     def trim(self, *, room: int = 0) -> None:
         """Let go of values, or of columns of frames, until the rest fits the budget and leaves so
         many bytes of it free, if that can be."""

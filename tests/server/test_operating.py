@@ -1,0 +1,249 @@
+"""What an operator has: metrics, logs, traces, policies that change, and hosts that come slowly."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+import threading
+
+import pytest
+from in_process import Inside, KnownTokens
+from opentelemetry import trace
+
+from omnigraph import Graph
+from omnigraph.server import worker
+from omnigraph.server.access import Access
+from omnigraph.server.boot import access_of, with_policies
+from omnigraph.server.main import bound_socket
+from omnigraph.server.settings import GraphSpec, Settings
+from omnigraph.server.tokens import FILE
+from omnigraph.server.tracing import Tracing
+
+# What the tests share is made once, by one worker.
+pytestmark = pytest.mark.xdist_group("server-operating")
+
+SCHEMA = "node Person { name: String @key  photo: Blob? }"
+READ = "query all() { match { $p: Person } return { $p.name } }"
+ADD = "query add($n: String) { insert Person { name: $n } }"
+PERSON = '{{"type":"Person","data":{{"name":"x","photo":"{}"}}}}'
+
+
+@pytest.fixture(scope="module")
+def uri(tmp_path_factory):
+    path = tmp_path_factory.mktemp("operating") / "g.omni"
+    with Graph.init(path, SCHEMA, durability="process") as graph:
+        graph.load({"Person": [{"name": "ada"}, {"name": "bob"}]}, mode="append")
+    return path
+
+
+@pytest.fixture(scope="module")
+def inside(uri):
+    found = Inside(uri, Access(), access_log=True)
+    yield found
+    found.close()
+
+
+def metrics(inside, **more):
+    return inside.ask("GET", "/metrics", **more)
+
+
+def test_metrics_tell_of_requests_and_of_the_engine(inside):
+    inside.ask("POST", "/graphs/g/query", {"query": READ})
+    inside.ask("POST", "/graphs/g/mutate", {"query": ADD, "params": {"n": "dora"}})
+    text = metrics(inside).body.decode()
+    for line in (
+        'omnigraph_http_requests_total{method="POST",route="/graphs/{graph_id}/query",status="200"}',
+        'omnigraph_engine_seconds_count{graph="g",op="query"}',
+        'omnigraph_commits_total{graph="g",kind="mutation"} 1.0',
+        'omnigraph_commit_retries_total{graph="g"} 0.0',
+        'omnigraph_recoveries_total{graph="g"} 0.0',
+        'omnigraph_cache_bytes{graph="g",kind="frame"}',
+        'omnigraph_graph_state{graph="g"} 1.0',
+    ):
+        assert line in text, line
+
+
+def test_strangers_see_neither_metrics_nor_what_is_wrong_with_which_graph(uri):
+    guarded = Inside(uri, Access(tokens=KnownTokens()))
+    try:
+        guarded.service._note("policy", "the file is broken")
+        assert metrics(guarded).status == 401
+        assert metrics(guarded, token="token-ann").status == 200
+        assert "problems" not in json.loads(guarded.ask("GET", "/readyz").body)
+        told = json.loads(guarded.ask("GET", "/readyz", token="token-ann").body)
+        assert told["problems"] == {"policy": "the file is broken"}
+    finally:
+        guarded.close()
+
+
+def test_metrics_with_an_address_of_their_own_have_no_path(uri):
+    apart = Inside(uri, Access(), metrics="127.0.0.1:0")
+    try:
+        assert metrics(apart).status == 404
+    finally:
+        apart.close()
+
+
+def test_every_request_is_a_line_of_the_log_where_that_is_asked_for(inside, caplog):
+    with caplog.at_level(logging.INFO, logger="omnigraph.server.app"):
+        inside.ask("GET", "/graphs/g/branches", headers=[(b"x-request-id", b"abc")])
+        inside.ask("GET", "/nothing")
+    facts = [
+        (one.method, one.route, one.graph, one.status, one.request_id) for one in caplog.records
+    ]
+    assert facts[0] == ("GET", "/graphs/{graph_id}/branches", "g", 200, "abc")
+    assert facts[1][:4] == ("GET", "unknown", None, 404)
+
+
+def test_a_blob_that_lies_elsewhere_is_refused_with_its_address(inside):
+    data = PERSON.format("s3://key:secret@bucket/x?token=1")
+    found = inside.ask("POST", "/graphs/g/load", {"data": data})
+    told = json.loads(found.body)
+    assert found.status == 424
+    assert told["external_blob_source"]["uri"] == "s3://bucket/x"
+    assert told["detail"]["code"] == "external-blob-source"
+
+
+# --- policies that change -------------------------------------------------------------------------
+
+
+def policy(*actions):
+    rule = {"id": "r", "allow": {"actors": {"group": "all"}, "actions": list(actions)}}
+    return json.dumps({"version": 1, "groups": {"all": ["ann"]}, "rules": [rule]})
+
+
+def test_a_policy_that_changes_counts_and_a_broken_one_does_not(uri, tmp_path):
+    path = tmp_path / "policy.yaml"
+    path.write_text(policy("read"))
+    specs = (GraphSpec(graph_id="g", uri=str(uri)),)
+    access = with_policies(Access(tokens=KnownTokens()), Settings(graphs=specs, policy=str(path)))
+    inside = Inside(uri, access, policy=str(path))
+    try:
+
+        def status():
+            return inside.ask("POST", "/graphs/g/export", {}, token="token-ann").status
+
+        assert status() == 403
+        path.write_text(policy("read", "export"))
+        inside.service.reload()
+        assert status() == 200
+        path.write_text("version: nonsense")
+        inside.service.reload()
+        assert status() == 200
+        told = json.loads(inside.ask("GET", "/readyz", token="token-ann").body)
+        assert "policy.yaml" in told["problems"]["policy"]
+    finally:
+        inside.close()
+
+
+def test_a_token_may_have_any_letters(uri, tmp_path, monkeypatch):
+    tokens = tmp_path / "tokens.json"
+    tokens.write_text(json.dumps({"ann": "žluťoučký-🐎"}))
+    tokens.chmod(0o600)
+    monkeypatch.setenv(FILE, str(tokens))
+    found = access_of(Settings(graphs=(GraphSpec(graph_id="g", uri=str(uri)),)))
+    sent = "Bearer žluťoučký-🐎".encode().decode("latin-1")
+    assert found.authenticate([sent]).id == "ann"
+
+
+# --- traces ---------------------------------------------------------------------------------------
+
+
+class Spans:
+    """A tracer that keeps what it is told."""
+
+    def __init__(self):
+        self.ended = []
+
+    def start_span(self, name, context=None, start_time=None, **_):
+        parent = trace.get_current_span(context)
+        return Span(self, name, parent)
+
+    def start_as_current_span(self, name, context=None, **_):
+        return trace.use_span(self.start_span(name, context), end_on_exit=True)
+
+
+class Span(trace.NonRecordingSpan):
+    def __init__(self, spans, name, parent):
+        super().__init__(trace.SpanContext(1, 2 + len(spans.ended), is_remote=False))
+        self.spans, self.name, self.attributes = spans, name, {}
+        self.parent = getattr(parent, "name", None) or parent.get_span_context().span_id
+
+    def is_recording(self):
+        return True
+
+    def update_name(self, name):
+        self.name = name
+
+    def set_attribute(self, key, value):
+        self.attributes[key] = value
+
+    def end(self, end_time=None):
+        self.spans.ended.append(self)
+
+
+def test_a_request_is_a_span_with_the_engines_work_below_it(uri):
+    inside, spans = Inside(uri, Access()), Spans()
+    inside.service.tracing = Tracing(trace, spans)
+    parent = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    try:
+        inside.ask("POST", "/graphs/g/query", {"query": READ}, headers=[(b"traceparent", parent)])
+    finally:
+        inside.close()
+    *steps, engine, request = spans.ended
+    assert request.name == "POST /graphs/{graph_id}/query"
+    assert request.parent == 0xB7AD6B7169203331
+    assert request.attributes["http.response.status_code"] == 200
+    assert (engine.name, engine.attributes) == ("query", {"omnigraph.graph": "g"})
+    assert steps
+    assert {one.parent for one in steps} <= {"query", *(one.name for one in steps)}
+
+
+def test_without_a_provider_there_is_no_tracing(inside):
+    assert inside.service.tracing is None
+
+
+# --- clients that come slowly, or in numbers ------------------------------------------------------
+
+
+@pytest.fixture
+def listening(inside, monkeypatch):
+    monkeypatch.setattr(worker, "SERVER_HEAD_MS_MAX", 300)
+    monkeypatch.setattr(worker, "SERVER_CONNECTIONS_MAX", 3)
+    found = bound_socket("127.0.0.1", 0)
+    config = worker.uvicorn_config(inside.service.settings)
+    config.app = inside.app
+    server = worker.Server(config)
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[found])))
+    thread.start()
+    yield found.getsockname()
+    server.should_exit = True
+    thread.join(10)
+    found.close()
+
+
+def said(client):
+    client.settimeout(10)
+    parts = []
+    while part := client.recv(65_536):
+        parts.append(part)
+    return b"".join(parts)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\nhost: x\r\nslow: "])
+def test_a_head_that_does_not_come_is_not_waited_for(listening, sent):
+    with socket.create_connection(listening) as client:
+        client.sendall(sent)
+        assert said(client).startswith(b"HTTP/1.1 408 ")
+
+
+def test_beyond_its_connections_a_server_says_so(listening):
+    open_ones = [socket.create_connection(listening) for _ in range(3)]
+    try:
+        with socket.create_connection(listening) as client:
+            assert said(client).startswith(b"HTTP/1.1 503 ")
+    finally:
+        for one in open_ones:
+            one.close()
