@@ -74,6 +74,7 @@ EXTRAS = {
     "mcp": "mcp",
     "mcp_types": "mcp",
     "networkx": "networkx",
+    "opentelemetry": "tracing",
     "pandas": "pandas",
     "polars": "polars",
     "prometheus_client": "server",
