@@ -4,9 +4,8 @@
     ├── InputError            fix the input; nothing happened
     │   ├── ParseError  TypeCheckError  SchemaError  SchemaUnsupportedError  InvalidNameError
     │   ├── MissingParameterError  ParameterError  MixedMutationError
-    │   ├── ConstraintViolationError  RecordError  LimitExceededError
+    │   ├── ConstraintViolationError  RecordError  LimitExceededError  ExternalBlobError
     │   ├── EmbeddingModelMismatchError  PackageMissingError  AmbiguousRefError
-    │   ├── ExternalBlobError
     ├── NotFoundError         the named thing is not there
     │   ├── ChangeFeedGapError
     ├── ConflictError         somebody else was faster, or it exists already; nothing landed
@@ -218,14 +217,10 @@ class ExternalBlobError(InputError):
     """The address of a blob outside the graph is not admitted, or nothing can be found there."""
 
     code = "external-blob-source"
+    hint = "send its bytes as 'base64:…', or ask the operator for a base"
 
     def __init__(self, *, uri: str, reason: str) -> None:
-        super().__init__(
-            f"the blob at '{uri}' cannot be taken: {reason}",
-            hint="send its bytes as 'base64:…', or ask the operator for a base",
-            uri=uri,
-            reason=reason,
-        )
+        super().__init__(f"the blob at '{uri}' cannot be taken: {reason}", uri=uri, reason=reason)
 
 
 class EmbeddingModelMismatchError(InputError):
