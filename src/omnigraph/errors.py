@@ -231,14 +231,11 @@ class EmbeddingModelMismatchError(InputError):
     def __init__(
         self, *, property_name: str, declared: str, used: str, what: str = "the query"
     ) -> None:
-        message = (
-            f"'{property_name}' holds vectors of model '{declared}', "
-            f"but {what} would be embedded by model '{used}'"
-        )
+        message = f"'{property_name}' holds vectors of model '{declared}', "
+        message += f"but {what} would be embedded by model '{used}'"
         hint = f"set OMNIGRAPH_EMBED_MODEL={declared}, or pass a vector"
-        super().__init__(
-            message, hint=hint, property_name=property_name, declared=declared, used=used
-        )
+        facts = {"property_name": property_name, "declared": declared, "used": used}
+        super().__init__(message, hint=hint, **facts)
 
 
 class PackageMissingError(InputError):
