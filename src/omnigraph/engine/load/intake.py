@@ -109,13 +109,12 @@ def take_in(
     )
     units: list[Input] = [*inputs.ready, *lines, *pieces]
     bytes_read = sum(file.size for file in found) + _sizes(inputs, files)
-    sized = not framed and not inputs.ready
     stored_rows = sum(entry.row_count for entry in context.snapshot.entries.values())
     job = StageJob(
         graph=access,
         files=files,
         catalog=catalog,
-        buckets=bucket_count(bytes_read if sized else None, stored_rows),
+        buckets=bucket_count(None if framed or inputs.ready else bytes_read, stored_rows),
         entries=entries_of(inputs, catalog, context, lazily=runner.held_bytes > 0),
         keep_all=keep_all,
         scratch=scratch,
