@@ -312,7 +312,7 @@ class _Binder:
         if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
             return value
         if isinstance(value, dt.datetime):
-            raise self.error(f"expected date, got {_word(value)}", hint="pass its .date()")
+            raise self.error(f"expected date string, got {_word(value)}", hint="pass its .date()")
         if not isinstance(value, str):
             raise self.unexpected("date string", value)
         day = parse_date(value)
