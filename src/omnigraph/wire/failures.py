@@ -274,7 +274,7 @@ def _member(error: errors.OmnigraphError) -> dict[str, Any]:
             )
             return {"precondition_failure": lost}
         case errors.ExternalBlobError():
-            source = ExternalBlobSource(uri=_without_secrets(error.uri), reason=error.reason)
+            source = ExternalBlobSource(uri=_without_secrets(facts["uri"]), reason=facts["reason"])
             return {"external_blob_source": source}
         case errors.RecoveryRequiredError():
             return {"recovery_required": RecoveryRequired(operation_id=error.operation_id)}
