@@ -41,7 +41,7 @@ PLACES = {
     "stored": "stored?query=of_role",
     "health": "health",
 }
-SHOWN = ("query", "explore", "history", "compare", "conflicts")
+SHOWN = ("query", "schema", "history", "compare", "conflicts")
 SETTLED_MS = 1500  # a layout that is still moving
 
 
