@@ -136,7 +136,18 @@ def check_life_goes_on(uri: str, story: Story) -> None:
     history(uri, story.branch)
 
 
-@pytest.mark.parametrize(("name", "step", "nth"), list(cases()))
+def killed_cases():
+    """Every named step and every story is killed for real once; `make test-all` kills each story
+    at each of its steps."""
+    killed: set[Step | str] = set()
+    for case in cases():
+        name, step, nth = case.values
+        marks = [pytest.mark.slow] if {name, step} <= killed else []
+        killed |= {name, step}
+        yield pytest.param(name, step, nth, id=case.id, marks=marks)
+
+
+@pytest.mark.parametrize(("name", "step", "nth"), list(killed_cases()))
 def test_a_killed_process_leaves_the_graph_before_or_after(tmp_path, name, step, nth):
     uri = str(tmp_path / "g.omni")
     build(uri, BY_NAME[name])
