@@ -161,3 +161,15 @@ def test_ctrl_c_in_the_middle_of_a_load_tells_one_line_and_commits_nothing(desk)
         assert graph.pending_recoveries() == []
         assert graph.verify().ok
     assert not list(Path(desk.uri).parent.glob("*staging*"))
+
+
+def test_a_query_on_spark_prints_what_it_prints_in_process(desk):
+    with Graph.open(desk.uri) as graph:
+        lines = [{"type": "Person", "data": {"name": f"p{n}", "age": n}} for n in range(5)]
+        graph.load(lines, mode="append")
+    text = "match { $p: Person  $p.age > 1 } return { $p.name, $p.age } order { $p.age desc }"
+    words = ("query", desk.uri, "-e", text)
+    here = desk(*words)
+    assert here["row_count"] == 3
+    assert desk(*words, "--engine", "auto") == here
+    assert desk(*words, "--engine", "spark") == here

@@ -377,17 +377,20 @@ message_option = click.option("-m", "--message", metavar="TEXT", help="what the 
 
 
 ENGINES = ("auto", "local", "spark")
-engine_options = together(
-    click.option(
-        "--engine",
-        type=click.Choice(ENGINES),
-        default="auto",
-        show_default=True,
-        help="work in this process or on Spark",
-    ),
-    click.option("--spark-master", metavar="MASTER", help="a Spark master, such as local[4]"),
-    click.option("--spark-remote", metavar="URL", help="a Spark Connect server (sc://host:port)"),
-)
+
+
+def engines(usual: str, help: str) -> Callable[[Any], Any]:  # noqa: A002  (as click calls it)
+    """The options that say where the work is done."""
+    return together(
+        click.option(
+            "--engine", type=click.Choice(ENGINES), default=usual, show_default=True, help=help
+        ),
+        click.option("--spark-master", metavar="MASTER", help="a Spark master, such as local[4]"),
+        click.option("--spark-remote", metavar="URL", help="a Spark Connect server (sc://…)"),
+    )
+
+
+engine_options = engines("auto", "work in this process or on Spark")
 
 
 def landed_words(result: Any, *, nothing: str) -> str:

@@ -16,17 +16,20 @@ from omnigraph.cli.call import (
     Call,
     RemoteTarget,
     branch_option,
+    engines,
     exclusive,
     landed_words,
     message_option,
     once_option,
     read_params,
     read_text,
+    spark_session,
     state_options,
     together,
     verb,
 )
 from omnigraph.errors import InputError, OmnigraphError
+from omnigraph.model.machine import is_installed
 from omnigraph.model.tables import json_line
 
 # Which query to run, and with which parameters.
@@ -52,6 +55,7 @@ _BODIES = re.compile(r"\s*(match|insert|upsert|update|delete|for)\b", re.IGNOREC
 @click.option("--format", "form", type=click.Choice(output.FORMATS), help="how to print the rows")
 @click.option("--explain", is_flag=True, help="print how the query ran instead of its rows")
 @click.option("--svg", "pictured", is_flag=True, help="with --explain: as a picture, as SVG text")
+@engines("local", "answer in this process or on Spark; auto: on Spark what memory cannot hold")
 def query(
     call: Call,
     words: tuple[str, ...],
@@ -66,6 +70,9 @@ def query(
     form: output.Format | None,
     explain: bool,
     pictured: bool,
+    engine: str,
+    spark_master: str | None,
+    spark_remote: str | None,
 ) -> None:
     """Run the read query NAME of a file, or one given with -e.
 
@@ -73,6 +80,8 @@ def query(
     call, name = graph_and_name(call, words)
     if pictured and not explain:
         raise click.UsageError("the option '--svg' draws how a query ran: it goes with '--explain'")
+    if explain and engine == "spark":
+        raise click.UsageError("'--explain' tells how a query runs in process, not on Spark")
     exclusive({"--branch": branch, "--snapshot": snapshot})
     if call.as_json and form not in (None, "json"):
         raise click.UsageError(f"the option '--json' cannot be used with '--format {form}'")
@@ -89,6 +98,17 @@ def query(
     with told_places(query_path, text):
         chosen = chosen_name(source, name, source_path=query_path)
     where: dict[str, Any] = {"branch": branch or "main", "snapshot": snapshot}
+    if engine != "local" and not explain:
+        with told_places(query_path, text):
+            engine = _chosen_engine(call, engine, source, chosen, where)
+    if engine == "spark":
+        from omnigraph.pipeline.gq.run import query_result
+
+        spark = spark_session(call, spark_master, spark_remote)
+        with told_places(query_path, text):
+            found = query_result(spark, call.target.uri, source, chosen, params=params, **where)
+        print_rows(call, _facts(chosen, target, found), found.to_json_rows(), form=form)
+        return
     with call.graph() as graph, told_places(query_path, text):
         if explain:
             plan = graph.explain(source, chosen, params=params, **where)
@@ -102,8 +122,30 @@ def query(
     print_rows(call, read_facts(chosen, target, result), rows, form=form)
 
 
-def read_facts(name: str, target: dict[str, str], result: Any) -> dict[str, Any]:
-    """What is printed of an answer beside its rows."""
+def _chosen_engine(call: Call, engine: str, source: str, name: str, where: dict[str, Any]) -> str:
+    """The engine that was asked for, or the one that fits; then it is said which, and why."""
+    if isinstance(call.target, RemoteTarget):
+        if engine == "auto":
+            return "local"
+        raise InputError(
+            "a server answers in its own process: --engine spark does not apply",
+            hint="pass the graph's storage with --store <uri>",
+        )
+    if engine != "auto":
+        return engine
+    from omnigraph.engine.choosing import choose_engine
+
+    choice = choose_engine(call.target.uri, source, name, **where)
+    held, budget = (f"{size / 1e6:,.1f} MB" for size in (choice.held_bytes, choice.budget_bytes))
+    sizes = f"the query looks at about {held}; reading may keep {budget}"
+    if choice.engine == "spark" and not is_installed("pyspark"):
+        call.note(f"in process, part by part: {sizes} (Spark is not installed)")
+        return "local"
+    call.note(f"{'on Spark' if choice.engine == 'spark' else 'in process'}: {sizes}")
+    return choice.engine
+
+
+def _facts(name: str, target: dict[str, str], result: Any) -> dict[str, Any]:
     return {
         "query_name": name,
         "target": target,

@@ -7,18 +7,24 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
+import msgspec
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from omnigraph.compiler.query import ir
 from omnigraph.compiler.query.params import bind_params
 from omnigraph.engine.arguments import MAPPING_OR_NONE, PATH, require
+from omnigraph.engine.arrow import flat
 from omnigraph.engine.core import OpenMode, compiled_as, open_core
 from omnigraph.engine.expr.evaluate import Constants
+from omnigraph.engine.read.result import QueryResult
 from omnigraph.engine.refs import At
 from omnigraph.model.graph import MAIN
 from omnigraph.pipeline.gq.rows import Reading
+from omnigraph.pipeline.gq.scan import carried
 from omnigraph.pipeline.gq.stages import answered, united
 from omnigraph.pipeline.runner import SESSION, access_to
+from omnigraph.storage.lance.columns import value_type
 
 
 def query(
@@ -42,6 +48,50 @@ def query(
         >>> text = "query q() { match { $p: Person  $p knows $f } return { $p.name, $f.name } }"
         >>> pipeline.query(spark, "people.omni", text).write.parquet("friends")
     """
+    given = {"params": params, "branch": branch, "snapshot": snapshot}
+    return _planned(spark, uri, source, name, **given).frame
+
+
+def query_result(
+    spark: SparkSession,
+    uri: str | os.PathLike[str],
+    source: str,
+    name: str | None = None,
+    *,
+    params: Mapping[str, Any] | None = None,
+    branch: str = MAIN,
+    snapshot: At | None = None,
+) -> QueryResult:
+    """The same, with the rows fetched: what `Graph.query` gives, in its types."""
+    given = {"params": params, "branch": branch, "snapshot": snapshot}
+    asked = _planned(spark, uri, source, name, **given)
+    table = asked.frame.toArrow()
+    columns = [
+        carried(flat(values), value_type(column.type))
+        for values, column in zip(table.columns, asked.columns, strict=True)
+    ]
+    rows = pa.Table.from_arrays(columns, names=[column.name for column in asked.columns])
+    return QueryResult.of_table(rows, graph_commit_id=asked.graph_commit_id)
+
+
+class _Planned(msgspec.Struct, frozen=True, kw_only=True):
+    """A query on its snapshot, ready to be run."""
+
+    frame: DataFrame
+    columns: tuple[ir.ColumnInfo, ...]
+    graph_commit_id: str
+
+
+def _planned(
+    spark: SparkSession,
+    uri: str | os.PathLike[str],
+    source: str,
+    name: str | None,
+    *,
+    params: Mapping[str, Any] | None,
+    branch: str,
+    snapshot: At | None,
+) -> _Planned:
     require(SESSION, spark=spark)
     require(PATH, uri=uri)
     require(MAPPING_OR_NONE, params=params)
@@ -58,4 +108,5 @@ def query(
         (Reading(spark, access, target, catalog, constants, part), part)
         for part in ir.plans_of(plan)
     ]
-    return united(parts, plan) if isinstance(plan, ir.UnionPlan) else answered(*parts[0])
+    frame = united(parts, plan) if isinstance(plan, ir.UnionPlan) else answered(*parts[0])
+    return _Planned(frame=frame, columns=plan.columns, graph_commit_id=target.graph_commit_id)

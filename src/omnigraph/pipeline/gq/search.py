@@ -72,7 +72,9 @@ def _matching(reading: Reading, rows: Found, expr: ir.TextMatch) -> Found:
 
     # Spark reads these hints.
     def matches(values: pa.Array) -> pa.Array:  # type: ignore[type-arg]
-        return text.matched(values, text.finder(expr.kind, query, edits, analysis), analysis)
+        find = text.finder(expr.kind, query, edits, analysis)
+        found: pa.Array[Any] = text.matched(values, find, analysis)
+        return found
 
     column = reading.values(rows).column(expr.field)
     return _with(reading, rows, expr, arrow_function(matches, pa.bool_())(column))
@@ -84,15 +86,17 @@ def _distance(reading: Reading, rows: Found, expr: ir.Nearest) -> Found:
         query = _vector(reading, expr)
 
         def far(values: pa.Array) -> pa.Array:  # type: ignore[type-arg]
-            return _distances(values, query)
+            found: pa.Array[Any] = _distances(values, query)
+            return found
 
         made = arrow_function(far, pa.float64())(values.column(expr.field))
     else:
 
         def apart(values: pa.Array, queries: pa.Array) -> pa.Array:  # type: ignore[type-arg]
-            return for_each_query(
+            found: pa.Array[Any] = for_each_query(
                 queries, pa.float64(), lambda one, some: _distances(picked(values, some), one)
             )
+            return found
 
         columns = (values.column(part) for part in (expr.field, expr.query))
         made = arrow_function(apart, pa.float64())(*columns)
@@ -124,7 +128,11 @@ def _with(reading: Reading, rows: Found, expr: ir.Expr, column: Column) -> Found
 
 _HITS: Final = pa.schema([("id", pa.string()), ("score", pa.float64())])
 _SEEN: Final = pa.schema(
-    [("texts", pa.int64()), ("weight", pa.int64()), ("holders", pa.list_(pa.int64()))]
+    [
+        pa.field("texts", pa.int64()),
+        pa.field("weight", pa.int64()),
+        pa.field("holders", pa.list_(pa.int64())),
+    ]
 )
 
 

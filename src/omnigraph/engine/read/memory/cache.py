@@ -72,6 +72,11 @@ class _OfColumn(msgspec.Struct, Generic[S], frozen=True):
         return self.value.buffers()
 
 
+def usual_budget() -> int:
+    """How many bytes reading may keep where nobody has said it."""
+    return max(READ_CACHE_BYTES_MIN, int(memory_bytes() * READ_CACHE_SHARE))
+
+
 class Caches:
     """One per open graph; shared by its queries and threads."""
 
@@ -79,9 +84,7 @@ class Caches:
         self.cost = ReadCost()
         self._tables = tables
         self._files = TopologyFiles(tables, user_topology_folder())
-        if budget_bytes is None:
-            budget_bytes = max(READ_CACHE_BYTES_MIN, int(memory_bytes() * READ_CACHE_SHARE))
-        self._kept = Kept(budget_bytes)
+        self._kept = Kept(usual_budget() if budget_bytes is None else budget_bytes)
         self._lock = threading.Lock()  # guards what follows
         self._asked: Counter[Hashable] = Counter()
         self._sizes: dict[tuple[str, str, str], int] = {}  # of what did not fit

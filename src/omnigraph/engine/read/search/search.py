@@ -18,7 +18,7 @@ import numpy as np
 
 from omnigraph.compiler.query import ir
 from omnigraph.engine.arrow import Array, float64_array, pa, picked
-from omnigraph.engine.embed import Embedder, check_same_space, environment_embedder
+from omnigraph.engine.embed import check_same_space, environment_embedder
 from omnigraph.engine.expr.evaluate import is_constant
 from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.memory.arrays import Positions, distinct_positions
@@ -43,6 +43,7 @@ from omnigraph.engine.read.search.vectors import (
 )
 from omnigraph.engine.text.analysis import PLAIN, Analysis
 from omnigraph.errors import InputError
+from omnigraph.model.ports import TextEmbedder
 from omnigraph.storage.derived import DamagedError
 
 logger = logging.getLogger(__name__)
@@ -213,7 +214,7 @@ def query_vector(run: Run, expr: ir.Nearest, query: Any) -> Floats:
 
 
 def vector_of(
-    expr: ir.Nearest, query: Any, *, type_name: str, embedder: Embedder | None = None
+    expr: ir.Nearest, query: Any, *, type_name: str, embedder: TextEmbedder | None = None
 ) -> Floats:
     """The same, with the embedder of the environment if there is no other."""
     if expr.embed_text:
