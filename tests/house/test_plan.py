@@ -13,7 +13,7 @@ MOST = {
     "lines": 93_000,
     "lines of the largest file": 600,
     "files in the fullest folder": 25,
-    "modules with one importer": 88,
+    "modules with one importer": 90,
     "public classes and functions": 2_180,
     "names at the package's front": 25,
     "import cycles": 0,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec.structs import replace
@@ -31,6 +31,9 @@ from omnigraph.cli.call import (
 from omnigraph.errors import InputError, OmnigraphError
 from omnigraph.model.machine import is_installed
 from omnigraph.model.tables import json_line
+
+if TYPE_CHECKING:
+    from omnigraph.engine.read.context import Explanation
 
 # Which query to run, and with which parameters.
 _source_options = together(
@@ -107,19 +110,22 @@ def query(
         spark = spark_session(call, spark_master, spark_remote)
         with told_places(query_path, text):
             found = query_result(spark, call.target.uri, source, chosen, params=params, **where)
-        print_rows(call, _facts(chosen, target, found), found.to_json_rows(), form=form)
-        return
-    with call.graph() as graph, told_places(query_path, text):
-        if explain:
-            plan = graph.explain(source, chosen, params=params, **where)
-            if pictured:
-                call.emit({"svg": plan.to_svg()}, human=plan.to_svg())
-            else:
-                call.emit(plan.to_json(), human=str(plan))
-            return
-        result = graph.query(source, chosen, params=params, **where)
-        rows = result.to_json_rows()
-    print_rows(call, read_facts(chosen, target, result), rows, form=form)
+            rows = found.to_json_rows()
+    else:
+        with call.graph() as graph, told_places(query_path, text):
+            if explain:
+                _emit_plan(call, graph.explain(source, chosen, params=params, **where), pictured)
+                return
+            found = graph.query(source, chosen, params=params, **where)
+            rows = found.to_json_rows()  # while the graph is open
+    print_rows(call, _facts(chosen, target, found), rows, form=form)
+
+
+def _emit_plan(call: Call, plan: Explanation, pictured: bool) -> None:
+    if pictured:
+        call.emit({"svg": plan.to_svg()}, human=plan.to_svg())
+    else:
+        call.emit(plan.to_json(), human=str(plan))
 
 
 def _chosen_engine(call: Call, engine: str, source: str, name: str, where: dict[str, Any]) -> str:

@@ -48,8 +48,7 @@ def query(
         >>> text = "query q() { match { $p: Person  $p knows $f } return { $p.name, $f.name } }"
         >>> pipeline.query(spark, "people.omni", text).write.parquet("friends")
     """
-    given = {"params": params, "branch": branch, "snapshot": snapshot}
-    return _planned(spark, uri, source, name, **given).frame
+    return _planned(spark, uri, source, name, params=params, branch=branch, snapshot=snapshot).frame
 
 
 def query_result(
@@ -63,8 +62,7 @@ def query_result(
     snapshot: At | None = None,
 ) -> QueryResult:
     """The same, with the rows fetched: what `Graph.query` gives, in its types."""
-    given = {"params": params, "branch": branch, "snapshot": snapshot}
-    asked = _planned(spark, uri, source, name, **given)
+    asked = _planned(spark, uri, source, name, params=params, branch=branch, snapshot=snapshot)
     table = asked.frame.toArrow()
     columns = [
         carried(flat(values), value_type(column.type))
