@@ -126,7 +126,7 @@ def _with(reading: Reading, rows: Found, expr: ir.Expr, column: Column) -> Found
 
 # --- relevance ---------------------------------------------------------------------------------
 
-_HITS: Final = pa.schema([pa.field("id", pa.string()), pa.field("score", pa.float64())])
+_HITS: Final = pa.schema({"id": pa.string(), "score": pa.float64()})
 _COUNTS: Final[pa.DataType] = pa.list_(pa.int64())
 _SEEN: Final = pa.schema({"texts": pa.int64(), "weight": pa.int64(), "holders": _COUNTS})
 
