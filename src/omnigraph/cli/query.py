@@ -118,7 +118,7 @@ def query(
                 return
             found = graph.query(source, chosen, params=params, **where)
             rows = found.to_json_rows()  # while the graph is open
-    print_rows(call, _facts(chosen, target, found), rows, form=form)
+    print_rows(call, read_facts(chosen, target, found), rows, form=form)
 
 
 def _emit_plan(call: Call, plan: Explanation, pictured: bool) -> None:
@@ -151,7 +151,8 @@ def _chosen_engine(call: Call, engine: str, source: str, name: str, where: dict[
     return choice.engine
 
 
-def _facts(name: str, target: dict[str, str], result: Any) -> dict[str, Any]:
+def read_facts(name: str, target: dict[str, str], result: Any) -> dict[str, Any]:
+    """What is printed of an answer beside its rows."""
     return {
         "query_name": name,
         "target": target,

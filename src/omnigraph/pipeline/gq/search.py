@@ -126,7 +126,9 @@ def _with(reading: Reading, rows: Found, expr: ir.Expr, column: Column) -> Found
 
 # --- relevance ---------------------------------------------------------------------------------
 
-_HITS: Final = pa.schema({"id": pa.string(), "score": pa.float64()})
+_ID: Final[pa.DataType] = pa.string()
+_SCORE: Final[pa.DataType] = pa.float64()
+_HITS: Final = pa.schema({"id": _ID, "score": _SCORE})
 _COUNTS: Final[pa.DataType] = pa.list_(pa.int64())
 _SEEN: Final = pa.schema({"texts": pa.int64(), "weight": pa.int64(), "holders": _COUNTS})
 
