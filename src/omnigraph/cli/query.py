@@ -33,7 +33,7 @@ from omnigraph.model.machine import is_installed
 from omnigraph.model.tables import json_line
 
 if TYPE_CHECKING:
-    from omnigraph.engine.read.context import Explanation
+    from omnigraph.results.rows import Explanation
 
 # Which query to run, and with which parameters.
 _source_options = together(

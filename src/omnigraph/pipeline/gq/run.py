@@ -17,13 +17,13 @@ from omnigraph.engine.arguments import MAPPING_OR_NONE, PATH, require
 from omnigraph.engine.arrow import flat
 from omnigraph.engine.core import OpenMode, compiled_as, open_core
 from omnigraph.engine.expr.evaluate import Constants
-from omnigraph.engine.read.result import QueryResult
 from omnigraph.engine.refs import At
 from omnigraph.model.graph import MAIN
 from omnigraph.pipeline.gq.rows import Reading
 from omnigraph.pipeline.gq.scan import carried
 from omnigraph.pipeline.gq.stages import answered, united
 from omnigraph.pipeline.runner import SESSION, access_to
+from omnigraph.results.rows import QueryResult
 from omnigraph.storage.lance.columns import value_type
 
 
