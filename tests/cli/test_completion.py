@@ -69,7 +69,7 @@ def tab(desk, monkeypatch, capsys):
         ("load --data d", ["file,d"]),
         ("snapshot g", ["dir,g"]),
         ("branch del", ["plain,delete"]),
-        ("que", ["plain,query"]),
+        ("mut", ["plain,mutate"]),
         # --- where nothing is known, nothing is said ---
         ("--store nowhere.omni branch delete x", []),
         ("--store nowhere.omni export --type ", []),
