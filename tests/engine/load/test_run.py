@@ -6,6 +6,7 @@ import gzip
 import json
 import subprocess
 import sys
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -175,7 +176,7 @@ def test_rows_that_memory_cannot_hold_are_written_while_they_are_read(
     graph, tmp_path, monkeypatch, held_bytes
 ):
     """With little memory some tasks hold their rows and some write them; all land as one."""
-    monkeypatch.setattr(run, "Inline", lambda: Inline(held_bytes=held_bytes))
+    monkeypatch.setattr(run, "Inline", partial(Inline, held_bytes=held_bytes))
     monkeypatch.setattr("omnigraph.engine.load.order.SPLIT_CHUNK_BYTES", 2_000)
     lines = [
         json.dumps({"type": "Person", "data": {"name": f"p{n}", "age": n}}) for n in range(200)
@@ -205,7 +206,7 @@ def test_a_task_that_wrote_while_it_read_lands_its_last_rows_too(
     graph, tmp_path, monkeypatch, flushed_bytes
 ):
     """Also where a task may hold exactly as much as it writes at once."""
-    monkeypatch.setattr(run, "Inline", lambda: Inline(held_bytes=4_000))
+    monkeypatch.setattr(run, "Inline", partial(Inline, held_bytes=4_000))
     monkeypatch.setattr("omnigraph.engine.load.stage.STAGE_FLUSH_BYTES", flushed_bytes)
     monkeypatch.setattr("omnigraph.engine.load.inputs.sources.SPLIT_CHUNK_BYTES", 1_000)
     packed = tmp_path / "people.jsonl.gz"  # one task: it cannot be entered in the middle
@@ -262,7 +263,7 @@ def test_a_line_is_blank_if_json_calls_it_so(graph, tmp_path, odd):
 def test_a_load_of_which_memory_holds_a_part_is_checked_again_when_the_graph_moved_on(
     graph, monkeypatch, mode
 ):
-    monkeypatch.setattr(run, "Inline", lambda: Inline(held_bytes=20_000))
+    monkeypatch.setattr(run, "Inline", partial(Inline, held_bytes=20_000))
     monkeypatch.setattr("omnigraph.engine.load.order.SPLIT_CHUNK_BYTES", 2_000)
     stage_writes, others = run._LoadRun._staged_writes, iter([person("other", 1)])
 
@@ -280,7 +281,7 @@ def test_a_load_of_which_memory_holds_a_part_is_checked_again_when_the_graph_mov
 
 
 def test_rows_with_blobs_of_which_memory_holds_a_part_are_merged(tmp_path, monkeypatch):
-    monkeypatch.setattr(run, "Inline", lambda: Inline(held_bytes=10_000))
+    monkeypatch.setattr(run, "Inline", partial(Inline, held_bytes=10_000))
     monkeypatch.setattr("omnigraph.engine.load.order.SPLIT_CHUNK_BYTES", 2_000)
     names = [f"f{n}" for n in range(60)] + ["f" * 5_000]
 
