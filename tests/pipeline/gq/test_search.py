@@ -83,6 +83,8 @@ QUERIES = {
         return { $d.slug, $c.slug as cited,
                  rrf(nearest($d.vec, $q), bm25($d.body, "data query")) as s }
         order { rrf(nearest($d.vec, $q), bm25($d.body, "data query")) desc } limit 15""",
+    "distinct": """match { $d: Doc  $d cites $c }
+        return distinct { $d.slug, bm25($d.body, "data house") as s } order { s desc } limit 20""",
     "in groups": """match { $d: Doc  search($d.body, "data") }
         return { $d.haus, count(*) as n, max(bm25($d.body, "data")) as best } order { n desc }""",
 }

@@ -152,6 +152,8 @@ def _distinct(reading: Reading, plan: ir.ReadPlan, rows: Found, window: order.Wi
     places = [(place, False) for place in range(len(names))]
     for ordering in reversed(plan.orderings):
         assert ordering.column is not None, "under distinct every ordering is a column"
+        if ordering.rank:
+            frame = frame.where(F.col(names[ordering.column]).isNotNull())
         places.insert(0, (ordering.column, ordering.descending))
     frame = frame.orderBy(*(_ordering(F.col(names[p]), descending=d) for p, d in places))
     return _windowed(frame, window).toDF(*(item.name for item in plan.projections))
