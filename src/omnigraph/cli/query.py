@@ -86,8 +86,7 @@ def query(
     if explain and engine == "spark":
         raise click.UsageError("'--explain' tells how a query runs in process, not on Spark")
     exclusive({"--branch": branch, "--snapshot": snapshot})
-    if call.as_json and form not in (None, "json"):
-        raise click.UsageError(f"the option '--json' cannot be used with '--format {form}'")
+    require_one_form(call, form)
     call.require_target()
     params = read_params(params_text, params_file, given)
     form = "json" if call.as_json else form or output.default_format(call.config)
@@ -105,11 +104,12 @@ def query(
         with told_places(query_path, text):
             engine = _chosen_engine(call, engine, source, chosen, where)
     if engine == "spark":
-        from omnigraph.pipeline.gq.run import query_result
+        from omnigraph.pipeline.gq.run import planned
 
         spark = spark_session(call, spark_master, spark_remote)
         with told_places(query_path, text):
-            found = query_result(spark, call.target.uri, source, chosen, params=params, **where)
+            plan = planned(spark, call.target.uri, source, chosen, params=params, **where)
+            found = plan.result()
             rows = found.to_json_rows()
     else:
         with call.graph() as graph, told_places(query_path, text):
@@ -149,6 +149,12 @@ def _chosen_engine(call: Call, engine: str, source: str, name: str, where: dict[
         return "local"
     call.note(f"{'on Spark' if choice.engine == 'spark' else 'in process'}: {sizes}")
     return choice.engine
+
+
+def require_one_form(call: Call, form: output.Format | None) -> None:
+    """Refuse `--json` beside another form of the rows."""
+    if call.as_json and form not in (None, "json"):
+        raise click.UsageError(f"the option '--json' cannot be used with '--format {form}'")
 
 
 def read_facts(name: str, target: dict[str, str], result: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from omnigraph.cli import output
 from omnigraph.cli.call import Call, CommandGroup, RemoteTarget, read_params, verb
 from omnigraph.cli.credentials import server_url, token_for
 from omnigraph.cli.failure import EXIT_ERROR
-from omnigraph.cli.query import print_rows, read_facts
+from omnigraph.cli.query import print_rows, read_facts, require_one_form
 from omnigraph.cli.scope import Capability
 from omnigraph.errors import InputError, NotFoundError
 from omnigraph.model.machine import extra_for
@@ -123,8 +123,7 @@ def alias(
     form: output.Format | None,
 ) -> None:
     """Run the stored query that NAME stands for in the operator's configuration."""
-    if call.as_json and form not in (None, "json"):
-        raise click.UsageError(f"the option '--json' cannot be used with '--format {form}'")
+    require_one_form(call, form)
     found = _alias(call, name)
     if len(args) > len(found.args):
         takes = ", ".join(found.args) or "no arguments"

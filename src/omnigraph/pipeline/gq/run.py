@@ -48,39 +48,28 @@ def query(
         >>> text = "query q() { match { $p: Person  $p knows $f } return { $p.name, $f.name } }"
         >>> pipeline.query(spark, "people.omni", text).write.parquet("friends")
     """
-    return _planned(spark, uri, source, name, params=params, branch=branch, snapshot=snapshot).frame
+    return planned(spark, uri, source, name, params=params, branch=branch, snapshot=snapshot).frame
 
 
-def query_result(
-    spark: SparkSession,
-    uri: str | os.PathLike[str],
-    source: str,
-    name: str | None = None,
-    *,
-    params: Mapping[str, Any] | None = None,
-    branch: str = MAIN,
-    snapshot: At | None = None,
-) -> QueryResult:
-    """The same, with the rows fetched: what `Graph.query` gives, in its types."""
-    asked = _planned(spark, uri, source, name, params=params, branch=branch, snapshot=snapshot)
-    table = asked.frame.toArrow()
-    columns = [
-        carried(flat(values), value_type(column.type))
-        for values, column in zip(table.columns, asked.columns, strict=True)
-    ]
-    rows = pa.Table.from_arrays(columns, names=[column.name for column in asked.columns])
-    return QueryResult.of_table(rows, graph_commit_id=asked.graph_commit_id)
-
-
-class _Planned(msgspec.Struct, frozen=True, kw_only=True):
+class Planned(msgspec.Struct, frozen=True, kw_only=True):
     """A query on its snapshot, ready to be run."""
 
     frame: DataFrame
     columns: tuple[ir.ColumnInfo, ...]
     graph_commit_id: str
 
+    def result(self) -> QueryResult:
+        """The rows, fetched: what `Graph.query` gives, in its types."""
+        table = self.frame.toArrow()
+        columns = [
+            carried(flat(values), value_type(column.type))
+            for values, column in zip(table.columns, self.columns, strict=True)
+        ]
+        rows = pa.Table.from_arrays(columns, names=[column.name for column in self.columns])
+        return QueryResult.of_table(rows, graph_commit_id=self.graph_commit_id)
 
-def _planned(
+
+def planned(
     spark: SparkSession,
     uri: str | os.PathLike[str],
     source: str,
@@ -89,7 +78,8 @@ def _planned(
     params: Mapping[str, Any] | None,
     branch: str,
     snapshot: At | None,
-) -> _Planned:
+) -> Planned:
+    """The query on the state that is read, which this call settles."""
     require(SESSION, spark=spark)
     require(PATH, uri=uri)
     require(MAPPING_OR_NONE, params=params)
@@ -107,4 +97,4 @@ def _planned(
         for part in ir.plans_of(plan)
     ]
     frame = united(parts, plan) if isinstance(plan, ir.UnionPlan) else answered(*parts[0])
-    return _Planned(frame=frame, columns=plan.columns, graph_commit_id=target.graph_commit_id)
+    return Planned(frame=frame, columns=plan.columns, graph_commit_id=target.graph_commit_id)

@@ -3,7 +3,7 @@ out rows that do not fit."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -109,18 +109,27 @@ def scanned(
 ) -> DataFrame:
     """The DataFrame of a scan."""
     groups = list(fragment_groups(scan.access.table(entry), rows=rows))
-    schema = from_arrow_schema(scan.schema)
     if not groups:
-        return spark.createDataFrame([], schema)
-    fragments = [group.fragments for group in groups]
+        return spark.createDataFrame([], from_arrow_schema(scan.schema))
+    return in_tasks(spark, groups, scan.batches, scan.schema)
 
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+
+def in_tasks(
+    spark: SparkSession,
+    groups: Sequence[FragmentGroup],
+    work: Callable[[FragmentGroup], Iterator[pa.RecordBatch]],
+    schema: pa.Schema,
+) -> DataFrame:
+    """The batches that the work gives for each group of fragments, a task each."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             numbers: list[Any] = batch.column(0).to_pylist()
             for number in numbers:
-                yield from scan.batches(FragmentGroup(entry=entry, fragments=fragments[number]))
+                yield from work(groups[number])
 
-    return spark.range(0, len(groups), 1, len(groups)).mapInArrow(read, schema)
+    begun = spark.range(0, len(groups), 1, len(groups))
+    return begun.mapInArrow(run, from_arrow_schema(schema))
 
 
 def together(frames: Sequence[DataFrame]) -> DataFrame:

@@ -8,7 +8,7 @@ entities of the match by each of its two scores.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import reduce
 from typing import Any, Final, TypeVar
 
@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  (as everybody calls it)
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from omnigraph.compiler.query import ir
 from omnigraph.engine.arrow import Array, float64_array, picked
@@ -30,7 +29,7 @@ from omnigraph.engine.read.search.vectors import cosine_distances
 from omnigraph.engine.rows.parts import FragmentGroup, GraphAccess, fragment_groups
 from omnigraph.engine.text.analysis import Analysis
 from omnigraph.pipeline.gq.rows import Found, Reading
-from omnigraph.pipeline.gq.scan import carried
+from omnigraph.pipeline.gq.scan import carried, in_tasks
 from omnigraph.pipeline.gq.values import TaskRows, arrow_function
 
 T = TypeVar("T")
@@ -178,32 +177,14 @@ def _relevance(reading: Reading, rows: Found, expr: ir.Bm25) -> Found:
         analysis=_analysis(reading, expr.field),
         query=query,
     )
-    told = _in_tasks(reading, groups, words.seen, _SEEN).collect()
+    told = in_tasks(reading.spark, groups, words.seen, _SEEN).collect()
     seen = (text.Seen(row["texts"], row["weight"], tuple(row["holders"])) for row in told)
     words = msgspec.structs.replace(words, everything=reduce(text.Seen.plus, seen))
     owner, score = reading.fresh("owner"), reading.fresh("found")
-    hits = _in_tasks(reading, groups, words.hits, _HITS).toDF(owner, score)
+    hits = in_tasks(reading.spark, groups, words.hits, _HITS).toDF(owner, score)
     on = F.col(reading.layout.id(var)) == F.col(owner)
     frame = rows.frame.join(hits, on, "left").drop(owner)
     return Found(frame=frame, variables=rows.variables, made={**rows.made, expr: score})
-
-
-def _in_tasks(
-    reading: Reading,
-    groups: Sequence[FragmentGroup],
-    work: Callable[[FragmentGroup], Iterator[pa.RecordBatch]],
-    schema: pa.Schema,
-) -> DataFrame:
-    """The batches that the work gives for each group, a task each."""
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            numbers: list[Any] = batch.column(0).to_pylist()
-            for number in numbers:
-                yield from work(groups[number])
-
-    begun = reading.spark.range(0, len(groups), 1, len(groups))
-    return begun.mapInArrow(run, from_arrow_schema(schema))
 
 
 # --- fused ranks -------------------------------------------------------------------------------
