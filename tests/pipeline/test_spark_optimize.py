@@ -45,13 +45,13 @@ def test_executors_build_the_pieces_of_indexes_and_lookups_use_the_whole(spark, 
     pipeline.optimize(
         spark, uri, index_task_rows=2, listener=lambda one: heard.append(one.tasks_total)
     )
-    # One task folds, and each of the four indexes of six rows is built in three.
-    assert max(heard) == 1 + 4 * 3
+    # One task folds, and each of the three indexes of six rows is built in three.
+    assert max(heard) == 1 + 3 * 3
     with Graph.open(uri) as graph:
         assert content(graph) == before
         found = table_of(graph, "node:Note", "main").indexes()
         assert {one.name: (one.segments, one.rows_indexed) for one in found} == dict.fromkeys(
-            ("id_btree", "name_btree", "text_btree", "text_inverted"), (1, 6)
+            ("id_btree", "name_btree", "text_btree"), (1, 6)
         )
         asked = 'query q() { match { $n: Note  search($n.text, "word4") } return { $n.name } }'
         assert graph.query(asked).to_pylist() == [{"n.name": "n4"}]

@@ -15,9 +15,7 @@ from omnigraph.storage.table.table import Tables
 from omnigraph.storage.table.upkeep import Upkeep
 
 BY_ID = IndexSpec(name="id_idx", column="id", kind="btree")
-BY_TEXT = IndexSpec(
-    name="bio_idx", column="bio", kind="inverted", parameters={"with_position": True}
-)
+BY_TEXT = IndexSpec(name="bio_idx", column="bio", kind="btree")
 PLACE = "nodes/0123456789abcdef"
 SMALL = pa.schema(
     [

@@ -72,7 +72,7 @@ WRITES = {
     "index": lambda table: indexed(
         table,
         IndexSpec(name="i", column="id", kind="btree"),
-        IndexSpec(name="t", column="bio", kind="inverted"),
+        IndexSpec(name="t", column="bio", kind="btree"),
     ),
     "compaction": compacted,
     "schema": lambda table: table.stage_schema(

@@ -325,13 +325,6 @@ def _landed(stats: OptimizeStats, staged: StagedUpkeep, after: Snapshot) -> Opti
 # Indexes are derived: reads are right without any.
 
 
-# Phrases need the places of words; folding and stop words are as the engine's own search has them.
-_TEXT: Mapping[str, Any] = {
-    "with_position": True,
-    "base_tokenizer": "simple",
-    "stem": False,
-    "remove_stop_words": False,
-}
 _VECTOR: Mapping[str, Any] = {"metric": "cosine"}
 
 
@@ -339,8 +332,8 @@ def index_specs(entity: Entity) -> tuple[IndexSpec, ...]:
     """Every index that a type should have.
 
     `id`, and the ends of edges, always have one. Keys, unique and indexed properties have a B-tree,
-    indexed free text a full-text index beside it, and vectors a vector index if the schema wishes
-    for an approximate one. Lists and blobs have none.
+    and vectors a vector index if the schema wishes for an approximate one. Lists and blobs have
+    none. The words of indexed texts are in derived files (`engine/derive.py`).
     """
     ends = ("src", "dst") if isinstance(entity, EdgeType) else ()
     found = [_spec(column, "btree") for column in ("id", *ends)]
@@ -359,13 +352,11 @@ def _kinds(prop: Property, *, indexed: bool) -> tuple[IndexKind, ...]:
         return ()
     if kind.scalar is Scalar.VECTOR:
         return ("vector",) if indexed and prop.indexing.ann else ()
-    if kind.scalar is Scalar.STRING and kind.enum_values is None and indexed:
-        return ("btree", "inverted")
     return ("btree",)
 
 
 def _spec(column: str, kind: IndexKind) -> IndexSpec:
-    parameters = {"inverted": _TEXT, "vector": _VECTOR}.get(kind, {})
+    parameters = _VECTOR if kind == "vector" else {}
     return IndexSpec(name=f"{column}_{kind}", column=column, kind=kind, parameters=parameters)
 
 

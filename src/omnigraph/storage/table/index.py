@@ -27,11 +27,10 @@ from omnigraph.storage.table.pinned import Pinned
 
 logger = logging.getLogger(__name__)
 
-IndexKind = Literal["btree", "inverted", "vector"]
+IndexKind = Literal["btree", "vector"]
 
 _LANCE_KINDS: Final[Mapping[IndexKind, str]] = {
     "btree": "BTREE",
-    "inverted": "INVERTED",
     "vector": "IVF_SQ",
 }
 
@@ -288,8 +287,7 @@ def joined(pinned: Pinned, wanted: IndexBuild, pieces: Sequence[Any]) -> Any:
     """One segment of all the pieces, whoever built them; their own files go. Whoever uses it asks
     the disk to keep it."""
     (segment, *more), spec = pieces, wanted.spec
-    # A raw full-text piece holds drafts only, and merging makes it complete.
-    if more or spec.kind == "inverted":
+    if more:
         with pinned.translated(doing=f"join index '{spec.name}' of"):
             segment = pinned.dataset.merge_existing_index_segments(list(pieces))
     for piece in pieces:

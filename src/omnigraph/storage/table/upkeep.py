@@ -33,6 +33,7 @@ from omnigraph.storage.table.pinned import OFFSET_BITS, Pinned
 from omnigraph.storage.table.stage import Rewrites, StagedWrite, staged, staged_on, u64
 
 _DELETED_SHARE_MAX: Final = 0.1
+_FORMER_KINDS: Final = ("inverted",)  # of indexes that earlier versions built, and nobody reads
 _COMPACTION_VERSIONS: Final = 2  # Lance commits the fragment numbers first, then the rewrite
 _ROW_NOTES: Final = frozenset(
     {"row_id_meta", "created_at_version_meta", "last_updated_at_version_meta"}
@@ -233,8 +234,9 @@ def compactable(
 def _undeclared(
     known: Mapping[str, Sequence[Segment]], specs: Sequence[IndexSpec]
 ) -> tuple[str, ...]:
+    """The indexes of ours that nobody asks for any more; those of other names are not ours."""
     declared = {spec.name for spec in specs}
-    kinds = tuple(f"_{kind}" for kind in get_args(IndexKind))
+    kinds = tuple(f"_{kind}" for kind in (*get_args(IndexKind), *_FORMER_KINDS))
     return tuple(name for name in known if name not in declared and name.endswith(kinds))
 
 

@@ -278,8 +278,8 @@ ASKED = [
 
 
 INDEXES = (
-    IndexSpec(name="title_idx", column="title", kind="inverted"),
-    IndexSpec(name="body_idx", column="body", kind="inverted"),
+    IndexSpec(name="title_idx", column="title", kind="btree"),
+    IndexSpec(name="body_idx", column="body", kind="btree"),
     IndexSpec(name="lang_idx", column="lang", kind="btree"),
     IndexSpec(name="vec_idx", column="vec", kind="vector"),
 )
