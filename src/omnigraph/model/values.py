@@ -16,7 +16,7 @@ import datetime as dt
 import math
 import re
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -66,6 +66,18 @@ def nearest_f32(value: float) -> float:
         return float(struct.unpack("<f", struct.pack("<f", value))[0])
     except OverflowError:
         return value
+
+
+def nearest_f32s(values: Sequence[float]) -> list[float] | None:
+    """The same of many finite numbers at once; None if one of them is none, or out of the range."""
+    if not {*map(type, values)} <= {int, float}:
+        return None
+    form = struct.Struct(f"<{len(values)}f")
+    try:
+        found = form.unpack(form.pack(*values))
+    except OverflowError:
+        return None
+    return [*found] if all(map(math.isfinite, found)) else None
 
 
 def fits_f32(value: float) -> bool:

@@ -29,6 +29,7 @@ from omnigraph.model.values import (
     has_lone_surrogate,
     in_bounds,
     nearest_f32,
+    nearest_f32s,
     parse_date,
     parse_moment,
     plain,
@@ -331,16 +332,20 @@ class _Binder:
         return stamp
 
     def _vector(self, items: Iterable[Any], kind: PropertyType) -> list[float]:
-        numbers: list[float] = []
-        for number in items:
-            if isinstance(number, bool) or not isinstance(number, int | float):
-                raise self.error("vector element is not numeric")
-            if isinstance(number, float) and not math.isfinite(number):
-                raise self.error("vector element is not finite")
-            numbers.append(self._float(number, Scalar.F32))
+        given = [*items]
+        numbers = nearest_f32s(given)
+        if numbers is None:  # one of them may be wrong: which?
+            numbers = [self._vector_number(one) for one in given]
         if len(numbers) != kind.dimension:
             raise self.error(f"expected {kind.dimension} elements, got {len(numbers)}")
         return numbers
+
+    def _vector_number(self, number: Any) -> float:
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            raise self.error("vector element is not numeric")
+        if isinstance(number, float) and not math.isfinite(number):
+            raise self.error("vector element is not finite")
+        return self._float(number, Scalar.F32)
 
 
 def _word(value: Any) -> str:

@@ -40,6 +40,16 @@ def decode(note: bytes) -> Runs | None:
     return first, np.concatenate([none, *(rows for _, rows in parts)])
 
 
+def counted_up(first: U64, rows: U64) -> U64:
+    """The numbers of all runs that start there and have so many."""
+    if len(first) == 1:
+        return np.arange(first[0], first[0] + rows[0], dtype=np.uint64)
+    before = np.cumsum(rows, dtype=np.uint64) - rows
+    numbers: U64 = np.arange(int(rows.sum()), dtype=np.uint64)
+    numbers += np.repeat(first - before, rows.astype(np.int64))
+    return numbers
+
+
 def rows_of(segment: bytes) -> int:
     """How many row ids a segment tells; ValueError if it is written in an unknown way."""
     return int(_segment(segment)[1].sum())

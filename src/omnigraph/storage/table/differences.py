@@ -75,11 +75,11 @@ class Runs(msgspec.Struct, frozen=True, kw_only=True):
 
     def places(self, chosen: Mask) -> U64:
         """The place of every row of the chosen runs."""
-        return _counted_up(self.addresses[chosen], self.rows[chosen])
+        return row_ids.counted_up(self.addresses[chosen], self.rows[chosen])
 
     def row_ids(self, chosen: Mask) -> U64:
         """The row id of every row of the chosen runs."""
-        return _counted_up(self.ids[chosen], self.rows[chosen])
+        return row_ids.counted_up(self.ids[chosen], self.rows[chosen])
 
 
 _NONE: Final = Runs(**dict.fromkeys(Runs.__struct_fields__, np.empty(0, np.uint64)))
@@ -188,14 +188,6 @@ def _cut_at(runs: Runs, edges: U64) -> Runs:
         rows=edges[at + 1] - ids,
         stamps=runs.stamps[which],
     )
-
-
-def _counted_up(first: U64, rows: U64) -> U64:
-    """The numbers of all runs that start there and have so many."""
-    before = np.cumsum(rows, dtype=np.uint64) - rows
-    numbers: U64 = np.arange(int(rows.sum()), dtype=np.uint64)
-    numbers += np.repeat(first - before, rows.astype(np.int64))
-    return numbers
 
 
 def _looked_up(ids: U64, runs: Runs) -> U64:

@@ -12,12 +12,13 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from lance.fragment import RowIdSequence
 
 from omnigraph.model.schema import ROW_ADDRESS, ROW_ID
 from omnigraph.storage.derived import DerivedFile, DerivedName
+from omnigraph.storage.lance import pylance, row_ids
 from omnigraph.storage.lance.columns import standard
 from omnigraph.storage.lance.files import deleted_offsets
+from omnigraph.storage.lance.row_ids import U64
 from omnigraph.storage.table.pinned import OFFSET_BITS, Pinned, column_numbers
 
 _OFFSET: int = (1 << OFFSET_BITS) - 1
@@ -118,25 +119,22 @@ def fragment_rows(pinned: Pinned, fragment: int) -> FragmentRows:
     deleted ones mean nothing."""
     handle = pinned.dataset.get_fragment(fragment)
     told, count = handle.metadata, int(handle.physical_rows)
-    row_ids = _inline_row_ids(told.row_id_meta, count)
-    gone = _deleted(pinned, told) if row_ids is not None else None
-    if row_ids is None or gone is None:
+    ids = _told_row_ids(pinned, fragment, count)
+    gone = _deleted(pinned, told) if ids is not None else None
+    if ids is None or gone is None:
         return _scanned(pinned, handle, count)
     if not len(gone):
-        return FragmentRows(row_ids, None)
+        return FragmentRows(ids, None)
     alive = np.ones(count, dtype=np.bool_)
     alive[gone] = False
-    return FragmentRows(row_ids, alive)
+    return FragmentRows(ids, alive)
 
 
-def _inline_row_ids(told: Any, count: int) -> npt.NDArray[np.uint64] | None:
+def _told_row_ids(pinned: Pinned, fragment: int, count: int) -> U64 | None:
     """None if they are not told in the version itself."""
-    try:
-        found = RowIdSequence.from_inline_metadata(told).to_pyarrow()
-    except (TypeError, ValueError, AttributeError):
-        return None
-    row_ids: npt.NDArray[np.uint64] = found.to_numpy(zero_copy_only=False).astype(np.uint64)
-    return row_ids if len(row_ids) == count else None
+    note = pylance.row_notes(pinned.dataset, (fragment,)).get(fragment)
+    runs = None if note is None else row_ids.decode(note.row_ids)
+    return None if runs is None or int(runs[1].sum()) != count else row_ids.counted_up(*runs)
 
 
 def _deleted(pinned: Pinned, told: Any) -> npt.NDArray[np.int64] | None:

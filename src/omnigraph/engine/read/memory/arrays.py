@@ -359,8 +359,11 @@ class RowIdList:
         """The places of these row ids, -1 for those that are not here."""
         if self._listed is not None:
             return places_among(self._listed.view, row_ids)
-        places = row_ids.astype(np.int64) - self._first
-        return np.where((places >= 0) & (places < self.length), places, -1)
+        places = row_ids.astype(np.int64)
+        places -= self._first
+        if len(places) and (places.min() < 0 or places.max() >= self.length):
+            places[(places < 0) | (places >= self.length)] = -1
+        return places
 
     def equal(self, row_ids: RowIds) -> bool:
         """Whether these ascending row ids are the same."""

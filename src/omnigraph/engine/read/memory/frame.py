@@ -437,8 +437,9 @@ class Frame:
         asked = self.note_use(name)
         if self.length <= SMALL_TABLE_ROWS:
             return True
-        # A few rows of a big table are read in the time that so many others of it take.
-        hot = max(HOT_FETCHES, self.length // ROWS_PER_FETCH)
+        # A few rows of a big table are read in the time that so many others of it take. One query
+        # may ask twice, for its order and for its answer.
+        hot = max(HOT_FETCHES + 1, self.length // ROWS_PER_FETCH)
         often = wanted * WHOLE_SHARE >= self.length or asked >= hot
         return often and self.fits(name)
 
