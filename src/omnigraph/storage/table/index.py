@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 
 import lance
 import msgspec
+import numpy as np
 import pyarrow as pa
 from lance import LanceOperation as Op
 from lance.bitmap import Bitmap
@@ -108,7 +109,7 @@ def neighbours(pinned: Pinned, asked: Neighbours) -> pa.Array[Any]:
         with_row_id=True,
         nearest={
             "column": asked.column,
-            "q": pa.array(asked.vector, pa.float32()),
+            "q": np.asarray(asked.vector, dtype=np.float32),
             "k": asked.count,
             "nprobes": asked.probes,
             "metric": "cosine",

@@ -479,13 +479,15 @@ class Frame:
         if len(gone) > max(64, row_ids.length * GONE_SHARE_MAX):
             return None
         if kind == "node":
-            # An id that comes back has a new row. Edges of other tables still mean the old
-            # position, so the lineage ends here.
-            if added.num_rows and (self._find(flat(added["id"])) >= 0).any():
-                return None
             # Storage forgets the ids of rows that are gone, and the next look is for them too.
             if len(gone):
                 loaded["id"] = self.column("id")
+            # An id that comes back has a new row. Edges of other tables still mean the old
+            # position, so the lineage ends here. Ids of rows that are there do not come again.
+            if added.num_rows and len(gone):
+                before = loaded["id"].take(gone)
+                if pc.is_in(flat(added["id"]), value_set=before).true_count:
+                    return None
         change = Change(
             origin=self.table.entry.pin,
             added=added,
