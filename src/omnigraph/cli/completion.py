@@ -41,11 +41,15 @@ class Offered(StringParamType):
             with suppress(Exception), ctx.scope(cleanup=False):
                 found.extend(self._offer(ctx))
 
-        logging.disable()
         # Not waited for at the end of the process either: a server may never answer.
         looking = threading.Thread(target=look, daemon=True)
-        looking.start()
-        looking.join(WAIT_SECONDS_MAX)
+        before = logging.root.manager.disable
+        logging.disable()  # a warning would land in the line that is being typed
+        try:
+            looking.start()
+            looking.join(WAIT_SECONDS_MAX)
+        finally:
+            logging.disable(before)
         return [CompletionItem(name) for name in found if name.startswith(incomplete)]
 
 

@@ -95,6 +95,13 @@ class StoredObject(msgspec.Struct, frozen=True, kw_only=True):
     tag: str | None
 
 
+class Listed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a listing tells of an object."""
+
+    bytes: int
+    written_us: int
+
+
 class ObjectStore(Protocol):
     """Small control objects below the graph root; keys are relative, with `/` between parts."""
 
@@ -118,8 +125,8 @@ class ObjectStore(Protocol):
         """Every key of one folder whose last part begins so (`a/b/7-`), in one small listing."""
         ...
 
-    def sizes(self, prefix: str) -> Mapping[str, int]:
-        """The size of every object below the prefix, by key."""
+    def listed(self, prefix: str) -> Mapping[str, Listed]:
+        """Every object below the prefix, by key."""
         ...
 
     def chunks(self, key: str) -> Iterator[bytes]:

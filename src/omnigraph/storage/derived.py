@@ -316,10 +316,10 @@ class DerivedFiles:
         """The files of a table, with their sizes; names that are not ours are left out."""
         prefix = f"{_folder(location)}/"
         found: dict[DerivedName, int] = {}
-        for key, size in self._objects.sizes(_folder(location)).items():
+        for key, listed in self._objects.listed(_folder(location)).items():
             name = DerivedName.parse(key.removeprefix(prefix))
             if name is not None and key not in self._damaged:
-                found[name] = size
+                found[name] = listed.bytes
         return found
 
     def put(

@@ -65,7 +65,7 @@ class Place:
 
     def __init__(self, root: Root, store: ObjectStore, location: str) -> None:
         self._root, self._store, self.location = root, store, location
-        self._sizes = store.sizes(location)
+        self._sizes = {key: one.bytes for key, one in store.listed(location).items()}
         self._versions = _by_line(location, self._sizes)
         self._beside: dict[str, list[str]] = {}  # blobs by the data file that they lie beside
         for key in self._sizes:

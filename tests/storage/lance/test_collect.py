@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 import lance
@@ -13,7 +12,7 @@ import pytest
 from table_bench import BY_ID, PLACE, SMALL, Bench, compacted, delete_where, indexed, people
 
 from omnigraph.model.ports import World
-from omnigraph.storage.lance.collect import Leaf, doomed, look
+from omnigraph.storage.lance.collect import Leaf, Stored, doomed, look
 from omnigraph.storage.lance.pylance import clean_up
 from omnigraph.storage.objects.root import branch_folder
 from omnigraph.storage.table.table import Tables
@@ -96,9 +95,9 @@ def test_a_line_keeps_its_head_and_goes_on(bench):
 def test_of_a_line_that_goes_meanwhile_nothing_is_left_to_remove(bench):
     head = bench.tables.head(PLACE, BRANCH)
     bench.tables.store.delete_prefix(branch_folder(PLACE, BRANCH))
-    leaf = look(head)
+    leaf = look(head, [Stored(path="data/a.lance", bytes=1, written_us=0)])
     assert leaf == Leaf(named={}, stored=())
-    assert not doomed(leaf, [1], lost_before=datetime.now(UTC)).bytes
+    assert not doomed(leaf, [1], lost_before_us=1).bytes
 
 
 def test_a_line_that_another_stands_on_keeps_what_that_one_reads(bench):

@@ -103,7 +103,12 @@ def is_constant(expr: ir.Expr) -> TypeGuard[Constant]:
 def needs_whole(expr: ir.Expr) -> bool:
     """Whether the expression looks beyond its rows: ranks at all rows, others at edges. Such a one
     is evaluated over whole tables, never over a part that storage gave."""
-    return any(isinstance(part, Search) for part in ir.walk(expr)) or ir.asks_graph(expr)
+    return ranks(expr) or ir.asks_graph(expr)
+
+
+def ranks(expr: ir.Expr) -> bool:
+    """Whether the value of one row depends on which others there are."""
+    return any(isinstance(part, Search) for part in ir.walk(expr))
 
 
 def conjuncts(conditions: Sequence[ir.Expr]) -> Iterator[ir.Expr]:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -20,7 +21,7 @@ from msgspec.structs import replace
 
 from omnigraph.engine.arguments import AGE_OR_NONE, FLAG, INT, require
 from omnigraph.engine.core import Core
-from omnigraph.engine.maintain.retention import Policy, Survey, is_held, survey
+from omnigraph.engine.maintain.retention import Line, Policy, Survey, is_held, survey
 from omnigraph.engine.maintain.stored_retention import EVERY, Age, Bounds, Retention, age_us, stored
 from omnigraph.errors import InputError, NotFoundError, OmnigraphError
 from omnigraph.model.graph import Branch
@@ -34,7 +35,8 @@ from omnigraph.model.limits import (
 from omnigraph.model.ports import ulid_us
 from omnigraph.model.steps import Step
 from omnigraph.model.structs import JsonStruct
-from omnigraph.storage.lance.line import Collected, Line
+from omnigraph.storage.lance.line import Collected
+from omnigraph.storage.lance.line import Line as Fork
 from omnigraph.storage.manifest.history import Descent, contracted, parents_of
 from omnigraph.storage.manifest.ref_files import Kept
 from omnigraph.storage.objects.lease import PAST, Lease, stop_if_asked
@@ -240,38 +242,49 @@ def _prune_manifest(core: Core, found: Survey, *, preview: bool) -> CleanupStats
 def _collect_tables(
     core: Core, found: Survey, how: Cleanup, *, alone: bool
 ) -> tuple[CleanupStats, ...]:
+    """Every line of every table, side by side: of many branches most have a line of their own."""
     locations = sorted(found.table_keys, key=lambda location: found.table_keys[location])
-    lines: Mapping[str, list[str | None]] = {location: [None] for location in locations}
-    for location, branch in sorted(found.pins, key=str):
-        if location in lines and branch is not None:
-            lines[location].append(branch)
+    lines: list[Line] = [(location, None) for location in locations]
+    lines += sorted(
+        (line for line in found.pins if line[0] in found.table_keys and line[1] is not None),
+        key=str,
+    )
 
-    def one(location: str) -> CleanupStats:
-        stats = CleanupStats(type_key=found.table_keys[location])
-        bases: frozenset[str] | None = None
-        for branch in lines[location]:
-            try:
-                if bases is None:
-                    bases = core.store.tables.bases(location)
-                if alone and not how.preview:
-                    # Nobody else is here, so what a transaction showed is of one that died.
-                    core.store.tables.drop_shown(location, branch)
-                stats = stats.plus(_collect_line(core, found, (location, branch), bases, how))
-            except OmnigraphError as cause:
-                if isinstance(cause, NotFoundError) and branch is not None:
-                    continue  # the branch was deleted meanwhile
-                logger.warning(
-                    "not collected", extra={"table": stats.type_key, "why": cause.message}
-                )
-                stats = replace(stats, error=cause.message)
-        return _collect_derived(core, location, stats, preview=how.preview)
+    def one(line: Line) -> Collected | str:
+        try:
+            if alone and not how.preview:
+                # Nobody else is here, so what a transaction showed is of one that died.
+                core.store.tables.drop_shown(*line)
+            return _collect_line(core, found, line, bases[line[0]], how)
+        except OmnigraphError as cause:
+            if isinstance(cause, NotFoundError) and line[1] is not None:
+                return Collected()  # the branch was deleted meanwhile
+            table = found.table_keys[line[0]]
+            logger.warning("not collected", extra={"table": table, "why": cause.message})
+            return cause.message
 
+    stats = {one: CleanupStats(type_key=found.table_keys[one]) for one in locations}
     with ThreadPoolExecutor(max(1, how.concurrency), thread_name_prefix="cleanup") as pool:
-        return tuple(pool.map(one, locations))
+        bases = dict(zip(locations, pool.map(partial(_bases, core), locations), strict=True))
+        for (location, _), done in zip(lines, pool.map(one, lines), strict=True):
+            so_far = stats[location]
+            stats[location] = (
+                replace(so_far, error=done) if isinstance(done, str) else so_far.plus(done)
+            )
+        collect = partial(_collect_derived, core, preview=how.preview)
+        return tuple(pool.map(collect, locations, stats.values()))
+
+
+def _bases(core: Core, location: str) -> frozenset[str] | None:
+    """What the lines of a table stand on; None if it cannot be told, as each line then says."""
+    try:
+        return core.store.tables.bases(location)
+    except OmnigraphError:
+        return None
 
 
 def _collect_line(
-    core: Core, found: Survey, line: tuple[str, str | None], bases: frozenset[str], how: Cleanup
+    core: Core, found: Survey, line: Line, bases: frozenset[str] | None, how: Cleanup
 ) -> Collected:
     tables = core.store.tables
     pinned = found.pinned(line)
@@ -420,7 +433,7 @@ class _Reclaim(msgspec.Struct, frozen=True, kw_only=True):
             self.core.world.steps.reach(Step.CLEANUP_FORK_RECLAIMED)
         return [location]
 
-    def _drop_line(self, location: str, line: str, facts: Line) -> bool:
+    def _drop_line(self, location: str, line: str, facts: Fork) -> bool:
         core, owner_id = self.core, line.partition("__")[0]
 
         def is_needed() -> bool:
@@ -470,7 +483,7 @@ class _Reclaim(msgspec.Struct, frozen=True, kw_only=True):
         return gone
 
 
-def unneeded_lines(needed: Iterable[str], lines: Mapping[str, Line]) -> list[str]:
+def unneeded_lines(needed: Iterable[str], lines: Mapping[str, Fork]) -> list[str]:
     """The lines that no needed one stands on, in an order in which each comes before the one it
     was made from."""
 

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from omnigraph.compiler.query import ir
 from omnigraph.engine.arrow import Array, as_mask, int64_array, pa, picked
-from omnigraph.engine.expr.evaluate import Constants, Rows
+from omnigraph.engine.expr.evaluate import Constants, Rows, ranks
 from omnigraph.engine.expr.order import equal_codes, numbered_rows, one_of_equals, row_keys
 from omnigraph.engine.read.aggregate import (
     EXTREMES,
@@ -253,6 +253,7 @@ def _numbered(
             told = [key for key in left if ir.variables_of(key) == {lead.var}]
             if len(told) == len(left) and relation.selected(lead.var) is not None:
                 return _row_by_row(run, keys, relation)
+            told = [key for key in told if not ranks(key)]
             if told:
                 found.append(_entities(run, lead.var, told, rows))
                 left = [key for key in left if key not in told]
@@ -291,7 +292,13 @@ def _tells_rows_apart(run: Run, key: ir.Expr, relation: Relation, coded: Coded |
 def _row_by_row(run: Run, keys: Sequence[ir.Expr], relation: Relation) -> _Numbered:
     """Every row is a group of its own: what its keys tell of is in no other row."""
 
+    @cache
+    def of_all(key: ir.Expr) -> Column:
+        return Column.of(MatchedRows(run, relation).values(key))
+
     def values(key: ir.Expr, groups: Positions | None) -> Array:
+        if groups is not None and ranks(key):
+            return of_all(key).take(groups)
         some = relation if groups is None else relation.take(groups)
         return MatchedRows(run, some).values(key)
 

@@ -9,7 +9,6 @@ stand on are left to Lance. A test holds the two together.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -25,7 +24,7 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str
     bytes: int
-    written_at: datetime
+    written_us: int
 
     @property
     def part(self) -> str:
@@ -60,10 +59,12 @@ def part_of(path: str) -> str:
     return f"{folder}/{name}" if folder == "_indices" else path
 
 
-def look(dataset: Any) -> Leaf:
-    """Read what the line's versions name, and then what is there: nothing if somebody else has
-    removed the line meanwhile."""
-    # In this order: a file that a write adds in between is in the second answer only, and young.
+def look(dataset: Any, stored: Iterable[Stored]) -> Leaf:
+    """Read what the line's versions name: nothing if somebody else has removed the line meanwhile.
+
+    `stored` was listed before: a file that a write adds in between, or that it named in between, is
+    in no danger.
+    """
     tracked = steadily(lambda: dataset.tracked_files().read_all().to_pylist())
     home = {row["base_uri"] for row in tracked if row["type"] == "manifest"}
     assert len(home) <= 1, "the versions of a line lie in one folder"
@@ -71,18 +72,21 @@ def look(dataset: Any) -> Leaf:
     for row in tracked:
         if row["base_uri"] in home:  # what lies elsewhere belongs to the line that this one is of
             named.setdefault(int(row["version"]), set()).add(part_of(row["path"]))
-    found = steadily(lambda: dataset.all_files().read_all().to_pylist()) if home else []
     return Leaf(
         named={version: frozenset(parts) for version, parts in named.items()},
-        stored=tuple(
-            Stored(path=row["path"], bytes=row["size_bytes"], written_at=row["last_modified"])
-            for row in found
-            if row["base_uri"] in home
-        ),
+        stored=tuple(stored) if home else (),
     )
 
 
-def doomed(leaf: Leaf, unwanted: Collection[int], *, lost_before: datetime) -> Doomed:
+def may_be_lost(stored: Iterable[Stored], *, lost_before_us: int) -> bool:
+    """Whether there is a file so old that it is lost if no version names it."""
+    return any(
+        file.written_us < lost_before_us and file.path.partition("/")[0] in _OWNED
+        for file in stored
+    )
+
+
+def doomed(leaf: Leaf, unwanted: Collection[int], *, lost_before_us: int) -> Doomed:
     """What goes with the unwanted versions, and what no version ever named and was written before
     that moment: nobody is still staging it."""
     if not leaf.named:
@@ -92,7 +96,7 @@ def doomed(leaf: Leaf, unwanted: Collection[int], *, lost_before: datetime) -> D
     kept = _parts(leaf, leaf.named.keys() - going)
     assert kept, "the newest version stays"
     free = _parts(leaf, going) - kept
-    young = {file.part for file in leaf.stored if file.written_at >= lost_before}
+    young = {file.part for file in leaf.stored if file.written_us >= lost_before_us}
     known = kept | free | young
     version_files: list[Stored] = []
     others: list[Stored] = []

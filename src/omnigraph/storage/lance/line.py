@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Callable, Collection, Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
@@ -35,12 +36,14 @@ from omnigraph.storage.lance.files import (
     require_home,
     transaction_paths,
     version_file,
+    version_of,
 )
 from omnigraph.storage.lance.pylance import VersionTransaction, told_by, translated
 from omnigraph.storage.objects.root import Root, branch_folder, dropped_mark, open_store
 
 logger = logging.getLogger(__name__)
 
+_PUBLISHED: Final = re.compile(r"\d+\.manifest")  # what a transaction shows has another name
 _PARTS: Final = ("_versions", "_transactions", "_deletions", "_indices", "data", digests.FOLDER)
 
 
@@ -502,7 +505,13 @@ class Lines:
     # --- old versions ------------------------------------------------------------------------
 
     def versions(self, location: str, branch: str | None) -> tuple[int, ...]:
-        """Every version that is still stored, ascending; the last one is the head."""
+        """Every version that is still stored, ascending; the last one is the head. The names of
+        the version files tell, where each is named as Lance names them today."""
+        start = f"{branch_folder(location, branch)}/_versions/"
+        names = [key.removeprefix(start) for key in self.store.keys_beginning(start)]
+        found = [version_of(name) for name in names if _PUBLISHED.fullmatch(name)]
+        if found and None not in found:
+            return tuple(sorted(version for version in found if version is not None))
         head = self.head(location, branch)
         with translated(self.uri(location, branch), doing="list versions of table"):
             return tuple(sorted(int(one["version"]) for one in head.version_refs()))
@@ -547,16 +556,25 @@ class Lines:
         they are a week old; writes that are still being staged have younger ones. `bases` is what
         was found of this dataset, for whoever collects many of its lines; None = look again.
         """
-        head = self.head(location, branch)
-        old = [version for version in unwanted if version < int(head.version)]
         # Danger: a branch that is made from this line meanwhile is not among the bases. It starts
         # from a published head, which is never unwanted, and from no file that only others name.
         bases = self.bases(location) if bases is None else bases
+        # Lines of migrated graphs nest, so that the files of one lie among those of another.
+        is_leaf = branch is not None and "/" not in branch and branch not in bases
+        stored = self._stored(location, branch) if is_leaf else ()
+        lost_before_us = self.world.clock.now_us() - STAGED_SAFE_AGE_MS * 1000
+        may_be_lost = collect.may_be_lost(stored, lost_before_us=lost_before_us)
+        if is_leaf and not unwanted and not may_be_lost:
+            return Collected()
+        head = self.head(location, branch)
+        old = [version for version in unwanted if version < int(head.version)]
         if old and not preview and self.root.local_path is not None:
             digests.save(self.store, branch_folder(location, branch), frozenset(old))
-        # Lines of migrated graphs nest, so that the files of one lie among those of another.
-        if branch is not None and "/" not in branch and branch not in bases:
-            done = self._collect_leaf((location, branch), head, old, preview=preview)
+        if is_leaf:
+            with translated(self.uri(location, branch), doing="collect versions of table"):
+                leaf = collect.look(head, stored)
+            going = collect.doomed(leaf, old, lost_before_us=lost_before_us)
+            done = self._removed(branch_folder(location, branch), going, preview=preview)
         else:
             with translated(self.uri(location, branch), doing="collect versions of table"):
                 told = pylance.clean_up(head, old, preview=preview)
@@ -570,21 +588,22 @@ class Lines:
             self._open.drop(lambda pin: pin in gone)
         return done
 
-    def _collect_leaf(
-        self, line: tuple[str, str], head: Any, old: Collection[int], *, preview: bool
-    ) -> Collected:
-        """The same for a line that nothing else stands on: its own files are all there is to it."""
-        with translated(self.uri(*line), doing="collect versions of table"):
-            leaf = collect.look(head)
-        now_us = self.world.clock.now_us()
-        lost_before = datetime.fromtimestamp(now_us / 1e6 - STAGED_SAFE_AGE_MS / 1e3, UTC)
-        found = collect.doomed(leaf, old, lost_before=lost_before)
+    def _stored(self, location: str, branch: str | None) -> tuple[collect.Stored, ...]:
+        """What lies in the folder of a line."""
+        folder = branch_folder(location, branch)
+        start = len(folder) + 1
+        return tuple(
+            collect.Stored(path=key[start:], bytes=file.bytes, written_us=file.written_us)
+            for key, file in self.store.listed(folder).items()
+        )
+
+    def _removed(self, folder: str, going: collect.Doomed, *, preview: bool) -> Collected:
         if not preview:
             # A version goes before its files: it is whole or not there. What a crash leaves of the
             # files is lost by then and goes a week later.
-            for file in (*found.version_files, *found.others):
-                self.store.delete(f"{branch_folder(*line)}/{file.path}")
-        return Collected(versions=len(found.versions), bytes=found.bytes)
+            for file in (*going.version_files, *going.others):
+                self.store.delete(f"{folder}/{file.path}")
+        return Collected(versions=len(going.versions), bytes=going.bytes)
 
 
 def _reference_key(location: str, branch_id: str) -> str:

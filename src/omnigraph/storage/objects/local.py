@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from omnigraph.errors import CorruptGraphError, NotFoundError, StorageUnavailableError
-from omnigraph.model.ports import StoredObject, World
+from omnigraph.model.ports import Listed, StoredObject, World
 
 LOCKS: Final = "__locks"
 OBJECTS_LOCK: Final = "objects.lock"
@@ -90,12 +90,13 @@ class LocalObjects:
                 return []
         return sorted(f"{folder}/{one}" for one in names if one.startswith(name))
 
-    def sizes(self, prefix: str) -> dict[str, int]:
-        found: dict[str, int] = {}
+    def listed(self, prefix: str) -> dict[str, Listed]:
+        found: dict[str, Listed] = {}
         with self._faults(prefix, "list"):
             for key in self._walk(self._path(prefix)):
                 with suppress(FileNotFoundError):  # removed since it was listed
-                    found[key] = os.stat(self._path(key)).st_size
+                    file = os.stat(f"{self._folder}/{key}")
+                    found[key] = Listed(bytes=file.st_size, written_us=file.st_mtime_ns // 1000)
         return found
 
     def chunks(self, key: str) -> Iterator[bytes]:

@@ -19,7 +19,7 @@ from omnigraph.model.limits import (
     STORE_RETRIES_MAX,
     STORE_RETRY_MS_MAX,
 )
-from omnigraph.model.ports import StoredObject
+from omnigraph.model.ports import Listed, StoredObject
 
 _CHUNK_BYTES: Final = 1 << 20
 
@@ -88,10 +88,16 @@ class S3Objects:
         with self._faults(key, "write"):
             obstore.put(self._store, key, pieces)
 
-    def sizes(self, prefix: str) -> dict[str, int]:
+    def listed(self, prefix: str) -> dict[str, Listed]:
         with self._faults(prefix, "list"):
             found = obstore.list(self._store, prefix or None).collect()
-            return {str(meta["path"]): int(meta["size"]) for meta in found}
+            return {
+                str(meta["path"]): Listed(
+                    bytes=int(meta["size"]),
+                    written_us=round(meta["last_modified"].timestamp() * 1_000_000),
+                )
+                for meta in found
+            }
 
     def chunks(self, key: str) -> Iterator[bytes]:
         with self._faults(key, "read"):

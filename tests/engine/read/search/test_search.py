@@ -177,6 +177,23 @@ def test_different_rows_without_a_score_are_left_out_too(graph):
     assert [row["d.lang"] for row in graph.query(text).to_pylist()] == ["de", "en"]
 
 
+@pytest.mark.parametrize("walked", ["", "$a: Author  $a wrote $d"])
+@pytest.mark.parametrize("keys", ["$d.slug", "$d.id", "$d.slug, $d.lang"])
+def test_a_rank_among_different_rows_is_that_among_all_of_them(graph, keys, walked):
+    """Also of those that a limit does not show."""
+    rank = "rrf(nearest($d.vec, [1.0, 0.0]), bm25($d.body, 'graphs'))".replace("'", '"')
+
+    def shown(word, end=""):
+        text = f"match {{ $d: Doc {walked} }} return {word} {{ {keys}, {rank} as s }} order {{ s }}"
+        return [tuple(row.values()) for row in graph.query(f"query q() {{ {text} {end} }}")]
+
+    every = shown("")
+    assert len(every) > 1
+    for first in range(len(every)):
+        for word in ("", "distinct"):
+            assert shown(word, f"limit 2 offset {first}") == every[first : first + 2], (word, first)
+
+
 def test_rows_that_bring_both_nodes_are_ranked_together(graph):
     text = """query q() {
       match { $e: Doc  $d: Doc  $d != $e } with { $e, $d }
