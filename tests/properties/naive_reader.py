@@ -24,6 +24,7 @@ from omnigraph.compiler.query.functions import FUNCTIONS
 from omnigraph.model.schema import FLOATS, INTEGERS, Scalar
 
 Entity = dict[str, Any]
+_GIVEN = "#given"  # which row of the stage before a match goes on from
 
 
 class _Group:
@@ -256,7 +257,8 @@ class Naive:
         """The rows of a stage: values, sort keys, what breaks ties, and one match behind them."""
         if plan.limit is not None and self.value(plan.limit, {}) == 0:
             return []  # nothing is looked at
-        envs = [found for env in outer for found in self.block(plan.match, env)]
+        given = [{**env, _GIVEN: number} for number, env in enumerate(outer)]
+        envs = [found for env in given for found in self.block(plan.match, env)]
         self.matched = envs
         if plan.row and plan.limit is None and plan.offset is None:
             ranks = tuple(one for one in plan.orderings if one.rank)
@@ -293,7 +295,7 @@ class Naive:
         each: dict[Any, list[Any]] = {}  # one ranking for each row of the stage before
         for row in rows:
             names = [_weight(self._identity(one, row[3])) for one in plan.each_by]
-            each.setdefault(repr(names), []).append((names, row))
+            each.setdefault(row[3][_GIVEN], []).append((names, row))
         parts = sorted(each.values(), key=lambda part: part[0][0])
         return [row for part in parts for _, row in part[offset:last]]
 

@@ -97,7 +97,7 @@ def test_of_a_line_that_goes_meanwhile_nothing_is_left_to_remove(bench):
     bench.tables.store.delete_prefix(branch_folder(PLACE, BRANCH))
     leaf = look(head, [Stored(path="data/a.lance", bytes=1, written_us=0)])
     assert leaf == Leaf(named={}, stored=())
-    assert not doomed(leaf, [1], lost_before_us=1).bytes
+    assert not doomed(leaf, [1], 1).bytes
 
 
 def test_a_line_that_another_stands_on_keeps_what_that_one_reads(bench):

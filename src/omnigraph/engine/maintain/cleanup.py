@@ -35,7 +35,7 @@ from omnigraph.model.limits import (
 from omnigraph.model.ports import ulid_us
 from omnigraph.model.steps import Step
 from omnigraph.model.structs import JsonStruct
-from omnigraph.storage.lance.line import Collected
+from omnigraph.storage.lance.collect import Collected
 from omnigraph.storage.lance.line import Line as Fork
 from omnigraph.storage.manifest.history import Descent, contracted, parents_of
 from omnigraph.storage.manifest.ref_files import Kept

@@ -292,13 +292,9 @@ def _tells_rows_apart(run: Run, key: ir.Expr, relation: Relation, coded: Coded |
 def _row_by_row(run: Run, keys: Sequence[ir.Expr], relation: Relation) -> _Numbered:
     """Every row is a group of its own: what its keys tell of is in no other row."""
 
-    @cache
-    def of_all(key: ir.Expr) -> Column:
-        return Column.of(MatchedRows(run, relation).values(key))
-
     def values(key: ir.Expr, groups: Positions | None) -> Array:
         if groups is not None and ranks(key):
-            return of_all(key).take(groups)
+            return Column.of(values(key, None)).take(groups)
         some = relation if groups is None else relation.take(groups)
         return MatchedRows(run, some).values(key)
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from omnigraph.model.ports import ObjectStore
 from omnigraph.storage.lance.pylance import steadily
 
 _VERSIONS: Final = "_versions"
@@ -29,6 +30,23 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def part(self) -> str:
         return part_of(self.path)
+
+
+class Collected(msgspec.Struct, frozen=True, kw_only=True):
+    """What a collection removed. `failed_deletes` counts files that will be tried again."""
+
+    versions: int = 0
+    bytes: int = 0
+    failed_deletes: int = 0
+
+    @classmethod
+    def of(cls, told: Any, *, preview: bool) -> Collected:
+        """What Lance's own clean-up tells."""
+        return cls(
+            versions=int(told.old_versions),
+            bytes=int(told.bytes_removed),
+            failed_deletes=0 if preview else int(told.failed_deletes),
+        )
 
 
 class Leaf(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +77,15 @@ def part_of(path: str) -> str:
     return f"{folder}/{name}" if folder == "_indices" else path
 
 
+def listed(store: ObjectStore, folder: str) -> tuple[Stored, ...]:
+    """What lies in the folder of a line."""
+    start = len(folder) + 1
+    return tuple(
+        Stored(path=key[start:], bytes=file.bytes, written_us=file.written_us)
+        for key, file in store.listed(folder).items()
+    )
+
+
 def look(dataset: Any, stored: Iterable[Stored]) -> Leaf:
     """Read what the line's versions name: nothing if somebody else has removed the line meanwhile.
 
@@ -78,7 +105,7 @@ def look(dataset: Any, stored: Iterable[Stored]) -> Leaf:
     )
 
 
-def may_be_lost(stored: Iterable[Stored], *, lost_before_us: int) -> bool:
+def may_be_lost(stored: Iterable[Stored], lost_before_us: int) -> bool:
     """Whether there is a file so old that it is lost if no version names it."""
     return any(
         file.written_us < lost_before_us and file.path.partition("/")[0] in _OWNED
@@ -86,7 +113,7 @@ def may_be_lost(stored: Iterable[Stored], *, lost_before_us: int) -> bool:
     )
 
 
-def doomed(leaf: Leaf, unwanted: Collection[int], *, lost_before_us: int) -> Doomed:
+def doomed(leaf: Leaf, unwanted: Collection[int], lost_before_us: int) -> Doomed:
     """What goes with the unwanted versions, and what no version ever named and was written before
     that moment: nobody is still staging it."""
     if not leaf.named:
@@ -113,3 +140,10 @@ def doomed(leaf: Leaf, unwanted: Collection[int], *, lost_before_us: int) -> Doo
 
 def _parts(leaf: Leaf, versions: Iterable[int]) -> set[str]:
     return {part for version in versions for part in leaf.named[version]}
+
+
+def remove(store: ObjectStore, folder: str, going: Doomed) -> None:
+    """A version goes before its files: it is whole or not there. What a crash leaves of the files
+    is lost by then and goes a week later."""
+    for file in (*going.version_files, *going.others):
+        store.delete(f"{folder}/{file.path}")

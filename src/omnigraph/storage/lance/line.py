@@ -24,6 +24,7 @@ from omnigraph.model.limits import STAGED_SAFE_AGE_MS, TABLE_HANDLES_MAX
 from omnigraph.model.ports import ObjectStore, World
 from omnigraph.model.structs import Recent
 from omnigraph.storage.lance import collect, digests, pylance
+from omnigraph.storage.lance.collect import Collected
 from omnigraph.storage.lance.ends import Ends
 from omnigraph.storage.lance.files import (
     Flusher,
@@ -58,14 +59,6 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     def base(self) -> tuple[str | None, int] | None:
         """The line and version that it was made from; None if it has no reference."""
         return None if self.parent_version is None else (self.parent, self.parent_version)
-
-
-class Collected(msgspec.Struct, frozen=True, kw_only=True):
-    """What a collection removed. `failed_deletes` counts files that will be tried again."""
-
-    versions: int = 0
-    bytes: int = 0
-    failed_deletes: int = 0
 
 
 class Lines:
@@ -561,49 +554,27 @@ class Lines:
         bases = self.bases(location) if bases is None else bases
         # Lines of migrated graphs nest, so that the files of one lie among those of another.
         is_leaf = branch is not None and "/" not in branch and branch not in bases
-        stored = self._stored(location, branch) if is_leaf else ()
+        folder = branch_folder(location, branch)
+        stored = collect.listed(self.store, folder) if is_leaf else ()
         lost_before_us = self.world.clock.now_us() - STAGED_SAFE_AGE_MS * 1000
-        may_be_lost = collect.may_be_lost(stored, lost_before_us=lost_before_us)
-        if is_leaf and not unwanted and not may_be_lost:
+        if is_leaf and not (unwanted or collect.may_be_lost(stored, lost_before_us)):
             return Collected()
         head = self.head(location, branch)
         old = [version for version in unwanted if version < int(head.version)]
         if old and not preview and self.root.local_path is not None:
-            digests.save(self.store, branch_folder(location, branch), frozenset(old))
-        if is_leaf:
-            with translated(self.uri(location, branch), doing="collect versions of table"):
-                leaf = collect.look(head, stored)
-            going = collect.doomed(leaf, old, lost_before_us=lost_before_us)
-            done = self._removed(branch_folder(location, branch), going, preview=preview)
-        else:
-            with translated(self.uri(location, branch), doing="collect versions of table"):
-                told = pylance.clean_up(head, old, preview=preview)
-            done = Collected(
-                versions=int(told.old_versions),
-                bytes=int(told.bytes_removed),
-                failed_deletes=0 if preview else int(told.failed_deletes),
-            )
+            digests.save(self.store, folder, frozenset(old))
+        with translated(self.uri(location, branch), doing="collect versions of table"):
+            if is_leaf:
+                going = collect.doomed(collect.look(head, stored), old, lost_before_us)
+                done = Collected(versions=len(going.versions), bytes=going.bytes)
+                if not preview:
+                    collect.remove(self.store, folder, going)
+            else:
+                done = Collected.of(pylance.clean_up(head, old, preview=preview), preview=preview)
         if not preview:
             gone = {(location, branch, version) for version in old}
             self._open.drop(lambda pin: pin in gone)
         return done
-
-    def _stored(self, location: str, branch: str | None) -> tuple[collect.Stored, ...]:
-        """What lies in the folder of a line."""
-        folder = branch_folder(location, branch)
-        start = len(folder) + 1
-        return tuple(
-            collect.Stored(path=key[start:], bytes=file.bytes, written_us=file.written_us)
-            for key, file in self.store.listed(folder).items()
-        )
-
-    def _removed(self, folder: str, going: collect.Doomed, *, preview: bool) -> Collected:
-        if not preview:
-            # A version goes before its files: it is whole or not there. What a crash leaves of the
-            # files is lost by then and goes a week later.
-            for file in (*going.version_files, *going.others):
-                self.store.delete(f"{folder}/{file.path}")
-        return Collected(versions=len(going.versions), bytes=going.bytes)
 
 
 def _reference_key(location: str, branch_id: str) -> str:

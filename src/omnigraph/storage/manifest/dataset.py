@@ -25,9 +25,10 @@ from omnigraph.model.limits import INTERNAL_SCHEMA_VERSION
 from omnigraph.model.ports import ObjectStore, World
 from omnigraph.model.steps import Step
 from omnigraph.storage.lance import pylance, sql
+from omnigraph.storage.lance.collect import Collected
 from omnigraph.storage.lance.digests import Written, as_properties
 from omnigraph.storage.lance.files import data_paths, is_there, remove_torn
-from omnigraph.storage.lance.line import Collected, Line, Lines
+from omnigraph.storage.lance.line import Line, Lines
 from omnigraph.storage.manifest.rows import HEAD_ID, MIGRATED_KEY, ROW_SCHEMA, SCHEMA_ID, STAMP_KEY
 from omnigraph.storage.objects.root import INIT_CLAIM, MANIFEST, Root, branch_folder
 
