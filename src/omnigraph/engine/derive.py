@@ -23,7 +23,6 @@ from omnigraph.engine.rows.parts import GraphAccess
 from omnigraph.engine.text.analysis import Analysis
 from omnigraph.errors import OmnigraphError
 from omnigraph.model.graph import Snapshot, TableEntry
-from omnigraph.model.limits import DERIVED_TEXT_BYTES_MAX
 from omnigraph.model.ports import Runner
 from omnigraph.model.schema import EdgeType, Indexing, NodeType, Property, Scalar
 from omnigraph.storage.derived import Sections
@@ -33,7 +32,7 @@ from omnigraph.storage.table.fragments import ColumnFile
 logger = logging.getLogger(__name__)
 
 Made = tuple[Sections, object]  # sections and facts of a file
-Maker = Callable[[Any, Indexing], Made | None]
+Maker = Callable[[Any, Indexing], Made]
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,9 +45,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     indexing: Indexing
 
 
-def _words(values: Any, indexing: Indexing) -> Made | None:
-    if values.nbytes > DERIVED_TEXT_BYTES_MAX:
-        return None
+def _words(values: Any, indexing: Indexing) -> Made:
     return stored_words.made(values, Analysis.of(indexing))
 
 
@@ -56,8 +53,7 @@ def _numbers(values: Any, _: Indexing) -> Made:
     return Coded.of(values).sections(), {}
 
 
-# What is made of the values of a column, None if that would take too much memory. A task names it,
-# so that it can travel.
+# What is made of the values of a column. A task names it, so that it can travel.
 MAKERS: Final[Mapping[str, Maker]] = {"words": _words, "numbers": _numbers}
 
 
@@ -84,12 +80,13 @@ def _wanted(entity: NodeType | EdgeType, prop: Property) -> Iterator[Wanted]:
 
 
 class DeriveTask(msgspec.Struct, frozen=True, kw_only=True):
-    """One file to be made."""
+    """The file of a fragment that is to be made, or several if that has many bytes."""
 
     access: GraphAccess
     entry: TableEntry
     file: ColumnFile
     wanted: Wanted
+    bytes_max: int  # of the values that one is made of
 
 
 def derive(
@@ -127,16 +124,22 @@ def _tasks(
                 wanted.column, wanted.kind, rows_min=least, thorough=thorough
             )
             for file in missing:
-                yield DeriveTask(access=access, entry=entry, file=file, wanted=wanted)
+                yield DeriveTask(
+                    access=access,
+                    entry=entry,
+                    file=file,
+                    wanted=wanted,
+                    bytes_max=core.world.derived_bytes_max,
+                )
 
 
 def run_task(task: DeriveTask) -> int:
-    """Make one file, wherever this runs; of how many rows it is."""
+    """Make what a fragment lacks, wherever this runs; of how many rows it is."""
     table, file, wanted = task.access.table(task.entry), task.file, task.wanted
-    values = table.stored_values(file.fragment, wanted.column)
-    made = MAKERS[wanted.what](values, wanted.indexing)
-    if made is None:
-        logger.info("not derived", extra={"column": wanted.column, "bytes": values.nbytes})
-        return 0
-    table.put_derived(file, wanted.kind, *made)
-    return file.rows
+    first = 0
+    for values in table.stored_values(file.fragment, wanted.column, bytes_max=task.bytes_max):
+        last = first + len(values)
+        made = MAKERS[wanted.what](values, wanted.indexing)
+        table.put_derived(file, wanted.kind, (first, last), *made)
+        first = last
+    return first

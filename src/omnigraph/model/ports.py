@@ -17,6 +17,7 @@ import msgspec
 
 from omnigraph.model.access import Access, Decision
 from omnigraph.model.limits import (
+    DERIVED_BYTES_MAX,
     DERIVED_ROWS_MIN,
     LEASE_CLOCK_SKEW_MS,
     LEASE_EXPIRY_MS,
@@ -218,6 +219,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     cache_bytes: int | None = None  # that reading may keep; None: a share of the machine's
     lease: LeaseTerms = LeaseTerms()
     derived_rows_min: int = DERIVED_ROWS_MIN  # of a fragment that derived files are made of
+    derived_bytes_max: int = DERIVED_BYTES_MAX  # of values that one of these is made of
     blob_bases: tuple[str, ...] | None = None  # of blobs outside the graph; None: anywhere
     embedder: TextEmbedder | None = None  # of `@embed` properties and texts; None: see each use
 

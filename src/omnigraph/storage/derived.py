@@ -1,10 +1,11 @@
 """Derived files: what searches need of a table's data files, made once and kept beside the table.
 
 A derived file is made from one column of one data file, and never changes: `_derived/<location of
-the table>/<data file>.<column number>.<kind>`. Names of data files are never used again, so a
-derived file serves every version and branch that has the data file, and goes with it. Nothing
-depends on these files but time: whoever needs one and does not find it, or finds it damaged, reads
-the rows. They are written after the commit, whole or not at all.
+the table>/<data file>.<column number>.<kind>`, and `.<first>-<last>` behind it if it is of some of
+the rows. Names of data files are never used again, so a derived file serves every version and
+branch that has the data file, and goes with it. Nothing depends on these files but time: whoever
+needs one and does not find it, or finds it damaged, reads the rows. They are written after the
+commit, whole or not at all.
 
 A file is a row of *sections*, in pages that each have a checksum, which is looked at when the page
 is read for the first time. Local files are mapped; of files on object stores only the pages asked
@@ -37,7 +38,10 @@ GAP_BYTES_MAX: Final = 1 << 16  # between two wanted pages that are fetched with
 _MAGIC: Final = b"OGDERIV1"
 _TAIL: Final = struct.Struct("<QII8s")  # bytes of the footer, its checksum, format, magic
 _FORMAT: Final = 1
-_NAME: Final = re.compile(r"(?P<data>[0-9A-Za-z_-]+)\.(?P<column>\d+)\.(?P<kind>[0-9a-z-]+)")
+_NAME: Final = re.compile(
+    r"(?P<data>[0-9A-Za-z_-]+)\.(?P<column>\d+)\.(?P<kind>[0-9a-z-]+)"
+    r"(\.(?P<first>\d+)-(?P<last>\d+))?"
+)
 
 Bytes = bytes | memoryview
 Sections = Mapping[str, Sequence[Bytes]]  # each in pieces, in the order of the file
@@ -47,15 +51,18 @@ _T = TypeVar("_T")
 class DerivedName(msgspec.Struct, frozen=True, kw_only=True):
     """Of which data file (its name without `.lance`) and column a file is made, and what it is.
 
-    The kind says everything that its content depends on besides the data, e.g. `words1-german`.
+    The kind says everything that its content depends on besides the data, e.g. `words1-german`. Of
+    a data file with very many bytes several files are made, each of some rows.
     """
 
     data: str
     column: int  # Lance's number
     kind: str
+    rows: tuple[int, int] | None = None  # from the first to before the last; None = all of them
 
     def __str__(self) -> str:
-        return f"{self.data}.{self.column}.{self.kind}"
+        some = "" if self.rows is None else ".{}-{}".format(*self.rows)
+        return f"{self.data}.{self.column}.{self.kind}{some}"
 
     @classmethod
     def parse(cls, text: str) -> DerivedName | None:
@@ -63,7 +70,8 @@ class DerivedName(msgspec.Struct, frozen=True, kw_only=True):
         found = _NAME.fullmatch(text)
         if found is None:
             return None
-        return cls(data=found["data"], column=int(found["column"]), kind=found["kind"])
+        rows = None if found["first"] is None else (int(found["first"]), int(found["last"]))
+        return cls(data=found["data"], column=int(found["column"]), kind=found["kind"], rows=rows)
 
 
 class DamagedError(ValueError):

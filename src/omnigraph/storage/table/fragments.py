@@ -6,7 +6,8 @@ and whether it is still there is told by the version.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -23,6 +24,7 @@ from omnigraph.storage.table.pinned import OFFSET_BITS, Pinned, column_numbers
 
 _OFFSET: int = (1 << OFFSET_BITS) - 1
 _MADE_BY_LANCE = ".lance"
+_BATCH_BYTES: Final = 32 << 20  # of values that are read together
 
 
 class ColumnFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,40 +54,114 @@ def column_files(pinned: Pinned, column: str) -> dict[int, ColumnFile]:
     return found
 
 
-def stored_values(pinned: Pinned, fragment: int, column: str) -> pa.Array[Any]:
-    """Every value of the column in a fragment, also of rows that are deleted."""
-    rows = pinned.dataset.scanner(
+def stored_values(
+    pinned: Pinned, fragment: int, column: str, *, bytes_max: int
+) -> Iterator[pa.Array[Any]]:
+    """The values of the column in a fragment, also of rows that are deleted, one array after the
+    other: each of at most so many bytes, or of one row."""
+    batches = pinned.dataset.scanner(
         columns=[column],
         fragments=[pinned.dataset.get_fragment(fragment)],
         with_row_id=True,
         include_deleted_rows=True,
         scan_in_order=True,
+        batch_size_bytes=min(bytes_max, _BATCH_BYTES),
         scan_stats_callback=pinned.meter.add,
-    ).to_table()
-    chunks = standard(rows)[column]
-    values: pa.Array[Any] = pa.concat_arrays(chunks.chunks) if chunks.num_chunks else pa.nulls(0)
-    return values
+    ).to_batches()
+    held: list[pa.Array[Any]] = []
+    size = 0
+    for batch in batches:
+        for values in _pieces(standard(pa.table(batch))[column], bytes_max):
+            if held and size + values.nbytes > bytes_max:
+                yield pa.concat_arrays(held)
+                held, size = [], 0
+            held.append(values)
+            size += values.nbytes
+    if held:
+        yield pa.concat_arrays(held)
+
+
+def _pieces(values: pa.ChunkedArray[Any], bytes_max: int) -> Iterator[pa.Array[Any]]:
+    """The same in pieces that are not too big, if they have more than one row."""
+    for chunk in values.chunks:
+        if chunk.nbytes <= bytes_max or len(chunk) < 2:
+            yield chunk
+            continue
+        half = len(chunk) // 2
+        for part in (chunk.slice(0, half), chunk.slice(half)):
+            yield from _pieces(pa.chunked_array([part]), bytes_max)
 
 
 # --- files made of them ------------------------------------------------------------------------
 
 
-def name_of(file: ColumnFile, kind: str) -> DerivedName:
-    """The name of the derived file of that kind."""
-    return DerivedName(data=file.data, column=file.column, kind=kind)
+class DerivedRows(msgspec.Struct, frozen=True):
+    """A derived file of some rows of a fragment, or of all of them."""
+
+    first: int
+    last: int  # the row after these
+    file: DerivedFile
+
+    def of(self, rows: FragmentRows) -> FragmentRows:
+        """Its own among the rows of the fragment."""
+        some = slice(self.first, self.last)
+        return FragmentRows(rows.row_ids[some], None if rows.alive is None else rows.alive[some])
 
 
-def derived(pinned: Pinned, column: str, kind: str) -> dict[int, DerivedFile]:
-    """The derived files of a column that there are, by fragment."""
+def name_of(file: ColumnFile, kind: str, first: int, last: int) -> DerivedName:
+    """The name of the derived file of that kind and these rows."""
+    rows = None if (first, last) == (0, file.rows) else (first, last)
+    return DerivedName(data=file.data, column=file.column, kind=kind, rows=rows)
+
+
+def derived(pinned: Pinned, column: str, kind: str) -> dict[int, tuple[DerivedRows, ...]]:
+    """The derived files of a column, by fragment, where they tell of all its rows."""
     location = pinned.entry.location
     stored = pinned.derived.stored(location)
-    found: dict[int, DerivedFile] = {}
+    known = _by_data_file(stored)
+    found: dict[int, tuple[DerivedRows, ...]] = {}
     for number, file in (column_files(pinned, column) if stored else {}).items():
-        name = name_of(file, kind)
-        opened = pinned.derived.open(location, name, stored[name]) if name in stored else None
-        if opened is not None:
-            found[number] = opened
+        opened: list[DerivedRows] = []
+        names = _covering(known, file, kind) or []
+        for first, last, name in names:
+            body = pinned.derived.open(location, name, stored[name])
+            if body is not None:
+                opened.append(DerivedRows(first, last, body))
+        if opened and len(opened) == len(names):
+            found[number] = tuple(opened)
     return found
+
+
+_Known = Mapping[tuple[str, int, str], Sequence[DerivedName]]
+
+
+def _by_data_file(stored: Iterable[DerivedName]) -> _Known:
+    """The names by what they are made of."""
+    found: dict[tuple[str, int, str], list[DerivedName]] = {}
+    for name in stored:
+        found.setdefault((name.data, name.column, name.kind), []).append(name)
+    return found
+
+
+def _covering(
+    known: _Known, file: ColumnFile, kind: str
+) -> list[tuple[int, int, DerivedName]] | None:
+    """The files that together tell of each row of a data file once, in its order; None if some are
+    missing. Another version may have cut the rows elsewhere."""
+    spans = {
+        (name.rows or (0, file.rows)): name
+        for name in known.get((file.data, file.column, kind), ())
+    }
+    longest = {first: (last, name) for (first, last), name in sorted(spans.items())}
+    found: list[tuple[int, int, DerivedName]] = []
+    at = 0
+    while at < file.rows:
+        last, name = longest.get(at, (0, None))
+        if name is None or last <= at:
+            return None
+        found.append((at, last, name))
+        at = last
+    return found if at == file.rows else None
 
 
 def underived(
@@ -95,13 +171,15 @@ def underived(
     location = pinned.entry.location
     big = [file for file in column_files(pinned, column).values() if file.rows >= rows_min]
     stored = pinned.derived.stored(location) if big else {}
+    known = _by_data_file(stored)
 
-    def is_there(name: DerivedName) -> bool:
-        if name not in stored or not thorough:
-            return name in stored
-        return pinned.derived.is_sound(location, name, stored[name])
+    def is_there(file: ColumnFile) -> bool:
+        names = _covering(known, file, kind)
+        if names is None or not thorough:
+            return names is not None
+        return all(pinned.derived.is_sound(location, name, stored[name]) for *_, name in names)
 
-    return [file for file in big if not is_there(name_of(file, kind))]
+    return [file for file in big if not is_there(file)]
 
 
 # --- rows --------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -38,7 +38,7 @@ from omnigraph.model.graph import PendingEntry, TableEntry, TableUpdate, TypeCou
 from omnigraph.model.ports import World
 from omnigraph.model.schema import ROW_ADDRESS, ROW_ID
 from omnigraph.model.steps import Step
-from omnigraph.storage.derived import DerivedFile, DerivedFiles, Sections
+from omnigraph.storage.derived import DerivedFiles, Sections
 from omnigraph.storage.lance import digests, pylance
 from omnigraph.storage.lance.columns import seal
 from omnigraph.storage.lance.files import delete_data, index_paths
@@ -136,13 +136,16 @@ class Table(TableReader):
         with self._reading():
             return fragments.column_files(self._pinned, column)
 
-    def stored_values(self, fragment: int, column: str) -> pa.Array[Any]:
-        """Every value of the column in a fragment, also of rows that are deleted."""
+    def stored_values(
+        self, fragment: int, column: str, *, bytes_max: int
+    ) -> Iterator[pa.Array[Any]]:
+        """The values of the column in a fragment, also of rows that are deleted, in arrays of at
+        most so many bytes."""
         with self._reading():
-            return fragments.stored_values(self._pinned, fragment, column)
+            yield from fragments.stored_values(self._pinned, fragment, column, bytes_max=bytes_max)
 
-    def derived(self, column: str, kind: str) -> dict[int, DerivedFile]:
-        """The derived files of the column that there are, by fragment."""
+    def derived(self, column: str, kind: str) -> dict[int, tuple[fragments.DerivedRows, ...]]:
+        """The derived files of the column, by fragment, where they tell of all its rows."""
         with self._reading():
             return fragments.derived(self._pinned, column, kind)
 
@@ -157,11 +160,16 @@ class Table(TableReader):
             )
 
     def put_derived(
-        self, file: fragments.ColumnFile, kind: str, sections: Sections, facts: object
+        self,
+        file: fragments.ColumnFile,
+        kind: str,
+        rows: tuple[int, int],
+        sections: Sections,
+        facts: object,
     ) -> None:
-        """Keep what was made of a fragment's values of a column."""
-        location = self._pinned.entry.location
-        self._pinned.derived.put(location, fragments.name_of(file, kind), sections, facts)
+        """Keep what was made of a fragment's values of a column, from one row to before another."""
+        name = fragments.name_of(file, kind, *rows)
+        self._pinned.derived.put(self._pinned.entry.location, name, sections, facts)
 
     def fragment_rows(self, fragment: int) -> fragments.FragmentRows:
         """The row ids of a fragment by row number, and which rows are not deleted."""

@@ -10,7 +10,7 @@ that no such file tells of are read and coded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -24,6 +24,7 @@ from omnigraph.engine.read.memory.frame import Frame
 from omnigraph.engine.read.memory.threads import in_parallel
 from omnigraph.engine.read.search.vectors import Floats, Singles, doubt, matrix_of, pages
 from omnigraph.storage.derived import DamagedError, DerivedFile, Sections
+from omnigraph.storage.table.fragments import DerivedRows
 
 KIND: Final = "int8v1"  # of derived files
 _MOST: Final = 127
@@ -267,31 +268,34 @@ def coded_parts(frame: Frame, name: str, dimension: int) -> Iterator[CodedPart]:
     """The numbers of a whole column, fragment by fragment where a derived file has them."""
     table = frame.table.stored
     files = {} if frame.part else table.derived(name, KIND)
-    rows = {} if not files else {one: told.rows for one, told in table.column_files(name).items()}
     left: list[int] = []
     for number in table.fragment_ids:
-        part = None
-        if number in files:
-            part = _stored_part(frame, files[number], number, rows[number], dimension)
-        if part is None:
-            left.append(number)
+        parts = _stored(frame, number, files.get(number, ()), dimension)
+        if parts:
+            yield from parts
         else:
-            yield part
+            left.append(number)
     some = left if len(left) < len(table.fragment_ids) else None
     if left:
         for positions, vectors in pages(frame, name, dimension, fragments=some):
             yield CodedPart.placed(Coded.of(vectors), positions)
 
 
-def _stored_part(
-    frame: Frame, file: DerivedFile, fragment: int, rows: int, dimension: int
-) -> CodedPart | None:
-    try:
-        coded = Coded.stored(file, rows=rows, width=dimension)
-    except DamagedError:
-        return None
-    told = frame.table.stored.fragment_rows(fragment)
-    at = frame.at_row_ids(told.row_ids)
-    if told.alive is not None:
-        at = np.where(told.alive, at, -1)
-    return CodedPart.placed(coded, at)
+def _stored(
+    frame: Frame, fragment: int, files: Sequence[DerivedRows], dimension: int
+) -> list[CodedPart]:
+    """What the files of a fragment tell; nothing if one of them is damaged."""
+    whole = frame.table.stored.fragment_rows(fragment) if files else None
+    found: list[CodedPart] = []
+    for some in files:
+        assert whole is not None, "it was asked for"
+        told = some.of(whole)
+        try:
+            coded = Coded.stored(some.file, rows=len(told.row_ids), width=dimension)
+        except DamagedError:
+            return []
+        at = frame.at_row_ids(told.row_ids)
+        if told.alive is not None:
+            at = np.where(told.alive, at, -1)
+        found.append(CodedPart.placed(coded, at))
+    return found

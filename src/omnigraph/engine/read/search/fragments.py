@@ -43,15 +43,19 @@ def over_fragments(
         if number not in files:
             others.append(number)
             continue
-        rows = table.fragment_rows(number)
-        positions = np.arange(len(rows.row_ids), dtype=np.int32)
+        whole = table.fragment_rows(number)
+        found: list[tuple[T, IdsAt]] = []
         try:
-            found = look(Part.of(StoredPostings(files[number], positions), rows.alive))
+            for some in files[number]:
+                rows = some.of(whole)
+                positions = np.arange(len(rows.row_ids), dtype=np.int32)
+                told = look(Part.of(StoredPostings(some.file, positions), rows.alive))
+                found.append((told, partial(_taken, table, rows.row_ids)))
         except DamagedError as cause:
             logger.warning("stored words are damaged", extra={"why": str(cause)})
             others.append(number)
         else:
-            yield found, partial(_taken, table, rows.row_ids)
+            yield from found
     if not others:
         return
     for batch in table.scan(columns=sorted({"id", column}), fragments=others):

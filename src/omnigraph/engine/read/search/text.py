@@ -39,7 +39,8 @@ from omnigraph.engine.text.analysis import Analysis, without_marks
 from omnigraph.engine.text.asked import Question, Row, Term, question, ranked_terms, row_of
 from omnigraph.engine.text.words import within_edits
 from omnigraph.errors import InputError
-from omnigraph.storage.derived import DamagedError
+from omnigraph.storage.derived import DamagedError, DerivedFile
+from omnigraph.storage.table.fragments import FragmentRows
 
 logger = logging.getLogger(__name__)
 
@@ -470,19 +471,23 @@ def stored_parts(
     table = frame.table.stored
     parts: list[Part] = []
     files = table.derived(column, analysis.kind)
-    for number, file in [*files.items()]:
-        rows = table.fragment_rows(number)
-        positions = frame.at_row_ids(rows.row_ids).astype(np.int32)
-        if rows.alive is not None:
-            positions[~rows.alive] = -1
+    for number, some in [*files.items()]:
+        whole = table.fragment_rows(number)
         try:
-            parts.append(Part.of(StoredPostings(file, positions), rows.alive))
+            parts += [_stored_part(frame, each.file, each.of(whole)) for each in some]
         except DamagedError as cause:
             logger.warning("stored words are damaged", extra={"why": str(cause)})
             del files[number]
     if not parts:
         return [], None
     return parts, [number for number in table.fragment_ids if number not in files]
+
+
+def _stored_part(frame: Frame, file: DerivedFile, rows: FragmentRows) -> Part:
+    positions = frame.at_row_ids(rows.row_ids).astype(np.int32)
+    if rows.alive is not None:
+        positions[~rows.alive] = -1
+    return Part.of(StoredPostings(file, positions), rows.alive)
 
 
 def _made_parts(
