@@ -9,6 +9,7 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from pyspark import InheritableThread
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from omnigraph import errors
 from omnigraph.engine.arguments import Kind, require
 from omnigraph.engine.load.report import Listener, Tick
 from omnigraph.engine.rows.parts import GraphAccess
@@ -27,6 +29,7 @@ from omnigraph.storage.objects.root import aws_environment
 SESSION: Final = Kind("SparkSession", lambda value: hasattr(type(value), "readStream"))
 
 _POLL_SECONDS: Final = 0.2
+_OUR_ERRORS: Final = f"{errors.__name__}."
 _ANSWER_COLUMNS: Final = "i long, answer binary"
 _ANSWER_FIELDS: Final[dict[str, pa.DataType]] = {"i": pa.int64(), "answer": pa.binary()}
 _ANSWER_SCHEMA: Final = pa.schema(_ANSWER_FIELDS)
@@ -113,14 +116,37 @@ def is_classic(spark: SparkSession) -> bool:
 
 def collected(frame: Any, *, stage: str) -> list[Any]:
     """The rows of a DataFrame whose tasks are ours, with Spark's failures in our words."""
-    try:
+    with in_our_words(stage):
         return list(frame.collect())
+
+
+@contextmanager
+def in_our_words(stage: str) -> Iterator[None]:
+    """Tell what a task died of: an error of ours as itself, anything else as what Spark says."""
+    try:
+        yield
     except PySparkException as cause:
         lines = [line for line in str(cause).splitlines() if line.strip()]
+        ours = _ours(lines)
+        if ours is not None:
+            raise ours from cause
         told = next((line.strip() for line in reversed(lines) if _names_error(line)), lines[0])
         raise SparkUnavailableError(
             f"a Spark task of the step '{stage}' failed for good: {told}", output="\n".join(lines)
         ) from cause
+
+
+def _ours(lines: Sequence[str]) -> OmnigraphError | None:
+    """The error of ours that the trace of a task ends with: its message, and behind it a hint."""
+    for number, line in reversed([*enumerate(lines)]):
+        head, _, message = line.strip().partition(": ")
+        kind = getattr(errors, head.removeprefix(_OUR_ERRORS), None)
+        if head.startswith(_OUR_ERRORS) and isinstance(kind, type):
+            after = lines[number + 1] if number + 1 < len(lines) else ""
+            marked = after.startswith(errors.HINT_MARK)
+            hint = after.removeprefix(errors.HINT_MARK) if marked else None
+            return errors.restored(kind, message, hint, {})
+    return None
 
 
 def _names_error(line: str) -> bool:

@@ -114,9 +114,10 @@ class _Block:
         return (0 if named else 1 if conditions else 2, rows)
 
     def _entities(self, var: str) -> Found:
-        inside, outside = self._reading.pushed(var, self._bindings[var].conditions)
+        conditions = self._bindings[var].conditions
+        inside, outside = self._reading.pushed(var, conditions)
         frame = self._reading.entities(var, inside)
-        rows = Found(frame=frame, variables=frozenset({var}))
+        rows = Found(frame=frame, variables=frozenset({var}), narrow=bool(conditions))
         for condition in outside:
             rows = self._where(rows, condition)
         return self._filtered(rows)

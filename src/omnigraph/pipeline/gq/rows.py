@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (as everybody calls it)
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from omnigraph.compiler.query import ir
 from omnigraph.engine.expr.evaluate import Constants, needs_whole
@@ -28,11 +29,12 @@ BROADCAST_ROWS_MAX: Final = 200_000  # of a table whose rows every executor may 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
     """Rows of a match. `variables` are there, entities and values that came along; `made` has the
-    columns of what was computed for the rows."""
+    columns of what was computed for the rows; `narrow` are those that began with a condition."""
 
     frame: DataFrame
     variables: frozenset[str]
     made: Mapping[ir.Expr, str] = {}
+    narrow: bool = False
 
     def with_frame(self, frame: DataFrame, *more: str) -> Found:
         return replace(self, frame=frame, variables=self.variables | {*more})
@@ -52,6 +54,7 @@ class Reading:
     ) -> None:
         self.spark, self.access, self.snapshot, self.catalog = spark, access, snapshot, catalog
         self.constants, self.layout, self.variables = constants, Layout(plan), plan.variables
+        self.reads: dict[str, list[str]] = {}  # the columns that were asked for, by table key
         self._fresh = count()
 
     def fresh(self, what: str = "x") -> str:
@@ -93,20 +96,23 @@ class Reading:
     ) -> DataFrame:
         """The stored columns of a type under new names; those without a kind are texts."""
         entity = self.entity(kind, type_name)
-        fields = [
-            pa.field(name, carried_type(kinds[name]) if name in kinds else pa.string())
-            for name in columns
-        ]
+        stored = frozenset({*entity.identity, *entity.by_name})
+        known = self.reads.setdefault(entity.table_key, [])
+        known += sorted({name for name in columns.values() if name in stored} - {*known})
         scan = Scan(
             access=self.access,
             type_name=type_name,
-            stored=frozenset({*entity.identity, *entity.by_name}),
+            stored=stored,
             columns=columns,
-            schema=pa.schema(fields),
+            schema=_schema(columns, kinds),
             conditions=tuple(conditions),
             constants=self.constants,
         )
         return scanned(self.spark, scan, self.snapshot.entries[f"{kind}:{type_name}"])
+
+    def nothing(self, columns: Iterable[str], kinds: Mapping[str, PropertyType]) -> DataFrame:
+        """No row of such columns; those without a kind are texts."""
+        return self.spark.createDataFrame([], from_arrow_schema(_schema(columns, kinds)))
 
     def entity(self, kind: EntityKind, type_name: str) -> NodeType | EdgeType:
         return self.catalog.nodes[type_name] if kind == "node" else self.catalog.edges[type_name]
@@ -162,3 +168,8 @@ class Reading:
         if self.layout.is_open(var):
             return F.col(self.layout.type(var)) == F.col(column)
         return F.col(column) == F.lit(self.variables[var].types[0])
+
+
+def _schema(columns: Iterable[str], kinds: Mapping[str, PropertyType]) -> pa.Schema:
+    texts = dict.fromkeys(columns, pa.string())
+    return pa.schema({**texts, **{name: carried_type(kind) for name, kind in kinds.items()}})

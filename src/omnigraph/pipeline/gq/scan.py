@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  (as everybody calls it)
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from omnigraph.compiler.query import ir
@@ -21,6 +22,7 @@ from omnigraph.engine.rows.parts import FragmentGroup, GraphAccess, fragment_gro
 from omnigraph.model.graph import TableEntry
 from omnigraph.model.limits import GROUP_ROWS
 
+_NUMBER_BYTES: Final = 8
 TYPE: Final = "#type"  # stands for the name of the type among the columns of a scan
 
 
@@ -120,16 +122,33 @@ def in_tasks(
     work: Callable[[FragmentGroup], Iterator[pa.RecordBatch]],
     schema: pa.Schema,
 ) -> DataFrame:
-    """The batches that the work gives for each group of fragments, a task each."""
+    """The batches that the work gives for each group of fragments of one table, a task each.
+
+    Spark takes what Python makes for as large as what it is made of, and sends what looks small to
+    all executors. So it begins with as many numbers as the table's rows would fill, of which all
+    but the first of each task are left out again.
+    """
+    room = groups[0].entry.row_count * sum(map(_width, schema.types)) // _NUMBER_BYTES
+    apart = -(-room // len(groups)) or 1
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             numbers: list[Any] = batch.column(0).to_pylist()
             for number in numbers:
-                yield from work(groups[number])
+                yield from work(groups[number // apart])
 
-    begun = spark.range(0, len(groups), 1, len(groups))
+    # Spark shows the name in its plans.
+    run.__name__ = f"read_{groups[0].entry.table_key.partition(':')[2]}"
+    numbers = spark.range(0, apart * len(groups), 1, len(groups))
+    begun = numbers.where(F.col("id") % apart == 0)
     return begun.mapInArrow(run, from_arrow_schema(schema))
+
+
+def _width(kind: pa.DataType) -> int:
+    """About how many bytes a value takes."""
+    if pa.types.is_nested(kind):
+        return 8 * _NUMBER_BYTES
+    return 20 if pa.types.is_string(kind) or pa.types.is_binary(kind) else _NUMBER_BYTES
 
 
 def together(frames: Sequence[DataFrame]) -> DataFrame:

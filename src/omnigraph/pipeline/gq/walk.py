@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from typing import Final
 
 import msgspec
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (as everybody calls it)
 
 from omnigraph.compiler.query import ir
-from omnigraph.pipeline.gq.rows import Found, Reading
+from omnigraph.pipeline.gq.rows import BROADCAST_ROWS_MAX, Found, Reading
 from omnigraph.pipeline.gq.scan import together
-
-EAGER_HOPS: Final = 3  # a longer walk looks after each hop whether it has ended
 
 
 class Edges(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,14 +47,19 @@ def edges(
     typed: bool,
     edge_var: str | None = None,
     conditions: Sequence[ir.Expr] = (),
+    parallel: bool = False,
 ) -> Edges:
     """The edges of some legs, from their near to their far ends: with `reverse` the near end is
-    where edges lead to. Without an edge variable parallel edges are one pair."""
+    where edges lead to. Without an edge variable parallel edges are one pair, unless it does not
+    matter."""
     near, far = reading.fresh("near"), reading.fresh("far")
     near_type = reading.fresh("type") if typed else None
     far_type = reading.fresh("type") if typed else None
     ends = ("dst", "src") if reverse else ("src", "dst")
     parts = []
+    if not legs:  # from no hop on: the walk ends where it began
+        types = [name for name in (near_type, far_type) if name]
+        parts.append(reading.nothing([near, far, *types], {}))
     for leg in legs:
         columns = {near: ends[0], far: ends[1]}
         kinds = {}
@@ -72,16 +74,12 @@ def edges(
     frame = together(parts)
     if undirected:
         frame = both_ways(frame, near, far, near_type, far_type)
-    if edge_var is None:
+    rows = reading.row_count("edge", (leg.edge_type for leg in legs))
+    if edge_var is None and not parallel:
+        # What is joined by its near end lies right already when it was compared.
+        frame = frame if rows <= BROADCAST_ROWS_MAX else frame.repartition(F.col(near))
         frame = frame.distinct()
-    return Edges(
-        frame=frame,
-        near=near,
-        far=far,
-        near_type=near_type,
-        far_type=far_type,
-        rows=reading.row_count("edge", (leg.edge_type for leg in legs)),
-    )
+    return Edges(frame=frame, near=near, far=far, near_type=near_type, far_type=far_type, rows=rows)
 
 
 def both_ways(
@@ -105,10 +103,10 @@ def is_typed(reading: Reading, step: ir.Traversal | ir.Way) -> bool:
     types |= {*reading.variables[step.src].types, *reading.variables[step.dst].types}
     if len(types) == 1:
         return False
-    leg, one_way = step.legs[0], not step.undirected
     ends = (reading.variables[step.src].types, reading.variables[step.dst].types)
-    plain = len(step.legs) == 1 and ends == ((leg.from_type,), (leg.to_type,))
-    return not (plain and one_way and (step.min_hops, step.max_hops) == (1, 1))
+    plain = [ends] == [((leg.from_type,), (leg.to_type,)) for leg in step.legs]
+    one_hop = (step.min_hops, step.max_hops) == (1, 1)
+    return not (plain and one_hop and not step.undirected)
 
 
 def walked(reading: Reading, rows: Found, step: ir.Traversal) -> Found:
@@ -121,13 +119,25 @@ def walked(reading: Reading, rows: Found, step: ir.Traversal) -> Found:
         pairs = one_hop(reading, step, typed=typed, reverse=not forward)
         return joined(reading, rows, step, near, far, pairs, F.lit(False))  # noqa: FBT003
     if (step.min_hops, step.max_hops) == (1, 1) or step.edge_var is not None:
-        pairs = one_hop(reading, step, typed=typed, reverse=not forward)
-        return joined(reading, rows, step, near, far, pairs)
+        bound = far in rows.variables
+        many = reading.row_count("edge", (leg.edge_type for leg in step.legs)) > BROADCAST_ROWS_MAX
+        late = step.edge_var is None and (bound or (rows.narrow and many))
+        pairs = one_hop(reading, step, typed=typed, reverse=not forward, parallel=late)
+        if not late or bound:
+            return joined(reading, rows, step, near, far, pairs)
+        # Of few rows, those along parallel edges are fewer than all parallel edges.
+        number = reading.fresh("number")
+        numbered = rows.frame.withColumn(number, F.monotonically_increasing_id())
+        found = joined(reading, rows.with_frame(numbered), step, near, far, pairs)
+        keys = [*reading.layout.identity(near), number, *reading.layout.identity(far)]
+        return found.with_frame(found.frame.dropDuplicates(keys).drop(number))
     pairs = reached(reading, rows, step, near, typed=typed, reverse=not forward)
     return joined(reading, rows, step, near, far, pairs)
 
 
-def one_hop(reading: Reading, step: ir.Traversal, *, typed: bool, reverse: bool) -> Edges:
+def one_hop(
+    reading: Reading, step: ir.Traversal, *, typed: bool, reverse: bool, parallel: bool = False
+) -> Edges:
     """The edges that a step of one hop goes along, with its edge variable if it has one."""
     conditions: Sequence[ir.Expr] = ()
     if step.edge_var is not None:
@@ -140,6 +150,7 @@ def one_hop(reading: Reading, step: ir.Traversal, *, typed: bool, reverse: bool)
         typed=typed,
         edge_var=step.edge_var,
         conditions=conditions,
+        parallel=parallel,
     )
 
 
@@ -168,7 +179,8 @@ def joined(
     frame = pairs.frame
     if not bound and pairs.far_type:
         frame = frame.where(F.col(pairs.far_type).isin(*reading.variables[far].types))
-    frame = rows.frame.join(reading.small(frame, pairs.rows), condition, "inner")
+    how = "left_semi" if bound and step.edge_var is None else "inner"
+    frame = rows.frame.join(reading.small(frame, pairs.rows), condition, how)
     frame = frame.drop(*pairs.near_end)
     if bound:
         frame = frame.drop(*pairs.far_end)
@@ -190,11 +202,12 @@ def joined(
 
 class Layers(msgspec.Struct, frozen=True, kw_only=True):
     """What was reached from each start: a frame for every number of hops, of the columns of the
-    start and of the node."""
+    start and of the node, and how many rows all of them have."""
 
     start: list[str]
     node: list[str]
     frames: list[DataFrame]
+    rows: int
 
 
 def layers(
@@ -208,24 +221,25 @@ def layers(
         *(F.col(name).alias(new) for name, new in zip(start, node, strict=True)),
     )
     frames = [reading.kept(first)]
-    pairs = reading.kept(along.frame)
+    pairs = along.frame if max_hops == 1 else reading.kept(along.frame)
     seen = frames[0]
-    while len(frames) <= max_hops:
-        here = frames[-1]
+    total = rows = seen.count()
+    while rows and len(frames) <= max_hops:
         step = reduce(
             lambda a, b: a & b,
             [F.col(a) == F.col(b) for a, b in zip(node, along.near_end, strict=True)],
         )
+        here = reading.small(frames[-1], rows)
         onward = here.join(pairs, step, "inner").select(
             *(F.col(name) for name in start),
             *(F.col(name).alias(new) for name, new in zip(along.far_end, node, strict=True)),
         )
         layer = reading.kept(onward.distinct().join(seen, [*start, *node], "left_anti"))
-        if max_hops > EAGER_HOPS and layer.isEmpty():
-            break
+        rows = layer.count()
+        total += rows
         frames.append(layer)
         seen = seen.unionAll(layer)
-    return Layers(start=start, node=node, frames=frames)
+    return Layers(start=start, node=node, frames=frames, rows=total)
 
 
 def starts_of(
@@ -248,7 +262,9 @@ def reached(
     reading: Reading, rows: Found, step: ir.Traversal, near: str, *, typed: bool, reverse: bool
 ) -> Edges:
     """The pairs of nodes that a walk of several hops joins."""
-    along = edges(reading, step.legs, undirected=step.undirected, reverse=reverse, typed=typed)
+    along = edges(
+        reading, step.legs, undirected=step.undirected, reverse=reverse, typed=typed, parallel=True
+    )
     starts, start = starts_of(reading, rows, near, typed=typed)
     found = layers(reading, starts, start, along, step.max_hops)
     counted = [frame for depth, frame in enumerate(found.frames) if depth >= step.min_hops]
@@ -266,7 +282,7 @@ def reached(
         far=found.node[0],
         near_type=found.start[1] if typed else None,
         far_type=found.node[1] if typed else None,
-        rows=reading.row_count("edge", (leg.edge_type for leg in step.legs)),
+        rows=2 * found.rows,  # nodes with a loop may be there twice
     )
 
 

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812  (as everybody calls it)
 
 from omnigraph.compiler.query import ir
 from omnigraph.errors import InputError
+from omnigraph.model.schema import PropertyType, Scalar
 from omnigraph.pipeline.gq.layout import spark_type
 from omnigraph.pipeline.gq.rows import Found, Reading
 from omnigraph.pipeline.gq.scan import together
@@ -32,6 +33,7 @@ class _Way(msgspec.Struct, frozen=True, kw_only=True):
     reading: Reading
     way: ir.Way
     edges: DataFrame
+    pairs: int  # how many there are
 
     def at(self, names: Sequence[str], others: Sequence[str]) -> Column:
         return (F.col(names[0]) == F.col(others[0])) & (F.col(names[1]) == F.col(others[1]))
@@ -69,10 +71,13 @@ def _found(
     reading: Reading, way: ir.Way, pairs: DataFrame, *, wants_nodes: bool, wants_edges: bool
 ) -> DataFrame:
     """The way of each pair: `hops`, and if wanted `nodes` and `edges`."""
-    steps = _Way(reading=reading, way=way, edges=reading.kept(_edges(reading, way)))
+    edges = _edges(reading, way)
+    if way.weight is None and not wants_edges:
+        edges = edges.select(*_A, *_B)
+    steps = _Way(reading=reading, way=way, edges=reading.kept(edges), pairs=pairs.count())
     if way.weight is None:
-        along = steps.edges.select(*_A, *_B).distinct()
-        lengths, reached = _layers(steps, pairs, reading.kept(along), max_hops=way.max_hops)
+        along = steps.edges.select(*_A, *_B)
+        lengths, reached = _layers(steps, pairs, along, max_hops=way.max_hops)
     else:
         along = reading.kept(_tight(steps, pairs))
         lengths, reached = _layers(steps, pairs, along, max_hops=ir.HOPS_OPEN)
@@ -88,6 +93,9 @@ def _found(
 
 
 def _edges(reading: Reading, way: ir.Way) -> DataFrame:
+    if not way.legs:
+        weight = {} if way.weight is None else {_WEIGHT: PropertyType(scalar=Scalar.F64)}
+        return reading.nothing([*_A, *_B, _EDGE, _EDGE_TYPE, *weight], weight)
     parts = []
     for leg in way.legs:
         columns = {"a": "src", "b": "dst", _EDGE: "id"}
@@ -136,6 +144,7 @@ def _layers(
     here = reading.kept(here.withColumn(_DEPTH, F.lit(0)))
     left = pairs
     met, lengths, seen, depth = [], [], here, 0
+    rows = here.count()
     while True:
         met.append(here)
         reached = here.select("s", "st", F.col("n").alias("t"), F.col("nt").alias("tt"))
@@ -150,12 +159,14 @@ def _layers(
         edges = along.withColumnsRenamed({name: f"own_{name}" for name in own})
         for name in own:
             on &= F.col(name) == F.col(f"own_{name}")
+        going = reading.small(going, rows)
         onward = going.join(edges, on, "inner").select(
             *_S, F.col("b").alias("n"), F.col("bt").alias("nt")
         )
         onward = onward.distinct().join(seen.drop(_DEPTH), [*_S, "n", "nt"], "left_anti")
         here = reading.kept(onward.withColumn(_DEPTH, F.lit(depth)))
-        if here.isEmpty():
+        rows = here.count()
+        if not rows:
             break
         seen = seen.unionAll(here)
     return together(lengths), together(met)
@@ -178,7 +189,7 @@ def _recovered(steps: _Way, lengths: DataFrame, reached: DataFrame, along: DataF
         on = (F.col("here.id") == F.col("b")) & (F.col("here.type") == F.col("bt"))
         for name in own:
             on &= F.col(name) == F.col(f"own_{name}")
-        before = here.join(edges, on, "inner")
+        before = reading.small(here, steps.pairs).join(edges, on, "inner")
         on = steps.at(_S, ("ls", "lst")) & steps.at(_A, ("n", "nt"))
         before = before.join(layers, on & (F.col("ld") == F.col(_HOPS) - back), "inner")
         chosen = before.groupBy(*_S, *_T).agg(
@@ -210,6 +221,7 @@ def _with_edges(steps: _Way, found: DataFrame) -> DataFrame:
     by = [F.col(_EDGE), F.col(_EDGE_TYPE)]
     if steps.way.weight is not None:
         by.insert(0, F.col(_WEIGHT))
+    hops = steps.reading.small(hops, steps.pairs)
     edges = hops.join(steps.edges, on, "inner").groupBy(*_S, *_T, "i")
     chosen = edges.agg(F.min(F.struct(*by)).alias("best"))
     lists = chosen.groupBy(*_S, *_T).agg(
