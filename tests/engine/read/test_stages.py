@@ -320,6 +320,12 @@ def test_a_limit_names_the_step_that_met_it(graph, body, step):
     assert f"`{step}`" in caught.value.hint
 
 
+def test_a_limit_without_advice_still_names_its_step(graph):
+    with pytest.raises(errors.LimitExceededError) as caught:
+        graph.query("query q() { match { $p: Person } return { range(0, 1000000) as n } }")
+    assert caught.value.hint == "in the step `project`"
+
+
 def test_an_explanation_shows_stages_and_unions(graph):
     text = f"{AT} with {{ $c, count($p) as n }} return {{ n }} union match {{ $p: Person }} "
     found = graph.query(f"query q() {{ {text} return {{ 1 as n }} }}", explain=True).explanation

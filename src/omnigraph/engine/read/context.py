@@ -122,7 +122,8 @@ class _Running(msgspec.Struct):
         # The innermost step is the one that is named.
         if isinstance(error, LimitExceededError | TimeLimitError) and "step" not in error.facts:
             error.facts["step"] = f"{step.name} {step.detail}".strip()
-            error.advise(f"in the step `{error.facts['step']}`: {error.hint}")
+            more = f": {error.hint}" if error.hint else ""
+            error.advise(f"in the step `{error.facts['step']}`{more}")
 
 
 # --- what is shared ---------------------------------------------------------------------------
