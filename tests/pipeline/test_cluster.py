@@ -1,7 +1,8 @@
-"""A real standalone cluster on loopback: speculation, a killed executor, no row lost or twice."""
+"""A real standalone cluster on loopback: speculation, killed executors, no row lost or twice."""
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -59,6 +60,52 @@ spark = pipeline.session(master=master, config={
 report = pipeline.load(spark, uri, source, mode="append")
 assert (report.nodes, report.edges) == ({"Person": 300}, {"Knows": 300}), report
 """
+
+
+# Asks on the cluster; the executor that has read the first edges is killed.
+ASKING = """
+import json, os, signal, sys
+from pathlib import Path
+from omnigraph import pipeline
+from omnigraph.pipeline.gq import scan
+from omnigraph.pipeline.gq.run import planned
+
+master, uri, source, marker = sys.argv[1:5]
+
+def parent(pid):
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+def in_tasks(spark, groups, work, schema, whole=scan.in_tasks):
+    def killing(group):
+        for batch in work(group):
+            yield batch
+            if not group.entry.table_key.startswith("edge:"):
+                continue
+            try:
+                Path(marker).touch(exist_ok=False)
+            except FileExistsError:
+                continue
+            os.kill(parent(parent(os.getpid())), signal.SIGKILL)
+    return whole(spark, groups, killing, schema)
+
+scan.in_tasks = in_tasks
+spark = pipeline.session(master=master, config={
+    "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
+    "spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.driver.memory": "512m",
+    "omnigraph.jvm.profile": "quick",
+})
+plan = planned(spark, uri, source, None, params=None, branch="main", snapshot=None)
+print(json.dumps(plan.result().to_pylist()))
+"""
+QUERIES = {
+    "a walk of two hops": """query q() { match { $p: Person  $p knows $q  $q knows $r }
+        return { $p.age, count($r) as n, collect($r.name) as who } order { n desc } }""",
+    "a walk of many hops": """query q() { match { $p: Person { name: "p3" }  $p knows{1,6} $q }
+        return { $q.name, $q.age } }""",
+    "shortest ways": """query q() {
+        match { $p: Person { name: "p3" }  $q: Person  $q.age < 5 }
+        return { $q.name, nodes(shortest($p, $q, knows)) as way } }""",
+}
 
 
 def free_port() -> int:
@@ -153,3 +200,26 @@ def test_a_killed_executor_and_speculative_twins_change_nothing(tmp_path):
     with Graph.open(uri) as graph:
         rows = content(graph)
     assert len(rows) == len(set(rows)) == 600
+
+
+@pytest.mark.skipif(not has_full_java(), reason="a standalone cluster needs a full Java")
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", QUERIES)
+def test_a_query_survives_an_executor_that_is_killed_in_the_middle(tmp_path, name):
+    uri, marker = str(tmp_path / "graph"), tmp_path / "killed"
+    lines = [node("Person", name=f"p{i}", age=i % 40) for i in range(300)]
+    lines += [edge("Knows", f"p{i % 300}", f"p{i * 7 % 300}", id=f"k{i}") for i in range(900)]
+    with Graph.init(uri, SCHEMA, durability="process") as graph:
+        graph.load(ndjson(lines), mode="append")
+        here = graph.query(QUERIES[name]).to_pylist()
+    with cluster(tmp_path) as master:
+        done = subprocess.run(
+            [sys.executable, "-c", ASKING, master, uri, QUERIES[name], str(marker)],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert marker.exists()
+    assert json.loads(done.stdout.splitlines()[-1]) == here
