@@ -74,14 +74,15 @@ class Memory:
 
     def _watch(self) -> None:
         while not self._stop.wait(0.5):
-            for name, megabytes in _children(os.getpid()):
+            for _, name, megabytes in children(os.getpid()):
                 if "java" in name:
                     self.jvm_mb = max(self.jvm_mb, megabytes)
                 else:
                     self.worker_mb = max(self.worker_mb, megabytes)
 
 
-def _children(root: int) -> Iterator[tuple[str, int]]:
+def children(root: int) -> Iterator[tuple[int, str, int]]:
+    """Every process below one: its number, its name and its megabytes."""
     parents: dict[int, int] = {}
     facts: dict[int, tuple[str, int]] = {}
     for entry in Path("/proc").iterdir():
@@ -100,7 +101,7 @@ def _children(root: int) -> Iterator[tuple[str, int]]:
         while above in parents and above != root:
             above = parents[above]
         if above == root and pid != root:
-            yield fact
+            yield (pid, *fact)
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
