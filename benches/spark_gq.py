@@ -21,6 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,10 +78,10 @@ def on_spark(spark: Any, folder: Path, given: dict[str, str]) -> dict[str, Calla
     def ask(name: str) -> Any:
         source, params = asked(name, given)
         uri = str(folder / "graph.omni")
-        state = {"params": params, "branch": "main", "snapshot": None}
+        state: Any = {"params": params, "branch": "main", "snapshot": None}
         return rows_of(planned(spark, uri, source, None, **state).result().to_pylist())
 
-    return {name: lambda name=name: ask(name) for name in QUESTIONS}
+    return {name: partial(ask, name) for name in QUESTIONS}
 
 
 def by_hand(spark: Any, folder: Path, given: dict[str, str]) -> dict[str, Callable[[], Any]]:
@@ -127,7 +128,7 @@ def in_process(folder: Path, given: dict[str, str]) -> dict[str, Callable[[], An
         source, params = asked(name, given)
         return rows_of(graph.query(source, params=params).to_pylist())
 
-    return {name: lambda name=name: ask(name) for name in QUESTIONS}
+    return {name: partial(ask, name) for name in QUESTIONS}
 
 
 def rows_of(rows: list[dict[str, Any]]) -> list[list[Any]]:

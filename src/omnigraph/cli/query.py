@@ -83,8 +83,6 @@ def query(
     call, name = graph_and_name(call, words)
     if pictured and not explain:
         raise click.UsageError("the option '--svg' draws how a query ran: it goes with '--explain'")
-    if explain and engine == "spark":
-        raise click.UsageError("'--explain' tells how a query runs in process, not on Spark")
     exclusive({"--branch": branch, "--snapshot": snapshot})
     require_one_form(call, form)
     call.require_target()
@@ -100,7 +98,7 @@ def query(
     with told_places(query_path, text):
         chosen = chosen_name(source, name, source_path=query_path)
     where: dict[str, Any] = {"branch": branch or "main", "snapshot": snapshot}
-    if engine != "local" and not explain:
+    if engine != "local":
         with told_places(query_path, text):
             engine = _chosen_engine(call, engine, source, chosen, where)
     if engine == "spark":
@@ -108,17 +106,18 @@ def query(
 
         spark = spark_session(call, spark_master, spark_remote)
         with told_places(query_path, text):
-            plan = planned(spark, call.target.uri, source, chosen, params=params, **where)
-            found = plan.result()
-            rows = found.to_json_rows()
+            asked = planned(spark, call.target.uri, source, chosen, params=params, **where)
+            found = asked.explanation() if explain else asked.result()
+            rows = [] if explain else found.to_json_rows()
     else:
         with call.graph() as graph, told_places(query_path, text):
-            if explain:
-                _emit_plan(call, graph.explain(source, chosen, params=params, **where), pictured)
-                return
-            found = graph.query(source, chosen, params=params, **where)
-            rows = found.to_json_rows()  # while the graph is open
-    print_rows(call, read_facts(chosen, target, found), rows, form=form)
+            ask = graph.explain if explain else graph.query
+            found = ask(source, chosen, params=params, **where)
+            rows = [] if explain else found.to_json_rows()  # while the graph is open
+    if explain:
+        _emit_plan(call, found, pictured)
+    else:
+        print_rows(call, read_facts(chosen, target, found), rows, form=form)
 
 
 def _emit_plan(call: Call, plan: Explanation, pictured: bool) -> None:

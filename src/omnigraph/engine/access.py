@@ -16,8 +16,15 @@ import msgspec
 
 from omnigraph.engine.arguments import TEXT, TEXT_OR_NONE, require
 from omnigraph.engine.core import Core
-from omnigraph.errors import InputError, PackageMissingError, PolicyDeniedError
+from omnigraph.engine.refs import At
+from omnigraph.errors import (
+    InputError,
+    OmnigraphError,
+    PackageMissingError,
+    PolicyDeniedError,
+)
 from omnigraph.model.access import Access, Action
+from omnigraph.model.graph import Snapshot
 from omnigraph.model.ports import PolicyGate
 
 logger = logging.getLogger(__name__)
@@ -172,6 +179,19 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
                 branch=branch,
                 target_branch=target,
             )
+
+    def state(self, core: Core, call: str, branch: str, at: At | None) -> Snapshot:
+        """The state that a call reads, if the policy allows it. The branch that counts is the one
+        that the state is of, whatever name it was asked for by."""
+        if self.policy is None:
+            return core.snapshot(branch, at)
+        try:
+            found = core.snapshot(branch, at)
+        except OmnigraphError:
+            self.require(call, branch=str(branch))  # says nothing about what is not there
+            raise
+        self.require(call, branch=found.graph_branch)
+        return found
 
     def require_load(
         self, core: Core, *, branch: str, from_branch: str | None, actor: str | None

@@ -91,18 +91,9 @@ class Timeline:
         return core
 
     def _state(self, call: str, branch: str, at: At | None) -> tuple[Core, Snapshot]:
-        """The same for a call that reads one state, and that state. The branch that counts is the
-        one that the state is of, whatever name it was asked for by."""
+        """The same for a call that reads one state, and that state."""
         core = self._alive()
-        if self._gate.policy is None:
-            return core, core.snapshot(branch, at)
-        try:
-            found = core.snapshot(branch, at)
-        except OmnigraphError:
-            self._gate.require(call, branch=str(branch))  # says nothing about what is not there
-            raise
-        self._gate.require(call, branch=found.graph_branch)
-        return core, found
+        return core, self._gate.state(core, call, branch, at)
 
     def _told_by(self, call: str, *refs: Ref) -> Core:
         """The same for a call that tells of commits: those that the refs name."""

@@ -21,6 +21,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
+from omnigraph.engine.access import Gate
 from omnigraph.engine.arguments import require
 from omnigraph.engine.arrow import nulls, picked
 from omnigraph.engine.core import Core, OpenMode, open_core
@@ -31,6 +32,7 @@ from omnigraph.engine.load.intake import staged_intake
 from omnigraph.engine.load.order import checked_order
 from omnigraph.engine.load.run import run_load
 from omnigraph.engine.load.stage import StageAnswer, StageJob
+from omnigraph.engine.refs import At
 from omnigraph.engine.rows.parts import FragmentGroup, GraphAccess, fragment_groups, scratch_folder
 from omnigraph.engine.runner import Inline
 from omnigraph.errors import ChangeFeedGapError, InputError, NotFoundError
@@ -72,6 +74,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     end: str | None = None
     mode: str | None = None
     actor: str | None = None
+    policy: str | None = None
     rows_per_partition: int = GROUP_ROWS
 
     @classmethod
@@ -98,12 +101,21 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
             end=known.get("end") or known.get("endingcommit"),
             mode=known.get("mode"),
             actor=known.get("actor"),
+            policy=known.get("policy"),
             rows_per_partition=_row_count(known.get("rowsperpartition", str(GROUP_ROWS))),
         )
 
     def opened(self) -> closing[Core]:
         """The graph, for reading, as long as the `with` block lasts."""
         return closing(open_core(self.uri, mode=OpenMode.READ_ONLY))
+
+    @property
+    def gate(self) -> Gate:
+        return Gate.of(self.policy, self.actor)
+
+    def state(self, core: Core, at: At | None) -> Snapshot:
+        """The state at a commit, a moment or a version of the branch, if it may be read."""
+        return self.gate.state(core, "query", self.branch, at)
 
 
 def _row_count(text: str) -> int:
@@ -116,7 +128,8 @@ class OmnigraphSource(DataSource):
     """A node or edge type of a graph.
 
     Options: `type` (required), `branch`, `snapshot` (a commit id or a moment), `readChanges` with
-    `start` and `end` commits, `rowsPerPartition`; for writes `branch`, `actor`, `mode` ("merge").
+    `start` and `end` commits, `rowsPerPartition`; for writes `branch`, `mode` ("merge"). With a
+    `policy` (its file, which executors need not see) the `actor` must be allowed what is done.
     Spark asks Python sources for all columns and rows; name the columns you need with
     `.schema(...)` and give the store a condition with `where` (`"age > 30 AND name = 'Ada'"`).
     Spark's own filter push-down is not offered: Spark 4.3 keeps the pushed filters in the source
@@ -130,7 +143,7 @@ class OmnigraphSource(DataSource):
     def schema(self) -> StructType:
         options = SourceOptions.parse(self.options)
         with options.opened() as core:
-            catalog = core.catalog(core.snapshot(options.branch, options.snapshot))
+            catalog = core.catalog(options.state(core, options.snapshot))
             found = spark_schema(type_named(options.type_name, catalog))
         return StructType([*_CHANGE_FIELDS, *found.fields]) if options.changes else found
 
@@ -164,7 +177,7 @@ class TypeReader(DataSourceReader):
         self._schema = schema
         self._where = options.where
         with options.opened() as core:
-            target = core.snapshot(options.branch, options.snapshot)
+            target = options.state(core, options.snapshot)
             self._entity = type_named(options.type_name, core.catalog(target))
             self._access = access_to(core.root.uri)
             table = core.table(target, self._entity.table_key)
@@ -211,8 +224,8 @@ class ChangeReader(DataSourceReader):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._schema = schema
         with options.opened() as core:
-            newer = core.snapshot(options.branch, options.end)
-            older = core.snapshot(options.branch, options.start) if options.start else None
+            newer = options.state(core, options.end)
+            older = options.state(core, options.start) if options.start else None
             self._spans = _spans(core, options, older, newer, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -233,20 +246,20 @@ class ChangeStreamReader(DataSourceStreamReader):
         if self._options.start is None:
             return {"manifest_version": 0}
         with self._options.opened() as core:
-            started = core.snapshot(self._options.branch, self._options.start)
+            started = self._options.state(core, self._options.start)
         return {"manifest_version": started.manifest_version}
 
     def latestOffset(self, *_: Any) -> dict[str, int]:  # noqa: N802
         with self._options.opened() as core:
-            return {"manifest_version": core.head(self._options.branch).manifest_version}
+            return {"manifest_version": self._options.state(core, None).manifest_version}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         first, last = start["manifest_version"], end["manifest_version"]
         if last <= first:
             return []
         with self._options.opened() as core:
-            older = core.snapshot(self._options.branch, first) if first else None
-            newer = core.snapshot(self._options.branch, last)
+            older = self._options.state(core, first) if first else None
+            newer = self._options.state(core, last)
             return _spans(core, self._options, older, newer, self._schema)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -383,6 +396,7 @@ class TypeWriter(DataSourceArrowWriter):
             actor=options.actor,
             idempotency_key=None,
         )
+        options.gate.require("load", branch=options.branch)
         with closing(open_core(options.uri, mode=OpenMode.READ_WRITE)) as core:
             branch = core.branch(options.branch)
             snapshot = core.head(options.branch)
@@ -424,7 +438,8 @@ class TypeWriter(DataSourceArrowWriter):
 def spark_schema(entity: NodeType | EdgeType) -> StructType:
     """The schema of a type's rows as they are given to Spark."""
     fields = [
-        *(pa.field(name, pa.string(), nullable=False) for name in entity.identity),
+        # Null in a row that is written is an id to be made: INSERT may leave it out.
+        *(pa.field(name, pa.string(), nullable=name == "id") for name in entity.identity),
         *(pa.field(p.name, carried_type(p.type), nullable=True) for p in entity.properties),
     ]
     return from_arrow_schema(pa.schema(fields))

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812  (as everybody calls it)
 
 from omnigraph.compiler.query import compile_query, ir
 from omnigraph.compiler.text import closest
+from omnigraph.engine.access import Gate, PolicySource
 from omnigraph.engine.arguments import PATH, TEXT, TEXT_OR_NONE, TEXTS_OR_NONE, require
 from omnigraph.engine.core import OpenMode, open_core
 from omnigraph.engine.expr.evaluate import Constants
@@ -42,12 +43,16 @@ def read(
     where: str | None = None,
     branch: str = MAIN,
     snapshot: At | None = None,
+    actor: str | None = None,
+    policy: PolicySource | None = None,
 ) -> DataFrame:
     """The entities of a type as a DataFrame: `id` (of edges also `src` and `dst`) and properties.
 
     `columns` names those that are wanted. `where` is a condition of the query language over the
     type's own properties, as in the `where` of a mutation: `age >= 18 and name starts_with "A"`.
-    Both are pushed down to the store. The snapshot is the one at the time of the call.
+    Both are pushed down to the store. The snapshot is the one at the time of the call. A `policy`
+    must allow the actor to read the branch, here and in the other calls of this kind. `count()` of
+    all of a type is known without reading.
 
     Examples:
         >>> grown = pipeline.read(spark, "people.omni", "Person", where="age >= 18")
@@ -56,7 +61,7 @@ def read(
     require(TEXT, type_name=type_name)
     require(TEXTS_OR_NONE, columns=columns)
     require(TEXT_OR_NONE, where=where)
-    reading = _Types(spark, uri, branch, snapshot)
+    reading = _Types(spark, uri, branch, snapshot, Gate.of(policy, actor))
     entity = type_named(type_name, reading.catalog)
     known = {**dict.fromkeys(entity.identity, ir.ID), **{p.name: p.type for p in entity.properties}}
     wanted = list(known) if columns is None else list(columns)
@@ -66,7 +71,11 @@ def read(
             hint = f"did you mean '{near}'?" if near else f"it has {', '.join(known)}"
             raise InputError(f"{entity.name} has no column '{name}'", hint=hint)
     conditions = () if where is None else (_condition(where, entity, reading.catalog),)
-    return reading.frame(entity, {name: known[name] for name in wanted}, conditions)
+    frame = reading.frame(entity, {name: known[name] for name in wanted}, conditions)
+    if not conditions:  # what the manifest says need not be counted
+        rows = reading.snapshot.entries[entity.table_key].row_count
+        frame.count = lambda: rows  # type: ignore[method-assign]
+    return frame
 
 
 def frames(
@@ -75,6 +84,8 @@ def frames(
     *,
     branch: str = MAIN,
     snapshot: At | None = None,
+    actor: str | None = None,
+    policy: PolicySource | None = None,
 ) -> tuple[DataFrame, DataFrame]:
     """The whole graph as two DataFrames, in the shape that GraphFrames takes.
 
@@ -86,7 +97,7 @@ def frames(
     Examples:
         >>> vertices, edges = pipeline.frames(spark, "people.omni", branch="main")
     """
-    reading = _Types(spark, uri, branch, snapshot)
+    reading = _Types(spark, uri, branch, snapshot, Gate.of(policy, actor))
     vertices = reading.together(list(reading.catalog.nodes.values()), {})
     ends = {"src": ir.ID, "dst": ir.ID}
     edges = reading.together(list(reading.catalog.edges.values()), ends)
@@ -100,6 +111,8 @@ def register_views(
     prefix: str = "",
     branch: str = MAIN,
     snapshot: At | None = None,
+    actor: str | None = None,
+    policy: PolicySource | None = None,
 ) -> list[str]:
     """Make a temporary view of every type, for SQL: `SELECT name FROM Person`. Returns their names.
 
@@ -112,7 +125,7 @@ def register_views(
         >>> spark.sql("SELECT name FROM Person").show()
     """
     require(TEXT, prefix=prefix)
-    reading = _Types(spark, uri, branch, snapshot)
+    reading = _Types(spark, uri, branch, snapshot, Gate.of(policy, actor))
     names = []
     entities: list[Entity] = [*reading.catalog.nodes.values(), *reading.catalog.edges.values()]
     for entity in entities:
@@ -128,12 +141,17 @@ class _Types:
     """The types of one snapshot."""
 
     def __init__(
-        self, spark: SparkSession, uri: str | os.PathLike[str], branch: str, at: At | None
+        self,
+        spark: SparkSession,
+        uri: str | os.PathLike[str],
+        branch: str,
+        at: At | None,
+        gate: Gate,
     ) -> None:
         require(SESSION, spark=spark)
         require(PATH, uri=uri)
         with closing(open_core(os.fspath(uri), mode=OpenMode.READ_ONLY)) as core:
-            self.snapshot: Snapshot = core.snapshot(branch, at)
+            self.snapshot: Snapshot = gate.state(core, "query", branch, at)
             self.catalog: Catalog = core.catalog(self.snapshot)
             self._constants = Constants(params={}, now_ms=core.world.clock.now_us() // 1000)
             self._access: GraphAccess = access_to(core.root.uri)

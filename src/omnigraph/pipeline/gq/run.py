@@ -53,7 +53,7 @@ def query(
         >>> text = "query q() { match { $p: Person  $p knows $f } return { $p.name, $f.name } }"
         >>> pipeline.query(spark, "people.omni", text).write.parquet("friends")
     """
-    state = {"branch": branch, "snapshot": snapshot, "gate": Gate.of(policy, actor)}
+    state: Any = {"branch": branch, "snapshot": snapshot, "gate": Gate.of(policy, actor)}
     return planned(spark, uri, source, name, params=params, **state).frame
 
 

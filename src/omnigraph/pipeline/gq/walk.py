@@ -58,8 +58,8 @@ def edges(
     ends = ("dst", "src") if reverse else ("src", "dst")
     parts = []
     if not legs:  # from no hop on: the walk ends where it began
-        types = [name for name in (near_type, far_type) if name]
-        parts.append(reading.nothing([near, far, *types], {}))
+        named = [name for name in (near, far, near_type, far_type) if name]
+        parts.append(reading.nothing(named, {}))
     for leg in legs:
         columns = {near: ends[0], far: ends[1]}
         kinds = {}

@@ -1,0 +1,145 @@
+"""Around queries on Spark: who may read, what SQL may write, and Spark's push-down for sources."""
+
+from __future__ import annotations
+
+import pytest
+
+from omnigraph import Graph, pipeline
+from omnigraph.errors import InputError, PolicyDeniedError
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "node P { k: String @key  b: I32? }  edge Knows: P -> P"
+READ = "query q() { match { $p: P } return { $p.k } }"
+RULES = """
+version: 1
+groups: {team: [ann]}
+protected_branches: [main]
+rules:
+  - {id: r, allow: {actors: {group: team}, actions: [read], branch_scope: unprotected}}
+"""
+
+
+@pytest.fixture
+def graph(tmp_path):
+    with Graph.init(str(tmp_path / "g.omni"), SCHEMA, durability="process") as graph:
+        graph.load(
+            [{"type": "P", "data": {"k": f"k{n}", "b": n % 8}} for n in range(56)], mode="append"
+        )
+        yield graph
+
+
+READS = {
+    "query": lambda spark, uri, **who: pipeline.query(spark, uri, READ, **who).collect(),
+    "read": lambda spark, uri, **who: pipeline.read(spark, uri, "P", **who).collect(),
+    "frames": lambda spark, uri, **who: pipeline.frames(spark, uri, **who)[0].collect(),
+    "views": lambda spark, uri, **who: pipeline.register_views(spark, uri, prefix="may_", **who),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_a_read_asks_the_policy_for_the_branch_that_it_reads(spark, graph, tmp_path, name):
+    read, policy = READS[name], tmp_path / "rules.yaml"
+    policy.write_text(RULES)
+    graph.create_branch("open")
+    assert read(spark, graph.uri, branch="open", actor="ann", policy=policy)
+    head = graph.commits(limit=1)[0].graph_commit_id
+    for refused in (
+        {"actor": "ann"},
+        {"actor": "bob", "branch": "open"},
+        {"branch": "open"},
+        {"actor": "ann", "branch": "open", "snapshot": head},
+    ):
+        with pytest.raises(PolicyDeniedError):
+            read(spark, graph.uri, policy=policy, **refused)
+
+
+@pytest.mark.slow
+def test_a_source_asks_the_policy_for_what_it_does(spark, graph, tmp_path):
+    pipeline.register(spark)
+    policy = tmp_path / "rules.yaml"
+    policy.write_text(RULES)
+    graph.create_branch("open")
+    options = {"type": "P", "policy": str(policy), "actor": "ann", "branch": "open"}
+    people = spark.read.format("omnigraph").options(**options).load(graph.uri)
+    assert people.count() == 56
+    with pytest.raises(Exception, match="PolicyDenied"):
+        spark.read.format("omnigraph").options(**options | {"branch": "main"}).load(graph.uri)
+    with pytest.raises(Exception, match="PolicyDenied"):
+        people.write.format("omnigraph").options(**options).mode("append").save(graph.uri)
+
+
+@pytest.mark.slow
+def test_rows_without_an_id_are_inserted_by_sql(spark, graph):
+    pipeline.register(spark)
+    for kind in ("P", "Knows"):
+        options = f"path '{graph.uri}', type '{kind}'"
+        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW in_{kind} USING omnigraph OPTIONS ({options})")
+    spark.sql("INSERT INTO in_P (k, b) VALUES ('new', 3), ('newer', NULL)")
+    spark.sql("INSERT INTO in_Knows (src, dst) VALUES ('new', 'newer')")
+    found = graph.query(
+        "query q() { match { $p: P  $p knows $q } return { $p.k as k, $p.b as b, $q.k as o } }"
+    )
+    assert found.to_pylist() == [{"k": "new", "b": 3, "o": "newer"}]
+
+
+def test_conditions_of_one_use_of_a_frame_do_not_reach_another(spark, graph):
+    """Spark 4.3 keeps what it has pushed to a Python source for all uses of the DataFrame."""
+    setting = "spark.sql.python.filterPushdown.enabled"
+    before = spark.conf.get(setting)
+    spark.conf.set(setting, "true")
+    try:
+        pipeline.register(spark)
+        source = spark.read.format("omnigraph").option("type", "P").load(graph.uri)
+        for frame in (pipeline.read(spark, graph.uri, "P"), source):
+            assert frame.where("b = 3").union(frame).count() == 63
+            assert (frame.where("b = 3").count(), frame.count()) == (7, 56)
+            assert frame.where("b = 3").join(frame.where("b = 4"), "b").count() == 0
+    finally:
+        spark.conf.set(setting, before)
+
+
+def test_what_cannot_be_answered_is_our_own_error(spark, graph):
+    from omnigraph.pipeline.gq.run import planned
+
+    source = "query q() { match { $p: P } return { $p.b + 9223372036854775807 as x } }"
+    state = {"params": None, "branch": "main", "snapshot": None}
+    with pytest.raises(InputError) as here:
+        graph.query(source)
+    with pytest.raises(InputError) as there:
+        planned(spark, graph.uri, source, None, **state).result()
+    assert (type(there.value), str(there.value)) == (type(here.value), str(here.value))
+    assert there.value.hint == here.value.hint
+
+
+def test_spark_is_told_how_large_a_type_is(spark, graph):
+    """What looks small is sent to all executors: a type of many rows must not."""
+    graph.load([{"type": "P", "data": {"k": f"m{n}"}} for n in range(2_000)], mode="append")
+    plan = pipeline.read(spark, graph.uri, "P")._jdf.queryExecution().optimizedPlan()
+    assert plan.stats().sizeInBytes() >= 2_000 * 20
+
+
+def test_all_rows_of_a_type_are_counted_without_a_job(spark, graph):
+    graph.mutate('query m() { delete P where k = "k3" }')
+    everything = pipeline.read(spark, graph.uri, "P")
+    spark.sparkContext.setJobGroup("counted", "")
+    try:
+        assert everything.count() == 55
+        assert list(spark.sparkContext.statusTracker().getJobIdsForGroup("counted")) == []
+        assert everything.where("b = 3").count() == 6
+    finally:
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+    assert pipeline.read(spark, graph.uri, "P", where="b = 4").count() == 7
+
+
+def test_the_plan_on_spark_is_a_tree_of_steps(spark, graph):
+    from omnigraph.pipeline.gq.run import planned
+
+    graph.load([{"edge": "Knows", "from": "k1", "to": "k2", "data": {}}], mode="append")
+    source = "query q() { match { $p: P { b: 1 }  $p $w:knows $q } return { $p.k, $q.b } }"
+    state = {"params": None, "branch": "main", "snapshot": None}
+    told = planned(spark, graph.uri, source, None, **state).explanation()
+    assert told.columns_read == {"node:P": ["b", "id", "k"], "edge:Knows": ["dst", "id", "src"]}
+    assert "read Knows  [1 rows]" in str(told)
+    assert "read P" in str(told)
+    assert told.to_svg().startswith("<svg")
