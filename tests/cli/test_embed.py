@@ -124,10 +124,15 @@ def test_a_graph_gets_the_vectors_that_it_lacks(embed, capsys):
     data.write_text(json.dumps({"type": "Doc", "data": {"title": "two"}}))
     assert entry(["load", uri, "--data", str(data), "--mode", "append", "--embed", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["vectors"] == 1
+    add = "query add($t: String) { insert Doc { title: $t } }"
+    assert entry(["mutate", uri, "-e", add, "-p", "t=three", "--embed"]) == 0
+    (embed.folder / "more.gq").write_text(add)
+    words = ["--file", str(embed.folder / "more.gq"), "--transaction", "-p", "t=four", "--embed"]
+    assert entry(["mutate", uri, *words]) == 0
     with Graph.open(uri) as graph:
         found = graph.query("query q() { match { $d: Doc } return { $d.title as t, $d.vec as v } }")
         assert {row["t"]: row["v"] for row in found} == {
-            name: pytest.approx(mock(name), abs=1e-6) for name in ("one", "two")
+            name: pytest.approx(mock(name), abs=1e-6) for name in ("one", "two", "three", "four")
         }
 
 

@@ -140,8 +140,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         With `embed`, what is written gets its vectors by the environment's embedder. A server's
         graph has the same names, as far as commands for any graph use them."""
         if isinstance(self.target, RemoteTarget):
-            if embed:
-                raise InputError("a server embeds by its own settings", hint="leave --embed out")
+            self.refuse_embedding(asked=embed)
             with self.target.connected() as served:
                 yield cast("Graph", served)
             return
@@ -159,6 +158,11 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         mode = OpenMode.READ_WRITE if write else OpenMode.READ_ONLY
         with Graph.open(self.target.uri, mode=mode, embedder=embed) as graph:
             yield graph
+
+    def refuse_embedding(self, *, asked: bool) -> None:
+        """Of a server's graph: `--embed` means the embedder of this process."""
+        if asked:
+            raise InputError("a server embeds by its own settings", hint="leave --embed out")
 
     def announce(self) -> None:
         """Say which graph is about to change, on stderr."""
@@ -368,6 +372,11 @@ state_options = together(
 )
 branch_option = click.option(
     "--branch", default="main", show_default=True, metavar="BRANCH", help="the branch to work on"
+)
+embed_option = click.option(
+    "--embed",
+    is_flag=True,
+    help="make vectors that records lack by the environment's embedder",
 )
 once_option = click.option(
     "--idempotency-key", metavar="KEY", help="do it once, however often it is submitted"

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from omnigraph.cli.call import (
     Call,
     RemoteTarget,
+    embed_option,
     engine_options,
     exclusive,
     landed_words,
@@ -55,11 +56,7 @@ TABULAR_SUFFIXES = frozenset({".parquet", ".csv", ".orc"})
 @click.option("--quarantine", metavar="DIR", help="put bad records here instead of failing")
 @message_option
 @once_option
-@click.option(
-    "--embed",
-    is_flag=True,
-    help="make vectors that records lack by the environment's embedder",
-)
+@embed_option
 @engine_options
 def load(
     call: Call,

@@ -16,6 +16,7 @@ from omnigraph.cli.call import (
     Call,
     RemoteTarget,
     branch_option,
+    embed_option,
     engines,
     exclusive,
     landed_words,
@@ -191,6 +192,7 @@ def print_rows(
 @click.option("--if-commit", metavar="COMMIT", help="only if this commit is still the head")
 @message_option
 @once_option
+@embed_option
 def mutate(
     call: Call,
     words: tuple[str, ...],
@@ -206,6 +208,7 @@ def mutate(
     if_commit: str | None,
     message: str | None,
     idempotency_key: str | None,
+    embed: bool,
 ) -> None:
     """Run the mutation query NAME of a file, or one given with -e, as one commit; with
     --transaction all queries of the file, in order, as one commit.
@@ -217,6 +220,7 @@ def mutate(
     params = read_params(params_text, params_file, given)
     by_name = name is not None and query_path is None and script is None and text is None
     if isinstance(target, RemoteTarget) and by_name:
+        call.refuse_embedding(asked=embed)
         with target.connected() as served:
             done = served.invoke(
                 str(name),
@@ -233,9 +237,9 @@ def mutate(
         exclusive({"--transaction": "", "NAME": name})
         exclusive({"--transaction": "", "--idempotency-key": idempotency_key})
         wanted = {"branch": branch, "message": message, "if_commit": if_commit}
-        _run_script(call, source, params or {}, wanted)
+        _run_script(call, source, params or {}, wanted, embed=embed)
         return
-    with call.graph(write=True) as graph, told_places(query_path or script, text):
+    with call.graph(write=True, embed=embed) as graph, told_places(query_path or script, text):
         result = graph.mutate(
             source,
             name,
@@ -268,12 +272,14 @@ def print_returned(call: Call, result: Any) -> None:
     output.print_rows(call.config, list(rows[0]), rows, form="table")
 
 
-def _run_script(call: Call, source: str, params: dict[str, Any], wanted: dict[str, Any]) -> None:
+def _run_script(
+    call: Call, source: str, params: dict[str, Any], wanted: dict[str, Any], *, embed: bool
+) -> None:
     """All queries of a text in one transaction; each takes the parameters that it declares."""
     from omnigraph.compiler.query import parse_file
 
     answers: list[dict[str, Any]] = []
-    with call.graph(write=True) as graph:
+    with call.graph(write=True, embed=embed) as graph:
         with graph.transaction(**wanted, actor=call.actor) as tx:
             for query in parse_file(source).queries:
                 given = {one.name: params[one.name] for one in query.params if one.name in params}

@@ -298,6 +298,19 @@ def test_a_load_without_a_key_keeps_its_vectors_until_it_lands(graph, tmp_path, 
     assert list(Path(graph).rglob("*.f32")) == []
 
 
+def test_another_load_that_lands_leaves_the_vectors_of_one_that_failed(graph, tmp_path, provider):
+    provider.down_after = 1
+    path = str(written(tmp_path, many(EMBED_BATCH_TEXTS + 1)))
+    with pytest.raises(EmbeddingError):
+        loaded(graph, path, embed=provider.config)
+    provider.down_after = None
+    other = written(tmp_path, [node("Note", slug="z", text="other")], "other.jsonl")
+    loaded(graph, str(other), embed=provider.config)
+    loaded(graph, path, embed=provider.config)
+    assert [len(batch) for batch in provider.batches] == [EMBED_BATCH_TEXTS, 1, 1]
+    assert list(Path(graph).rglob("*.f32")) == []
+
+
 def test_a_provider_without_a_key_is_refused_in_its_own_words(graph, tmp_path, provider):
     path = str(written(tmp_path, many(1)))
     with pytest.raises(InputError, match="needs an API key"):

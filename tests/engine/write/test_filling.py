@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from omnigraph.errors import (
     NotFoundError,
 )
 from omnigraph.model.limits import EMBED_BATCH_TEXTS, EMBED_COMMIT_ROWS
+from omnigraph.model.ports import World
 
 SCHEMA = """
 node Note {
@@ -289,6 +292,26 @@ def test_health_counts_missing_vectors_and_embed_makes_them(uri):
         assert all(not one.missing_vectors for one in graph.health().datasets)
         with pytest.raises(NotFoundError):
             graph.embed(types=["Nothing"])
+
+
+def test_missing_vectors_are_the_same_with_and_without_stored_numbers(tmp_path):
+    uri, schema = str(tmp_path / "g"), SCHEMA.replace("Vector(3)?", "Vector(3)? @index")
+    world = World(durability="process", derived_rows_min=3, derived_bytes_max=30)
+
+    def missing(graph):
+        (told,) = [one for one in graph.health().datasets if one.type_key == "node:Note"]
+        return told.missing_vectors.get("vec")
+
+    with Graph.init(uri, schema, world=world) as graph:
+        rows = [note(f"n{i}", text="a" * (i % 3), vec=[1.0, 2.0, float(i)]) for i in range(4)]
+        graph.load([*rows, *(note(f"m{i}", text="b" * (i % 3)) for i in range(6))], mode="append")
+        assert len(list(Path(uri).rglob("*.int8v1.*"))) > 1
+        assert missing(graph) == 4
+        graph.load([note("m1", text="now", vec=[0.0, 0.0, 1.0]), note("x", text="y")], mode="merge")
+        graph.mutate('query q() { delete Note where slug = "m2" }')
+        assert missing(graph) == 3
+        shutil.rmtree(Path(uri, "_derived"))
+        assert missing(graph) == 3
 
 
 def test_optimize_fills_where_there_is_an_embedder(uri):

@@ -28,6 +28,7 @@ from omnigraph.engine.check.rules import rules_of
 from omnigraph.engine.check.validate import describe
 from omnigraph.engine.core import Core, OpenMode, open_core
 from omnigraph.engine.derive import derive
+from omnigraph.engine.load.inputs.sources import declared
 from omnigraph.engine.load.intake import Frames, Intake, take_in
 from omnigraph.engine.load.order import LoadOrder
 from omnigraph.engine.load.quarantine import Quarantine, bad_rows, ordinals_of
@@ -217,8 +218,10 @@ class _LoadRun:
         if order.embed is None:
             return None
         folder = staging_folder(self._core.root.uri)
-        key = None if order.request is None else order.request.key
-        kept = kept_folder(folder, branch=order.branch, idempotency_key=key)
+        # A load without a key is known again by what it loads.
+        known = order.request.key if order.request else [declared(order.sources)]
+        told_by = msgspec.json.encode(known).decode()
+        kept = kept_folder(folder, branch=order.branch, told_by=told_by)
         return EmbedPlan(source=order.embed, kept=kept)
 
     def _forget_vectors(self) -> None:

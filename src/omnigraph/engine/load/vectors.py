@@ -38,10 +38,9 @@ class EmbedPlan(msgspec.Struct, frozen=True, kw_only=True):
     kept: str | None = None
 
 
-def kept_folder(staging: str, *, branch: str, idempotency_key: str | None) -> str:
-    """Where the vectors of one load wait for its repetition; loads without a key of their own
-    share a place by branch, as they cannot be told apart."""
-    name = hashlib.sha256(f"{branch}\x1f{idempotency_key or ''}".encode()).hexdigest()[:32]
+def kept_folder(staging: str, *, branch: str, told_by: str) -> str:
+    """Where the vectors of one load wait for its repetition, which is told by the same words."""
+    name = hashlib.sha256(f"{branch}\x1f{told_by}".encode()).hexdigest()[:32]
     return f"{staging}/embeddings-{name}"
 
 

@@ -19,6 +19,7 @@ from omnigraph.engine.core import Core
 from omnigraph.engine.expr.evaluate import Constants
 from omnigraph.engine.expr.sql import push_down
 from omnigraph.engine.load.vectors import has_text
+from omnigraph.engine.read.search.coded import absent_rows
 from omnigraph.engine.rows.parts import Stored
 from omnigraph.engine.write.mutate import checked
 from omnigraph.engine.write.pending import Pending
@@ -32,6 +33,7 @@ from omnigraph.storage.commit.writer import WriteContext
 from omnigraph.storage.table.read import texts
 from omnigraph.storage.table.table import Table
 
+TAKEN_ROWS: Final = 1 << 16  # whose texts are read together
 _NO_PARAMS: Final = Constants(params={}, now_ms=0)
 
 
@@ -69,17 +71,27 @@ def fillable(catalog: Catalog, types: Sequence[str] | None = None) -> Iterator[E
 
 def missing_vectors(table: Table, entity: Entity) -> dict[str, list[str]]:
     """The ids of the entities that have a text and lack its vector, by property."""
-    if not table.fragment_ids:
-        return {prop.name: [] for prop in _may_lack(entity)}
     found: dict[str, list[str]] = {}
     for prop in _may_lack(entity):
         assert prop.embed is not None, "only embedded properties can be filled"
-        source = prop.embed.source
-        rows = table.read(
-            columns=["id", source], where=push_down(_lacks(entity, prop), _NO_PARAMS).where
-        )
-        found[prop.name] = texts(rows.filter(pa.array(has_text(rows[source])))["id"])
+        found[prop.name] = []
+        for rows in _lacking(table, entity, prop):
+            told = rows.filter(pa.array(has_text(rows[prop.embed.source])))
+            found[prop.name] += texts(told["id"])
     return found
+
+
+def _lacking(table: Table, entity: Entity, prop: Property) -> Iterator[pa.Table]:
+    """The ids and texts of the rows without a vector: by the numbers that stand for the vectors,
+    where these are stored, and otherwise by the vectors themselves, which takes far longer."""
+    assert prop.embed is not None, "only embedded properties can be filled"
+    columns = ["id", prop.embed.source]
+    rows, others = absent_rows(table, prop.name)
+    for first in range(0, len(rows), TAKEN_ROWS):
+        yield table.take(rows[first : first + TAKEN_ROWS], columns)
+    if others:
+        where = push_down(_lacks(entity, prop), _NO_PARAMS).where
+        yield table.read(columns=columns, where=where, fragments=others)
 
 
 def _may_lack(entity: Entity) -> Iterator[Property]:

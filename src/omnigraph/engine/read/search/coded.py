@@ -18,13 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from omnigraph.engine.arrow import Array, pa
-from omnigraph.engine.read.memory.arrays import Positions, array_bytes, places_among
+from omnigraph.engine.read.memory.arrays import Positions, RowIds, array_bytes, places_among
 from omnigraph.engine.read.memory.change import Change
 from omnigraph.engine.read.memory.frame import Frame
 from omnigraph.engine.read.memory.threads import in_parallel
 from omnigraph.engine.read.search.vectors import Floats, Singles, doubt, matrix_of, pages
 from omnigraph.storage.derived import DamagedError, DerivedFile, Sections
-from omnigraph.storage.table.fragments import DerivedRows
+from omnigraph.storage.table.fragments import DerivedRows, FragmentRows
+from omnigraph.storage.table.table import Table
 
 KIND: Final = "int8v1"  # of derived files
 _MOST: Final = 127
@@ -298,4 +299,32 @@ def _stored(
         if told.alive is not None:
             at = np.where(told.alive, at, -1)
         found.append(CodedPart.placed(coded, at))
+    return found
+
+
+def absent_rows(table: Table, column: str) -> tuple[RowIds, list[int]]:
+    """The living rows that have no vector, as far as derived files tell, and the fragments of which
+    none does."""
+    files = table.derived(column, KIND)
+    found: list[RowIds] = [np.zeros(0, np.uint64)]
+    others: list[int] = []
+    for number in table.fragment_ids:
+        try:
+            whole = table.fragment_rows(number) if number in files else None
+            some = [] if whole is None else [_absent(one, whole) for one in files[number]]
+        except DamagedError:
+            some = []
+        found += some
+        if not some:
+            others.append(number)
+    return np.concatenate(found), others
+
+
+def _absent(some: DerivedRows, whole: FragmentRows) -> RowIds:
+    rows = some.of(whole)
+    doubts = np.frombuffer(some.file.read("doubts"), np.float32)
+    if len(doubts) != len(rows.row_ids):
+        raise DamagedError("it has another number of rows than its data file")
+    absent = np.isnan(doubts)
+    found: RowIds = rows.row_ids[absent if rows.alive is None else absent & rows.alive]
     return found

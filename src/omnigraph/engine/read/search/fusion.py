@@ -210,13 +210,15 @@ class _Near:
         return found
 
     def _unsure(self, rows: Positions) -> Positions:
-        """All rows that are about as near as one of these, ascending."""
+        """All rows that are about as near as one of these, and perhaps a few more, ascending."""
         parts = [NO_POSITIONS]
         ends = np.sort(self._close[rows].astype(np.float64))
         breaks = np.flatnonzero(np.diff(ends) > self._room) + 1
         for some in np.split(ends, breaks):
             if len(some):
-                low, high = some[0] - self._room, some[-1] + self._room
+                # In single precision, and a step wider: every row is looked at.
+                low = np.nextafter(np.float32(some[0] - self._room), np.float32(-np.inf))
+                high = np.nextafter(np.float32(some[-1] + self._room), np.float32(np.inf))
                 parts.append(np.flatnonzero((self._close >= low) & (self._close <= high)))
         return distinct_sorted(np.concatenate(parts))
 
