@@ -109,7 +109,8 @@ def test_codes_follow_the_order(rungs, padded_max, monkeypatch):
 # Thresholds that lead to each way: everything sorted, selected from all rows, by a bound that a
 # sample tells, and in parts.
 WAYS = {
-    "sorted": {"TOP_ROWS_MIN": 1 << 60},
+    "sorted": {"TOP_ROWS_MIN": 1 << 60, "FEW_TEXTS_MAX": 0},
+    "sorted by Python": {"TOP_ROWS_MIN": 1 << 60, "FEW_TEXTS_MAX": 1 << 60},
     "selected": {"TOP_ROWS_MIN": 1, "SAMPLE_ROWS": 1 << 60},
     "selected in parts": {"TOP_ROWS_MIN": 1, "SAMPLE_ROWS": 1 << 60, "PART_ROWS": 5},
     "sampled": {"TOP_ROWS_MIN": 1, "SAMPLE_ROWS": 6, "PART_ROWS": 7, "COUNTED_RANGE_MAX": 1},

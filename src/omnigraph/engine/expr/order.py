@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -22,8 +23,10 @@ from omnigraph.storage.lance.columns import equal_floats
 
 Codes = npt.NDArray[np.int64]
 RowNumbers = npt.NDArray[np.int64]
+Sorted = tuple[RowNumbers, npt.NDArray[np.bool_]]  # and where the value changes
 
 _PADDED_MAX: Final = 1 << 24  # elements; lists of very different lengths are compared one by one
+FEW_TEXTS_MAX: Final = 64
 TOP_ROWS_MIN: Final = 4096  # below this, sorting everything is as fast as finding the first
 SAMPLE_ROWS: Final = 4096  # so many rows tell about where the first rows end
 PART_ROWS: Final = 1 << 17  # rows that a selection looks at together
@@ -284,9 +287,7 @@ def _sorted_rows(keys: Sequence[Key], count: int) -> RowNumbers:
     return rows
 
 
-def _sorted(
-    values: Array, runs: RowNumbers | None, *, descending: bool
-) -> tuple[RowNumbers, npt.NDArray[np.bool_]]:
+def _sorted(values: Array, runs: RowNumbers | None, *, descending: bool) -> Sorted:
     """The order of the values, within their runs if there are some, and where it changes.
 
     A run is a number, and runs ascend. Equal values come in any order.
@@ -302,6 +303,8 @@ def _sorted(
             here = column[order]
             starts[1:] |= here[1:] != here[:-1]
         return order, starts
+    if len(values) <= FEW_TEXTS_MAX and pa.types.is_string(values.type):
+        return _few_sorted(values, runs, descending=descending)
     order = _text_order(values, runs, descending=descending)
     ordered = picked(values, order)
     here, before = ordered.slice(1), ordered.slice(0, len(ordered) - 1)
@@ -314,16 +317,24 @@ def _sorted(
     return order, starts
 
 
+def _few_sorted(values: Array, runs: RowNumbers | None, *, descending: bool) -> Sorted:
+    """The same for few texts: Python has them in order before Arrow begins."""
+    told: list[Any] = [(text is not None, text) for text in values.to_pylist()]
+    order = sorted(range(len(told)), key=told.__getitem__, reverse=descending)
+    if runs is not None:
+        told = [*zip(runs.tolist(), told, strict=True)]
+        order.sort(key=[run for run, _ in told].__getitem__)
+    starts = [told[one] != told[before] for before, one in pairwise(order)]
+    return np.asarray(order, dtype=np.int64), np.asarray([False, *starts])
+
+
 def _number_order(numbers: npt.NDArray[Any]) -> RowNumbers:
     # Arrow counts whole numbers of a small range instead of sorting them; NumPy sorts with wide
     # registers, but not when it must keep the order of equals.
-    if numbers.dtype.kind in "iu" and _range(numbers) <= COUNTED_RANGE_MAX:
+    whole = numbers.dtype.kind in "iu"
+    if whole and int(numbers.max()) - int(numbers.min()) <= COUNTED_RANGE_MAX:
         return np.asarray(pc.sort_indices(pa.array(numbers)), dtype=np.int64)
     return np.asarray(np.argsort(numbers), dtype=np.int64)
-
-
-def _range(numbers: npt.NDArray[Any]) -> int:
-    return int(numbers.max()) - int(numbers.min())
 
 
 def _text_order(values: Array, runs: RowNumbers | None, *, descending: bool) -> RowNumbers:
