@@ -119,7 +119,7 @@ def index(folder: Path, *, spark: bool) -> None:
         with Graph.open(folder / "graph", durability="process", maintenance=None) as graph:
             graph.ensure_indices()
     say(f"our indexes: {time.perf_counter() - began:.1f} s")
-    if (folder / "lancedb").exists():
+    if (folder / "lancedb" / "docs.lance").exists():
         import lancedb
         from lancedb.index import IvfSq
 
@@ -152,9 +152,9 @@ def ask(folder: Path) -> None:
         some = [ours(", exact", "$d.num < 300")(vector) for vector in asked]
         found["ann recall@10, 30 % of rows"] = recall(some, wide)
         found["rss, MB"] = memory()
-        if (folder / "lancedb").exists():
+        if (folder / "lancedb" / "docs.lance").exists():
             beside(found, folder, asked, truth, ours(""))
-    if (folder / "lancedb").exists():
+    if (folder / "lancedb" / "docs.lance").exists():
         whole = np.concatenate([some for _, some in vectors(data, rows)])
         query = asked[0].astype(np.float32)
         told(found, "numpy's matrix @ vector", lambda _: whole @ query, asked)

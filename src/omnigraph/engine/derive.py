@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from omnigraph.engine.arrow import pa
 from omnigraph.engine.core import Core
 from omnigraph.engine.read.search import coded
 from omnigraph.engine.read.search import stored as stored_words
@@ -103,7 +104,7 @@ def derive(
         tasks = [*_tasks(core, snapshot, keys, thorough=thorough)]
         if tasks:
             runner.run(tasks, run_task, stage="derive")
-    except (OmnigraphError, OSError) as cause:
+    except (OmnigraphError, OSError, pa.ArrowException) as cause:
         logger.warning("derived files not made", extra={"why": str(cause)})
         return 0
     return len(tasks)
