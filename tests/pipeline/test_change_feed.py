@@ -136,6 +136,26 @@ def test_a_running_stream_says_that_its_columns_are_gone(graph):
     assert [(row["id"], row["m"]) for row in rows] == [("a", 1)]
 
 
+@pytest.mark.parametrize("evolution", EVOLUTIONS)
+def test_a_batch_from_before_a_schema_change_is_told_in_the_new_columns(graph, evolution):
+    """A query that died, and starts again behind the change, repeats what it had planned."""
+
+    def reader(type_name):
+        source = OmnigraphSource({"path": graph.uri, "type": type_name, "readChanges": "true"})
+        return ChangeStreamReader(SourceOptions.parse(source.options), source.schema()), source
+
+    put(graph, node("P", k="a", n=1))
+    first = reader("P")[0].latestOffset()
+    put(graph, node("P", k="b", n=2))
+    planned = reader("P")[0].latestOffset()
+    again, source = reader(evolve(graph, evolution))
+    for start, expected in ((first, ["b"]), (again.initialOffset(), ["a", "b"])):
+        pieces = again.partitions(start, planned)
+        batches = [batch for piece in pieces for batch in again.read(piece)]
+        assert all(batch.schema.names == source.schema().names for batch in batches)
+        assert sorted(row["id"] for batch in batches for row in batch.to_pylist()) == expected
+
+
 @pytest.mark.parametrize("options", [{}, {"readChanges": "true"}])
 def test_a_column_that_is_not_there_is_refused_when_the_read_is_planned(graph, options):
     source = OmnigraphSource({"path": graph.uri, "type": "P", **options})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any, Final
 
 import msgspec
@@ -36,7 +36,7 @@ from omnigraph.engine.refs import At
 from omnigraph.engine.rows.parts import FragmentGroup, GraphAccess, fragment_groups, scratch_folder
 from omnigraph.engine.runner import Inline
 from omnigraph.errors import ChangeFeedGapError, InputError, NotFoundError
-from omnigraph.model.graph import MAIN, Snapshot, TableEntry
+from omnigraph.model.graph import MAIN, Snapshot
 from omnigraph.model.limits import GROUP_ROWS
 from omnigraph.model.ports import World
 from omnigraph.model.schema import Catalog, EdgeType, NodeType, Scalar
@@ -276,7 +276,7 @@ class ChangeSpan(msgspec.Struct, frozen=True, kw_only=True):
     access: GraphAccess
     entity: NodeType | EdgeType
     older: Seen | None
-    newer: TableEntry
+    newer: Seen
     commit_id: str
     fragments: tuple[int, ...] | None = None
 
@@ -286,15 +286,16 @@ def _spans(
 ) -> Sequence[InputPartition]:
     """What changed between two states of the type: one span, or as many as its rows deserve.
     `ChangeFeedGapError` if the older state is gone."""
-    entity = type_named(options.type_name, core.catalog(newer))
-    _require_columns(entity, schema)
-    entry, access = newer.entries[entity.table_key], access_to(core.root.uri)
-    before = _same_type(core, older, entity, core.catalog(newer))
+    catalog, entity = _shown(core, options, newer, schema)
+    before, after = (_same_type(core, state, entity, catalog) for state in (older, newer))
+    if after is None:  # the type came later
+        return []
+    access = access_to(core.root.uri)
     span = ChangeSpan(
-        access=access, entity=entity, older=before, newer=entry, commit_id=newer.graph_commit_id
+        access=access, entity=entity, older=before, newer=after, commit_id=newer.graph_commit_id
     )
     if before is None:
-        groups = fragment_groups(access.table(entry), rows=options.rows_per_partition)
+        groups = fragment_groups(access.table(after.entry), rows=options.rows_per_partition)
         return [InputPartition(replace(span, fragments=group.fragments)) for group in groups]
     try:
         access.table(before.entry)
@@ -303,18 +304,34 @@ def _spans(
     return [InputPartition(span)]
 
 
+def _shown(
+    core: Core, options: SourceOptions, newer: Snapshot, schema: StructType
+) -> tuple[Catalog, NodeType | EdgeType]:
+    """The type that rows are told as: as it is by now, for a query that starts again behind a new
+    schema repeats what it had planned before; else as it was in the newer state."""
+    now = core.catalog(options.state(core, options.snapshot))
+    with suppress(InputError, NotFoundError):
+        entity = type_named(options.type_name, now)
+        _require_columns(entity, schema)
+        return now, entity
+    then = core.catalog(newer)
+    entity = type_named(options.type_name, then)
+    _require_columns(entity, schema)
+    return then, entity
+
+
 def _same_type(
-    core: Core, older: Snapshot | None, entity: NodeType | EdgeType, catalog: Catalog
+    core: Core, state: Snapshot | None, entity: NodeType | EdgeType, catalog: Catalog
 ) -> Seen | None:
-    """The type's table in the older state, whatever it was called there; None = it was not."""
-    if older is None:
+    """The type's table in a state, whatever it was called there; None = it was not."""
+    if state is None:
         return None
-    then = core.catalog(older)
+    then = core.catalog(state)
     twin = then.by_type_id.get(catalog.identities.type_id(entity.table_key))
     if twin is None:
         return None
     lifted = lift(then, twin.table_key, entity, catalog)
-    return Seen(entry=older.entries[twin.table_key], lift=lifted)
+    return Seen(entry=state.entries[twin.table_key], lift=lifted)
 
 
 def _changes(partition: InputPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
@@ -326,14 +343,15 @@ def _changes(partition: InputPartition, schema: StructType) -> Iterator[pa.Recor
 def change_batches(span: ChangeSpan) -> Iterator[pa.RecordBatch]:
     """Deleted rows as they were, updated and inserted rows as they are now."""
     if span.older is None:
-        newer = span.access.table(span.newer)
-        for batch in newer.scan(columns=_names(span.entity), fragments=span.fragments):
-            yield from _marked(pa.Table.from_batches([batch]), "insert", span)
+        names, newer = _names(span.entity), span.newer
+        table = span.access.table(newer.entry)
+        for batch in table.scan(columns=newer.lift.stored(names), fragments=span.fragments):
+            rows = newer.lift.rows(pa.Table.from_batches([batch]), names)
+            yield from _marked(rows, "insert", span)
         return
-    if span.older.entry.pin == span.newer.pin:
+    if span.older.entry.pin == span.newer.entry.pin:
         return
-    newest = Seen.plain(span.entity, span.newer)
-    found = difference(span.access.tables, span.older, newest)
+    found = difference(span.access.tables, span.older, span.newer)
     yield from _marked(picked(found.before.rows, found.deleted), "delete", span)
     yield from _marked(picked(found.after.rows, found.updated_after), "update", span)
     yield from _marked(picked(found.after.rows, found.inserted), "insert", span)
