@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -18,10 +19,19 @@ class Console:
         self.page, self.served, self.graph = page, served, graph
         self.requests: list[str] = []
         self.problems: list[str] = []
-        page.on("request", lambda request: self.requests.append(request.url))
+        self.open: set[object] = set()
+        page.on("request", self._asked)
+        for ended in ("requestfinished", "requestfailed"):
+            page.on(ended, lambda request: self.open.discard(request))
         page.on("pageerror", lambda error: self.problems.append(str(error)))
         page.on("console", self._said)
         page.set_default_timeout(20_000)
+
+    def _asked(self, request):
+        self.requests.append(request.url)
+        # Of a worker's script the browser tells the beginning only.
+        if "worker" not in request.url:
+            self.open.add(request)
 
     def _said(self, message):
         # The browser itself tells of every answer that is no success.
@@ -36,7 +46,15 @@ class Console:
         return self.page
 
     def settled(self):
-        self.page.wait_for_load_state("networkidle")
+        """Nothing has been asked for a while, and every drawing has its places."""
+        until, quiet = time.monotonic() + 20, 0
+        while quiet < 6:
+            self.page.wait_for_timeout(50)
+            quiet = 0 if self.open else quiet + 1
+            assert time.monotonic() < until, [request.url for request in self.open]
+        self.page.wait_for_function(
+            "() => !document.querySelector('.canvas-drawing:not([data-layout=done])')"
+        )
         return self.page
 
     def choose(self, role, name, **more):

@@ -6,7 +6,7 @@ import { linter, lintKeymap, type Diagnostic } from "@codemirror/lint";
 import { EditorState, Prec } from "@codemirror/state";
 import { EditorView, drawSelection, keymap, lineNumbers } from "@codemirror/view";
 import { tags } from "@lezer/highlight";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import gq from "../../src/omnigraph/editor/gq.tmLanguage.json";
 import pg from "../../src/omnigraph/editor/pg.tmLanguage.json";
 import { graph, type Lint, type LintPlace } from "./api";
@@ -190,7 +190,7 @@ export function Editor(props: Props) {
     view.current = new EditorView({
       parent: place.current!,
       state: EditorState.create({
-        doc: props.text,
+        doc: now.current.text,
         extensions: [
           lineNumbers(),
           history(),
@@ -220,8 +220,10 @@ export function Editor(props: Props) {
     return () => view.current!.destroy();
   }, [props.branch]);
 
-  useEffect(() => {
-    const shownView = view.current!;
+  // In the same breath as the drawing: later, whoever types fast would have an older text put back, and again.
+  useLayoutEffect(() => {
+    const shownView = view.current;
+    if (!shownView) return;
     const text = shownView.state.doc.toString();
     if (text !== props.text) shownView.dispatch({ changes: { from: 0, to: text.length, insert: props.text } });
   }, [props.text]);
