@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests/ui"), str(ROOT / "tests/server")]
 
 import teams  # noqa: E402 - helpers of the tests
-from browsing import ARGUMENTS, CHROMIUM  # noqa: E402
+from browsing import ARGUMENTS, CHROMIUM, Console  # noqa: E402
 from playwright.sync_api import Browser, sync_playwright  # noqa: E402
 from serving import Served, serving  # noqa: E402
 
@@ -42,7 +42,7 @@ PLACES = {
     "health": "health",
 }
 SHOWN = ("query", "schema", "history", "compare", "conflicts")
-SETTLED_MS = 1500  # a layout that is still moving
+SETTLED_MS = 300  # what still moves
 
 
 def take(
@@ -50,11 +50,10 @@ def take(
 ) -> None:
     """A picture of each place."""
     context = browser.new_context(viewport={"width": wide, "height": 760}, color_scheme=theme)
-    page = context.new_page()
+    console = Console(context.new_page(), served, "teams")
     for name in names:
-        page.goto("about:blank")
-        page.goto(f"{served.url}/ui/#/teams/{PLACES[name]}")
-        page.wait_for_load_state("networkidle")
+        console.visit(PLACES[name])
+        page = console.settled()
         page.wait_for_timeout(SETTLED_MS)
         page.screenshot(
             path=str(folder / f"console-{name}{'' if wide == 1160 else f'-{theme}-{wide}'}.png")

@@ -78,6 +78,22 @@ def test_a_query_gives_typed_rows(graph):
     assert "Person" in str(graph.explain(READ, params={"n": 10}))
 
 
+def test_the_body_of_a_query_needs_no_name(graph):
+    names = "match { $p: Person }\nreturn { $p.name }\norder { $p.name }"
+    assert graph.query(names).column("p.name") == ["ada", "bob"]
+    assert graph.query(names, "q", snapshot="topic").row_count == 3
+    assert "Person" in str(graph.explain(names))
+    graph.create_branch("body")
+    done = graph.mutate('insert Person { name: "eve" } returning { count(*) as n }', branch="body")
+    assert done.affected_nodes == 1
+    with pytest.raises(errors.ParseError) as wrong:
+        graph.query("match { $p: Person }\nreturn { $p.name } limit 1 }")
+    assert (wrong.value.line, wrong.value.column) == (2, 28)
+    with pytest.raises(errors.QueryError) as wrong:
+        graph.query("match { $p: Person }\nreturn { $p.nam }")
+    assert wrong.value.line == 2
+
+
 def test_writes_tell_what_they_did(graph):
     graph.create_branch("own")
     done = graph.mutate(ADD, params={"n": "dan"}, branch="own", message="dan")

@@ -15,6 +15,7 @@ READ = """query old($least: I32 = 30) {
   return { $p, $p.name, $p.age, $f }
 }
 """
+COUNT = "query n() { match { $p: Person } return { count($p) as n } }"
 ADA = quote('["Person:Ada"]')
 PLACES = {
     "query": f"query?q={quote(READ)}&ran=1",
@@ -111,7 +112,6 @@ def test_nothing_is_wider_than_a_telephone(opened, served, name):
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
 
 
-@pytest.mark.slow
 def test_no_request_leaves_the_origin_and_the_page_is_soon_there(console):
     for name in ("query", "graph", "explore", "compare"):
         console.visit(PLACES[name])
@@ -126,9 +126,8 @@ def test_no_request_leaves_the_origin_and_the_page_is_soon_there(console):
 
 
 def test_a_query_runs_on_a_branch_and_at_a_commit(console):
-    count = "query n() { match { $p: Person } return { count($p) as n } }"
     for state, people in (("", "13"), ("branch=reorg", "14"), ("at=v1", "12")):
-        page = console.visit(f"query?q={quote(count)}&{state}")
+        page = console.visit(f"query?q={quote(COUNT)}&{state}")
         page.get_by_role("button", name="Run").click()
         page.get_by_role("cell", name=people, exact=True).wait_for()
 
@@ -145,7 +144,19 @@ def test_the_state_is_chosen_by_the_keyboard(console):
     page.wait_for_function("() => !location.hash.includes('at=v1')")
 
 
-@pytest.mark.slow
+def test_a_moment_is_one_of_the_branch(console):
+    """The branch had its first commit of its own after main's last: before that it is as made."""
+    page = console.visit("query?branch=reorg&q=" + quote(COUNT))
+    page.get_by_label("at", exact=True).fill("2999-01-01")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile("at=[0-9A-Z]{26}"))
+    page.get_by_role("button", name="Run").click()
+    page.get_by_role("cell", name="14", exact=True).wait_for()
+    page.get_by_label("at", exact=True).fill("1999-01-01 12:00")
+    page.keyboard.press("Enter")
+    page.get_by_text("reorg has no commit as old as 1999-01-01 12:00").wait_for()
+
+
 def test_a_problem_is_underlined_at_its_place(console):
     page = console.visit(
         "query?q=" + quote("query q() {\n  match { $p: Persn }\n  return { $p }\n}")
@@ -157,7 +168,6 @@ def test_a_problem_is_underlined_at_its_place(console):
     page.get_by_text("did you mean `Person`?").wait_for()
 
 
-@pytest.mark.slow
 def test_completion_knows_the_schema(console):
     page = console.visit("query?q=" + quote("query q() { match { $p: Person } return { } }"))
     editor = page.locator(".cm-content")
@@ -169,7 +179,6 @@ def test_completion_knows_the_schema(console):
     page.locator(".cm-tooltip-autocomplete").get_by_text("joined").wait_for()
 
 
-@pytest.mark.slow
 def test_parameters_are_a_form_and_control_enter_runs(console):
     page = console.visit(f"query?q={quote(READ)}")
     page.get_by_label("$least").fill("50")
@@ -180,7 +189,6 @@ def test_parameters_are_a_form_and_control_enter_runs(console):
     assert "50" in page.url
 
 
-@pytest.mark.slow
 def test_values_are_text_and_whole_numbers_are_exact(console):
     source = "query q($t: String) { match { $p: Project } return { $p.budget, $t as t } limit 1 }"
     page = console.visit(f"query?q={quote(source)}")
@@ -195,7 +203,6 @@ def test_values_are_text_and_whole_numbers_are_exact(console):
     assert page.locator("main img, main script").count() == 0
 
 
-@pytest.mark.slow
 def test_a_result_is_drawn(console):
     page = console.visit(PLACES["graph"])
     page.locator(".canvas-drawing[data-layout=done]").wait_for()
@@ -204,7 +211,6 @@ def test_a_result_is_drawn(console):
     assert int(drawing.get_attribute("data-edges")) == 25
 
 
-@pytest.mark.slow
 def test_a_long_result_keeps_few_rows_in_the_page(console):
     source = "query q() { match { $a: Person  $b: Person  $c: Person } return { $a, $b, $c } }"
     page = console.visit(f"query?q={quote(source)}&ran=1")
@@ -216,7 +222,6 @@ def test_a_long_result_keeps_few_rows_in_the_page(console):
     page.locator(f"[aria-rowindex='{13**3 + 1}']").wait_for()
 
 
-@pytest.mark.slow
 def test_tabs_are_moved_through_with_arrows(console):
     page = console.visit(PLACES["query"])
     tab = page.get_by_role("tab", name="Table")
@@ -230,23 +235,32 @@ def test_tabs_are_moved_through_with_arrows(console):
 # --- explore, history -----------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_a_node_is_found_and_expanded(console):
     page = console.visit("explore?type=Person")
     page.get_by_role("searchbox").fill("han")
     page.keyboard.press("Enter")
     page.get_by_role("button", name="Hana Person").click()
     page.locator(".canvas-drawing").wait_for()
-    first = int(page.locator(".canvas-drawing").get_attribute("data-nodes"))
+    first = int(page.locator(".canvas-drawing").get_attribute("data-edges"))
     page.get_by_label("Entity", exact=True).get_by_role("button", name="Delta").click()
     page.get_by_role("button", name="Expand", exact=True).click()
     page.wait_for_function(
-        "n => Number(document.querySelector('.canvas-drawing').dataset.nodes) > n", arg=first
+        "n => Number(document.querySelector('.canvas-drawing').dataset.edges) > n", arg=first
     )
     assert "Project" in page.url
 
 
-@pytest.mark.slow
+def test_an_edge_has_a_page_of_its_own(console):
+    page = console.visit("explore?focus=Project:Ember&branch=reorg")
+    page.get_by_role("button", name="← WorksOn").click()
+    side = page.get_by_label("Entity", exact=True)
+    side.get_by_role("row", name=re.compile("^share")).wait_for()
+    assert side.get_by_role("row", name=re.compile("^from")).inner_text().split() == ["from", "Nia"]
+    side.get_by_role("tab", name="History").click()
+    side.get_by_text("Nia leads Ember").wait_for()
+    assert "edge=WorksOn" in page.url
+
+
 def test_lanes_show_both_merges_and_the_names_of_commits(console):
     page = console.visit("history")
     page.get_by_text("Welcome, Mia").wait_for()
@@ -262,6 +276,28 @@ def test_lanes_show_both_merges_and_the_names_of_commits(console):
 
 
 @pytest.mark.slow
+def test_older_commits_are_brought_by_a_button(opened, browser, tmp_path):
+    from serving import serving
+
+    from omnigraph import Graph
+
+    with Graph.init(
+        tmp_path / "long.omni", "node N { k: String @key }", durability="process"
+    ) as graph:
+        for at in range(210):
+            teams.change(graph, "main", f'insert N {{ k: "n{at}" }}', f"number {at}", "ada")
+    with serving([tmp_path / "long.omni"], folder=tmp_path) as served:
+        console = opened(served, "long")
+        page = console.visit("history")
+        page.get_by_text("200 commits, the newest 200 of each branch").wait_for()
+        page.get_by_role("button", name="Older commits").click()
+        page.get_by_text("211 commits").wait_for()
+        assert "pages=2" in page.url
+        page.get_by_role("list", name="Commits").evaluate("box => box.scrollTop = 1e6")
+        page.get_by_text("The graph is made").wait_for()
+        assert console.problems == []
+
+
 def test_a_commit_tells_what_it_changed(console):
     page = console.visit("history")
     page.get_by_role("link", name=re.compile("A year older")).click()
@@ -275,11 +311,10 @@ def test_a_commit_tells_what_it_changed(console):
     assert page.locator(".spot.update").count() == 4
 
 
-@pytest.mark.slow
 def test_a_stored_query_is_a_form(console):
     page = console.visit("stored")
     page.get_by_role("link", name="of_role").click()
-    page.get_by_label("$role").fill("lead")
+    page.get_by_label("$role").select_option("lead")
     page.get_by_role("button", name="Run").click()
     page.get_by_role("cell", name="Finn", exact=True).first.wait_for()
 
@@ -310,7 +345,6 @@ def guarded(browser, folder):
         yield found
 
 
-@pytest.mark.slow
 def test_who_may_not_sees_why_and_the_token_stays_in_the_tab(opened, guarded):
     console = opened(guarded)
     page = console.visit("compare?source=reorg")

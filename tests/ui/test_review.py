@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-pytestmark = [pytest.mark.xdist_group("console"), pytest.mark.slow]
+pytestmark = pytest.mark.xdist_group("console")
 
 
 def written(page, text):
@@ -31,7 +31,7 @@ def changed(page, text, branch, message):
 def test_a_review_by_clicking(console):
     page = console.visit("query")
     page.get_by_role("button", name="New branch").click()
-    page.get_by_label("Name").fill("review")
+    page.get_by_role("textbox", name="Name").fill("review")
     page.get_by_role("button", name="Make it").click()
     page.wait_for_url(re.compile("branch=review"))
 

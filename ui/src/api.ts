@@ -231,7 +231,8 @@ export const graph = {
   entityHistory: (kind: string, type: string, id: string, branch: string, signal?: AbortSignal) =>
     get<S["EntityHistoryOutput"]>(`/entities/${kind}/${encodeURIComponent(type)}/${encodeURIComponent(id)}/history`, { branch }, signal),
 
-  commits: (branch: string, limit: number, signal?: AbortSignal) => get<S["CommitListOutput"]>("/commits", { branch, limit }, signal),
+  commits: (branch: string, limit: number, page_token?: string, signal?: AbortSignal) =>
+    get<S["CommitListOutput"]>("/commits", { branch, limit, page_token }, signal),
   commit: (id: string, signal?: AbortSignal) => get<S["CommitOutput"]>(`/commits/${encodeURIComponent(id)}`, {}, signal),
   commitChanges: (id: string, limit: number, page_token?: string, signal?: AbortSignal) =>
     get<S["CommitChangesOutput"]>(`/commits/${encodeURIComponent(id)}/changes`, { limit, page_token }, signal),

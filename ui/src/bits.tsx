@@ -118,6 +118,17 @@ export function when(micros: number): string {
   return new Date(micros / 1000).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
 }
 
+/** The same in two parts: where there is little room the time of day is left out. */
+export function When({ micros }: { micros: number }) {
+  const moment = new Date(micros / 1000);
+  return (
+    <time dateTime={moment.toISOString()}>
+      {moment.toLocaleDateString(undefined, { dateStyle: "medium" })}
+      <span class="clock"> {moment.toLocaleTimeString(undefined, { timeStyle: "short" })}</span>
+    </time>
+  );
+}
+
 export function short(id: string): string {
   return id.slice(-8);
 }

@@ -2,6 +2,7 @@
 import Graph from "graphology";
 import { useEffect, useRef } from "preact/hooks";
 import Sigma from "sigma";
+import { EdgeLineProgram, NodePointProgram } from "sigma/rendering";
 import { count } from "./bits";
 import { layout, task } from "./layout";
 import { dark } from "./theme";
@@ -70,9 +71,13 @@ export function Canvas({ nodes, edges, types, chosen, onChoose, onExpand, label 
       labelSize: 12,
       renderEdgeLabels: edges.length <= 60,
       labelRenderedSizeThreshold: many ? 6 : 4,
+      labelDensity: nodes.length <= 80 ? 20 : 1,
+      stagePadding: 50,
       hideEdgesOnMove: edges.length > 5_000,
       allowInvalidContainer: true,
       zIndex: true,
+      // One call draws all of them: without a graphics card a call for each costs seconds.
+      ...(many ? { nodeProgramClasses: { circle: NodePointProgram }, edgeProgramClasses: { line: EdgeLineProgram } } : {}),
       defaultDrawNodeHover: (context, node, settings) => {
         context.fillStyle = colour("--raised");
         context.strokeStyle = colour("--focus");

@@ -119,7 +119,11 @@ function spread(nodes: Node[], edges: Edge[], found: Float32Array): Places {
   const scale = 120 / Math.max(usual, 1e-6);
   const reach = (axis: 0 | 1) => Math.max(...places.map((one) => one[axis])) - Math.min(...places.map((one) => one[axis]));
   const turned = reach(1) > reach(0); // screens are wider than high
-  for (const one of places) [one[0], one[1]] = turned ? [one[1] * scale, one[0] * scale] : [one[0] * scale, one[1] * scale];
+  const wide = innerWidth > 760 ? 1.35 : 1;
+  for (const one of places) {
+    const [x, y] = turned ? [one[1], one[0]] : one;
+    [one[0], one[1]] = [x * scale * wide, (y * scale) / wide];
+  }
   const half = (node: Node): [number, number] => (node.op === "same" ? [38, 22] : [66, 38]);
   for (let round = 0; round < 60; round++) {
     let moved = false;
@@ -321,11 +325,14 @@ function Line({ edge, from, to, chosen, choose }: { edge: Edge; from: ReturnType
     <g class={`line ${edge.op} ${chosen ? "chosen" : ""}`} {...chooser(edge.change, label, choose)}>
       {edge.change && <path d={path} class="grip" />}
       <path d={path} class="stroke" marker-end={`url(#to-${edge.op})`} />
-      <text x={x1 + (x2 - x1) * share} y={self ? y1 - from.radius - 42 : y1 + (y2 - y1) * share - 5} class="line-name">
-        {edge.op === "same" ? "" : `${MARKS[edge.op]} `}
-        {edge.disputed ? "! " : ""}
-        {edge.type}
-      </text>
+      {edge.op === "same" ? (
+        <title>{edge.type}</title>
+      ) : (
+        <text x={x1 + (x2 - x1) * share} y={self ? y1 - from.radius - 42 : y1 + (y2 - y1) * share - 5} class="line-name">
+          {MARKS[edge.op]} {edge.disputed ? "! " : ""}
+          {edge.type}
+        </text>
+      )}
     </g>
   );
 }

@@ -17,6 +17,7 @@ export interface Placed {
 const MANY = 5_000;
 const SLICE_MS = 120; // between two pictures
 const SLICE_OF_MANY_MS = 500; // a picture of many nodes takes long itself
+const LONGEST_MS = 10_000; // nobody waits longer for better places
 
 /** How many rounds are worth it: few nodes settle well, many are to be seen soon. */
 function rounds(count: number): number {
@@ -42,6 +43,7 @@ onmessage = (event: MessageEvent<Task>) => {
   }
   const settings = { ...forceAtlas2.inferSettings(Math.max(count, 2)), barnesHutOptimize: count > 500, gravity: 0.6, adjustSizes: false };
   const most = rounds(count);
+  const last = performance.now() + LONGEST_MS;
   let done = 0;
   const slice = () => {
     const until = performance.now() + (count > MANY ? SLICE_OF_MANY_MS : SLICE_MS);
@@ -55,7 +57,7 @@ onmessage = (event: MessageEvent<Task>) => {
       places[2 * Number(key)] = node.x as number;
       places[2 * Number(key) + 1] = node.y as number;
     });
-    const placed: Placed = { places, done: done >= most };
+    const placed: Placed = { places, done: done >= most || performance.now() > last };
     postMessage(placed, { transfer: [places.buffer] });
     if (!placed.done) setTimeout(slice, 0);
   };

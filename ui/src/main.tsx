@@ -3,7 +3,7 @@ import { useSignal } from "@preact/signals";
 import { render } from "preact";
 import { useEffect } from "preact/hooks";
 import { failureOf, useAsked, usePermissions } from "./asked";
-import { graph, server, signIn, signOut, token, tokenWanted, type Failure } from "./api";
+import { graph, server, signIn, signOut, token, tokenWanted, Failure } from "./api";
 import { Button, Dialog, Problem } from "./bits";
 import { ComparePage } from "./pages/compare";
 import { ExplorePage } from "./pages/explore";
@@ -31,6 +31,7 @@ function App() {
   const current = PAGES.find((one) => one.id === here.page) ?? PAGES[0];
   useEffect(() => {
     document.title = `${current.label} · ${here.graph || "OmniGraph"}`;
+    document.querySelector("nav.pages [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
   }, [current, here.graph]);
   const Page = current.page;
   return (
@@ -103,6 +104,25 @@ function GraphChoice() {
   );
 }
 
+const MOMENT = /^\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?)?(Z|[+-]\d\d:?\d\d)?$/;
+
+/** What a text names. A server takes a moment for one of main: on another branch the commit is looked for here. */
+async function stateNamed(text: string, name: string): Promise<string> {
+  const found = name === "main" ? null : MOMENT.exec(text);
+  if (!found) return text;
+  const { tags } = await graph.tags();
+  if (tags.some((tag) => tag.name === text)) return text;
+  const moment = Date.parse(found[1] && !found[4] ? `${text.replace(" ", "T")}Z` : text.replace(" ", "T"));
+  let token: string | undefined;
+  do {
+    const page = await graph.commits(name, 500, token);
+    const commit = page.commits.find((one) => one.created_at <= moment * 1000);
+    if (commit) return commit.graph_commit_id;
+    token = page.next_page_token;
+  } while (token);
+  throw new Failure(0, { error: `${name} has no commit as old as ${text}` });
+}
+
 /** The branch, tag or moment that every page is about. */
 function StateChoice() {
   const { params } = place.value;
@@ -112,6 +132,15 @@ function StateChoice() {
   }, []);
   const making = useSignal(false);
   const at = useSignal(params.at ?? "");
+  const failure = useSignal<Failure | undefined>(undefined);
+  const chosen = async () => {
+    failure.value = undefined;
+    try {
+      change({ at: await stateNamed(at.value.trim(), branch()) });
+    } catch (problem) {
+      failure.value = failureOf(problem);
+    }
+  };
   useEffect(() => {
     at.value = params.at ?? "";
   }, [params.at]);
@@ -132,7 +161,7 @@ function StateChoice() {
       <form class="inline" onSubmit={(event) => event.preventDefault()}>
         <label class="inline">
           at
-          <input type="text" list="refs" class={params.at ? "past" : ""} value={at.value} size={14} placeholder="now" title="a commit, a tag, main~2 or a time such as 2026-01-31T12:00" onInput={(event) => (at.value = event.currentTarget.value)} onChange={() => change({ at: at.value.trim() })} />
+          <input type="text" list="refs" class={params.at ? "past" : ""} value={at.value} size={14} placeholder="now" title="a commit, a tag, main~2 or a time such as 2026-01-31T12:00 (UTC)" onInput={(event) => (at.value = event.currentTarget.value)} onChange={() => void chosen()} />
         </label>
         <datalist id="refs">
           {tags.map((name) => (
@@ -141,6 +170,7 @@ function StateChoice() {
         </datalist>
       </form>
       {params.at && <button type="button" onClick={() => change({ at: "" })}>Back to now</button>}
+      <Problem failure={failure.value} />
       {making.value && <NewBranch branches={branches} close={() => (making.value = false)} />}
     </>
   );

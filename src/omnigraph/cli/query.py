@@ -47,10 +47,7 @@ _source_options = together(
         "-p", "given", metavar="NAME=VALUE", multiple=True, help="one parameter, JSON or text"
     ),
 )
-_LINE_NUMBERS = re.compile(r"(?<=^query:)\d+|^\d+(?= \|)", re.MULTILINE)  # of an excerpt
 _NAMES = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # of queries
-# A text that begins so is the body of a query that nobody named.
-_BODIES = re.compile(r"\s*(match|insert|upsert|update|delete|for)\b", re.IGNORECASE)
 
 
 @verb("query", positional="none")
@@ -96,22 +93,22 @@ def query(
         print_rows(call, read_facts(name, target, found), found.to_json_rows(), form=form)
         return
     source = read_source("query", query_path, text)
-    with told_places(query_path, text):
+    with told_places(query_path):
         chosen = chosen_name(source, name, source_path=query_path)
     where: dict[str, Any] = {"branch": branch or "main", "snapshot": snapshot}
     if engine != "local":
-        with told_places(query_path, text):
+        with told_places(query_path):
             engine = _chosen_engine(call, engine, source, chosen, where)
     if engine == "spark":
         from omnigraph.pipeline.gq.run import planned
 
         spark = spark_session(call, spark_master, spark_remote)
-        with told_places(query_path, text):
+        with told_places(query_path):
             asked = planned(spark, call.target.uri, source, chosen, params=params, **where)
             found = asked.explanation() if explain else asked.result()
             rows = [] if explain else found.to_json_rows()
     else:
-        with call.graph() as graph, told_places(query_path, text):
+        with call.graph() as graph, told_places(query_path):
             ask = graph.explain if explain else graph.query
             found = ask(source, chosen, params=params, **where)
             rows = [] if explain else found.to_json_rows()  # while the graph is open
@@ -239,7 +236,7 @@ def mutate(
         wanted = {"branch": branch, "message": message, "if_commit": if_commit}
         _run_script(call, source, params or {}, wanted, embed=embed)
         return
-    with call.graph(write=True, embed=embed) as graph, told_places(query_path or script, text):
+    with call.graph(write=True, embed=embed) as graph, told_places(query_path or script):
         result = graph.mutate(
             source,
             name,
@@ -276,12 +273,12 @@ def _run_script(
     call: Call, source: str, params: dict[str, Any], wanted: dict[str, Any], *, embed: bool
 ) -> None:
     """All queries of a text in one transaction; each takes the parameters that it declares."""
-    from omnigraph.compiler.query import parse_file
+    from omnigraph.compiler.query import parse_text
 
     answers: list[dict[str, Any]] = []
     with call.graph(write=True, embed=embed) as graph:
         with graph.transaction(**wanted, actor=call.actor) as tx:
-            for query in parse_file(source).queries:
+            for query in parse_text(source).queries:
                 given = {one.name: params[one.name] for one in query.params if one.name in params}
                 if query.kind == "read":
                     found = tx.query(source, query.name, params=given)
@@ -324,53 +321,34 @@ def graph_and_name(call: Call, words: tuple[str, ...]) -> tuple[Call, str | None
 
 
 @contextmanager
-def told_places(path: str | None, text: str | None = None) -> Iterator[None]:
-    """Errors in a query of a file name the file, so that editors and people find the line; those in
-    a bare text count its lines as they were typed."""
+def told_places(path: str | None) -> Iterator[None]:
+    """Errors in a query of a file name the file, so that editors and people find the line."""
     try:
         yield
     except OmnigraphError as error:
         excerpt = error.facts.get("excerpt")
         if isinstance(excerpt, str) and excerpt.startswith("query:"):
-            if text is not None and is_bare(text):
-                excerpt = _LINE_NUMBERS.sub(_one_less, excerpt)
-                error.facts["line"] = error.facts.get("line", 1) - 1
             error.facts["excerpt"] = (path or "query") + excerpt.removeprefix("query")
         raise
-
-
-def _one_less(number: re.Match[str]) -> str:
-    return f"{int(number.group()) - 1:>{len(number.group())}}"
 
 
 def read_source(verb_name: str, path: str | None, text: str | None) -> str:
     """The query text, from exactly one of the file and the command line."""
     exclusive({"--query <FILE>": path, "-e/--query-string <GQ>": text})
     if text is not None:
-        return as_query(text)
+        return text
     if path is not None:
         return read_text(path, what="query file")
     raise click.UsageError(f"{verb_name} needs a query: pass --query <FILE> or -e <GQ>")
 
 
-def is_bare(text: str) -> bool:
-    """Whether a text is the body of a query that nobody named."""
-    return _BODIES.match(text) is not None
-
-
-def as_query(text: str) -> str:
-    """The text as it would stand in a file: a bare body gets a name around it."""
-    # On lines of its own, so that places in it are those of the text.
-    return f"query q() {{\n{text}\n}}" if is_bare(text) else text
-
-
 def chosen_name(source: str, name: str | None, *, source_path: str | None) -> str:
     """The query to run: the one named, else the only one of the source."""
-    from omnigraph.compiler.query import parse_file
+    from omnigraph.compiler.query import parse_text
 
     if name is not None:
         return name
-    names = [one.name for one in parse_file(source).queries]
+    names = [one.name for one in parse_text(source).queries]
     if len(names) == 1:
         return str(names[0])
     where = f"'{source_path}'" if source_path else "the query text"

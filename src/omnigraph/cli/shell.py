@@ -21,7 +21,7 @@ from omnigraph.cli import failure, output
 from omnigraph.cli.branch import tag_line
 from omnigraph.cli.call import Call, read_params, verb
 from omnigraph.cli.history import moment
-from omnigraph.cli.query import as_query, is_bare, print_returned, told_places
+from omnigraph.cli.query import print_returned, told_places
 from omnigraph.cli.scope import home
 from omnigraph.errors import InputError, OmnigraphError
 from omnigraph.model.schema import EdgeType, NodeType
@@ -36,6 +36,8 @@ HISTORY_LINES_MAX = 10_000
 LOG_COMMITS_SHOWN = 20
 _TRANSACTION_WORDS = frozenset({"begin", "commit", "rollback"})
 _NOISE = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+# A text that begins so is the body of a query that nobody named.
+_BODIES = re.compile(r"\s*(match|insert|upsert|update|delete|for)\b", re.IGNORECASE)
 _COMMENT = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*')
 _HELP = """\
 match { … } return { … } run a query; over several lines it ends with ; or an empty line
@@ -139,8 +141,8 @@ class Session:
         source = "\n".join(self._pending)
         self._pending.clear()
         self.remember(on_one_line(source))
-        with told_places(None, source):
-            self._run_source(as_query(source.rstrip().removesuffix(";")))
+        with told_places(None):
+            self._run_source(source.rstrip().removesuffix(";"))
 
     def give_up(self) -> None:
         """Roll back a transaction that nobody committed."""
@@ -152,9 +154,9 @@ class Session:
     # --- queries -----------------------------------------------------------------------------
 
     def _run_source(self, source: str) -> None:
-        from omnigraph.compiler.query import parse_file
+        from omnigraph.compiler.query import parse_text
 
-        for query in parse_file(source).queries:
+        for query in parse_text(source).queries:
             started = time.perf_counter()
             if query.kind == "read":
                 self._read(source, query.name)
@@ -165,9 +167,9 @@ class Session:
 
     def _given(self, source: str, name: str) -> dict[str, Any]:
         """Of the parameters set, those that the query declares."""
-        from omnigraph.compiler.query import parse_file
+        from omnigraph.compiler.query import parse_text
 
-        query = next(one for one in parse_file(source).queries if one.name == name)
+        query = next(one for one in parse_text(source).queries if one.name == name)
         declared = {param.name for param in query.params}
         return {key: value for key, value in (self.params or {}).items() if key in declared}
 
@@ -371,14 +373,14 @@ def is_complete(text: str) -> bool:
     """Whether a query is typed to its end. One with a name ends with its closing brace, one without
     with `;`, or with its only line if that is a whole query."""
     bare = _NOISE.sub(" ", text)
-    if not is_bare(text):
+    if _BODIES.match(text) is None:
         return "{" in bare and bare.count("{") <= bare.count("}")
     if "\n" in text.strip() or bare.rstrip().endswith(";"):
         return bare.rstrip().endswith(";")
-    from omnigraph.compiler.query import parse_file
+    from omnigraph.compiler.query import parse_text
 
     try:
-        return bool(parse_file(as_query(text)).queries)
+        return bool(parse_text(text).queries)
     except OmnigraphError:
         return False
 

@@ -246,15 +246,17 @@ class Graph(Upkeep):
     ) -> QueryResult:
         """Run one read query on one snapshot: the branch head, or the graph as it was.
 
-        `source` is query text; `name` says which query of it, where it has several. `params` are
-        its parameters by name. `snapshot` takes a commit id or the beginning of one, a branch, a
-        tag, `"main~2"`, a datetime or ISO text. `limits` bounds memory and time; with `explain`
-        the result's `explanation` says what was done. `QueryError` says where the text is wrong,
-        `InputError` which parameter is.
+        `source` is query text, or a bare `match { } return { }`; `name` says which query of it,
+        where it has several. `params` are its parameters by name. `snapshot` takes a commit id or
+        the beginning of one, a branch, a tag, `"main~2"`, a datetime or ISO text. `limits` bounds
+        memory and time; with `explain` the result's `explanation` says what was done. `QueryError`
+        says where the text is wrong, `InputError` which parameter is.
 
         Examples:
             >>> source = "query q($n: String) { match { $p: Person {name: $n} } return { $p.age } }"
             >>> graph.query(source, params={"n": "Ada"}).scalar()
+            36
+            >>> graph.query('match { $p: Person {name: "Ada"} } return { $p.age }').scalar()
             36
         """
         if limits is not None or explain is not False:  # a point read has no time for what is not

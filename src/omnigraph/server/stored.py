@@ -229,6 +229,7 @@ def _param(param: ir.Param | ir.RecordParam) -> QueryParam:
         kind=_kind(kind_word(kind)),
         item_kind=_kind(kind_word(kind, item=True)) if kind.is_list else UNSET,
         vector_dim=maybe(kind.dimension),
+        choices=maybe(None if kind.enum_values is None else list(kind.enum_values)),
         nullable=kind.nullable or param.default is not None,
     )
 

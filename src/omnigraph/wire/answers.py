@@ -369,6 +369,7 @@ class QueryParam(msgspec.Struct, frozen=True, kw_only=True):
     kind: ParamKind
     item_kind: ParamKind | UnsetType = UNSET
     vector_dim: int | UnsetType = UNSET
+    choices: list[str] | UnsetType = UNSET  # of an enum, also of a list of them
     nullable: bool
 
 

@@ -300,6 +300,16 @@ def test_a_parameter_of_each_kind_has_its_schema(kind):
     assert param_schema(listed) == {"type": "array", "items": KINDS[kind]}
 
 
+def test_an_enum_lists_its_values():
+    told = {"name": "x", "choices": ["a", "b"]}
+    one = QueryParam(**told, kind="string", nullable=False)
+    assert param_schema(one) == {"type": "string", "enum": ["a", "b"]}
+    left_out = param_schema(QueryParam(**told, kind="string", nullable=True))
+    assert left_out == {"type": ["string", "null"], "enum": ["a", "b", None]}
+    many = param_schema(QueryParam(**told, kind="list", item_kind="string", nullable=False))
+    assert many["items"] == {"type": "string", "enum": ["a", "b"]}
+
+
 def test_a_vector_has_its_size():
     found = param_schema(QueryParam(name="v", kind="vector", vector_dim=3, nullable=False))
     assert (found["minItems"], found["maxItems"], found["items"]) == (3, 3, {"type": "number"})

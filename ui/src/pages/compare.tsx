@@ -360,6 +360,11 @@ function taken(take: Take | undefined, property: string): "ours" | "theirs" | ""
 
 function PropertyTake({ name, take, set, start }: { name: string; take: Record<string, unknown>; set: (take: Take) => void; start: unknown }) {
   const side = taken(take, name);
+  // What is being typed is nobody else's: an answer that comes meanwhile must not take it away.
+  const text = useSignal("");
+  useEffect(() => {
+    text.value = shown(take[name]);
+  }, [written(take[name] ?? null)]);
   const told = (text: string): unknown => {
     try {
       return parsed(text);
@@ -374,7 +379,7 @@ function PropertyTake({ name, take, set, start }: { name: string; take: Record<s
         <option value="theirs">theirs</option>
         <option value="own">own value</option>
       </select>
-      {!side && <input type="text" aria-label={`Value of ${name}`} value={shown(take[name])} onChange={(event) => set({ ...take, [name]: told(event.currentTarget.value) })} />}
+      {!side && <input type="text" aria-label={`Value of ${name}`} value={text.value} onInput={(event) => (text.value = event.currentTarget.value)} onChange={(event) => set({ ...take, [name]: told(event.currentTarget.value) })} />}
     </span>
   );
 }

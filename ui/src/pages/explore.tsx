@@ -1,5 +1,6 @@
 // Find an entity, look around it, see how it came to be what it is.
 import { useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
 import { failureOf, useAsked } from "../asked";
 import { graph, type Failure, type S } from "../api";
@@ -80,7 +81,7 @@ export function ExplorePage() {
   const types = catalog.value?.nodes.map((one) => one.name) ?? [];
   const expand = (key: string) => {
     const before = opened.length ? opened : focus ? [focus] : [];
-    change({ focus: key, open: JSON.stringify([...new Set([...before, key])]) });
+    change({ focus: key, edge: "", open: JSON.stringify([...new Set([...before, key])]) });
   };
   return (
     <div class="page three">
@@ -117,7 +118,7 @@ export function ExplorePage() {
                   const key = `${one.type}:${one.id}`;
                   return (
                     <li key={key}>
-                      <button type="button" class="hit" aria-pressed={key === focus} onClick={() => change({ focus: key, open: JSON.stringify([key]) })}>
+                      <button type="button" class="hit" aria-pressed={key === focus} onClick={() => change({ focus: key, edge: "", open: JSON.stringify([key]) })}>
                         <span class="dot" style={{ background: colourOf(one.type, types) }} /> {one.label} <small>{one.type}</small>
                       </button>
                     </li>
@@ -131,12 +132,20 @@ export function ExplorePage() {
       <div class="main">
         {!focus && !opened.length && <p class="quiet">Choose a node on the left. A double click on a node, or “Expand”, shows what is around it.</p>}
         <Problem failure={around.failure} />
-        {drawn && <Canvas nodes={drawn.nodes} edges={drawn.edges} types={types} chosen={focus} onChoose={(key) => change({ focus: key, open: JSON.stringify(opened.length ? opened : [focus]) })} onExpand={expand} label="Surroundings" />}
+        {drawn && <Canvas nodes={drawn.nodes} edges={drawn.edges} types={types} chosen={focus} onChoose={(key) => change({ focus: key, edge: "", open: JSON.stringify(opened.length ? opened : [focus]) })} onExpand={expand} label="Surroundings" />}
         {around.value?.truncated && <p class="quiet">Some neighbours are not drawn: there are too many.</p>}
       </div>
-      {focus && (
+      {params.edge ? (
         <aside class="side last" aria-label="Entity">
-          <Entity key={focus} entity={split(focus)} expand={() => expand(focus)} expanded={opened.includes(focus)} />
+          <Entity key={params.edge} kind="edge" entity={split(params.edge)}>
+            <Button onClick={() => change({ edge: "" })}>Back to {focus ? split(focus).id : "the nodes"}</Button>
+          </Entity>
+        </aside>
+      ) : focus && (
+        <aside class="side last" aria-label="Entity">
+          <Entity key={focus} kind="node" entity={split(focus)}>
+            <Button onClick={() => expand(focus)} disabled={opened.includes(focus)}>{opened.includes(focus) ? "Expanded" : "Expand"}</Button>
+          </Entity>
           {drawn && <Near drawn={drawn} focus={focus} />}
         </aside>
       )}
@@ -157,8 +166,8 @@ function Near({ drawn, focus }: { drawn: ReturnType<typeof drawing>; focus: stri
           const other = edge.from === focus ? edge.to : edge.from;
           return (
             <li key={edge.key}>
-              <span class="quiet">{edge.from === focus ? `${edge.type} →` : `← ${edge.type}`}</span>{" "}
-              <button type="button" class="text-button" onClick={() => change({ focus: other })}>{labels.get(other)?.label ?? other}</button>
+              <button type="button" class="text-button edge" title={`The edge ${edge.key}`} onClick={() => change({ edge: edge.key })}>{edge.from === focus ? `${edge.type} →` : `← ${edge.type}`}</button>{" "}
+              <button type="button" class="text-button" onClick={() => change({ focus: other, edge: "" })}>{labels.get(other)?.label ?? other}</button>
             </li>
           );
         })}
@@ -173,22 +182,30 @@ const VIEWS = [
   { id: "blame", label: "Blame" },
 ];
 
-function Entity({ entity, expand, expanded }: { entity: { type: string; id: string }; expand: () => void; expanded: boolean }) {
+type Kind = "node" | "edge";
+
+function Entity({ kind, entity, children }: { kind: Kind; entity: { type: string; id: string }; children: ComponentChildren }) {
   const { params } = place.value;
   const view = params.side ?? "properties";
-  const found = useAsked((signal) => graph.entity("node", entity.type, entity.id, state(), signal), [params.branch, params.at]);
+  const found = useAsked((signal) => graph.entity(kind, entity.type, entity.id, state(), signal), [params.branch, params.at]);
   return (
     <>
       <h2>
         {entity.type} <span class="mono wrap">{entity.id}</span>
       </h2>
-      <Button onClick={expand} disabled={expanded}>{expanded ? "Expanded" : "Expand"}</Button>
+      {children}
       <Tabs tabs={VIEWS} chosen={view} choose={(id) => change({ side: id })} label="About the entity" />
       {view === "properties" ? (
         <Waiting asked={found}>
           {({ image }) => (
             <table class="properties">
               <tbody>
+                {Object.entries(image.endpoints ?? {}).map(([end, id]) => (
+                  <tr key={`end ${end}`}>
+                    <th scope="row">{end}</th>
+                    <td><ValueText value={id} /></td>
+                  </tr>
+                ))}
                 {Object.entries(image.properties).map(([name, value]) => (
                   <tr key={name}>
                     <th scope="row">{name}</th>
@@ -200,7 +217,7 @@ function Entity({ entity, expand, expanded }: { entity: { type: string; id: stri
           )}
         </Waiting>
       ) : (
-        <Versions entity={entity} blame={view === "blame"} />
+        <Versions kind={kind} entity={entity} blame={view === "blame"} />
       )}
     </>
   );
@@ -208,12 +225,12 @@ function Entity({ entity, expand, expanded }: { entity: { type: string; id: stri
 
 type Version = S["EntityVersionOutput"];
 
-function Versions({ entity, blame }: { entity: { type: string; id: string }; blame: boolean }) {
+function Versions({ kind, entity, blame }: { kind: Kind; entity: { type: string; id: string }; blame: boolean }) {
   const found = useSignal<{ versions?: Version[]; failure?: Failure }>({});
   const { params } = place.value;
   useEffect(() => {
     const ended = new AbortController();
-    graph.entityHistory("node", entity.type, entity.id, branch(), ended.signal).then(
+    graph.entityHistory(kind, entity.type, entity.id, branch(), ended.signal).then(
       ({ versions }) => (found.value = { versions }),
       (problem: unknown) => {
         if (!ended.signal.aborted) found.value = { failure: failureOf(problem) };

@@ -1,7 +1,7 @@
 // How the graph is doing: sizes, upkeep, unfinished writes.
 import { useAsked } from "../asked";
 import { graph, server } from "../api";
-import { CommitLink, Waiting, count, when } from "../bits";
+import { CommitLink, Waiting, count, plural, when } from "../bits";
 import { branch, place } from "../place";
 
 function bytes(n: number): string {
@@ -104,7 +104,7 @@ export function HealthPage() {
       <Waiting asked={about}>
         {(found) => (
           <p>
-            OmniGraph {found.version}, {found.status}, {found.served_graph_count} graphs served, {found.quarantined_graph_count} put aside.
+            OmniGraph {found.version}, {found.status}, {plural(found.served_graph_count, "graph")} served, {found.quarantined_graph_count} put aside.
             {Object.entries(found.problems ?? {}).map(([name, text]) => (
               <span key={name} class="problem">{name}: {text}</span>
             ))}

@@ -3,14 +3,14 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { failureOf, useAsked, usePermissions } from "../asked";
 import { graph, type Failure, type S } from "../api";
-import { Button, Problem, Waiting, commitTitle, plural, short, when } from "../bits";
+import { Button, Problem, Waiting, commitTitle, count, plural, short, when, When } from "../bits";
 import { BeforeAfter, ChangeList, keyOf, type Change } from "../changes";
 import { address, branch, change, link, place } from "../place";
 import { Rows } from "../table";
 
 type Commit = S["CommitOutput"];
 
-const PAGE = 200; // commits of one branch
+const PAGE = 200; // commits of one branch, at first and with every "older"
 const BRANCHES = 12; // whose commits are shown at once
 const CHANGES = 200;
 const ROW = 34;
@@ -108,19 +108,33 @@ function Lanes({ row, before, lanes }: { row: Lined; before?: Lined; lanes: numb
   );
 }
 
+/** The newest commits of a branch. */
+async function newest(name: string, pages: number, signal: AbortSignal): Promise<{ commits: Commit[]; more: boolean }> {
+  const commits: Commit[] = [];
+  let token: string | undefined;
+  for (let at = 0; at < pages; at++) {
+    const page = await graph.commits(name, PAGE, token, signal);
+    commits.push(...page.commits);
+    token = page.next_page_token;
+    if (!token) break;
+  }
+  return { commits, more: token !== undefined };
+}
+
 // --- the page ------------------------------------------------------------------------------------
 
 export function HistoryPage() {
   const { params } = place.value;
   const all = params.all !== "no";
+  const pages = Math.max(1, Math.floor(Number(params.pages)) || 1);
   const asked = useAsked(
     async (signal) => {
       const { branches } = await graph.branches();
       const shown = all ? [branch(), ...branches.filter((name) => name !== branch())].slice(0, BRANCHES) : [branch()];
-      const [{ tags }, ...pages] = await Promise.all([graph.tags(), ...shown.map((name) => graph.commits(name, PAGE, signal))]);
+      const [{ tags }, ...lists] = await Promise.all([graph.tags(), ...shown.map((name) => newest(name, pages, signal))]);
       const commits = new Map<string, Commit>();
       const heads = new Map<string, string[]>();
-      pages.forEach((page, at) => {
+      lists.forEach((page, at) => {
         const head = page.commits[0]?.graph_commit_id;
         if (head) heads.set(head, [...(heads.get(head) ?? []), shown[at]]);
         for (const one of page.commits) commits.set(one.graph_commit_id, one);
@@ -137,9 +151,9 @@ export function HistoryPage() {
       }
       const tagged = new Map<string, string[]>();
       for (const tag of tags) tagged.set(tag.graph_commit_id, [...(tagged.get(tag.graph_commit_id) ?? []), tag.name]);
-      return { commits, heads, tagged, more: branches.length > shown.length, full: pages.some((page) => page.next_page_token) };
+      return { commits, heads, tagged, more: branches.length > shown.length, full: lists.some((list) => list.more) };
     },
-    [params.branch, params.all],
+    [params.branch, params.all, pages],
   );
   const filter = (params.find ?? "").toLowerCase();
   const drawn = useMemo(() => {
@@ -156,7 +170,7 @@ export function HistoryPage() {
         </label>
         <label class="inline">
           Filter
-          <input type="search" value={params.find ?? ""} placeholder="message, actor, branch" onInput={(event) => change({ find: event.currentTarget.value }, { replace: true })} />
+          <input type="search" value={params.find ?? ""} placeholder="message, actor, branch" size={24} onInput={(event) => change({ find: event.currentTarget.value }, { replace: true })} />
         </label>
       </div>
       <div class="history-body">
@@ -181,7 +195,7 @@ export function HistoryPage() {
                           ))}
                           <span class="title">{commitTitle(row.commit)}</span>
                           <span class="who">{row.commit.actor_id ?? ""}</span>
-                          <time>{when(row.commit.created_at)}</time>
+                          <When micros={row.commit.created_at} />
                         </a>
                       </div>
                     );
@@ -189,8 +203,9 @@ export function HistoryPage() {
                 </Rows>
                 <p class="quiet foot">
                   {plural(rows.length, "commit")}
-                  {full && `, the newest ${PAGE} of each branch`}
-                  {more && `, ${BRANCHES} branches; choose another above`}
+                  {full && `, the newest ${count(PAGE * pages)} of each branch`}
+                  {more && `, ${BRANCHES} branches; choose another above`}{" "}
+                  {full && <button type="button" onClick={() => change({ pages: String(pages + 1) })}>Older commits</button>}
                 </p>
               </div>
             );

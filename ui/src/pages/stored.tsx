@@ -14,6 +14,7 @@ const TYPES: Record<string, string> = { string: "String", bool: "Bool", int: "I6
 
 function fieldOf(one: Stored["params"][number]): Field {
   const type = TYPES[one.kind] ?? (one.kind === "list" ? `[${TYPES[one.item_kind ?? ""] ?? one.item_kind}]` : one.kind === "record" ? "{…}" : "Vector");
+  if (one.choices && one.kind === "string") return { name: one.name, type: "enum", optional: one.nullable, choices: one.choices, placeholder: "" };
   return { name: one.name, type, optional: one.nullable, choices: type === "Bool" ? ["true", "false"] : [], placeholder: "" };
 }
 

@@ -8,7 +8,7 @@ Start reading at `ir.py` (what comes out) and `compile.py` (how it gets there): 
 from omnigraph.compiler.query.compile import CompiledQuery, compile_query
 from omnigraph.compiler.query.lint.report import LintFinding, LintReport, LintResult, lint_source
 from omnigraph.compiler.query.params import bind_params
-from omnigraph.compiler.query.parse import parse_file
+from omnigraph.compiler.query.parse import parse_file, parse_text
 from omnigraph.compiler.query.printer import format_source
 
 __all__ = [
@@ -21,4 +21,5 @@ __all__ = [
     "format_source",
     "lint_source",
     "parse_file",
+    "parse_text",
 ]

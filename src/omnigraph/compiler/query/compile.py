@@ -14,7 +14,7 @@ from omnigraph.compiler.query.check_mutation import MutationChecker
 from omnigraph.compiler.query.check_read import ReadChecker
 from omnigraph.compiler.query.hints.elsewhere import taught_problem
 from omnigraph.compiler.query.params import Parameters
-from omnigraph.compiler.query.parse import SOURCE_NAME, parse_file
+from omnigraph.compiler.query.parse import SOURCE_NAME, parse_text
 from omnigraph.compiler.query.scope import Context
 from omnigraph.compiler.query.types import kind_word
 from omnigraph.compiler.text import (
@@ -100,8 +100,8 @@ _cache_lock = Lock()
 
 
 def compile_query(source: str, catalog: Catalog, name: str | None = None) -> CompiledQuery:
-    """The named query of a `.gq` text (the only one when `name` is None), checked against the
-    catalog.
+    """The named query of a `.gq` text (the only one when `name` is None) or the body of a query
+    without parameters, checked against the catalog.
 
     Raises ParseError, TypeCheckError (its `errors` list every problem), MixedMutationError, or
     NotFoundError / InputError when the name does not say which query is meant. The same source,
@@ -110,7 +110,7 @@ def compile_query(source: str, catalog: Catalog, name: str | None = None) -> Com
     key = (source, catalog.hash, name)
     found = _cache.get(key)
     if found is None:
-        query = choose_query(parse_file(source).queries, name)
+        query = choose_query(parse_text(source).queries, name)
         found = _compiled(query, source, catalog)
         if len(source) <= CACHED_QUERY_CHARS_MAX:
             _remember(key, found)

@@ -36,15 +36,28 @@ SOURCE_NAME = "query"
 
 def parse_file(source: str) -> ast.QueryFile:
     """The tree of a `.gq` text, or ParseError with line, column and excerpt."""
+    return _known(source, body_too=False)
+
+
+def parse_text(source: str) -> ast.QueryFile:
+    """The tree of what is to be run: a `.gq` text, or only the body of a query without parameters,
+    which is then called `q`."""
+    return _known(source, body_too=True)
+
+
+def _known(source: str, *, body_too: bool) -> ast.QueryFile:
     if len(source) > CACHED_QUERY_CHARS_MAX:
-        return _parsed(source)
-    return _remembered(source)
+        return _parsed(source, body_too=body_too)
+    return _remembered(source, body_too=body_too)
 
 
-def _parsed(source: str) -> ast.QueryFile:
+def _parsed(source: str, *, body_too: bool) -> ast.QueryFile:
     text = SourceText(source, SOURCE_NAME)
     try:
-        return _Parser(text).file()
+        parser = _Parser(text)
+        if body_too and parser.at_body():
+            return ast.QueryFile((parser.body_alone(),))
+        return parser.file()
     except ParseError as error:
         raise taught(error, text) from None
 
@@ -113,19 +126,28 @@ class _Parser(MutationParser):
         self.takes_records = any(isinstance(param.type, ast.RecordDecl) for param in params)
         notes = self._annotations()
         self.expect("{", "`{`")
-        body: ast.ReadBody | ast.MutationBody
-        if self.at_word("match"):
-            body = self._read()
-        elif self.at_statement():
-            body = self.mutation()
-        else:
+        if not self.at_body():
             what = "`match`, `insert`, `upsert`, `update`, `delete` or `for`"
             raise self.refusal(what, words=("match", *STATEMENTS), hint=self._elsewhere())
-        end = self._end_of_body(body)
+        body = self._body()
+        end = self._end_of_body(body, "}", "`}`")
         description, instruction = notes.get("description"), notes.get("instruction")
         return ast.Query(name, params, description, instruction, body, at, end)
 
-    def _end_of_body(self, body: ast.ReadBody | ast.MutationBody) -> int:
+    def at_body(self) -> bool:
+        return self.at_word("match") or self.at_statement()
+
+    def _body(self) -> ast.ReadBody | ast.MutationBody:
+        return self._read() if self.at_word("match") else self.mutation()
+
+    def body_alone(self) -> ast.Query:
+        """What stands between the braces of a query, and nothing after it."""
+        at = self.peek().at
+        body = self._body()
+        end = self._end_of_body(body, "end", "the end of the query")
+        return ast.Query("q", (), None, None, body, at, end)
+
+    def _end_of_body(self, body: ast.ReadBody | ast.MutationBody, kind: str, what: str) -> int:
         hint = None
         token = self.peek()
         if isinstance(body, ast.ReadBody):
@@ -137,7 +159,7 @@ class _Parser(MutationParser):
                 hint = "`return` ends a query; `with` goes on: `match { } with { } match { }`"
             else:
                 hint = self._elsewhere()
-        return self.expect("}", "`}`", hint=hint).at
+        return self.expect(kind, what, hint=hint).at
 
     def _params(self) -> tuple[ast.ParamDecl, ...]:
         self.expect("(", "`(`", hint="a query without parameters is written `query name() { ... }`")

@@ -145,8 +145,10 @@ class Surroundings:
 
     def __init__(self, call: Call, request: NeighboursRequest) -> None:
         self._call = call
-        self._state = readable(call, request.branch, request.snapshot)
-        self.catalog, _ = _catalog(call, self._state)
+        state = readable(call, request.branch, request.snapshot)
+        self.catalog, commit_id = _catalog(call, state)
+        # All queries ask one commit, whatever is written meanwhile.
+        self._state = State(branch=None, snapshot=commit_id)
         self._limit = min(request.limit or CONSOLE_EDGES_MAX, CONSOLE_EDGES_MAX)
         self.nodes: dict[tuple[str, str], DrawnNode] = {}
         self.edges: dict[tuple[str, str], DrawnEdge] = {}

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from omnigraph.compiler.query import parse_file
+from omnigraph.compiler.query import parse_text
 from omnigraph.compiler.query.compile import choose_query
 from omnigraph.errors import InputError, NotFoundError
 from omnigraph.model.access import Action
@@ -67,7 +67,7 @@ def readable_state(call: Call, action: Action, branch: str | None, snapshot: str
 def resolved(source: str, name: str | None) -> tuple[str, str]:
     """The name and kind of the query that is meant; it is not compiled."""
     try:
-        query = choose_query(parse_file(source).queries, name)
+        query = choose_query(parse_text(source).queries, name)
     except NotFoundError as problem:
         raise InputError(problem.message, hint=problem.hint) from problem
     return query.name, query.kind

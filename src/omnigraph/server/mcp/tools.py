@@ -254,6 +254,8 @@ def param_schema(param: QueryParam) -> dict[str, Any]:
     schema = _kind_schema(param.kind, param)
     if param.nullable and "type" in schema:
         schema = {**schema, "type": [schema["type"], "null"]}
+        if "enum" in schema:
+            schema["enum"] = [*schema["enum"], None]
     return schema
 
 
@@ -281,6 +283,8 @@ def _kind_schema(kind: str, param: QueryParam) -> dict[str, Any]:
             return {"type": "array", "items": _kind_schema(item, param)}
         case "record":
             return {"type": "object"}
+        case _ if isinstance(param.choices, list):
+            return {"type": "string", "enum": param.choices}
         case _:
             return {"type": "string"}
 
