@@ -89,9 +89,10 @@ def test_the_body_of_a_query_needs_no_name(graph):
     with pytest.raises(errors.ParseError) as wrong:
         graph.query("match { $p: Person }\nreturn { $p.name } limit 1 }")
     assert (wrong.value.line, wrong.value.column) == (2, 28)
-    with pytest.raises(errors.QueryError) as wrong:
+    with pytest.raises(errors.TypeCheckError) as wrong:
         graph.query("match { $p: Person }\nreturn { $p.nam }")
     assert wrong.value.line == 2
+    graph.delete_branch("body")
 
 
 def test_writes_tell_what_they_did(graph):

@@ -69,7 +69,7 @@ export function Canvas({ nodes, edges, types, chosen, onChoose, onExpand, label 
       edgeLabelFont: "system-ui, sans-serif",
       edgeLabelSize: 10,
       labelSize: 12,
-      renderEdgeLabels: edges.length <= 60,
+      renderEdgeLabels: edges.length <= 20,
       labelRenderedSizeThreshold: many ? 6 : 4,
       labelDensity: nodes.length <= 80 ? 20 : 1,
       stagePadding: 50,

@@ -243,7 +243,7 @@ function Picture({ nodes, edges, chosen, choose }: { nodes: Node[]; edges: Edge[
         ref={box}
         class="difference-drawing"
         viewBox={`${now.x} ${now.y} ${now.width} ${now.height}`}
-        tabIndex={0}
+        tabindex={0}
         role="group"
         aria-label={`The difference drawn: ${tally("insert")} new, ${tally("update")} changed, ${tally("delete")} gone`}
         onWheel={wheel}
@@ -297,7 +297,7 @@ function chooser(change: Change | undefined, label: string, choose: (key: string
   const act = () => choose(keyOf(change));
   return {
     role: "button" as const,
-    tabIndex: 0,
+    tabindex: 0, // in a drawing attributes are told apart by capitals
     "aria-label": label,
     onClick: act,
     onKeyDown: (event: KeyboardEvent) => {
@@ -319,8 +319,6 @@ function Line({ edge, from, to, chosen, choose }: { edge: Edge; from: ReturnType
     ? `M${x1 - 8} ${y1 - from.radius}c-30 -50 46 -50 16 -2`
     : `M${x1 + ux * (from.radius + 2)} ${y1 + uy * (from.radius + 2)}L${x2 - ux * (to.radius + 4)} ${y2 - uy * (to.radius + 4)}`;
   const label = edge.op === "same" ? "" : `${WORDS[edge.op]} ${edge.type}`;
-  // Nearer to the smaller end: a changed node has lines of its own.
-  const share = from.radius === to.radius ? 0.5 : from.radius > to.radius ? 0.66 : 0.34;
   return (
     <g class={`line ${edge.op} ${chosen ? "chosen" : ""}`} {...chooser(edge.change, label, choose)}>
       {edge.change && <path d={path} class="grip" />}
@@ -328,7 +326,7 @@ function Line({ edge, from, to, chosen, choose }: { edge: Edge; from: ReturnType
       {edge.op === "same" ? (
         <title>{edge.type}</title>
       ) : (
-        <text x={x1 + (x2 - x1) * share} y={self ? y1 - from.radius - 42 : y1 + (y2 - y1) * share - 5} class="line-name">
+        <text x={(x1 + x2) / 2} y={self ? y1 - from.radius - 42 : (y1 + y2) / 2 - 5} class="line-name">
           {MARKS[edge.op]} {edge.disputed ? "! " : ""}
           {edge.type}
         </text>

@@ -9,7 +9,7 @@ from functools import lru_cache
 from msgspec.structs import asdict, replace
 
 from omnigraph.compiler.query import ast
-from omnigraph.compiler.query.hints.elsewhere import NODES, WORDS, taught
+from omnigraph.compiler.query.hints.elsewhere import A_QUERY, NODES, WORDS, taught
 from omnigraph.compiler.query.parse_expr import WORD_OPERATORS, tokens_from
 from omnigraph.compiler.query.parse_graph import ANY, alternatives
 from omnigraph.compiler.query.parse_mutation import STATEMENTS, MutationParser
@@ -53,13 +53,24 @@ def _known(source: str, *, body_too: bool) -> ast.QueryFile:
 
 def _parsed(source: str, *, body_too: bool) -> ast.QueryFile:
     text = SourceText(source, SOURCE_NAME)
+    parser = _Parser(text)
+    others = parser.at_word("for") and parser.peek(1).kind != "variable"  # GQL has a `FOR x`
+    is_body = body_too and parser.at_body() and not others
     try:
-        parser = _Parser(text)
-        if body_too and parser.at_body():
-            return ast.QueryFile((parser.body_alone(),))
-        return parser.file()
+        return ast.QueryFile((parser.body_alone(),)) if is_body else parser.file()
     except ParseError as error:
-        raise taught(error, text) from None
+        told = taught(_refusal_of_file(text), text) if is_body else None
+        # What begins as another language does is told about as a whole.
+        foreign = told is not None and told.hint not in {A_QUERY, WORDS["match"]}
+        raise (told if told is not None and foreign else taught(error, text)) from None
+
+
+def _refusal_of_file(text: SourceText) -> ParseError:
+    try:
+        _Parser(text).file()
+    except ParseError as error:
+        return error
+    raise AssertionError("a file does not begin as a body does")
 
 
 def parse_all(source: str) -> tuple[tuple[ast.Query, ...], tuple[ParseError, ...]]:
