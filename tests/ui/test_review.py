@@ -77,7 +77,7 @@ def test_a_review_by_clicking(console):
     details = page.get_by_label("Commit", exact=True)
     details.get_by_text("3 changes").wait_for()
     assert "Lena" in details.inner_text()
-    assert page.get_by_role("link", name=re.compile("What the review says")).is_visible()
+    page.get_by_role("link", name=re.compile("What the review says")).wait_for()
     people = console.served.post(
         "/graphs/teams/query",
         {"query": "query q() { match { $p: Person } return { $p.name, $p.age, $p.role } }"},
