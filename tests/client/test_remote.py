@@ -92,7 +92,7 @@ def test_the_body_of_a_query_needs_no_name(graph):
     with pytest.raises(errors.TypeCheckError) as wrong:
         graph.query("match { $p: Person }\nreturn { $p.nam }")
     assert wrong.value.line == 2
-    graph.delete_branch("body")
+    graph.delete_branch("body", force=True)
 
 
 def test_writes_tell_what_they_did(graph):
