@@ -14,7 +14,7 @@ MOST = {
     "lines of the largest file": 600,
     "files in the fullest folder": 25,
     "modules with one importer": 90,
-    "public classes and functions": 2_200,
+    "public classes and functions": 2_220,
     "names at the package's front": 25,
     "import cycles": 0,
     "import cycles, late ones too": 0,
