@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from omnigraph.engine.arguments import AGE_OR_NONE, FLAG, INT, require
 from omnigraph.engine.core import Core
-from omnigraph.engine.maintain.retention import Line, Policy, Survey, is_held, survey
+from omnigraph.engine.maintain.retention import Line, Policy, Survey, is_held, side_by_side, survey
 from omnigraph.engine.maintain.stored_retention import EVERY, Age, Bounds, Retention, age_us, stored
 from omnigraph.errors import InputError, NotFoundError, OmnigraphError
 from omnigraph.model.graph import Branch
@@ -264,7 +264,8 @@ def _collect_tables(
             return cause.message
 
     stats = {one: CleanupStats(type_key=found.table_keys[one]) for one in locations}
-    with ThreadPoolExecutor(max(1, how.concurrency), thread_name_prefix="cleanup") as pool:
+    threads = side_by_side(core, how.concurrency)
+    with ThreadPoolExecutor(threads, thread_name_prefix="cleanup") as pool:
         bases = dict(zip(locations, pool.map(partial(_bases, core), locations), strict=True))
         for (location, _), done in zip(lines, pool.map(one, lines), strict=True):
             so_far = stats[location]

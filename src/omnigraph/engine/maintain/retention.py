@@ -7,6 +7,7 @@ it. Everything that a kept snapshot or an unfinished write pins is kept with it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -114,6 +115,14 @@ class _Look(msgspec.Struct, frozen=True, kw_only=True):
         return frozenset(one.number for one in self.versions if one.former is None)
 
 
+def side_by_side(core: Core, most: int = MAINTENANCE_CONCURRENCY) -> int:
+    """How many lines to look at at once. A disk answers at once, so that more than there are cores
+    would only wait for Python's lock; an object store lets each of them wait."""
+    if core.root.local_path is not None:
+        most = min(most, os.cpu_count() or 1)
+    return max(1, most)
+
+
 def is_held(core: Core, now_us: int, *, sweep: bool) -> bool:
     """Whether a copy of the graph is being made, which needs the past as it is. A hold that lapsed
     is of a process that died; `sweep` takes it away."""
@@ -193,7 +202,7 @@ def _looks(
     """Each branch as it is; the names of those that cannot be read are told."""
     every = (*named, *nameless)
     looks: dict[Branch, _Look] = {}
-    with ThreadPoolExecutor(MAINTENANCE_CONCURRENCY, thread_name_prefix="survey") as pool:
+    with ThreadPoolExecutor(side_by_side(core), thread_name_prefix="survey") as pool:
         for branch, look in zip(every, pool.map(partial(_tried, core), every), strict=True):
             if look is not None:
                 looks[branch] = look

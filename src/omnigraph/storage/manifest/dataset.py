@@ -309,11 +309,8 @@ class ManifestDatasets:
 
     def kept(self, opened: Opened) -> tuple[int, ...]:
         """Every version up to the opened one that is still kept, oldest first."""
-        uri = self._lines.uri(MANIFEST, opened.branch_id)
-        with pylance.translated(uri, doing="list versions of"):
-            found = sorted(int(one["version"]) for one in opened.dataset.version_refs())
-        upto = tuple(one for one in found if one <= opened.version)
-        return upto or self.versions(opened.branch_id)  # says why there is none
+        found = self.versions(opened.branch_id)
+        return tuple(one for one in found if one <= opened.version) or found
 
     def bases(self) -> frozenset[str]:
         """The Lance branches of the manifest that another one was made from."""

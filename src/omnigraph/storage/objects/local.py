@@ -24,6 +24,7 @@ LOCKS: Final = "__locks"
 OBJECTS_LOCK: Final = "objects.lock"
 PRESENCE_LOCK: Final = "present.lock"
 _DRAFT: Final = ".draft-"
+_NO_PARTS: Final = frozenset({"", ".", ".."})  # of a key
 _CHUNK_BYTES: Final = 1 << 20
 # Folders of tables, where Lance keeps many files and we write none.
 _NO_DRAFTS: Final = frozenset({"data", "_versions", "_transactions", "_indices", "_deletions"})
@@ -37,10 +38,11 @@ class LocalObjects:
         self._disk = world.disk if world.durability == "power" else None
 
     def read(self, key: str) -> StoredObject | None:
-        path = self._path(key)
+        place = self._place(key)
         with self._faults(key, "read"):
             try:
-                body = path.read_bytes()
+                with open(place, "rb", buffering=0) as file:
+                    body = file.readall()
             except (FileNotFoundError, NotADirectoryError):
                 return None
         return StoredObject(key=key, body=body, tag=hashlib.sha256(body).hexdigest())
@@ -85,7 +87,7 @@ class LocalObjects:
         folder, _, name = start.rpartition("/")
         with self._faults(folder, "list"):
             try:
-                names = os.listdir(self._path(folder))
+                names = os.listdir(self._place(folder))
             except (FileNotFoundError, NotADirectoryError):
                 return []
         return sorted(f"{folder}/{one}" for one in names if one.startswith(name))
@@ -117,13 +119,13 @@ class LocalObjects:
                 return None
 
     def delete(self, key: str) -> bool:
-        path = self._path(key)
+        place = self._place(key)
         with self._faults(key, "delete"):
             try:
-                path.unlink()
+                os.unlink(place)
             except (FileNotFoundError, NotADirectoryError):
                 return False
-            self._settle(path.parent)
+            self._settle(os.path.dirname(place))
         return True
 
     def delete_prefix(self, prefix: str) -> int:
@@ -137,9 +139,12 @@ class LocalObjects:
         return count
 
     def _path(self, key: str) -> Path:
+        return Path(self._place(key))
+
+    def _place(self, key: str) -> str:
         parts = key.strip("/").split("/")
-        assert all(part not in ("", ".", "..") for part in parts), f"not a key: {key!r}"
-        return self._folder.joinpath(*parts)
+        assert not _NO_PARTS.intersection(parts), f"not a key: {key!r}"
+        return os.path.join(self._folder, *parts)
 
     def _walk(self, folder: Path) -> Iterator[str]:
         top = str(self._folder)
@@ -189,7 +194,7 @@ class LocalObjects:
             one.mkdir(exist_ok=True)
             self._settle(one.parent)
 
-    def _settle(self, folder: Path) -> None:
+    def _settle(self, folder: str | Path) -> None:
         if self._disk is not None:
             self._disk.fsync_folder(str(folder))
 

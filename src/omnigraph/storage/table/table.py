@@ -399,7 +399,7 @@ class Tables(Lines):
     def drop_shown(self, location: str, branch: str | None) -> None:
         """Forget all that was ever shown: whoever did so has died. Nobody may show anything now."""
         folder = f"{branch_folder(location, branch)}/_versions"
-        for key in self.store.list_keys(folder):
+        for key in self.store.keys_beginning(f"{folder}/d"):
             if _SHOWN.fullmatch(key.rpartition("/")[2]):
                 self.store.delete(key)
 
