@@ -1,6 +1,6 @@
 // What one branch would bring to another: counted, drawn, entity by entity; conflicts settled; merged.
 import { useSignal } from "@preact/signals";
-import { useEffect, useMemo } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo } from "preact/hooks";
 import { failureOf, useAsked, usePermissions } from "../asked";
 import { graph, type Conflict, type Failure, type Preview, type Resolution, type S } from "../api";
 import { Button, Problem, Tabs, ValueText, Waiting, count, plural, short } from "../bits";
@@ -362,7 +362,8 @@ function PropertyTake({ name, take, set, start }: { name: string; take: Record<s
   const side = taken(take, name);
   // What is being typed is nobody else's: an answer that comes meanwhile must not take it away.
   const text = useSignal("");
-  useEffect(() => {
+  // Before anybody can type: what the effect sets would else come into the middle of a word.
+  useLayoutEffect(() => {
     text.value = shown(take[name]);
   }, [written(take[name] ?? null)]);
   const told = (text: string): unknown => {
