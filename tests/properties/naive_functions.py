@@ -7,6 +7,7 @@ for the error that a user would see. Nothing here is shared with the engine.
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import math
 import re
 import struct
@@ -64,6 +65,13 @@ def _substring(text, start, count=None):
     if start < 0 or (count is not None and count < 0):
         return None
     return text[start:] if count is None else text[start : start + count]
+
+
+def _whole(to_whole, number):
+    """A whole number keeps the sign: -0.5 goes up to -0.0."""
+    if isinstance(number, int) or not math.isfinite(number):
+        return number
+    return math.copysign(to_whole(number), number)
 
 
 def _round(number, places=0):
@@ -318,8 +326,8 @@ _FUNCTIONS = {
     "concat": lambda *texts: "".join(texts),
     "abs": lambda number: _fitting(abs(number)) if isinstance(number, int) else abs(number),
     "round": _round,
-    "floor": lambda x: x if isinstance(x, int) or not math.isfinite(x) else float(math.floor(x)),
-    "ceil": lambda x: x if isinstance(x, int) or not math.isfinite(x) else float(math.ceil(x)),
+    "floor": functools.partial(_whole, math.floor),
+    "ceil": functools.partial(_whole, math.ceil),
     "sqrt": lambda x: math.sqrt(x) if x >= 0 else math.nan,
     "pow": _pow,
     "sign": _sign,
