@@ -225,7 +225,7 @@ def _require_sound(how: Cleanup) -> None:
 def _prune_manifest(core: Core, found: Survey, *, preview: bool) -> CleanupStats:
     stats = CleanupStats(type_key=MANIFEST)
     datasets = core.store.manifests.datasets
-    bases = datasets.bases()
+    bases = datasets.bases() if any(found.unwanted.values()) else frozenset[str]()
     for branch_id, versions in found.unwanted.items():
         stop_if_asked()
         try:
