@@ -67,7 +67,7 @@ def _substring(text, start, count=None):
     return text[start:] if count is None else text[start : start + count]
 
 
-def _whole(to_whole, number):
+def _whole_like(to_whole, number):
     """A whole number keeps the sign: -0.5 goes up to -0.0."""
     if isinstance(number, int) or not math.isfinite(number):
         return number
@@ -326,8 +326,8 @@ _FUNCTIONS = {
     "concat": lambda *texts: "".join(texts),
     "abs": lambda number: _fitting(abs(number)) if isinstance(number, int) else abs(number),
     "round": _round,
-    "floor": functools.partial(_whole, math.floor),
-    "ceil": functools.partial(_whole, math.ceil),
+    "floor": functools.partial(_whole_like, math.floor),
+    "ceil": functools.partial(_whole_like, math.ceil),
     "sqrt": lambda x: math.sqrt(x) if x >= 0 else math.nan,
     "pow": _pow,
     "sign": _sign,
