@@ -36,8 +36,6 @@ HISTORY_LINES_MAX = 10_000
 LOG_COMMITS_SHOWN = 20
 _TRANSACTION_WORDS = frozenset({"begin", "commit", "rollback"})
 _NOISE = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
-# A text that begins so is the body of a query that nobody named.
-_BODIES = re.compile(r"\s*(match|insert|upsert|update|delete|for)\b", re.IGNORECASE)
 _COMMENT = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*')
 _HELP = """\
 match { … } return { … } run a query; over several lines it ends with ; or an empty line
@@ -372,13 +370,15 @@ def _arguments(given: Iterable[tuple[str, Any]]) -> str:
 def is_complete(text: str) -> bool:
     """Whether a query is typed to its end. One with a name ends with its closing brace, one without
     with `;`, or with its only line if that is a whole query."""
+    from omnigraph.compiler.query import parse_text
+    from omnigraph.compiler.query.parse_mutation import STATEMENTS
+
     bare = _NOISE.sub(" ", text)
-    if _BODIES.match(text) is None:
+    begins = "|".join(("match", *STATEMENTS))  # the body of a query that nobody named
+    if re.match(rf"\s*({begins})\b", text, re.IGNORECASE) is None:
         return "{" in bare and bare.count("{") <= bare.count("}")
     if "\n" in text.strip() or bare.rstrip().endswith(";"):
         return bare.rstrip().endswith(";")
-    from omnigraph.compiler.query import parse_text
-
     try:
         return bool(parse_text(text).queries)
     except OmnigraphError:
