@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -10,7 +10,7 @@ import msgspec
 from omnigraph.errors import CorruptGraphError, NotFoundError
 from omnigraph.model.graph import MAIN, Branch, Commit, WriterKind
 from omnigraph.storage.commit.recovery import RECOVERY_ACTOR
-from omnigraph.storage.manifest.history import contained
+from omnigraph.storage.manifest.history import Descent, contained
 from omnigraph.storage.store import Store
 
 # Commits that change how the graph is stored, and not what it says.
@@ -40,9 +40,12 @@ def unmerged_work(store: Store, branch: Branch) -> Unmerged:
     """
     head = store.manifests.fresh(branch.id).tail.head
     newest = next((one for one in store.history.line(branch) if is_work(one)), head.commit)
-    parents = store.history.descent(first=(branch,)).parents
+    others = _others(store, branch)
+    # After the live ones: a branch that is deleted meanwhile is in one of the two listings.
+    descent = Descent(store.manifests, chain((branch, *others), store.manifests.retired.branches()))
+    parents = descent.parents
     elsewhere: set[str] = set()
-    for other in _others(store, branch):
+    for other in others:
         try:
             start = store.manifests.fresh(other.id).tail.head.id
         except (NotFoundError, CorruptGraphError):
@@ -54,15 +57,13 @@ def unmerged_work(store: Store, branch: Branch) -> Unmerged:
             # a part, is in a third one or was deleted by force: no two branches contain each other.
             return Unmerged(head_commit_id=head.id)
     own = contained((head.id,), parents, but=elsewhere)
-    rows = map(store.history.descent(first=(branch,)).row, own)
+    rows = map(descent.row, own)
     work = sum(row is not None and is_work(row.commit) for row in rows)
     return Unmerged(head_commit_id=head.id, commits=max(work, 1))
 
 
-def _others(store: Store, branch: Branch) -> Iterator[Branch]:
-    first = dict.fromkeys((branch.parent, MAIN))
-    named = [store.manifests.refs.find(name) for name in first if name not in (None, branch.name)]
-    yield from (other for other in named if other is not None)
-    for other in store.manifests.refs.all():
-        if other.id != branch.id and other.name not in first:
-            yield other
+def _others(store: Store, branch: Branch) -> list[Branch]:
+    """Every other live branch; the parent and main first."""
+    rank = {branch.parent: 0, MAIN: 1}
+    others = (other for other in store.manifests.refs.all() if other.id != branch.id)
+    return sorted(others, key=lambda other: rank.get(other.name, len(rank)))

@@ -126,6 +126,10 @@ class ObjectStore(Protocol):
         """Every key of one folder whose last part begins so (`a/b/7-`), in one small listing."""
         ...
 
+    def folders(self, prefix: str) -> Sequence[str]:
+        """The names of the folders right below the prefix, sorted, whatever lies in them."""
+        ...
+
     def listed(self, prefix: str) -> Mapping[str, Listed]:
         """Every object below the prefix, by key."""
         ...

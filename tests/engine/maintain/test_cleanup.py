@@ -251,6 +251,47 @@ def test_a_deleted_branch_leaves_no_line_of_any_life(graph):
     assert names(graph) == [*PEOPLE, "sid", "sue"]
 
 
+def test_a_line_that_another_stands_on_stays_as_long_as_that_one(graph):
+    """Children go first; of a child that stays, because somebody may be about to use it, the line
+    that it was made from stays too."""
+    entry, tables = graph.snapshot().entries["node:Person"], store_of(graph).tables
+    older, younger = (core_of(graph).world.ids.ulid() for _ in range(2))
+    tables.fork(entry.location, source_branch=None, version=entry.version, branch_id=older)
+    tables.fork(entry.location, source_branch=older, version=entry.version, branch_id=younger)
+    tables.head(entry.location, younger).tags.create("held", (younger, entry.version))
+    assert graph.cleanup(keep_versions=1).reclaimed == ()
+    assert {older, younger} <= tables.lines(entry.location).keys()
+    tables.head(entry.location, None).tags.delete("held")
+    gone = graph.cleanup(keep_versions=1).reclaimed
+    assert [line for _, line in gone] == [younger, older]
+
+
+def test_many_branches_that_are_gone_cost_so_much_each(tmp_path):
+    def reads(branches):
+        with make(tmp_path / f"g{branches}.omni") as graph:
+            for number in range(branches):
+                graph.create_branch(f"b{number}")
+                add(graph, f"p{number}", branch=f"b{number}")
+            for number in range(0, branches, 2):
+                graph.delete_branch(f"b{number}", force=True)
+            objects, count = store_of(graph).objects, 0
+            read = objects.read
+
+            def counted(key):
+                nonlocal count
+                count += 1
+                return read(key)
+
+            for store in {id(one): one for one in (objects, store_of(graph).tables.store)}.values():
+                store.read = counted
+            gone = graph.cleanup(keep_versions=1).reclaimed
+            assert len(gone) == branches // 2 * 3, "lines of two tables and of the manifest"
+            return count
+
+    few, many = reads(6), reads(24)
+    assert many < 4.2 * few, (few, many)
+
+
 def test_the_table_of_a_dropped_type_goes_with_its_last_snapshot(graph):
     location = graph.snapshot().entries["node:City"].location
     kept = graph.schema_source().replace("node City { name: String @key }\n", "")

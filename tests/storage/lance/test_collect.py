@@ -93,9 +93,10 @@ def test_a_line_keeps_its_head_and_goes_on(bench):
 
 
 def test_of_a_line_that_goes_meanwhile_nothing_is_left_to_remove(bench):
-    head = bench.tables.head(PLACE, BRANCH)
-    bench.tables.store.delete_prefix(branch_folder(PLACE, BRANCH))
-    leaf = look(head, [Stored(path="data/a.lance", bytes=1, written_us=0)])
+    folder = branch_folder(PLACE, BRANCH)
+    bench.tables.store.delete_prefix(folder)
+    stored = [Stored(path="data/a.lance", bytes=1, written_us=0)]
+    leaf = look(bench.tables.store, folder, stored, doing="collect")
     assert leaf == Leaf(named={}, stored=())
     assert not doomed(leaf, [1], 1).bytes
 

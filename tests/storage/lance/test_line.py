@@ -81,14 +81,15 @@ def test_a_fork_of_another_base_is_not_taken_for_ours(bench):
         fork(bench, version=bench.version)
 
 
-def test_a_dropped_fork_can_be_made_again(bench):
+@pytest.mark.parametrize("is_leaf", [False, True])
+def test_a_dropped_fork_can_be_made_again(bench, is_leaf):
     bench.append("a")
     base = bench.version
     fork(bench)
     on_branch(bench, BRANCH, base)
     bench.append("b")
-    assert bench.tables.drop_branch(PLACE, BRANCH) is True
-    assert bench.tables.drop_branch(PLACE, BRANCH) is False
+    assert bench.tables.drop_branch(PLACE, BRANCH, is_leaf=is_leaf) is True
+    assert bench.tables.drop_branch(PLACE, BRANCH, is_leaf=is_leaf) is False
     with pytest.raises(NotFoundError):
         bench.tables.head_version(PLACE, BRANCH)
     fork(bench, version=base)

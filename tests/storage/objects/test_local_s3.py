@@ -62,6 +62,14 @@ def test_keys_are_listed_sorted_and_below_their_prefix_only(store):
     assert list(store.list_keys("")) == ["pp/d", "q/c"]
 
 
+def test_folders_are_those_right_below_whatever_lies_deeper(store):
+    for key in ("a/x/1", "a/x/2", "a/y/deep/3", "a/file", "ab/z/4"):
+        store.put(key, b"")
+    assert store.folders("a") == ["x", "y"]
+    assert store.folders("a/y") == ["deep"]
+    assert store.folders("a/x") == store.folders("nowhere") == store.folders("a/file") == []
+
+
 def test_delete_says_whether_it_was_there(store):
     store.put("k", b"")
     assert store.delete("k") is True

@@ -8,7 +8,8 @@ finished by the next one. One table's fault never stops the others.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
@@ -41,7 +42,7 @@ from omnigraph.storage.manifest.history import Descent, contracted, parents_of
 from omnigraph.storage.manifest.ref_files import Kept
 from omnigraph.storage.objects.lease import PAST, Lease, stop_if_asked
 from omnigraph.storage.objects.local import Presence, collect_drafts
-from omnigraph.storage.objects.root import DESCENT, MANIFEST
+from omnigraph.storage.objects.root import DESCENT, MANIFEST, stored_tables
 
 logger = logging.getLogger(__name__)
 
@@ -375,7 +376,8 @@ class _Reclaim(msgspec.Struct, frozen=True, kw_only=True):
         failures: list[tuple[str, str]] = []
         if self.found.unreadable:
             return done, failures  # what an unreadable branch needs is not known: next time
-        owners = {at: self.found.table_keys.get(at, at) for at in self._locations()}
+        locations = {*stored_tables(self.core.store.objects), *self.found.table_keys}
+        owners = {at: self.found.table_keys.get(at, at) for at in sorted(locations)}
         for location, owner in {**owners, MANIFEST: MANIFEST}.items():
             stop_if_asked()
             try:
@@ -404,22 +406,39 @@ class _Reclaim(msgspec.Struct, frozen=True, kw_only=True):
             core.world.steps.reach(Step.CLEANUP_CONTROL_FILES_REMOVED)
             logger.info("removed control files", extra={"locks": locks, "drafts": drafts})
 
-    def _locations(self) -> list[str]:
-        stored = {
-            "/".join(key.split("/")[:2])
-            for folder in ("nodes", "edges")
-            for key in self.core.store.objects.list_keys(folder)
-            if key.count("/") > 1
-        }
-        return sorted(stored | self.found.table_keys.keys())
-
     def _table(self, location: str) -> list[str]:
         needed = {branch for at, branch in self.found.pins if at == location}
         if not needed:
             return self._whole_table(location)
         lines = self.core.store.tables.lines(location)
-        order = unneeded_lines({branch for branch in needed if branch is not None}, lines)
-        return [line for line in order if self._drop_line(location, line, lines[line])]
+        # Danger: looked up after the lines. A branch is there before any line of its own is, so
+        # that a line without one here has none; whoever brings one back waits for us.
+        owners = {branch.id: branch for branch in self.core.store.refs.list()}
+        named = {branch for branch in needed if branch is not None}
+
+        def drop(line: str) -> bool:
+            owner = owners.get(line.partition("__")[0])
+            return self._drop_line(location, line, lines[line], owner)
+
+        return self._fallen(location, lines, unneeded_lines(named, lines), drop)
+
+    def _fallen(
+        self,
+        location: str,
+        lines: Mapping[str, Fork],
+        order: Iterable[str],
+        drop: Callable[[str], bool],
+    ) -> list[str]:
+        """Drop lines one by one, but none that another stands on; which ones went."""
+        standing = Counter(line.parent for line in lines.values())
+        standing.update(self.core.store.tables.tagged(location))
+        gone: list[str] = []
+        for name in order:
+            stop_if_asked()
+            if not standing[name] and drop(name):
+                standing[lines[name].parent] -= 1
+                gone.append(name)
+        return gone
 
     def _whole_table(self, location: str) -> list[str]:
         """A table that no kept snapshot knows: of a type that is gone, or of one being made."""
@@ -434,12 +453,13 @@ class _Reclaim(msgspec.Struct, frozen=True, kw_only=True):
             self.core.world.steps.reach(Step.CLEANUP_FORK_RECLAIMED)
         return [location]
 
-    def _drop_line(self, location: str, line: str, facts: Fork) -> bool:
+    def _drop_line(self, location: str, line: str, facts: Fork, seen: Branch | None) -> bool:
         core, owner_id = self.core, line.partition("__")[0]
 
         def is_needed() -> bool:
-            manifests = core.store.manifests
-            owner = manifests.refs.of_id(owner_id) or manifests.retired.of_id(owner_id)
+            manifests, refs = core.store.manifests, core.store.manifests.refs
+            alive = seen if seen is None or refs.is_alive(seen) else refs.of_id(owner_id)
+            owner = alive or manifests.retired.of_id(owner_id)
             if owner is None:
                 return False
             entries = manifests.head(owner).datasets
@@ -451,7 +471,7 @@ class _Reclaim(msgspec.Struct, frozen=True, kw_only=True):
         def drop(_: Lease) -> bool:
             if is_needed():
                 return False
-            core.store.tables.drop_branch(location, line)
+            core.store.tables.drop_branch(location, line, is_leaf=True)
             core.world.steps.reach(Step.CLEANUP_FORK_RECLAIMED)
             return True
 
@@ -465,23 +485,22 @@ class _Reclaim(msgspec.Struct, frozen=True, kw_only=True):
     def _manifest(self) -> list[str]:
         manifests = self.core.store.manifests
         lines = self.core.store.tables.lines(MANIFEST)
+        # In this order: a branch that is being deleted is retired before it loses its name.
         standing = (*self.core.store.refs.list(), *manifests.retired.branches())
         live = {branch.id for branch in standing if branch.id is not None}
-        gone: list[str] = []
-        for line in unneeded_lines(live, lines):
+
+        def drop(line: str) -> bool:
             # A branch is forked first and gets its name then: a young one may be about to. The age
             # of a fork that has files but no reference yet is told by its id.
             made_us = lines[line].created_at or ulid_us(line)
             if made_us is not None and made_us > self.before_us:
-                continue
-            # In this order: a branch that is being deleted is retired before it loses its name.
-            if manifests.refs.of_id(line) or manifests.retired.of_id(line):
-                continue
+                return False
             if not self.preview:
-                manifests.datasets.drop(line)
+                manifests.datasets.drop(line, is_leaf=True)
                 self.core.world.steps.reach(Step.CLEANUP_FORK_RECLAIMED)
-            gone.append(line)
-        return gone
+            return True
+
+        return self._fallen(MANIFEST, lines, unneeded_lines(live, lines), drop)
 
 
 def unneeded_lines(needed: Iterable[str], lines: Mapping[str, Fork]) -> list[str]:

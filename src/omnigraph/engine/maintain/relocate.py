@@ -23,6 +23,7 @@ from omnigraph.storage.objects.root import (
     Root,
     aws_environment,
     open_store,
+    stored_tables,
 )
 
 
@@ -75,14 +76,8 @@ def _rewrite_one(root: Root, store: ObjectStore, one: Stale) -> None:
 
 def places(store: ObjectStore) -> list[str]:
     """Every dataset below the root."""
-    found = {
-        "/".join(key.split("/")[:2])
-        for folder in ("nodes", "edges")
-        for key in store.list_keys(folder)
-        if key.count("/") > 1
-    }
     audit = [AUDIT] if store.keys_beginning(f"{AUDIT}/_versions/") else []
-    return [*sorted(found), *audit, MANIFEST]
+    return [*stored_tables(store), *audit, MANIFEST]
 
 
 def _require_graph(root: Root, store: ObjectStore) -> None:

@@ -30,6 +30,7 @@ from omnigraph.storage.objects.root import (
     Root,
     aws_environment,
     dropped_mark,
+    stored_tables,
 )
 from omnigraph.storage.table.table import Table
 
@@ -255,12 +256,7 @@ class _Verify:
     def _locations(self) -> list[str]:
         found = {location for location, _, _ in self._owners}
         if self._blind:
-            found |= {
-                "/".join(key.split("/")[:2])
-                for folder in ("nodes", "edges")
-                for key in self._core.store.objects.list_keys(folder)
-                if key.count("/") > 1
-            }
+            found |= {*stored_tables(self._core.store.objects)}
         if self._core.store.objects.keys_beginning(f"{AUDIT}/_versions/"):
             found.add(AUDIT)
         return sorted(found)

@@ -26,8 +26,8 @@ from lance.bitmap import Bitmap
 
 from omnigraph.errors import CorruptGraphError, NotFoundError, StorageUnavailableError
 from omnigraph.model.limits import BRANCH_LISTING_TRIES_MAX, WRITE_THREADS_MAX
-from omnigraph.model.ports import ObjectStore, World
-from omnigraph.storage.lance import pylance
+from omnigraph.model.ports import ObjectStore, World, ulid_us
+from omnigraph.storage.lance import digests, pylance
 from omnigraph.storage.lance.pylance import translated
 from omnigraph.storage.objects.root import Root
 
@@ -39,6 +39,30 @@ _SECTIONS_MAX: Final = 64
 _HINT: Final = "latest_version_hint.json"
 _NAME: Final = re.compile(r"(\d{20})\.manifest")
 _TOP: Final = (1 << 64) - 1
+PARTS: Final = ("_versions", "_transactions", "_deletions", "_indices", "data", digests.FOLDER)
+
+
+# --- lines -----------------------------------------------------------------------------------
+
+
+def stored_lines(store: ObjectStore, location: str) -> set[str]:
+    """The branches of a dataset that have files."""
+    folder, found = f"{location}/tree", set[str]()
+    for name in store.folders(folder):
+        if ulid_us(name.partition("__")[0]) is None:
+            keys = store.list_keys(f"{folder}/{name}")
+            found.update(owner(key.removeprefix(f"{folder}/")) for key in keys)
+        else:
+            found.add(name)  # an id of ours, so that no other branch lies in its folder
+    return found
+
+
+def owner(path: str) -> str:
+    """The branch that a file below `tree/` belongs to. Ids of ours are one word; the branches of a
+    migrated graph have the names that users gave them, `a` and `a/b` at once."""
+    parts = path.split("/")
+    end = next((at for at, part in enumerate(parts) if at and part in PARTS), 1)
+    return "/".join(parts[:end])
 
 
 # --- version files ---------------------------------------------------------------------------
@@ -259,10 +283,14 @@ def _looks_well(path: str, size: int | None) -> bool:
         return False
 
 
-def require_home(dataset: Any, root: Root, folder: str) -> None:
+def bases_of(dataset: Any) -> list[str]:
+    """The folders of lines that a dataset reads from beside its own."""
+    return [str(base.path) for base in dataset.base_paths().values()]
+
+
+def require_home(bases: Iterable[str], root: Root, folder: str) -> None:
     """Nothing may read another graph's files: branches hold absolute paths, so those of a graph
     that was moved or copied point to where it was made."""
-    bases = (str(base.path) for base in dataset.base_paths().values())
     other = next((path for path in bases if root.below(path) is None), None)
     if other is not None:
         raise moved(root, folder, other)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections.abc import Callable, Collection, Iterator
 from datetime import datetime
 from typing import Any, Final
@@ -24,17 +23,21 @@ from omnigraph.model.limits import STAGED_SAFE_AGE_MS, TABLE_HANDLES_MAX
 from omnigraph.model.ports import ObjectStore, World
 from omnigraph.model.structs import Recent
 from omnigraph.storage.lance import collect, digests, pylance
-from omnigraph.storage.lance.collect import Collected
+from omnigraph.storage.lance.collect import PUBLISHED, Collected
 from omnigraph.storage.lance.ends import Ends
 from omnigraph.storage.lance.files import (
+    PARTS,
     Flusher,
+    bases_of,
     blamed,
     hinted,
     is_there,
     is_whole,
     newest_whole,
+    owner,
     remove_torn,
     require_home,
+    stored_lines,
     transaction_paths,
     version_file,
     version_of,
@@ -44,8 +47,7 @@ from omnigraph.storage.objects.root import Root, branch_folder, dropped_mark, op
 
 logger = logging.getLogger(__name__)
 
-_PUBLISHED: Final = re.compile(r"\d+\.manifest")  # what a transaction shows has another name
-_PARTS: Final = ("_versions", "_transactions", "_deletions", "_indices", "data", digests.FOLDER)
+_COLLECTING: Final = "collect versions of table"
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,7 +133,7 @@ class Lines:
                 session=self._session,
             )
         if branch is not None:
-            require_home(dataset, self.root, branch_folder(location, branch))
+            require_home(bases_of(dataset), self.root, branch_folder(location, branch))
         return dataset
 
     def head(self, location: str, branch: str | None) -> Any:
@@ -399,10 +401,15 @@ class Lines:
             self.flusher.flush_tree(self.uri(location, branch_id))
             self.flusher.flush([self.root.child(_reference_key(location, branch_id))])
 
-    def drop_branch(self, location: str, branch_id: str) -> bool:
+    def drop_branch(self, location: str, branch_id: str, *, is_leaf: bool = False) -> bool:
         """Remove a branch and all that only it holds, also a half-made one; False if there was
-        nothing."""
+        nothing. Lance asks all branches whether they stand on it; `is_leaf`: the caller has, for
+        many at once."""
         self.forget(location, branch_id)
+        if is_leaf:
+            # Danger: in this order. Files without a reference are an orphan that cleanup finds.
+            had = self.store.delete(_reference_key(location, branch_id))
+            return self._sweep_orphan(location, branch_id) or had
         try:
             trunk = self._standing(location, None)
         except NotFoundError:
@@ -422,10 +429,8 @@ class Lines:
 
     def lines(self, location: str) -> dict[str, Line]:
         """Every branch that has a reference or files, also half-made ones."""
-        prefix = f"{location}/tree/"
-        keys = self.store.list_keys(prefix.rstrip("/"))
-        stored = {_owner(key.removeprefix(prefix)) for key in keys}
-        return {**{name: Line() for name in sorted(stored)}, **self.branches(location)}
+        stored = sorted(stored_lines(self.store, location))
+        return {**dict.fromkeys(stored, Line()), **self.branches(location)}
 
     def shared(self, one: TableEntry, other: TableEntry) -> int:
         """The newest version that both came from, on one line or across forks; 0 if there is
@@ -490,9 +495,9 @@ class Lines:
         self.forget(location, branch_id)
         folder = branch_folder(location, branch_id)
         keys = self.store.list_keys(folder)
-        if any(_owner(key.removeprefix(f"{location}/tree/")) != branch_id for key in keys):
+        if any(owner(key.removeprefix(f"{location}/tree/")) != branch_id for key in keys):
             # Lines of migrated graphs nest: the folder of `a` holds the folder of `a/b`.
-            return sum(self.store.delete_prefix(f"{folder}/{part}") for part in _PARTS) > 0
+            return sum(self.store.delete_prefix(f"{folder}/{part}") for part in PARTS) > 0
         return self.store.delete_prefix(folder) > 0
 
     # --- old versions ------------------------------------------------------------------------
@@ -502,7 +507,7 @@ class Lines:
         the version files tell, where each is named as Lance names them today."""
         start = f"{branch_folder(location, branch)}/_versions/"
         names = [key.removeprefix(start) for key in self.store.keys_beginning(start)]
-        found = [version_of(name) for name in names if _PUBLISHED.fullmatch(name)]
+        found = [version_of(name) for name in names if PUBLISHED.fullmatch(name)]
         if found and None not in found:
             return tuple(sorted(version for version in found if version is not None))
         head = self.head(location, branch)
@@ -519,9 +524,12 @@ class Lines:
     def bases(self, location: str) -> frozenset[str]:
         """The branches of the dataset that another one was made from or a tag of Lance's names."""
         parents = {line.parent for line in self.branches(location).values()}
-        for key in self.store.list_keys(f"{location}/_refs/tags"):
-            parents.add(self._tagged(key))
-        return frozenset(name for name in parents if name is not None)
+        return frozenset(name for name in parents if name is not None) | self.tagged(location)
+
+    def tagged(self, location: str) -> frozenset[str]:
+        """The branches of the dataset that a tag of Lance's names."""
+        named = map(self._tagged, self.store.list_keys(f"{location}/_refs/tags"))
+        return frozenset(name for name in named if name is not None)
 
     def _tagged(self, key: str) -> str | None:
         found = self.store.read(key)
@@ -555,35 +563,37 @@ class Lines:
         # Lines of migrated graphs nest, so that the files of one lie among those of another.
         is_leaf = branch is not None and "/" not in branch and branch not in bases
         folder = branch_folder(location, branch)
-        stored = collect.listed(self.store, folder) if is_leaf else ()
-        lost_before_us = self.world.clock.now_us() - STAGED_SAFE_AGE_MS * 1000
-        if is_leaf and not (unwanted or collect.may_be_lost(stored, lost_before_us)):
-            return Collected()
-        head = self.head(location, branch)
-        old = [version for version in unwanted if version < int(head.version)]
-        if old and not preview and self.root.local_path is not None:
-            digests.save(self.store, folder, frozenset(old))
-        with translated(self.uri(location, branch), doing="collect versions of table"):
-            if is_leaf:
-                going = collect.doomed(collect.look(head, stored), old, lost_before_us)
-                done = Collected(versions=len(going.versions), bytes=going.bytes)
-                if not preview:
-                    collect.remove(self.store, folder, going)
-            else:
+        if is_leaf:
+            done = self._collect_leaf(folder, unwanted, preview=preview)
+        else:
+            head = self.head(location, branch)
+            old = [version for version in unwanted if version < int(head.version)]
+            if not preview:
+                self._save_digests(folder, old)
+            with translated(self.uri(location, branch), doing=_COLLECTING):
                 done = Collected.of(pylance.clean_up(head, old, preview=preview), preview=preview)
         if not preview:
-            gone = {(location, branch, version) for version in old}
+            gone = {(location, branch, version) for version in unwanted}
             self._open.drop(lambda pin: pin in gone)
         return done
+
+    def _collect_leaf(self, folder: str, unwanted: Collection[int], *, preview: bool) -> Collected:
+        stored = collect.listed(self.store, folder)
+        lost_before_us = self.world.clock.now_us() - STAGED_SAFE_AGE_MS * 1000
+        if not (unwanted or collect.may_be_lost(stored, lost_before_us)):
+            return Collected()
+        leaf = collect.look(self.store, folder, stored, doing=_COLLECTING)
+        require_home(leaf.bases, self.root, folder)
+        going = collect.doomed(leaf, unwanted, lost_before_us)
+        if not preview:
+            self._save_digests(folder, going.versions)
+            collect.remove(self.store, folder, going)
+        return Collected(versions=len(going.versions), bytes=going.bytes)
+
+    def _save_digests(self, folder: str, going: Collection[int]) -> None:
+        if going and self.root.local_path is not None:
+            digests.save(self.store, folder, frozenset(going))
 
 
 def _reference_key(location: str, branch_id: str) -> str:
     return f"{location}/_refs/branches/{quote(branch_id, safe='')}.json"
-
-
-def _owner(path: str) -> str:
-    """The branch that a file below `tree/` belongs to. Ids of ours are one word; the branches of a
-    migrated graph have the names that users gave them, `a` and `a/b` at once."""
-    parts = path.split("/")
-    end = next((at for at, part in enumerate(parts) if at and part in _PARTS), 1)
-    return "/".join(parts[:end])

@@ -2,9 +2,9 @@
 
 A version file is a row of *sections*, each behind its length: the transaction that made it, its
 indexes, and at last the version itself, a protocol buffer. `verify` reads it here because Lance
-panics over some damaged files, `backup` to learn which files a version needs, and `relocate` to
-write other places into it. `tests/storage/lance/test_versions.py` holds this file to what Lance
-itself tells.
+panics over some damaged files, `backup` and `cleanup` to learn which files a version needs, and
+`relocate` to write other places into it. `tests/storage/lance/test_versions.py` holds this file to
+what Lance itself tells.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import struct
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -21,6 +22,7 @@ from omnigraph.storage.lance.wire import field, fields, raw_fields
 _LENGTH: Final = struct.Struct("<I")
 _FOOTER: Final = struct.Struct("<QHH4s")
 _MAGIC: Final = b"LANC"
+_FRAGMENTS_MAX: Final = 1 << 14  # that are remembered as they were read
 
 # Fields of protocol buffers, by number.
 _FIELD, _FIELD_ID = 1, 3
@@ -50,6 +52,7 @@ class VersionFacts(msgspec.Struct, frozen=True, kw_only=True):
     transaction: str | None  # the name of the file of the transaction that made it
     bases: Mapping[int, str]
     parts: tuple[Part, ...]
+    indexes: frozenset[str]  # folders of the indexes of its own line
     rows: int
 
 
@@ -69,29 +72,39 @@ def _read(body: bytes) -> VersionFacts:
     last_at = _last_at(body)
     bases: dict[int, str] = {}
     parts: list[Part] = []
-    rows, version, indexes_at, transaction = 0, 0, None, None
+    rows, version, indexes, transaction = 0, 0, b"", None
     said = tuple(fields(_section(body, last_at)))
-    columns = {
+    columns = frozenset(
         _number(dict(fields(_bytes(value))).get(_FIELD_ID, 0))
         for number, value in said
         if number == _FIELD
-    }
+    )
     for number, value in said:
         if number == _FRAGMENT:
-            rows += _fragment(_bytes(value), parts, columns)
+            more, files = _fragment(_bytes(value), columns)
+            rows += more
+            parts += files
         elif number == _VERSION:
             version = _number(value)
         elif number == _INDEX_AT:
-            indexes_at = _number(value)
+            indexes = _section(body, _number(value))
         elif number == _TRANSACTION_FILE:
             transaction = _bytes(value).decode()
         elif number == _BASE:
             base = dict(fields(_bytes(value)))
             bases[_number(base.get(_BASE_ID, 0))] = _bytes(base[_BASE_PATH]).decode()
-    if indexes_at is not None:
-        parts += _indexes(_section(body, indexes_at))
+    own: set[str] = set()
+    for folder, place, named in _indexes(indexes):
+        parts += named
+        if place is None:
+            own.add(folder)
     return VersionFacts(
-        version=version, transaction=transaction, bases=bases, parts=tuple(parts), rows=rows
+        version=version,
+        transaction=transaction,
+        bases=bases,
+        parts=tuple(parts),
+        indexes=frozenset(own),
+        rows=rows,
     )
 
 
@@ -110,10 +123,11 @@ def files_of_fragment(body: bytes, columns: Collection[int] | None = None) -> It
             )
 
 
-def _fragment(body: bytes, parts: list[Part], columns: Collection[int]) -> int:
-    """Add the fragment's files; how many rows it has."""
-    rows = 0
-    parts += files_of_fragment(body, columns)
+# Most fragments of a version are those of the version before, and of the line that a branch is of.
+@lru_cache(maxsize=_FRAGMENTS_MAX)
+def _fragment(body: bytes, columns: frozenset[int]) -> tuple[int, tuple[Part, ...]]:
+    """How many rows the fragment has, and its files."""
+    rows, parts = 0, [*files_of_fragment(body, columns)]
     for number, value in fields(body):
         if number == _ROWS:
             rows += _number(value)
@@ -121,7 +135,7 @@ def _fragment(body: bytes, parts: list[Part], columns: Collection[int]) -> int:
             file = dict(fields(_bytes(value)))
             rows -= _number(file.get(_DELETED, 0))
             parts.append(_deletions(dict(fields(body)), file))
-    return rows
+    return rows, tuple(parts)
 
 
 def _numbers(packed: bytes) -> Iterator[int]:
@@ -145,21 +159,29 @@ def _deletions(fragment: Mapping[int, Any], file: Mapping[int, Any]) -> Part:
     )
 
 
-def _indexes(section: bytes) -> Iterator[Part]:
+def _indexes(section: bytes) -> Iterator[tuple[str, int | None, list[Part]]]:
+    """The folder of each index, the base that it lies in, and its files."""
     for number, value in fields(section):
         if number != _INDEX:
             continue
-        name, base, files = None, None, []
+        folder, base, files = "", None, []
         for key, inner in fields(_bytes(value)):
             if key == _UUID:
-                name = str(uuid.UUID(bytes=_bytes(dict(fields(_bytes(inner)))[1])))
+                name = uuid.UUID(bytes=_bytes(dict(fields(_bytes(inner)))[1]))
+                folder = f"_indices/{name}"
             elif key == _INDEX_BASE:
                 base = _number(inner)
             elif key == _INDEX_FILES:
                 files.append(dict(fields(_bytes(inner))))
-        for file in files:
-            path = f"_indices/{name}/{_bytes(file[1]).decode()}"
-            yield Part(path=path, base=base, size=_optional(file.get(2)))
+        parts = [
+            Part(
+                path=f"{folder}/{_bytes(file[1]).decode()}",
+                base=base,
+                size=_optional(file.get(2)),
+            )
+            for file in files
+        ]
+        yield folder, base, parts
 
 
 def moved(body: bytes, place: Callable[[str], str]) -> bytes:

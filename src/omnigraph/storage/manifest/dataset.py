@@ -294,9 +294,10 @@ class ManifestDatasets:
             MANIFEST, source_branch=opened.branch_id, version=opened.version, branch_id=branch_id
         )
 
-    def drop(self, branch_id: str) -> None:
-        """Remove a Lance branch, whatever a crash left of it; a missing one is fine."""
-        self._lines.drop_branch(MANIFEST, branch_id)
+    def drop(self, branch_id: str, *, is_leaf: bool = False) -> None:
+        """Remove a Lance branch, whatever a crash left of it; a missing one is fine. `is_leaf`: no
+        other was made from it, as the caller knows."""
+        self._lines.drop_branch(MANIFEST, branch_id, is_leaf=is_leaf)
 
     def branch_ids(self) -> dict[str, Line]:
         """Every Lance branch of the manifest with what it was made from."""

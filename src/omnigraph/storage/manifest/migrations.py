@@ -32,7 +32,13 @@ from omnigraph.model.ports import World
 from omnigraph.model.schema import Catalog
 from omnigraph.model.steps import Step
 from omnigraph.storage.lance.columns import arrow_schema, standard_schema
-from omnigraph.storage.lance.files import FragmentKey, fragment_keys, require_home, version_file
+from omnigraph.storage.lance.files import (
+    FragmentKey,
+    bases_of,
+    fragment_keys,
+    require_home,
+    version_file,
+)
 from omnigraph.storage.manifest.dataset import LostRaceError, Opened
 from omnigraph.storage.manifest.legacy import (
     ACTORS,
@@ -434,7 +440,7 @@ class _OldTables:
             return None
         with reading(self._root, folder):
             dataset = dataset_at(self._root, folder, version=entry.version)
-            require_home(dataset, self._root, folder)
+            require_home(bases_of(dataset), self._root, folder)
             schema: pa.Schema = dataset.schema
             if entry.pin not in self._pins:
                 self._pins.add(entry.pin)

@@ -176,6 +176,12 @@ class RefFiles:
         found = [ref for ref in self._stored() if isinstance(ref, UnreadableRef)]
         return sorted(found, key=lambda ref: ref.name)
 
+    def look(self) -> tuple[list[Branch], list[UnreadableRef]]:
+        """Both of these by one reading, for whoever needs to know both."""
+        found = [*self._stored()]
+        branches = [ref for ref in found if isinstance(ref, Branch)]
+        return branches, [ref for ref in found if isinstance(ref, UnreadableRef)]
+
     def remove_unreadable(self, name: str) -> bool:
         """Delete the reference of that name if it cannot be read; False if it can, or is gone."""
         if not name or name == MAIN or not encodable(name):
@@ -251,22 +257,24 @@ class RetiredFiles:
     def branches(self) -> Iterator[Branch]:
         """Every retired branch. Of one whose reference is unreadable the id is left, which is all
         that is needed to find its commits."""
-        for key in self._store.list_keys(RETIRED):
-            found = self._store.read(key)
-            if found is None:
-                continue  # ended since the listing
-            try:
-                branch = decode_ref(key, found.body)
-            except CorruptGraphError as cause:
-                logger.warning("unreadable retired branch", extra={"why": cause.message})
-                branch_id = key.rsplit("/", 1)[-1].removesuffix(".json")
-                branch = replace(MAIN_BRANCH, name=branch_id, id=branch_id)
-            if key == _retired_key(branch.id):
-                yield branch
+        found = map(self._at, self._store.list_keys(RETIRED))
+        yield from (branch for branch in found if branch is not None)
+
+    def _at(self, key: str) -> Branch | None:
+        found = self._store.read(key)
+        if found is None:
+            return None  # ended since it was listed
+        try:
+            branch = decode_ref(key, found.body)
+        except CorruptGraphError as cause:
+            logger.warning("unreadable retired branch", extra={"why": cause.message})
+            branch_id = key.rsplit("/", 1)[-1].removesuffix(".json")
+            branch = replace(MAIN_BRANCH, name=branch_id, id=branch_id)
+        return branch if key == _retired_key(branch.id) else None
 
     def of_id(self, branch_id: str | None) -> Branch | None:
         """The retired branch that carried the id, or None."""
-        return next((branch for branch in self.branches() if branch.id == branch_id), None)
+        return None if branch_id is None else self._at(_retired_key(branch_id))
 
     def of_name(self, name: str) -> Branch | None:
         """A retired branch that had the name, or None."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, Literal, Protocol
 
 from msgspec.structs import replace
@@ -121,19 +121,20 @@ class Refs:
         if name == MAIN:
             raise InvalidNameError("cannot delete branch 'main'", kind="branch", name=name)
         branch = self._files.get(name)
-        child = self._child_of(name)
+        others, unread = self._files.look()
+        child = _child_of(name, others)
         if child is not None:
             raise _needed(name, child)
         # A branch whose reference cannot be read may have been made from this one, or have merged
         # it: then this one stays for it, and cleanup decides once all references can be read.
         # The same goes for what a tag that cannot be read may name.
-        blind = bool(self._files.unreadable() or self._tags.unreadable())
+        blind = bool(unread or self._tags.unreadable())
         assert branch.id is not None, "only main has no id"
         forked = self._forked(branch)
-        retired = self._put_aside(branch, whole=blind or unmerged, actor_id=actor_id)
+        retired = self._put_aside(branch, others, whole=blind or unmerged, actor_id=actor_id)
         if not self._store.delete(ref_key(name)):
             self._files.get(name)
-        child = self._child_of(name)
+        child = _child_of(name, self._files.others())
         if child is not None:
             self._store.put_if_absent(ref_key(name), encode_ref(branch))
             raise _needed(name, child)
@@ -156,7 +157,9 @@ class Refs:
             self._world.steps.reach(Step.BRANCH_TABLE_DROPPED)
         return branch
 
-    def _put_aside(self, branch: Branch, *, whole: bool, actor_id: str | None) -> bool:
+    def _put_aside(
+        self, branch: Branch, others: Iterable[Branch], *, whole: bool, actor_id: str | None
+    ) -> bool:
         """Keep what merges of other branches need; True if that is the branch itself, or if it is
         to be kept `whole` in any case.
 
@@ -167,9 +170,9 @@ class Refs:
         except OmnigraphError:
             return False  # what cannot be read now helps no merge later
         try:
-            others = (each for each in self._files.all() if each.id != branch.id)
+            staying = (each for each in (MAIN_BRANCH, *others) if each.id != branch.id)
             tagged = {tag.graph_commit_id for tag in self._tags.all()}
-            parting = farewell(self._manifests, branch, others, tagged=tagged)
+            parting = farewell(self._manifests, branch, staying, tagged=tagged)
             if whole:
                 parting = replace(parting, needed=True)
             elif parting.kept and not parting.needed:
@@ -279,10 +282,6 @@ class Refs:
         except CorruptGraphError:
             return True  # it cannot be read, but it has the name
 
-    def _child_of(self, name: str) -> Branch | None:
-        children = (branch for branch in self._files.others() if branch.parent == name)
-        return min(children, key=lambda branch: branch.name, default=None)
-
     def _drop_manifest(self, branch_id: str) -> None:
         self._manifests.forget(branch_id)
         try:
@@ -291,6 +290,11 @@ class Refs:
             logger.warning(
                 "left a manifest branch behind", extra={"branch": branch_id, "why": str(cause)}
             )
+
+
+def _child_of(name: str, branches: Iterable[Branch]) -> Branch | None:
+    children = (branch for branch in branches if branch.parent == name)
+    return min(children, key=lambda branch: branch.name, default=None)
 
 
 def validate_name(name: str, *, kind: RefKind = "branch") -> None:

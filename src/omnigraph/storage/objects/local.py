@@ -92,6 +92,14 @@ class LocalObjects:
                 return []
         return sorted(f"{folder}/{one}" for one in names if one.startswith(name))
 
+    def folders(self, prefix: str) -> Sequence[str]:
+        with self._faults(prefix, "list"):
+            try:
+                with os.scandir(self._place(prefix)) as found:
+                    return sorted(one.name for one in found if one.is_dir())
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+
     def listed(self, prefix: str) -> dict[str, Listed]:
         found: dict[str, Listed] = {}
         with self._faults(prefix, "list"):

@@ -210,6 +210,11 @@ def dropped_mark(location: str) -> str:
     return f"{location}.dropped"
 
 
+def stored_tables(store: ObjectStore) -> list[str]:
+    """The places of all tables that have a folder, whether a snapshot knows them or not."""
+    return sorted(f"{kind}/{name}" for kind in ("nodes", "edges") for name in store.folders(kind))
+
+
 def branch_folder(location: str, branch: str | None) -> str:
     """Where Lance keeps a branch of the dataset at `location`; None is its main line."""
     return location if branch is None else f"{location}/tree/{branch}"

@@ -84,6 +84,11 @@ class S3Objects:
                     break
         return found
 
+    def folders(self, prefix: str) -> Sequence[str]:
+        with self._faults(prefix, "list"):
+            found = obstore.list_with_delimiter(self._store, prefix)["common_prefixes"]
+            return sorted(one.rstrip("/").rpartition("/")[2] for one in found)
+
     def put_chunks(self, key: str, pieces: Iterator[bytes]) -> None:
         with self._faults(key, "write"):
             obstore.put(self._store, key, pieces)
