@@ -6,7 +6,6 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from html import escape
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import msgspec
@@ -107,7 +106,14 @@ def html_text(value: Any) -> str:
     shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     if len(shown) > _CELL_CHARACTERS_MAX:
         shown = shown[: _CELL_CHARACTERS_MAX - 1] + "…"
-    return escape(shown)
+    return escaped(shown)
+
+
+def escaped(text: str) -> str:
+    """Text as HTML and XML may hold it."""
+    from html import escape  # noqa: PLC0415 - it brings the names of all characters, 4 ms
+
+    return escape(text)
 
 
 def html_table(
@@ -153,10 +159,10 @@ def html_page(title: str, parts: Sequence[str]) -> str:
     return "\n".join(
         [
             "<!doctype html>",
-            f'<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>',
+            f'<html lang="en"><head><meta charset="utf-8"><title>{escaped(title)}</title>',
             '<meta name="viewport" content="width=device-width,initial-scale=1">',
             f"<style>{_PAGE_STYLE}</style></head><body>",
-            f"<h1>{escape(title)}</h1>",
+            f"<h1>{escaped(title)}</h1>",
             *parts,
             "</body></html>",
         ]

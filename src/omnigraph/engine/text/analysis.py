@@ -22,7 +22,6 @@ from typing import Any, ClassVar, Final
 import msgspec
 import numpy as np
 import numpy.typing as npt
-import Stemmer
 
 from omnigraph.engine.arrow import Array, pa, pc
 from omnigraph.engine.text import words as plain
@@ -136,6 +135,9 @@ class Analysis(msgspec.Struct, frozen=True, dict=True):
         known = self._stemmers.__dict__
         found = known.get(language)
         if found is None:
+            # The stemmers of all languages take 20 ms to load, and most properties need none.
+            import Stemmer  # noqa: PLC0415
+
             found = known[language] = Stemmer.Stemmer(language, 0)
         return found
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterator, Sequence
-from html import escape
 from typing import Final
 
 import msgspec
+
+from omnigraph.model import structs
 
 LABEL_CHARACTERS_MAX: Final = 24
 # The middle of the scale, so that they can be told apart on white and on black.
@@ -76,7 +77,7 @@ def cut(name: str, limit: int = LABEL_CHARACTERS_MAX) -> str:
 
 def escaped(words: str) -> str:
     """Text that an SVG may hold: escaped, and without the characters that XML has no words for."""
-    return escape("".join(char if char.isprintable() else "\ufffd" for char in words))
+    return structs.escaped("".join(char if char.isprintable() else "\ufffd" for char in words))
 
 
 def text_width(words: str) -> float:

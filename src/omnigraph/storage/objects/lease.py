@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
-from typing import Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -27,7 +27,9 @@ from omnigraph.model.graph import MAIN
 from omnigraph.model.ports import ObjectStore, StoredObject, World
 from omnigraph.storage.objects.local import LOCKS, OBJECTS_LOCK, PRESENCE_LOCK, LockFile
 from omnigraph.storage.objects.root import Root
-from omnigraph.storage.objects.s3 import S3Objects
+
+if TYPE_CHECKING:
+    from omnigraph.storage.objects.s3 import S3Objects
 
 _POLL_MS_MIN: Final = 1
 _STORE_POLL_MS_MAX: Final = 250
@@ -70,7 +72,9 @@ class Leases:
     def __init__(self, root: Root, store: ObjectStore, world: World) -> None:
         self._local = None if root.local_path is None else Path(root.local_path) / LOCKS
         self._file_locks_lapse = world.lease.file_locks_lapse
-        self._stored = _StoredLeases(store, world) if isinstance(store, S3Objects) else None
+        self._stored: _StoredLeases | None = None
+        if root.local_path is None:
+            self._stored = _StoredLeases(cast("S3Objects", store), world)
 
     def collect(self, living: Collection[str]) -> int:
         """Remove what the leases of branches that are no more have left; says how many it was.

@@ -24,7 +24,6 @@ from omnigraph.model.ports import ObjectStore, World
 from omnigraph.model.schema import EntityKind
 from omnigraph.model.structs import HidingStruct
 from omnigraph.storage.objects.local import LOCKS, LocalObjects
-from omnigraph.storage.objects.s3 import S3Objects
 
 Scheme = Literal["file", "s3"]
 
@@ -137,6 +136,9 @@ def open_store(root: Root, world: World) -> ObjectStore:
     """The store of control objects below the root."""
     if root.local_path is not None:
         return LocalObjects(Path(root.local_path), world)
+    # Few graphs lie in a bucket, and what talks to one takes 10 ms to load.
+    from omnigraph.storage.objects.s3 import S3Objects  # noqa: PLC0415
+
     bucket, _, prefix = root.uri.removeprefix("s3://").partition("/")
     return S3Objects(bucket=bucket, prefix=prefix, settings=root.s3)
 
