@@ -171,6 +171,7 @@ def test_explain_shows_the_plan_instead_of_the_rows(shell):
         ("\\use nope\n", "nope"),
         ("\\format xml\n", "no format 'xml'"),
         ("\\d Robot\n", "no type 'Robot'"),
+        ("\\d Persn\n", "did you mean 'Person'?"),
         ("\\params [1]\n", "must be a JSON object"),
         ("query q() { match { $r: Robot } return { $r.name } }\n", "Robot"),
         ("query unfinished() { match {\n", "query:"),

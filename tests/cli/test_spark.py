@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph import Graph
+from omnigraph.cli.call import is_no_interrupt_of_py4j
 from omnigraph.cli.main import entry
 
 pytestmark = pytest.mark.spark
@@ -128,6 +130,21 @@ def test_missing_vectors_are_made_with_embed(desk, monkeypatch):
     assert refused["code"] == "constraint-violation"
     report = desk("load", uri, "--data", data, "--mode", "append", "--embed")
     assert (report["total_entities"], report["vectors"]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("raised", "place", "printed"),
+    [
+        (KeyboardInterrupt(), "lib/py4j/java_gateway.py", False),
+        (BrokenPipeError(), "lib/py4j/clientserver.py", False),
+        (BrokenPipeError(), "program.py", True),
+    ],
+)
+def test_what_py4j_logs_because_of_ctrl_c_is_not_printed(raised, place, printed):
+    raised.__context__ = KeyboardInterrupt()  # it was raised while that was being handled
+    told = (type(raised), raised, None)
+    record = logging.LogRecord("py4j.clientserver", logging.ERROR, place, 1, "text", (), told)
+    assert is_no_interrupt_of_py4j(record) is printed
 
 
 @pytest.mark.slow

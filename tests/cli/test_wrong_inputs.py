@@ -106,7 +106,10 @@ WRONG = [
     ("fmt $T/notes.txt", 1, "unknown kind of file '.txt'"),
     ("export $G --out $T/none/out.jsonl", 1, "cannot write"),
     # --- schemas and queries ---
-    ("init --schema $T/bad.pg $T/new.omni", 1, "schema:2:10"),
+    ("init --schema $T/bad.pg $T/new.omni", 1, "/bad.pg:2:10"),
+    ("schema plan --schema $T/bad.pg $G", 1, "/bad.pg:2:10"),
+    ("schema apply --schema $T/bad.pg $G", 1, "/bad.pg:2:10"),
+    ("codegen python --schema $T/bad.pg", 1, "/bad.pg:2:10"),
     ("init --schema $T/unknown.pg $T/new.omni", 1, "Strin"),
     ("init --schema $T/s.pg $G", 1, "graph already initialized at"),
     ("query --store $G --query $T/bad.gq", 1, "bad.gq:2:"),

@@ -245,6 +245,9 @@ def test_data_becomes_lines():
     assert ndjson("a\nb") == b"a\nb"
     assert ndjson(["a\n", b"b"]) == b"a\nb"
     assert ndjson({"P": [{"x": 1}]}) == b'{"type":"P","data":{"x":1}}'
+    assert ndjson({"E": [{"src": 7, "dst": "b"}]}) == (
+        b'{"edge":"E","from":"7","to":"b","data":{}}'
+    )
     with pytest.raises(errors.InputError):
         ndjson(7)
 

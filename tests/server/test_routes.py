@@ -246,6 +246,12 @@ def test_rows_come_as_an_arrow_stream_where_it_is_asked_for(served):
         assert reply.headers["omnigraph-query-name"] == plain["query_name"]
 
 
+def test_one_of_several_queries_must_be_named(served):
+    reply = served.post(f"{G}/query", {"query": f"{READ} {INSERT}"})
+    assert reply.status == 400
+    assert reply.json["error"].startswith("query file contains multiple queries; pass --name")
+
+
 def test_a_request_id_of_the_client_is_kept_if_it_is_one(served):
     good = served.get("/healthz", headers={"x-request-id": "mine-1.2_3"})
     assert good.headers["x-request-id"] == "mine-1.2_3"

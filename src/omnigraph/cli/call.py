@@ -17,7 +17,7 @@ from functools import cached_property
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TextIO, cast
 
 import click
 import msgspec
@@ -33,7 +33,7 @@ from omnigraph.cli.scope import (
     load_config,
     resolve,
 )
-from omnigraph.errors import InputError, NotFoundError
+from omnigraph.errors import InputError, NotFoundError, OmnigraphError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -430,7 +430,8 @@ def spark_session(call: Call, master: str | None, remote: str | None) -> SparkSe
         raise click.UsageError("the option '--spark-master' cannot be used with '--spark-remote'")
     from omnigraph import pipeline
 
-    logging.getLogger().addFilter(_is_no_interrupt_of_py4j)
+    for name in _PY4J_LOGGERS:
+        logging.getLogger(name).addFilter(is_no_interrupt_of_py4j)
     place = f"on {master or 'this machine'}" if remote is None else f"at {remote}"
     words = f"{'starting' if remote is None else 'connecting to'} Spark {place}"
     if not call.wants_progress:
@@ -442,15 +443,34 @@ def spark_session(call: Call, master: str | None, remote: str | None) -> SparkSe
         return pipeline.session(master=master, remote=remote)
 
 
-def _is_no_interrupt_of_py4j(record: logging.LogRecord) -> bool:
-    """Whether a record may be printed: py4j logs a traceback for every Ctrl-C, and we tell of it
-    ourselves."""
+# A filter sees what its own logger was told, and py4j tells the root logger, too.
+_PY4J_LOGGERS: Final = (None, "py4j.java_gateway", "py4j.clientserver")
+
+
+def is_no_interrupt_of_py4j(record: logging.LogRecord) -> bool:
+    """Whether a record may be printed: py4j logs a traceback for every Ctrl-C, and one more if the
+    connection cannot be closed then; we tell of the interrupt ourselves."""
     if not record.exc_info or "py4j" not in record.pathname:
         return True
-    return record.exc_info[0] is not KeyboardInterrupt
+    error = record.exc_info[1]
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is None
 
 
 # --- files ----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def told_places(path: str | None, *, word: str = "query") -> Iterator[None]:
+    """Errors in a text of a file name the file, so that editors and people find the line."""
+    try:
+        yield
+    except OmnigraphError as error:
+        excerpt = error.facts.get("excerpt")
+        if path is not None and isinstance(excerpt, str) and excerpt.startswith(f"{word}:"):
+            error.facts["excerpt"] = path + excerpt.removeprefix(word)
+        raise
 
 
 def read_text(path: str, *, what: str) -> str:

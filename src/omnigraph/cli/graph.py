@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from omnigraph import __version__
-from omnigraph.cli.call import Call, CommandGroup, exclusive, read_text, verb
+from omnigraph.cli.call import Call, CommandGroup, exclusive, read_text, told_places, verb
 from omnigraph.cli.scope import Capability, profile_named, refuse_flag
 from omnigraph.errors import InputError, NotFoundError
 from omnigraph.model import limits
@@ -30,7 +30,10 @@ def init(call: Call, schema_path: str) -> None:
     _refuse_cluster_layout(uri)
     from omnigraph import Graph
 
-    with Graph.init(uri, schema, actor=call.actor) as graph:
+    with (
+        told_places(schema_path, word="schema"),
+        Graph.init(uri, schema, actor=call.actor) as graph,
+    ):
         commit = graph.commits(limit=1)[0]
     payload = {"uri": uri, "initialized": True, "graph_commit_id": commit.graph_commit_id}
     call.emit(call.with_actor(payload), human=f"initialized {uri}")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +25,10 @@ from omnigraph.cli.call import (
     spark_session,
     state_options,
     together,
+    told_places,
     verb,
 )
-from omnigraph.errors import InputError, OmnigraphError
+from omnigraph.errors import InputError
 from omnigraph.model.machine import is_installed
 from omnigraph.model.tables import json_line
 
@@ -318,18 +317,6 @@ def graph_and_name(call: Call, words: tuple[str, ...]) -> tuple[Call, str | None
         return call, name
     exclusive({"a graph as an argument": graph, "--uri": call.flags.uri})
     return replace(call, flags=replace(call.flags, uri=graph)), name
-
-
-@contextmanager
-def told_places(path: str | None) -> Iterator[None]:
-    """Errors in a query of a file name the file, so that editors and people find the line."""
-    try:
-        yield
-    except OmnigraphError as error:
-        excerpt = error.facts.get("excerpt")
-        if isinstance(excerpt, str) and excerpt.startswith("query:"):
-            error.facts["excerpt"] = (path or "query") + excerpt.removeprefix("query")
-        raise
 
 
 def read_source(verb_name: str, path: str | None, text: str | None) -> str:

@@ -16,6 +16,7 @@ from omnigraph.cli.call import (
     message_option,
     once_option,
     read_text,
+    told_places,
     verb,
     write_text,
 )
@@ -88,7 +89,7 @@ def plan(
         where = {"old": old_path}
     else:
         where = {"uri": call.target.uri}
-        with call.graph() as graph:
+        with call.graph() as graph, told_places(new_path, word="schema"):
             found = graph.plan_schema(source, allow_data_loss=allow_data_loss, branch=branch)
     steps = [step.to_json() for step in found.steps]
     payload = {**where, "supported": found.supported, "step_count": len(steps), "steps": steps}
@@ -116,7 +117,7 @@ def apply(
     if allow_data_loss:
         call.consent()
     call.announce()
-    with call.graph(write=True) as graph:
+    with call.graph(write=True) as graph, told_places(new_path, word="schema"):
         result = graph.apply_schema(
             source,
             allow_data_loss=allow_data_loss,
@@ -182,7 +183,8 @@ def python(call: Call, schema_path: str | None, branch: str) -> None:
     else:
         exclusive({"--schema": schema_path, "a graph": call.flags.uri or call.flags.store})
         source = read_text(schema_path, what="schema")
-    made = to_python(source)
+    with told_places(schema_path, word="schema"):
+        made = to_python(source)
     call.emit({"python": made}, human=made.rstrip("\n"))
 
 

@@ -21,8 +21,9 @@ from omnigraph.cli import failure, output
 from omnigraph.cli.branch import tag_line
 from omnigraph.cli.call import Call, read_params, verb
 from omnigraph.cli.history import moment
-from omnigraph.cli.query import print_returned, told_places
+from omnigraph.cli.query import print_returned
 from omnigraph.cli.scope import home
+from omnigraph.compiler.text import closest
 from omnigraph.errors import InputError, OmnigraphError
 from omnigraph.model.schema import EdgeType, NodeType
 from omnigraph.model.tables import json_line
@@ -139,8 +140,7 @@ class Session:
         source = "\n".join(self._pending)
         self._pending.clear()
         self.remember(on_one_line(source))
-        with told_places(None):
-            self._run_source(source.rstrip().removesuffix(";"))
+        self._run_source(source.rstrip().removesuffix(";"))
 
     def give_up(self) -> None:
         """Roll back a transaction that nobody committed."""
@@ -262,7 +262,9 @@ class Session:
             return
         found = catalog.nodes.get(name) or catalog.edge_named(name)
         if found is None:
-            raise InputError(f"no type '{name}'", hint="\\d lists them")
+            near = closest(name, [one.name for one in catalog.types()])
+            hint = f"did you mean '{near}'?" if near else "\\d lists them"
+            raise InputError(f"no type '{name}'", hint=hint)
         rules, of_type = rules_of(found)
         rows = [
             {"property": prop.name, "type": str(prop.type), "rules": " ".join(rules[prop.name])}

@@ -12,7 +12,7 @@ import orjson
 
 from omnigraph.client.http import Reply
 from omnigraph.errors import InputError, NotFoundError
-from omnigraph.model.values import json_value, moment_text
+from omnigraph.model.values import json_value, moment_text, with_text_ends
 
 Ref = str | datetime
 At = Ref | int
@@ -146,4 +146,4 @@ def _record(one: Any) -> bytes:
         return one.encode().rstrip(b"\r\n")
     if isinstance(one, bytes):
         return one.rstrip(b"\r\n")
-    return orjson.dumps(json_value(one), default=json_value)
+    return orjson.dumps(with_text_ends(json_value(one)), default=json_value)

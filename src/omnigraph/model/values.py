@@ -227,15 +227,6 @@ class BlobCell(msgspec.Struct, frozen=True):
     uri: str | None = None
 
 
-# Numbers are called by both names: the one of the schema, and the one that says what it means.
-_NUMBER_WORDS: Final[Mapping[Scalar, str]] = {
-    Scalar.I32: "Int32",
-    Scalar.I64: "Int64",
-    Scalar.U32: "UInt32",
-    Scalar.U64: "UInt64",
-    Scalar.F32: "Float32",
-    Scalar.F64: "Float64",
-}
 _INTEGER = re.compile(r"^-?[0-9]{1,40}$")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _URI = re.compile(r"^(file:///|s3://[^/\s]+/)\S+$")  # what Lance can read in place
@@ -259,17 +250,17 @@ def plain(value: Any) -> Any:
     return unwrap() if callable(unwrap) else value
 
 
+def with_text_ends(record: Any) -> Any:
+    """A record of a program's with its ends as text: keys that are numbers are at hand as such."""
+    if not isinstance(record, dict) or "edge" not in record:
+        return record
+    ends = {name: record[name] for name in ("from", "to") if type(record.get(name)) is int}
+    return {**record, **{name: str(end) for name, end in ends.items()}} if ends else record
+
+
 def type_words(kind: PropertyType) -> str:
     """The type as messages name it: as the schema spells it, without the question mark."""
-    if kind.scalar is Scalar.VECTOR or kind.is_list:
-        return str(replace(kind, nullable=False))
-    return scalar_words(kind.scalar)
-
-
-def scalar_words(scalar: Scalar) -> str:
-    """For instance `String`, `Date` or `Int32 (I32)`."""
-    number = _NUMBER_WORDS.get(scalar)
-    return scalar.value if number is None else f"{number} ({scalar.value})"
+    return str(replace(kind, nullable=False))
 
 
 def shown(value: Any) -> str:
@@ -291,11 +282,11 @@ def shown(value: Any) -> str:
 
 
 def _wrong(scalar: Scalar, value: Any, why: str = "") -> Misfit:
-    return Misfit(f"expects {scalar_words(scalar)}, got {shown(value)}{why}")
+    return Misfit(f"expects {scalar.value}, got {shown(value)}{why}")
 
 
 def _far(scalar: Scalar, value: Any) -> Misfit:
-    return _wrong(scalar, value, f", outside the {_NUMBER_WORDS[scalar]} range")
+    return _wrong(scalar, value, f", outside the {scalar.value} range")
 
 
 def _fit_string(value: Any) -> Any:

@@ -180,7 +180,12 @@ class QueryResult:
             if places.step == 1:
                 return self._rows(places.start, max(places.start, places.stop)).to_pylist()
             return self.to_arrow().take(list(places)).to_pylist()
-        place = range(self.row_count)[index]  # IndexError as for a list, and places from the end
+        try:
+            place = range(self.row_count)[index]  # as for a list, also from the end
+        except IndexError:
+            raise IndexError(
+                f"there is no row {index}: the answer has {self.row_count:,}"
+            ) from None
         row: dict[str, Any] = self._rows(place, place + 1).to_pylist()[0]
         return row
 

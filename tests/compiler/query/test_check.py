@@ -298,7 +298,7 @@ query b() { match { $c: Company } return { $c } }
 
 def test_the_query_is_chosen_by_name():
     assert compile_query(TWO, SCHEMA, "b").name == "b"
-    with pytest.raises(InputError, match="multiple queries; pass --name") as caught:
+    with pytest.raises(InputError, match="multiple queries, and none was named") as caught:
         compile_query(TWO, SCHEMA)
     assert "`a`, `b`" in caught.value.hint
     with pytest.raises(NotFoundError, match="query 'c' not found; the file has: a, b"):

@@ -14,6 +14,13 @@ from omnigraph.model import limits
 REFUSED = [
     ("node person {}", 1, 6, "name of the node type", "`Person`"),
     ("nod Person {}", 1, 1, "expected `interface`, `node` or `edge`", "`node`"),
+    (
+        "./my schemas/people.pg\n",
+        1,
+        1,
+        "the path of a file",
+        '("./my schemas/people.pg").read_text()',
+    ),
     ("node P { Name: String }", 1, 10, "property name", "lower-case"),
     ("node P { name String }", 1, 15, "expected `:` after `name`", "`name: String`"),
     ("node P {\n  a: String\n", 3, 1, "the end of the file", None),

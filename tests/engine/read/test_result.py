@@ -273,7 +273,7 @@ def test_rows_are_had_by_their_place(many):
     assert [result[0], result[-1]] == [rows[0], rows[-1]]
     for cut in (slice(1, 3), slice(None, -1), slice(5, 1), slice(None, None, -1), slice(99, None)):
         assert result[cut] == rows[cut]
-    with pytest.raises(IndexError):
+    with pytest.raises(IndexError, match=f"no row {len(rows)}: the answer has {len(rows)}"):
         result[len(rows)]
 
 

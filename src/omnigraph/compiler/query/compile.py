@@ -140,7 +140,7 @@ def choose_query(queries: Sequence[ast.Query], name: str | None) -> ast.Query:
     if not queries:
         raise InputError("the query source holds no query", hint="write `query name() { ... }`")
     names = ", ".join(f"`{query.name}`" for query in queries[:_NAMES_SHOWN_MAX])
-    message = "query file contains multiple queries; pass --name"
+    message = "the query text contains multiple queries, and none was named"
     raise InputError(message, hint=f"name the query to run, one of: {names}")
 
 

@@ -7,6 +7,7 @@ no sense is left to the checks, which report all of it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import ClassVar, TypeVar
 
@@ -155,6 +156,7 @@ _CONSTRAINT_FORMS = (
     '`@key(a)` `@unique(a, b)` `@index(a)` `@range(a, 0..9)` `@check(a, "regex")`; '
     "other annotations stand behind the property they describe"
 )
+_PATH = re.compile(r"[\w./\\:~ -]+\.pg")
 _NUMBERS = ("int", "float")
 _NUMBER_MAX = 10**40  # beyond any type of the language, and short enough to be printed back
 _T = TypeVar("_T")
@@ -188,6 +190,13 @@ class _Parser(Cursor):
     # --- declarations -------------------------------------------------------------------------
 
     def schema(self) -> tuple[Declaration, ...]:
+        if path := _PATH.fullmatch(self.source.text.strip()):
+            raise parse_error(
+                self.source,
+                0,
+                "expected the text of a schema, found the path of a file",
+                hint=f'pass `Path("{path.group()}").read_text()`',
+            )
         rules: dict[str, Callable[[], Declaration]] = {
             "interface": self._interface,
             "node": self._node,

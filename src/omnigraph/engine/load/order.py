@@ -187,6 +187,11 @@ def _refuse_misread(data: Any) -> None:
             f"a {type(data).__name__} holds the rows of one type, and it is not said of which",
             hint='pass type="Person", or a mapping: {"Person": frame}',
         )
+    elif hasattr(data, "nodes") and hasattr(data, "edges"):
+        raise InputError(
+            f"a {type(data).__name__} does not say which types its nodes and edges have",
+            hint="pass omnigraph.from_networkx(graph, node_type=…, edge_type=…)",
+        )
 
 
 def _refuse_record(data: Mapping[Any, Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -26,6 +26,8 @@ from omnigraph.server.calls import (
 from omnigraph.server.handlers.parameters import BRANCH
 from omnigraph.wire.answers import ReadOutput, ReadTarget, SchemaOutput, SnapshotOutput, maybe
 from omnigraph.wire.requests import QueryRequest, ReadRequest
+
+_UNNAMED: Final = "query file contains multiple queries; pass --name"  # the wire says so
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,10 +68,15 @@ def readable_state(call: Call, action: Action, branch: str | None, snapshot: str
 
 def resolved(source: str, name: str | None) -> tuple[str, str]:
     """The name and kind of the query that is meant; it is not compiled."""
+    queries = parse_text(source).queries
     try:
-        query = choose_query(parse_text(source).queries, name)
+        query = choose_query(queries, name)
     except NotFoundError as problem:
         raise InputError(problem.message, hint=problem.hint) from problem
+    except InputError as problem:
+        if len(queries) > 1:
+            raise InputError(_UNNAMED, hint=problem.hint) from problem
+        raise
     return query.name, query.kind
 
 

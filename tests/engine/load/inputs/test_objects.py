@@ -161,6 +161,8 @@ WRONG = [
     ({"Person": [{1: "z"}]}, "row 1: 1 names no property", None),
     ({"Person": pd.DataFrame({"name": ["x", 3]})}, "'Person': .*name", "one type"),
     ({"Person": 5}, "cannot read int", "rows as dicts"),
+    ({"Person": pl.LazyFrame({"name": ["y"]})}, "cannot read LazyFrame", "collect()"),
+    (nx.path_graph(2), "a Graph does not say which types", "from_networkx("),
     ({"Knows": [{"from": "a", "to": "nobody"}]}, "Knows row 1: .*'a' not found", None),
     ({"type": "Person", "data": {"name": "a"}}, "one record stands where", "into a list"),
     (pa.table({"name": ["a"]}), "not said of which", "mapping"),
@@ -178,6 +180,18 @@ def test_what_cannot_be_loaded_is_named_and_leaves_nothing(graph, data, message,
     if hint is not None:
         assert hint in caught.value.hint
     assert graph.snapshot().graph_commit_id == before
+
+
+def test_a_key_that_is_a_number_may_end_an_edge_of_any_form(tmp_path):
+    schema = "node Shop { code: I64 @key }  edge Near: Shop -> Shop"
+    with Graph.init(tmp_path / "shops.omni", schema, durability="process") as graph:
+        shops = [{"type": "Shop", "data": {"code": code}} for code in (7, 8)]
+        graph.load([*shops, {"edge": "Near", "from": 7, "to": 8}], mode="append")
+        graph.load({"Near": [{"from": 8, "to": 7}]}, mode="append")
+        assert [ends for kind, *ends, _ in stored(graph) if kind == "Near"] == [
+            ["7", "8"],
+            ["8", "7"],
+        ]
 
 
 def test_the_same_objects_with_the_same_key_land_once(graph):

@@ -22,7 +22,7 @@ from omnigraph.engine.check.findings import PlaceWord
 from omnigraph.engine.load.inputs.records import BadRecordError, Record, StrictRecords, gather
 from omnigraph.engine.load.reading import Problem, Reading, ShapedRows, shape
 from omnigraph.errors import InputError
-from omnigraph.model.values import moment_text
+from omnigraph.model.values import moment_text, with_text_ends
 
 _PLAIN: Final = frozenset({str, int, float, bool, type(None)})
 
@@ -47,7 +47,7 @@ class ObjectRecords(msgspec.Struct, frozen=True, kw_only=True):
     def _read(self, rules: StrictRecords, reading: Reading) -> Iterator[Record]:
         for number, value in enumerate(self.records):
             try:
-                yield rules.record(number, plain(value))
+                yield rules.record(number, with_text_ends(plain(value)))
             except BadRecordError as error:
                 raw = self._text(number) if reading.problems.keep_all else None
                 problem = Problem(

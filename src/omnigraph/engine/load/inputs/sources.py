@@ -247,7 +247,9 @@ def _each(name: str, given: Any, files: FileAccess) -> list[Source]:
         return [Source.dataframe(given)]
     raise InputError(
         f"source of '{name}': cannot read {type(given).__name__}",
-        hint="give rows as dicts, a DataFrame, an Arrow table, a path or a Source",
+        hint="give its collect()"  # Polars has read nothing yet
+        if hasattr(given, "collect")
+        else "give rows as dicts, a DataFrame, an Arrow table, a path or a Source",
     )
 
 
