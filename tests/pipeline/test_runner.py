@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 from pyspark import cloudpickle
+from pyspark.errors import PySparkException
 
 from omnigraph.errors import (
     InputError,
@@ -16,7 +18,7 @@ from omnigraph.errors import (
     SparkUnavailableError,
     StorageUnavailableError,
 )
-from omnigraph.pipeline.runner import SparkRunner
+from omnigraph.pipeline.runner import SparkRunner, in_our_words
 
 pytestmark = pytest.mark.spark
 
@@ -94,3 +96,11 @@ def test_a_listener_hears_the_first_and_the_last_task(spark):
     SparkRunner(spark, heard.append).run([1, 2, 3], lambda number: number, stage="count")
     assert (heard[0].stage, heard[0].tasks_done, heard[0].tasks_total) == ("count", 0, 3)
     assert heard[-1].tasks_done == 3
+
+
+@pytest.mark.parametrize("error", [Py4JNetworkError("no answer"), PySparkException("cancelled")])
+def test_an_interrupt_is_one_also_where_pyspark_fails_to_clean_up_behind_it(error):
+    interrupt = error.__context__ = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt) as caught, in_our_words("stage"):
+        raise error
+    assert caught.value is interrupt

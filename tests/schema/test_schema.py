@@ -19,6 +19,7 @@ from pydantic import BaseModel, Field
 from omnigraph import Graph, schema
 from omnigraph.compiler.schema import compile_schema
 from omnigraph.errors import InputError, NotFoundError, OmnigraphError
+from omnigraph.model.schema import Scalar
 
 
 class Mood(enum.StrEnum):
@@ -235,6 +236,31 @@ PROPOSED = "node Town {\n    code: String @key\n    n: I64\n    note: String?\n}
 )
 def test_data_propose_a_schema(data):
     assert schema.infer(data, "Town") == PROPOSED
+
+
+def test_every_type_goes_to_arrow_and_back():
+    scalars = [one.value for one in Scalar if one is not Scalar.VECTOR]
+    lines = ["code: String @key", "vec: Vector(3)", "names: [String]", "days: [Date]?"]
+    lines += [f"{one.lower()}: {one}" for one in scalars]
+    lines += [f"no_{one.lower()}: {one}?" for one in scalars]
+    body = "".join(f"    {line}\n" for line in lines)
+    text = f"node Thing {{\n{body}}}\n\nedge Near: Thing -> Thing {{\n    far: F64\n}}\n"
+    types = {name: schema.to_arrow(text, name) for name in ("Thing", "Near")}
+    ends = {"Near": ("Thing", "Thing")}
+    assert schema.from_arrow(types, keys={"Thing": "code"}, edges=ends) == text
+
+
+@pytest.mark.parametrize("frame", [list, pd.DataFrame, pl.DataFrame])
+def test_rows_that_bring_ids_are_proposed_a_type_without_a_key(frame, tmp_path):
+    data = frame([{"id": 7, "word": "x"}, {"id": 8, "word": "y"}])
+    made = schema.infer(data, "Token")
+    assert made == "node Token {\n    word: String\n}\n"
+    with Graph.init(tmp_path / "g.omni", made) as graph:
+        graph.load({"Token": data}, mode="append")
+        assert sorted(graph.query("match { $t: Token } return { $t.id }").column("t.id")) == [
+            "7",
+            "8",
+        ]
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl", "csv.gz"])

@@ -34,6 +34,7 @@ from omnigraph.cli.scope import (
     resolve,
 )
 from omnigraph.errors import InputError, NotFoundError, OmnigraphError
+from omnigraph.storage.commit.outcome import interrupt_behind
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -452,10 +453,7 @@ def is_no_interrupt_of_py4j(record: logging.LogRecord) -> bool:
     connection cannot be closed then; we tell of the interrupt ourselves."""
     if not record.exc_info or "py4j" not in record.pathname:
         return True
-    error = record.exc_info[1]
-    while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__context__
-    return error is None
+    return interrupt_behind(record.exc_info[1]) is None
 
 
 # --- files ----------------------------------------------------------------------------------------

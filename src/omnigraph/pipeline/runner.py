@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import pyarrow as pa
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import InheritableThread
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -23,6 +24,7 @@ from omnigraph.engine.load.report import Listener, Tick
 from omnigraph.engine.rows.parts import GraphAccess
 from omnigraph.errors import OmnigraphError, SparkUnavailableError
 from omnigraph.model.ports import Answer, Task
+from omnigraph.storage.commit.outcome import interrupt_behind
 from omnigraph.storage.objects.root import aws_environment
 
 # A session of its own JVM and one of Spark Connect have no class in common.
@@ -122,10 +124,16 @@ def collected(frame: Any, *, stage: str) -> list[Any]:
 
 @contextmanager
 def in_our_words(stage: str) -> Iterator[None]:
-    """Tell what a task died of: an error of ours as itself, anything else as what Spark says."""
+    """Tell what a task died of: an error of ours as itself, anything else as what Spark says; and
+    an interrupt as such, also where PySpark fails to clean up behind it."""
     try:
         yield
-    except PySparkException as cause:
+    except (PySparkException, Py4JError) as cause:
+        interrupt = interrupt_behind(cause)
+        if interrupt is not None:
+            raise interrupt from None
+        if not isinstance(cause, PySparkException):
+            raise
         lines = [line for line in str(cause).splitlines() if line.strip()]
         ours = _ours(lines)
         if ours is not None:

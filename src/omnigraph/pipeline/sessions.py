@@ -222,7 +222,10 @@ def _profile(name: str) -> tuple[str, ...]:
 def _stop_active() -> None:
     context = pyspark.SparkContext._active_spark_context  # noqa: SLF001
     if context is not None:
-        context.stop()
+        # An interrupt may have left the connection in the middle of an answer; the JVM ends with
+        # this process in any case.
+        with suppress(Exception):
+            context.stop()
 
 
 def _is_local(master: str) -> bool:

@@ -15,14 +15,14 @@ import pyarrow.compute as pc
 from pyarrow import csv, dataset, json, types
 
 from omnigraph.compiler.schema import compile_schema, format_schema
-from omnigraph.engine.rows.columns import batch_schema
+from omnigraph.engine.rows.columns import BLOB_CELL, batch_schema
 from omnigraph.errors import InputError, NotFoundError
 from omnigraph.model.machine import PACKINGS
 from omnigraph.model.schema import PropertyType, Scalar
 
 _ROWS_LOOKED_AT: Final = 100_000
 _ENDS: Final = (("from", "to"), ("src", "dst"))
-_KEY_NAMES: Final = ("id", "key", "name", "email", "title", "code", "slug", "uuid")
+_KEY_NAMES: Final = ("key", "name", "email", "title", "code", "slug", "uuid")
 _FORMATS: Final = {".parquet": "parquet", ".csv": "csv", ".jsonl": "json", ".ndjson": "json"}
 _WORDS: Final = re.compile(r"[^A-Za-z0-9_]+")
 
@@ -73,7 +73,8 @@ def from_arrow(
 def to_arrow(source: str, type_name: str) -> pa.Schema:
     """The columns of a type of a schema, as an Arrow schema; `id`, `src` and `dst` first.
 
-    `NotFoundError` if the schema has no such type.
+    A property that may be missing is a column that may be null. `NotFoundError` if the schema has
+    no such type.
 
     Examples:
         >>> from omnigraph import schema
@@ -84,8 +85,8 @@ def to_arrow(source: str, type_name: str) -> pa.Schema:
     made = catalog.nodes.get(type_name) or catalog.edges.get(type_name)
     if made is None:
         raise NotFoundError(f"the schema has no type '{type_name}'", kind="type", name=type_name)
-    found: pa.Schema = batch_schema(made)
-    return found
+    missing = {one.name for one in made.properties if one.type.nullable}
+    return pa.schema([one.with_nullable(one.name in missing) for one in batch_schema(made)])
 
 
 def infer(
@@ -173,6 +174,7 @@ def _scalar(kind: pa.DataType) -> Scalar | None:
         (types.is_timestamp, Scalar.DATETIME),
         (lambda one: types.is_binary(one) or types.is_large_binary(one), Scalar.BLOB),
         (types.is_decimal, Scalar.F64),
+        (lambda one: one.equals(BLOB_CELL), Scalar.BLOB),
     )
     return next((scalar for test, scalar in tests if test(kind)), None)
 
@@ -214,12 +216,16 @@ def _type_name(path: str | os.PathLike[str]) -> str:
 
 
 def _key_of(table: pa.Table, found: list[Inferred]) -> str | None:
-    """The column that looks most like a key: text or whole numbers, never null, all different."""
+    """The column that looks most like a key: text or whole numbers, never null, all different.
+
+    None where rows bring an `id`: that of a type with a key is made of the key."""
+    if any(one.column == "id" for one in found):
+        return None
     fit = [
         one.column
         for one in found
         if one.type.scalar in (Scalar.STRING, Scalar.I32, Scalar.I64) and not one.type.nullable
-        if not one.type.is_list and one.column != "id"
+        if not one.type.is_list
         if table.num_rows and pc.count_distinct(table.column(one.column)).as_py() == table.num_rows
     ]
     named = [column for name in _KEY_NAMES for column in fit if column.lower() == name]

@@ -60,6 +60,13 @@ def last_commit_made() -> str | None:
     return _Process.last_commit_id
 
 
+def interrupt_behind(error: BaseException | None) -> KeyboardInterrupt | None:
+    """The interrupt that was being handled when the error came, if there was one."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error
+
+
 def outcome_told(interrupt: BaseException) -> str | None:
     """What a note on the interrupt says became of the write; None if it says nothing."""
     # The newest note counts: a write inside of another one has told of itself first.
