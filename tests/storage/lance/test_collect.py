@@ -11,8 +11,10 @@ import lance
 import pytest
 from table_bench import BY_ID, PLACE, SMALL, Bench, compacted, delete_where, indexed, people
 
+from omnigraph.errors import CorruptGraphError
 from omnigraph.model.ports import World
 from omnigraph.storage.lance.collect import Leaf, Stored, doomed, look
+from omnigraph.storage.lance.files import version_file
 from omnigraph.storage.lance.pylance import clean_up
 from omnigraph.storage.objects.root import branch_folder
 from omnigraph.storage.table.table import Tables
@@ -99,6 +101,23 @@ def test_of_a_line_that_goes_meanwhile_nothing_is_left_to_remove(bench):
     leaf = look(bench.tables.store, folder, stored, doing="collect")
     assert leaf == Leaf(named={}, stored=())
     assert not doomed(leaf, [1], 1).bytes
+
+
+def test_of_a_line_with_a_damaged_version_nothing_goes(local_root):
+    """Also not if a file holds another version than its own: what the lost one names is unknown."""
+    bench = forked(Bench(local_root))
+    for name in "def":
+        bench.land(bench.now().stage_overwrite(people(name)))
+    *_, older, newest = bench.tables.versions(PLACE, BRANCH)
+    files = {one: Path(bench.folder, "_versions", version_file(one)) for one in (older, newest)}
+    whole, before = files[newest].read_bytes(), files_below(bench.folder)
+    for body in (files[older].read_bytes(), whole[: len(whole) // 2]):
+        files[newest].write_bytes(body)
+        with pytest.raises(CorruptGraphError):
+            bench.tables.collect(PLACE, BRANCH, [older])
+        assert files_below(bench.folder) == before
+    files[newest].write_bytes(whole)
+    assert bench.tables.collect(PLACE, BRANCH, [older]).versions == 1
 
 
 def test_a_line_that_another_stands_on_keeps_what_that_one_reads(bench):

@@ -18,6 +18,7 @@ import msgspec
 from omnigraph.errors import CorruptGraphError
 from omnigraph.model.ports import ObjectStore
 from omnigraph.storage.lance import versions
+from omnigraph.storage.lance.files import version_of
 from omnigraph.storage.lance.versions import NotAVersionError, VersionFacts
 
 PUBLISHED: Final = re.compile(r"\d+\.manifest")  # what a transaction shows has another name
@@ -103,11 +104,16 @@ def look(store: ObjectStore, folder: str, stored: Iterable[Stored], *, doing: st
     bases: set[str] = set()
     start = len(folder) + 1
     for key in store.keys_beginning(f"{folder}/{_VERSIONS}/"):
-        if PUBLISHED.fullmatch(key.rpartition("/")[2]) and (found := store.read(key)) is not None:
+        name = key.rpartition("/")[2]
+        if PUBLISHED.fullmatch(name) and (found := store.read(key)) is not None:
             try:
                 facts = versions.read(found.body)
             except NotAVersionError as cause:
                 raise CorruptGraphError.at(key, doing=doing, reason=str(cause)) from cause
+            version = version_of(name)
+            if facts.version != (int(name.partition(".")[0]) if version is None else version):
+                # Danger: what the version that the file should hold names is not known.
+                raise CorruptGraphError.at(key, doing=doing, reason="it is another version")
             named[facts.version] = frozenset((key[start:], *_named(facts)))
             bases.update(facts.bases.values())
     return Leaf(named=named, stored=tuple(stored) if named else (), bases=frozenset(bases))
