@@ -195,6 +195,9 @@ def _cancel_on_interrupt(context: pyspark.SparkContext) -> None:
             context.cancelAllJobs()
 
     def interrupted(_number: int, _frame: Any) -> None:
+        # The connection may be left in the middle of an answer, and the thread at its other end
+        # interrupted: the JVM then stops by itself when its launcher lets it go.
+        atexit.unregister(_stop_active)
         asking = threading.Thread(target=cancel, daemon=True)
         asking.start()
         asking.join(CANCEL_SECONDS_MAX)
@@ -222,10 +225,7 @@ def _profile(name: str) -> tuple[str, ...]:
 def _stop_active() -> None:
     context = pyspark.SparkContext._active_spark_context  # noqa: SLF001
     if context is not None:
-        # An interrupt may have left the connection in the middle of an answer; the JVM ends with
-        # this process in any case.
-        with suppress(Exception):
-            context.stop()
+        context.stop()
 
 
 def _is_local(master: str) -> bool:
