@@ -200,11 +200,12 @@ function Picture({ nodes, edges, chosen, choose }: { nodes: Node[]; edges: Edge[
   const box = useRef<SVGSVGElement>(null);
   useEffect(() => {
     const keys = nodes.map((node) => node.key);
-    return layout(task(keys, edges), (found) => {
+    const placing = layout(task(keys, edges), (found) => {
       if (!found.done) return;
       places.value = spread(nodes, edges, found.places);
       view.value = null;
     });
+    return placing.end;
   }, [nodes, edges]);
   const at = places.value;
   if (!nodes.length) return <p class="quiet">Nothing differs.</p>;

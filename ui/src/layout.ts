@@ -1,15 +1,24 @@
 // Asks the worker for places.
-import type { Placed, Task } from "./layout.worker";
+import type { Pause, Placed, Task } from "./layout.worker";
 
-/** Begin to place nodes; `placed` is called until they have settled. What is given back ends it. */
-export function layout(task: Task, placed: (found: Placed) => void): () => void {
+export interface Layout {
+  /** Let it wait, or go on. */
+  pause(paused: boolean): void;
+  end(): void;
+}
+
+/** Begin to place nodes; `placed` is called until they have settled. */
+export function layout(task: Task, placed: (found: Placed) => void): Layout {
   const worker = new Worker(new URL("./layout.worker.ts", import.meta.url), { type: "module" });
   worker.onmessage = (event: MessageEvent<Placed>) => {
     placed(event.data);
     if (event.data.done) worker.terminate();
   };
   worker.postMessage(task);
-  return () => worker.terminate();
+  return {
+    pause: (paused) => worker.postMessage({ paused } satisfies Pause),
+    end: () => worker.terminate(),
+  };
 }
 
 /** What the worker is told of nodes and edges that are known by keys. */
@@ -25,5 +34,5 @@ export function task(keys: string[], edges: { from: string; to: string }[], know
     const found = known.get(key);
     if (found) start.set(found, 2 * at);
   });
-  return { count: keys.length, ends: Uint32Array.from(ends), start, fixed: 0 };
+  return { count: keys.length, ends: Uint32Array.from(ends), start };
 }
