@@ -14,7 +14,8 @@ RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
     pip install --no-cache-dir "$(echo /wheels/*.whl)${EXTRAS}" \
  && useradd --create-home --uid 10001 omnigraph \
  && install -d -o omnigraph /data
-USER omnigraph
+# By its number: Kubernetes cannot tell from a name that it is not root.
+USER 10001
 WORKDIR /data
 VOLUME /data
 ENTRYPOINT ["omnigraph"]
