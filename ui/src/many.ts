@@ -238,6 +238,9 @@ class Crowd implements Drawing {
     this.canvas.width = Math.max(1, Math.round(this.box.clientWidth * ratio));
     this.canvas.height = Math.max(1, Math.round(this.box.clientHeight * ratio));
     this.picture = new Picture(this.canvas.width, this.canvas.height);
+    // At once: a canvas whose size has changed is black.
+    this.paint(true);
+    this.show();
     this.draw();
   }
 
