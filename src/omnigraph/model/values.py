@@ -227,6 +227,15 @@ class BlobCell(msgspec.Struct, frozen=True):
     uri: str | None = None
 
 
+# Numbers are called by both names: the one of the schema, and the one that says what it means.
+_NUMBER_WORDS: Final[Mapping[Scalar, str]] = {
+    Scalar.I32: "Int32",
+    Scalar.I64: "Int64",
+    Scalar.U32: "UInt32",
+    Scalar.U64: "UInt64",
+    Scalar.F32: "Float32",
+    Scalar.F64: "Float64",
+}
 _INTEGER = re.compile(r"^-?[0-9]{1,40}$")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _URI = re.compile(r"^(file:///|s3://[^/\s]+/)\S+$")  # what Lance can read in place
@@ -260,7 +269,15 @@ def with_text_ends(record: Any) -> Any:
 
 def type_words(kind: PropertyType) -> str:
     """The type as messages name it: as the schema spells it, without the question mark."""
-    return str(replace(kind, nullable=False))
+    if kind.scalar is Scalar.VECTOR or kind.is_list:
+        return str(replace(kind, nullable=False))
+    return scalar_words(kind.scalar)
+
+
+def scalar_words(scalar: Scalar) -> str:
+    """For instance `String`, `Date` or `Int32 (I32)`."""
+    number = _NUMBER_WORDS.get(scalar)
+    return scalar.value if number is None else f"{number} ({scalar.value})"
 
 
 def shown(value: Any) -> str:
@@ -282,11 +299,11 @@ def shown(value: Any) -> str:
 
 
 def _wrong(scalar: Scalar, value: Any, why: str = "") -> Misfit:
-    return Misfit(f"expects {scalar.value}, got {shown(value)}{why}")
+    return Misfit(f"expects {scalar_words(scalar)}, got {shown(value)}{why}")
 
 
 def _far(scalar: Scalar, value: Any) -> Misfit:
-    return _wrong(scalar, value, f", outside the {scalar.value} range")
+    return _wrong(scalar, value, f", outside the {_NUMBER_WORDS[scalar]} range")
 
 
 def _fit_string(value: Any) -> Any:

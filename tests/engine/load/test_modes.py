@@ -198,8 +198,8 @@ def test_text_that_looks_like_a_duplicate_member_is_none(world):
 
 
 BAD_VALUES = [
-    (person("a", age="old"), "field 'age' expects I32,"),
-    (person("a", age=2**31), "I32 range"),
+    (person("a", age="old"), "field 'age' expects Int32"),
+    (person("a", age=2**31), "Int32 range"),
     (person("a", tags=["x", 7]), "null or invalid item"),
     (person("a", vec=[1]), "expects Vector(2)"),
     (person("a", born="2023-02-29"), "expects Date,"),

@@ -94,7 +94,7 @@ def test_an_edge_is_changed_from_what_it_was(graph):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("update Person set { age: age + 1 } where age is not null", "outside the I32 range"),
+        ("update Person set { age: age + 1 } where age is not null", "outside the Int32 range"),
         ("update Person set { age: age / 4 } where age = 30", "got 7.5"),
         ("update Person set { active: bio = null } where true = true", "null"),
         ("update Person set { active: age > 3 } where name = name", "active"),

@@ -176,7 +176,7 @@ def test_an_integer_parameter_fits_a_float_column_and_is_range_checked(tmp_path)
     world = WriteWorld(tmp_path / "f", "node M { k: String @key  v: F64?  n: I32? }")
     world.mutate('insert M { k: "a", v: 3 }')
     assert world.nodes("M")["a"]["v"] == 3
-    with pytest.raises(InputError, match="I32"):
+    with pytest.raises(InputError, match="Int32"):
         world.mutate('insert M { k: "b", n: $n }', n=("I64", 2**40))
 
 
