@@ -411,16 +411,18 @@ class _Reclaim(msgspec.Struct, frozen=True, kw_only=True):
         if not needed:
             return self._whole_table(location)
         lines = self.core.store.tables.lines(location)
+        order = unneeded_lines({branch for branch in needed if branch is not None}, lines)
+        if not order:
+            return []  # as of most tables: the branches need not be looked up for them
         # Danger: looked up after the lines. A branch is there before any line of its own is, so
         # that a line without one here has none; whoever brings one back waits for us.
         owners = {branch.id: branch for branch in self.core.store.refs.list()}
-        named = {branch for branch in needed if branch is not None}
 
         def drop(line: str) -> bool:
             owner = owners.get(line.partition("__")[0])
             return self._drop_line(location, line, lines[line], owner)
 
-        return self._fallen(location, lines, unneeded_lines(named, lines), drop)
+        return self._fallen(location, lines, order, drop)
 
     def _fallen(
         self,
