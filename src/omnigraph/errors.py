@@ -281,7 +281,8 @@ class NotFoundError(OmnigraphError):
 
 
 class ChangeFeedGapError(NotFoundError):
-    """Cleanup has removed the versions that these changes would be read from."""
+    """The versions that these changes would be read from are gone: cleanup has removed them, or
+    they went with their branch."""
 
     code = "change-feed-gap"
     hint = "start again from an export"
@@ -289,7 +290,7 @@ class ChangeFeedGapError(NotFoundError):
     def __init__(self, *, commit_id: str) -> None:
         message = f"the changes of commit '{commit_id}' can no longer be told"
         super().__init__(
-            f"{message}: cleanup removed the data",
+            f"{message}: cleanup, or the end of its branch, removed the data",
             kind="commit",
             name=commit_id,
             first_unreadable_commit_id=commit_id,

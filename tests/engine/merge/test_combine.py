@@ -11,7 +11,12 @@ from merge_world import MergeWorld, edge, kinds, p
 
 from inside import store_of
 from omnigraph import Graph
-from omnigraph.errors import CorruptGraphError, MergeConflictsError
+from omnigraph.errors import (
+    ChangeFeedGapError,
+    CorruptGraphError,
+    MergeConflictsError,
+    NotFoundError,
+)
 from omnigraph.model.ports import World as Ports
 from omnigraph.model.steps import Step
 
@@ -328,8 +333,71 @@ def test_what_is_remembered_of_deleted_branches_stays_small(world):
             world.put("feat", a=10 * number + value)
         graph.merge("feat", delete_branch=True)
     world.cleanup()
-    kept = json.loads((world.uri / "_refs/descent.json").read_text())["parents"]
-    assert len(kept) == 6, "one commit a merge, not every commit of a branch"
+    record = json.loads((world.uri / "_refs/descent.json").read_text())
+    assert len(record["parents"]) == 6, "one commit a merge, not every commit of a branch"
+    assert record["commits"].keys() == record["parents"].keys()
+
+
+def merged_and_deleted(world):
+    """The last commit of a branch that main has merged, and that is gone."""
+    graph = world.graph
+    graph.create_branch("feat")
+    world.put("feat", a=1)
+    world.put("feat", a=2)
+    world.put("main", b=1)
+    graph.merge("feat", actor="ann")
+    commit = graph.commit(graph.commits()[0].merged_parent_commit_id)
+    graph.delete_branch("feat")
+    return commit
+
+
+@pytest.mark.parametrize("cleanups", [0, 1, 2])
+def test_the_commit_that_a_merge_names_stays_known_when_its_branch_is_deleted(world, cleanups):
+    commit = merged_and_deleted(world)
+    for _ in range(cleanups):
+        world.cleanup()
+    with Graph.open(world.uri) as graph:
+        assert graph.commit(commit.graph_commit_id) == commit
+        with pytest.raises(NotFoundError, match="was made on branch 'feat', which is deleted"):
+            graph.query("match { $x: P } return { $x.k }", snapshot=commit.graph_commit_id)
+        with pytest.raises(ChangeFeedGapError):
+            graph.commit_changes(commit.graph_commit_id)
+
+
+def test_a_deleted_branch_that_is_let_go_of_by_cleanup_leaves_what_a_merge_names(world):
+    """It is kept whole at first, because it has work that nobody has merged."""
+    graph = world.graph
+    graph.create_branch("feat")
+    world.put("feat", a=1)
+    graph.merge("feat")
+    world.put("main", b=1)
+    world.put("feat", a=2)
+    graph.merge("feat")
+    named = graph.commit(graph.commits()[0].merged_parent_commit_id)
+    world.put("feat", a=3)
+    unmerged = graph.commits("feat")[0]
+    graph.delete_branch("feat", force=True)
+    assert graph.commit(unmerged.graph_commit_id) == unmerged, "until cleanup it can be restored"
+    world.cleanup()
+    assert graph.commit(named.graph_commit_id) == named
+    with pytest.raises(NotFoundError, match="not in the history of any branch"):
+        graph.commit(unmerged.graph_commit_id)
+
+
+def test_a_record_of_releases_that_kept_only_parents_is_read(world):
+    commit = merged_and_deleted(world)
+    path = world.uri / "_refs/descent.json"
+    record = json.loads(path.read_text())
+    del record["commits"]
+    path.write_text(json.dumps(record))
+    with Graph.open(world.uri) as graph:
+        with pytest.raises(NotFoundError, match="not in the history of any branch"):
+            graph.commit(commit.graph_commit_id)
+        graph.create_branch("next")
+    world.put("next", a=5)
+    assert world.graph.merge("next").outcome == "fast_forward"
+    world.cleanup()
+    assert commit.graph_commit_id in json.loads(path.read_text())["parents"]
 
 
 def test_a_lost_record_of_deleted_branches_makes_conflicts_and_no_wrong_values(world):

@@ -40,6 +40,7 @@ from omnigraph.storage.lance.collect import Collected
 from omnigraph.storage.lance.line import Line as Fork
 from omnigraph.storage.manifest.history import Descent, contracted, parents_of
 from omnigraph.storage.manifest.ref_files import Kept
+from omnigraph.storage.manifest.rows import CommitRow
 from omnigraph.storage.objects.lease import PAST, Lease, stop_if_asked
 from omnigraph.storage.objects.local import Presence, collect_drafts
 from omnigraph.storage.objects.root import DESCENT, MANIFEST, stored_tables
@@ -326,8 +327,9 @@ def end_retired(core: Core, found: Survey) -> None:
     if not (retired.ended or retired.kept):
         return
     staying = (*core.store.refs.list(), *retired.needed)
-    left = _parents(core, staying)
-    going = {**retired.kept, **_parents(core, retired.ended)}
+    left = _parents(_rows(core, staying))
+    ended = _rows(core, retired.ended)
+    going = {**retired.kept, **_parents(ended)}
     forgotten = {one: going[one] for one in going.keys() - left.keys()}
     short = contracted(left, forgotten, bases=retired.bases)
 
@@ -339,7 +341,7 @@ def end_retired(core: Core, found: Survey) -> None:
             **short,
         }
 
-    files.change_descent(changed)
+    files.change_descent(changed, {one: row.commit for one, row in ended.items()})
     core.world.steps.reach(Step.CLEANUP_DESCENT_KEPT)
     for branch in retired.ended:
         assert branch.id is not None, "main is never retired"
@@ -347,8 +349,11 @@ def end_retired(core: Core, found: Survey) -> None:
         core.world.steps.reach(Step.CLEANUP_RETIRED_ENDED)
 
 
-def _parents(core: Core, branches: Iterable[Branch]) -> dict[str, tuple[str, ...]]:
-    rows = Descent(core.store.manifests, branches).rows()
+def _rows(core: Core, branches: Iterable[Branch]) -> Mapping[str, CommitRow]:
+    return Descent(core.store.manifests, branches).rows()
+
+
+def _parents(rows: Mapping[str, CommitRow]) -> dict[str, tuple[str, ...]]:
     return {one: parents_of(row) for one, row in rows.items()}
 
 

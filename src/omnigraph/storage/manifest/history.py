@@ -221,8 +221,9 @@ class History:
             row = None if parent is None else descent.row(parent)
 
     def commit(self, commit_id: str) -> Commit:
-        """The commit of any live branch; `NotFoundError` if none knows it."""
-        return self._manifests.commit_row(commit_id).commit
+        """The commit of any live branch, or of a deleted one that a live one has merged;
+        `NotFoundError` if nobody knows it."""
+        return self._manifests.commit(commit_id)
 
     def descent(self, *, first: Sequence[Branch] = ()) -> Descent:
         """Who descends from whom, read as far as it is asked for; the first branches' lines first.
@@ -315,11 +316,12 @@ class Farewell(msgspec.Struct, frozen=True, kw_only=True):
     """What has to stay of a branch that is deleted.
 
     `needed`: it holds the base of a merge that the others may still make, or what a tag names.
-    `kept`: the parents of its commits that the others contain.
+    `kept`: its commits that the others contain, each with its parents.
     """
 
     needed: bool = False
     kept: Mapping[str, tuple[str, ...]]
+    commits: Mapping[str, Commit] = msgspec.field(default_factory=dict)
 
 
 def farewell(
@@ -339,6 +341,11 @@ def farewell(
     merged = {parent for parents in facts.values() for parent in parents} - facts.keys()
     heads = [manifests.last_known(branch.id).tail.head.id for branch in staying]
     bases = bases_of_all(heads, every.get)
+    kept = {
+        one: every[one]
+        for one in contained(merged & gone.keys(), every.get)
+        if one in gone and one not in facts
+    }
     return Farewell(
         # A base that no other manifest knows counts too: migrated branches have commits of an
         # older id.
@@ -347,9 +354,6 @@ def farewell(
             for one in bases.union(tagged)
         )
         or any(each.parent in (going.name, None) for each in retired),
-        kept={
-            one: every[one]
-            for one in contained(merged & gone.keys(), every.get)
-            if one in gone and one not in facts
-        },
+        kept=kept,
+        commits={one: gone[one].commit for one in kept},
     )

@@ -16,7 +16,7 @@ import orjson
 from msgspec.structs import asdict, replace
 
 from omnigraph.errors import CorruptGraphError, NotFoundError, StorageUnavailableError
-from omnigraph.model.graph import MAIN, Branch
+from omnigraph.model.graph import MAIN, Branch, Commit
 from omnigraph.model.limits import DESCENT_WRITES_MAX
 from omnigraph.model.ports import ObjectStore
 from omnigraph.storage.objects.root import DESCENT, REFS, RETIRED, is_id
@@ -232,10 +232,10 @@ class RefFiles:
 # --- what stays of deleted branches ----------------------------------------------------------
 #
 # A live branch that merged a deleted one still contains its commits. Two things may be needed of
-# them. *Who descends from whom*: the parents of such commits are written down in one small object
-# when their branch goes. And *what the graph was*, if the commit is a base of a merge that two live
-# branches may still make: then the branch is retired. Its name is free and nobody sees it, but its
-# manifest and the tables' lines stay until `cleanup` finds that no such pair is left.
+# them. *Who descends from whom*: such commits are written down with their parents in one small
+# object when their branch goes. And *what the graph was*, if the commit is a base of a merge that
+# two live branches may still make: then the branch is retired. Its name is free and nobody sees it,
+# but its manifest and the tables' lines stay until `cleanup` finds that no such pair is left.
 
 
 class Retirement(msgspec.Struct, frozen=True, kw_only=True):
@@ -245,12 +245,19 @@ class Retirement(msgspec.Struct, frozen=True, kw_only=True):
     deleted_by: str | None = None
 
 
+class Written(msgspec.Struct, frozen=True, kw_only=True):
+    """What is written down of commits that have no manifest any more. Of some only the parents."""
+
+    parents: Kept = msgspec.field(default_factory=dict)
+    commits: Mapping[str, Commit] = msgspec.field(default_factory=dict)
+
+
 class RetiredFiles:
-    """References of retired branches, and the parents of commits that have no manifest any more."""
+    """References of retired branches, and the commits that have no manifest any more."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        self._seen: tuple[str | None, Kept] | None = None  # as of the last look
+        self._seen: tuple[str | None, Written] | None = None  # as of the last look
 
     # --- retired branches --------------------------------------------------------------------
 
@@ -302,30 +309,42 @@ class RetiredFiles:
         """Forget a retired branch: its lines are orphans from here on."""
         self._store.delete(_retired_key(branch_id))
 
-    # --- parents of forgotten commits --------------------------------------------------------
+    # --- commits of forgotten branches -------------------------------------------------------
 
     def descent(self) -> Kept:
-        """The parents that were written down, looked up again if they changed."""
+        """The parents that were written down."""
+        return self._written().parents
+
+    def commits(self) -> Mapping[str, Commit]:
+        """The commits that were written down, by id."""
+        return self._written().commits
+
+    def _written(self) -> Written:
+        """What is written down, looked up again if it changed."""
         found = self._store.read(DESCENT)
         if found is None:
-            return {}
+            return Written()
         if self._seen is None or found.tag is None or self._seen[0] != found.tag:
             self._seen = (found.tag, _decode_descent(found.body))
         return self._seen[1]
 
-    def change_descent(self, change: Callable[[Kept], Kept]) -> None:
-        """Replace what is written down by what the function makes of it.
+    def change_descent(self, change: Callable[[Kept], Kept], commits: Mapping[str, Commit]) -> None:
+        """Replace the parents that are written down by what the function makes of them, and write
+        down these commits too, as far as their parents are.
 
         Deletions and a cleanup may do so at once, so it is tried again if another was faster.
         """
         for _ in range(DESCENT_WRITES_MAX):
             found = self._store.read(DESCENT)
-            before = {} if found is None else _decode_descent(found.body)
-            after = change(before)
+            before = Written() if found is None else _decode_descent(found.body)
+            parents = change(before.parents)
+            known = {**before.commits, **commits}
+            after = Written(
+                parents=parents, commits={one: known[one] for one in known.keys() & parents.keys()}
+            )
             if after == before:
                 return
-            parents = {commit_id: list(after[commit_id]) for commit_id in sorted(after)}
-            body = orjson.dumps({"format_version": DESCENT_FORMAT, "parents": parents})
+            body = _encode_descent(after)
             if found is None:
                 done = self._store.put_if_absent(DESCENT, body)
             else:
@@ -342,16 +361,23 @@ def _retired_key(branch_id: str | None) -> str:
     return f"{RETIRED}/{branch_id}.json"
 
 
-def _decode_descent(body: bytes) -> Kept:
+def _encode_descent(written: Written) -> bytes:
+    # The commits came later, and whoever does not know them loses nothing but their facts.
+    facts = {"format_version": DESCENT_FORMAT, **msgspec.to_builtins(written)}
+    return orjson.dumps(facts, option=orjson.OPT_SORT_KEYS)
+
+
+def _decode_descent(body: bytes) -> Written:
     try:
         facts = orjson.loads(body)
-        known, listed = facts["format_version"] == DESCENT_FORMAT, facts["parents"].items()
-        kept = {str(one): tuple(str(parent) for parent in parents) for one, parents in listed}
-    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as cause:
+        known = facts["format_version"] == DESCENT_FORMAT
+        told = {"parents": facts["parents"], "commits": facts.get("commits", {})}
+        written = msgspec.convert(told, Written)
+    except (orjson.JSONDecodeError, KeyError, TypeError, msgspec.ValidationError) as cause:
         raise _unreadable(repr(cause)) from cause
     if not known:
         raise _unreadable(f"it has unknown format {facts['format_version']}")
-    return kept
+    return written
 
 
 def _unreadable(reason: str) -> CorruptGraphError:

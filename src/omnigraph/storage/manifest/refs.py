@@ -176,7 +176,9 @@ class Refs:
             if whole:
                 parting = replace(parting, needed=True)
             elif parting.kept and not parting.needed:
-                self._manifests.retired.change_descent(lambda kept: {**kept, **parting.kept})
+                self._manifests.retired.change_descent(
+                    lambda kept: {**kept, **parting.kept}, parting.commits
+                )
                 self._world.steps.reach(Step.BRANCH_DESCENT_KEPT)
         except OmnigraphError as cause:
             # Which commits others need cannot be told now: all stay, for cleanup to decide.

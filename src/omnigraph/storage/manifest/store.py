@@ -171,12 +171,7 @@ class ManifestStore:
             or self.retired.of_name(row.commit.graph_branch)
         )
         if owner is None:
-            raise NotFoundError(
-                f"commit '{row.id}' was made on branch '{row.commit.graph_branch}', "
-                "which is deleted",
-                kind="commit",
-                name=row.id,
-            )
+            raise _of_deleted_branch(row.commit)
         return self._at(row, row.commit.graph_manifest_version).snapshot(owner)
 
     def is_kept(self, row: CommitRow) -> bool:
@@ -194,9 +189,27 @@ class ManifestStore:
         row = self.find_row(self.fresh(branch.id), commit_id)
         return row.commit if row is not None else None
 
+    def commit(self, commit_id: str) -> Commit:
+        """The commit of any live branch, or of a deleted one that a live one has merged;
+        `NotFoundError` if nobody knows it."""
+        row = self._row_of_any(commit_id)
+        if row is not None:
+            return row.commit
+        written = self.retired.commits().get(commit_id)
+        if written is None:
+            raise _of_no_branch(commit_id)
+        return written
+
     def commit_row(self, commit_id: str) -> CommitRow:
         """The commit of any live branch, main first, or of a deleted one that is still needed;
-        `NotFoundError` if none knows it."""
+        `NotFoundError` if none has it."""
+        row = self._row_of_any(commit_id)
+        if row is not None:
+            return row
+        written = self.retired.commits().get(commit_id)
+        raise _of_no_branch(commit_id) if written is None else _of_deleted_branch(written)
+
+    def _row_of_any(self, commit_id: str) -> CommitRow | None:
         damaged: list[CorruptGraphError] = []
         for known in self._heads_of(chain(self.refs.all(), self.retired.branches()), damaged):
             row = self.find_row(known, commit_id)
@@ -204,12 +217,7 @@ class ManifestStore:
                 return row
         if damaged:
             raise damaged[0]  # it may be there
-        raise NotFoundError(
-            f"commit '{commit_id}' is not in the history of any branch",
-            kind="commit",
-            name=commit_id,
-            hint="a deleted branch takes its own commits along",
-        )
+        return None
 
     def commit_chunks(self, known: Known) -> Iterator[tuple[CommitRow, ...]]:
         """Every commit of a branch in chunks, newest first; later chunks are read when asked."""
@@ -453,6 +461,26 @@ class ManifestStore:
             return None
         listed = self.legacy.branches(main.opened.stamp)
         return {name: self.legacy.branch(name, old) for name, old in listed.items()}
+
+
+def _of_no_branch(commit_id: str) -> NotFoundError:
+    return NotFoundError(
+        f"commit '{commit_id}' is not in the history of any branch",
+        kind="commit",
+        name=commit_id,
+        hint="a deleted branch takes along its commits that nobody has merged",
+    )
+
+
+def _of_deleted_branch(commit: Commit) -> NotFoundError:
+    """The commit is known, and what the graph was then went with its branch."""
+    return NotFoundError(
+        f"commit '{commit.graph_commit_id}' was made on branch '{commit.graph_branch}', "
+        "which is deleted",
+        kind="commit",
+        name=commit.graph_commit_id,
+        hint="a tag keeps what a commit was when its branch goes",
+    )
 
 
 def not_kept(commit_id: str, version: int) -> NotFoundError:
