@@ -36,6 +36,17 @@ class Constants(msgspec.Struct, frozen=True, kw_only=True):
 
     params: Mapping[str, Any]
     now_ms: int
+    # By identity: 0.0 and -0.0 are equal expressions, but not the same constant.
+    _scalars: dict[int, tuple[ir.Expr, Values]] = msgspec.field(default_factory=dict)
+
+    def scalar(self, expr: Constant) -> Values:
+        """The constant as an Arrow scalar, made once for all chunks that it is compared with."""
+        known = self._scalars.get(id(expr))
+        # The expression is kept beside its value, so that no other one gets its identity; what
+        # came from another process has none of ours.
+        if known is None or known[0] is not expr:
+            known = self._scalars[id(expr)] = (expr, scalar_of(self.value(expr), expr.type))
+        return known[1]
 
     def value(self, expr: ir.Expr) -> Any:
         """The Python value of a literal, a parameter or `now()`."""
@@ -203,7 +214,7 @@ def evaluate(expr: ir.Expr, rows: Rows) -> Values:
     """The value of the expression for every row."""
     match expr:
         case ir.Literal() | ir.Param() | ir.Now():
-            return scalar_of(rows.constants.value(expr), expr.type)
+            return rows.constants.scalar(expr)
         case ir.PropertyRef():
             return rows.value_of(expr.var, expr.prop)
         case ir.IdRef():

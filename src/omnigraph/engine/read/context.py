@@ -19,7 +19,7 @@ from omnigraph.engine.expr.evaluate import Constants
 from omnigraph.engine.read.memory.cache import Caches
 from omnigraph.engine.read.memory.frame import Frame
 from omnigraph.engine.read.memory.frames import Frames, Table
-from omnigraph.engine.read.memory.topology import Lookups, Topology
+from omnigraph.engine.read.memory.topology import End, Lookups, Topology
 from omnigraph.errors import LimitExceededError, TimeLimitError, UnavailableError
 from omnigraph.model.graph import Snapshot, TableEntry
 from omnigraph.model.limits import QUERY_MEMORY_BYTES_MAX, QUERY_TIME_MS_MAX
@@ -262,14 +262,22 @@ class Run(msgspec.Struct, kw_only=True):
 
     def lookups(self, edge_type: str) -> Lookups | None:
         """Lookups in the edge table, where they are better than building a topology now."""
-        if edge_type in self._topologies:
+        if self._knows_topology(edge_type):
             return None
-        ends = self._edges(edge_type)
-        known = self.caches.known_topology(*ends)
-        if known is None:
-            return self.caches.lookups(*ends)
-        self._topologies[edge_type] = known
-        return None
+        return self.caches.lookups(*self._edges(edge_type))
+
+    def begin_lookups(self, edge_type: str, end: End) -> None:
+        """Begin to make what the first of such lookups by this end would wait for."""
+        if not self._knows_topology(edge_type):
+            self.caches.begin_lookups(*self._edges(edge_type), end)
+
+    def _knows_topology(self, edge_type: str) -> bool:
+        if edge_type not in self._topologies:
+            known = self.caches.known_topology(*self._edges(edge_type))
+            if known is None:
+                return False
+            self._topologies[edge_type] = known
+        return True
 
     def _edges(self, edge_type: str) -> tuple[TableEntry, Frame, Frame]:
         edge = self.catalog.edges[edge_type]

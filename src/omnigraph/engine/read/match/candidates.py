@@ -94,8 +94,12 @@ class Candidates:
             some, back = np.unique(positions, return_inverse=True)
             return self._satisfied(some, self.binding.conditions)[back]
         if self._mask is None:
-            self._mask = np.zeros(frame.length, dtype=np.bool_)
-            self._mask[Relation.of(self.binding.var, self.found())[self.binding.var]] = True
+            found = self.found()
+            if isinstance(found, Selection):
+                self._mask = found.mask()
+            else:
+                self._mask = np.zeros(frame.length, dtype=np.bool_)
+                self._mask[found] = True
         return self._mask[positions]
 
     def _in_memory(self) -> bool:

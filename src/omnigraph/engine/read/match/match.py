@@ -111,12 +111,20 @@ class _Block:
                 if simple and var in (walk.src, walk.dst):
                     return self._edges(walk)
         found = self._candidates[var]
+        if found.way == "by id":
+            self._begin_walks(var)
         detail = f"${var}: {found.binding.type_name} ({found.way})"
         with self._run.trace.step("scan", detail, estimate) as step:
             relation = Relation.of(var, found.found())
             step.rows = relation.count
         self._run.budget.reserve(relation.count)
         return self._filtered(relation)
+
+    def _begin_walks(self, var: str) -> None:
+        """Let begin, beside the look for a few nodes, what a walk from them would wait for."""
+        for walk in self._todo:
+            if var in (walk.src, walk.dst) and len(walk.legs) == 1 and walk.edge_var is None:
+                self._run.begin_lookups(walk.edge_type, "src" if var == walk.src else "dst")
 
     def _looked_up(self, group: Collection[str], pieces: list[Relation]) -> bool:
         """Reach the group by ids that a small piece has, if a condition says that they are equal;
@@ -190,8 +198,9 @@ class _Block:
             known = set(relation.columns)
             grown = expand(self._run, relation, step)
             for var in (step.src, step.dst):
-                if var in self._candidates and var not in known:
-                    grown = grown.where(self._candidates[var].among(grown[var]))
+                found = None if var in known else self._candidates.get(var)
+                if found is not None and found.binding.conditions:
+                    grown = grown.where(found.among(grown[var]))
             if step.edge_conditions:
                 grown = grown.where(self._true_for(grown, *step.edge_conditions))
             grown = self._filtered(grown)

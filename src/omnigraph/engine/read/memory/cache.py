@@ -349,14 +349,28 @@ class Caches:
 
         A very big one is then built in a thread of its own, and lookups go on until it is there.
         """
-        if edges.row_count < LOOKUP_EDGES_MIN or self._is_at_hand(edges, sources, targets):
-            return None
-        if self._files.has(edges, sources, targets):
+        if not self._has_only_lookups(edges, sources, targets):
             return None
         often = self._asked_times("walk", edges) > LOOKUP_WALKS
         if often and not self._builds_beside(edges, sources, targets):
             return None
         return Lookups(self.table(edges), sources, targets, partial(self._prints, edges))
+
+    def _has_only_lookups(self, edges: TableEntry, sources: Frame, targets: Frame) -> bool:
+        if edges.row_count < LOOKUP_EDGES_MIN or self._is_at_hand(edges, sources, targets):
+            return False
+        return not self._files.has(edges, sources, targets)
+
+    def begin_lookups(self, edges: TableEntry, sources: Frame, targets: Frame, end: End) -> None:
+        """Begin to make what the first lookup will wait for, beside the look for its nodes: of a
+        new process that asks about one node, these two are nearly all of its first answer."""
+        if not self._has_only_lookups(edges, sources, targets):
+            return
+
+        def make(checkpoint: Checkpoint) -> None:
+            self._prints(edges, end, checkpoint)
+
+        self._builds.going_on(Thing(f"prints of {end}", edges.location), edges.pin, make)
 
     def known_topology(self, edges: TableEntry, sources: Frame, targets: Frame) -> Topology | None:
         """The topology of this very version, if it is in memory."""
@@ -367,7 +381,9 @@ class Caches:
         found: Topology | None = self._kept.get(("topology", *edges.pin, frame.lineage, lineages))
         return found
 
-    def _prints(self, edges: TableEntry, end: End) -> Prints | None:
+    def _prints(
+        self, edges: TableEntry, end: End, checkpoint: Checkpoint = no_checkpoint
+    ) -> Prints | None:
         """The fingerprints of an end of all edges; None where an index of storage is better, or
         where there is no room for them."""
         if not self._can_have_prints(edges, end):
@@ -375,7 +391,8 @@ class Caches:
         if not self.can_keep(edges.row_count * PRINT_BYTES):
             return None
         key = ("prints", *edges.pin, end)
-        return self._kept.get_or_make(key, lambda: Prints.of(self.table(edges), end))
+        make = partial(Prints.of, self.table(edges), end, checkpoint)
+        return self._kept.get_or_make(key, make)
 
     def _is_at_hand(self, edges: TableEntry, sources: Frame, targets: Frame) -> bool:
         """Whether the topology is in memory, perhaps of an earlier version that can be moved."""

@@ -23,6 +23,7 @@ from omnigraph.engine.read.memory.arrays import (
     array_bytes,
     distinct_sorted,
 )
+from omnigraph.engine.read.memory.compressed import Checkpoint, no_checkpoint
 from omnigraph.engine.read.memory.counted import CountedTable
 from omnigraph.engine.read.memory.ids import end_words
 from omnigraph.engine.read.memory.threads import in_parallel
@@ -49,11 +50,12 @@ class Prints(msgspec.Struct, frozen=True):
         return table.row_ids_without_gaps() is not None and not table.has_index(column)
 
     @classmethod
-    def of(cls, table: CountedTable, column: str) -> Prints:
-        """By one scan of the column."""
+    def of(cls, table: CountedTable, column: str, checkpoint: Checkpoint = no_checkpoint) -> Prints:
+        """By one scan of the column; `checkpoint` is called between its batches."""
         marks = np.empty(table.entry.row_count, dtype=np.uint32)
         count = 0
         for batch in table.batches([column], batch_rows=_BATCH_ROWS):
+            checkpoint()
             row_ids = flat(batch[ROW_ID]).to_numpy(zero_copy_only=False)
             made = _marks(batch[column])
             count += len(made)

@@ -105,6 +105,14 @@ class Selection(msgspec.Struct, frozen=True):
             return np.arange(self.length, dtype=np.int64)
         return np.concatenate([NO_POSITIONS, *(part.positions() for part in self.parts)])
 
+    def mask(self) -> Mask:
+        """For every position of the frame, whether it is one of these."""
+        kept = np.zeros(self.length, dtype=np.bool_)
+        for part in self.parts:
+            first = part.number * CHUNK_ROWS
+            kept[first : first + part.length] = True if part.mask is None else as_mask(part.mask)
+        return kept
+
     def at(self, rows: Positions) -> Positions:
         """The positions of these rows, in any order; only their chunks are looked at."""
         if self.everything:
