@@ -240,11 +240,15 @@ _COUNTER_BITS: Final = 35  # more rows than one call can have
 class UlidFactory:
     """ULIDs that grow strictly within the process, also inside one millisecond.
 
-    `now_us` gives microseconds since the epoch.
+    `now_us` gives microseconds since the epoch, `random_bits` so many bits. What has to differ from
+    the ids of every other process takes them from the system, which also forked processes share.
     """
 
-    def __init__(self, now_us: Callable[[], int]) -> None:
+    def __init__(
+        self, now_us: Callable[[], int], random_bits: Callable[[int], int] = secrets.randbits
+    ) -> None:
         self._now_us = now_us
+        self._random_bits = random_bits
         self._lock = threading.Lock()
         self._last = 0
 
@@ -252,7 +256,7 @@ class UlidFactory:
         with self._lock:
             moment = self._now_us() // 1000
             if moment > self._last >> _RANDOM_BITS:
-                self._last = moment << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS)
+                self._last = moment << _RANDOM_BITS | self._random_bits(_RANDOM_BITS)
             else:
                 self._last += 1
             return _crockford(self._last)
