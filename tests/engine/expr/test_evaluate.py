@@ -5,11 +5,15 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import math
 import random
 
 import pytest
 
 from omnigraph import Graph, errors
+from omnigraph.compiler.query import ir
+from omnigraph.engine.expr.evaluate import Constants
+from omnigraph.model.schema import PropertyType, Scalar
 
 SCHEMA = """
 node P {
@@ -248,3 +252,21 @@ def test_coalesce_works_in_conditions_groups_and_the_where_of_a_mutation(tmp_pat
     assert graph.query(text).to_arrow().to_pylist() == [{"n": 2}]
     done = graph.mutate('query q() { update P set { s: "y" } where coalesce(i, 0) = 0 }')
     assert done.affected_nodes == 2
+
+
+def test_equal_constants_that_differ_in_sign_are_kept_apart():
+    real = PropertyType(scalar=Scalar.F64)
+    plus, minus = (ir.Literal(value=value, type=real) for value in (0.0, -0.0))
+    constants = Constants(params={}, now_ms=0)
+    assert plus == minus
+    signs = [math.copysign(1, constants.scalar(one).as_py()) for one in (plus, minus, plus)]
+    assert signs == [1, -1, 1]
+
+
+def test_constants_of_another_process_are_made_anew():
+    whole = PropertyType(scalar=Scalar.I64)
+    constants = Constants(params={}, now_ms=0)
+    one, other = ir.Literal(value=1, type=whole), ir.Literal(value=2, type=whole)
+    # What a worker gets may by chance have the identity of an expression of its own.
+    constants._scalars[id(other)] = (one, constants.scalar(one))
+    assert constants.scalar(other).as_py() == 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -13,6 +15,7 @@ from omnigraph.engine.core import OpenMode
 from omnigraph.engine.read.memory import cache, frame, prints
 from omnigraph.engine.read.memory.ids import end_words
 from omnigraph.engine.read.memory.prints import Prints
+from omnigraph.errors import UnavailableError
 
 SCHEMA = "node N { name: String @key }\nedge E: N -> N { w: I32 }"
 TEXTS = st.one_of(
@@ -81,7 +84,12 @@ def test_an_index_is_better(graph):
     assert not Prints.can_be(edges_table(graph), "src")
 
 
-def test_the_second_look_reads_no_column(graph, monkeypatch):
+QUESTION = 'query q() { match { $a: N { name: "n003" }  $a e $b } return { $b.name } }'
+
+
+@pytest.fixture
+def big(monkeypatch):
+    """Every table is a big one."""
     monkeypatch.setattr(cache, "LOOKUP_EDGES_MIN", 0)
     monkeypatch.setattr(cache, "LOOKUP_WALKS", 100)
     monkeypatch.setattr(cache, "IDS_AT_ONCE_ROWS", 0)
@@ -89,11 +97,47 @@ def test_the_second_look_reads_no_column(graph, monkeypatch):
     monkeypatch.setattr(frame, "SMALL_TABLE_ROWS", 0)
     monkeypatch.setattr(frame, "SEARCHED_IDS_MAX", 16)
     monkeypatch.setattr(frame, "HOT_FETCHES", 100)
-    question = 'query q() { match { $a: N { name: "n003" }  $a e $b } return { $b.name } }'
+
+
+@pytest.mark.usefixtures("big")
+def test_the_second_look_reads_no_column(graph):
     with Graph.open(graph.uri, OpenMode.READ_ONLY) as reader:
-        first = reader.query(question, explain=True)
-        second = reader.query(question, explain=True)
+        first = reader.query(QUESTION, explain=True)
+        second = reader.query(QUESTION, explain=True)
         assert first.to_pylist() == second.to_pylist()
         assert len(first.to_pylist()) == 2
         assert first.explanation.rows_read >= 40 + 80
         assert second.explanation.rows_read < 20
+
+
+@pytest.mark.usefixtures("big")
+def test_the_edges_of_a_node_are_looked_at_while_the_node_is_looked_for(graph, monkeypatch):
+    """Each of the two scans goes on only when the other one has begun, too."""
+    begun = {"id": threading.Event(), "src": threading.Event()}
+    marks_of = Prints.of
+
+    def meeting(table, column, *more):
+        begun[column].set()
+        other = "src" if column == "id" else "id"
+        assert begun[other].wait(20), "the other scan has not begun"
+        return marks_of(table, column, *more)
+
+    monkeypatch.setattr(Prints, "of", meeting)
+    with Graph.open(graph.uri, OpenMode.READ_ONLY) as reader:
+        assert len(reader.query(QUESTION)) == 2
+
+
+@pytest.mark.usefixtures("big")
+def test_a_look_beside_that_fails_is_made_again_by_who_needs_it(graph, monkeypatch):
+    marks_of, told = Prints.of, []
+
+    def failing(table, column, *more):
+        if column == "src" and threading.current_thread() is not threading.main_thread():
+            told.append(column)
+            raise UnavailableError("the disk is away for a moment")
+        return marks_of(table, column, *more)
+
+    monkeypatch.setattr(Prints, "of", failing)
+    with Graph.open(graph.uri, OpenMode.READ_ONLY) as reader:
+        assert len(reader.query(QUESTION)) == 2
+    assert told in ([], ["src"])

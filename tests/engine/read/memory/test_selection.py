@@ -21,6 +21,7 @@ def test_the_positions_of_some_rows_are_those_of_all(share):
     kept = rng.random(30) < share
     chosen, expected = Selection.where(kept), np.flatnonzero(kept)
     assert chosen.positions().tolist() == expected.tolist()
+    assert chosen.mask().tolist() == kept.tolist()
     if chosen.count:
         rows = rng.integers(0, chosen.count, 12)
         assert chosen.at(rows).tolist() == expected[rows].tolist()
