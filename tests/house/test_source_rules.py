@@ -20,8 +20,7 @@ FUNCTION_LINES_MAX = 60
 # Lance calls that make a version, move a reference or delete files, and the few files that are the
 # doors to them. Everything else stages and reads.
 DOORS: dict[str, frozenset[str]] = {
-    "storage/lance/pylance.py": frozenset({"commit", "cleanup_old_versions"}),
-    "storage/lance/line.py": frozenset({"clean_up"}),
+    "storage/lance/pylance.py": frozenset({"commit"}),
     "storage/table/table.py": frozenset({"commit", "commit_first"}),
     "storage/manifest/dataset.py": frozenset({"commit", "commit_first"}),
     # Only ever on a scratch dataset in memory, to let Lance number the columns.
@@ -38,7 +37,6 @@ LANCE_CALLS = frozenset(
         "compact_files",
         "optimize_indices",
         "cleanup_old_versions",
-        "clean_up",
         "commit_first",
         "add_columns",
         "alter_columns",

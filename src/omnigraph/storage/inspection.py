@@ -21,7 +21,7 @@ from omnigraph.model.limits import VERIFY_THREADS_MAX
 from omnigraph.model.ports import ObjectStore
 from omnigraph.storage.lance import digests, versions
 from omnigraph.storage.lance.files import moved, version_file, version_of
-from omnigraph.storage.lance.versions import NotAVersionError, VersionFacts
+from omnigraph.storage.lance.versions import NotAVersionError, OtherVersionError, VersionFacts
 from omnigraph.storage.objects.root import Root, branch_folder, is_line
 
 _VERSIONS: Final = "_versions"
@@ -163,19 +163,17 @@ class Place:
         if stored is None:
             return None  # cleanup took it since the listing
         try:
-            found = versions.read(stored.body)
+            return versions.read_as(version, stored.body)
         except NotAVersionError as cause:
-            return Trouble(kind="version", part=key, reason=str(cause), version=version)
-        if found.version != version:
+            actual = str(cause.found) if isinstance(cause, OtherVersionError) else None
             return Trouble(
                 kind="version",
                 part=key,
-                reason="it is another version",
+                reason=str(cause),
                 version=version,
-                expected=str(version),
-                actual=str(found.version),
+                expected=None if actual is None else str(version),
+                actual=actual,
             )
-        return found
 
     def _parts(
         self, line: str | None, facts: VersionFacts, needed: dict[str, _Wanted]

@@ -429,15 +429,15 @@ def test_an_unreadable_sidecar_does_not_stop_it(graph):
 
 def test_one_table_that_fails_does_not_stop_the_others(graph, monkeypatch):
     tables, person = store_of(graph).tables, graph.snapshot().entries["node:Person"].location
-    collect = type(tables).collect
+    collect = type(tables).collect_lines
 
-    def failing(self, location, branch, unwanted, **how):
+    def failing(self, location, *how):
         if location == person:
             raise StorageUnavailableError("no", uri=location, reason="injected")
-        return collect(self, location, branch, unwanted, **how)
+        return collect(self, location, *how)
 
     with monkeypatch.context() as patched:
-        patched.setattr(type(tables), "collect", failing)
+        patched.setattr(type(tables), "collect_lines", failing)
         report = graph.cleanup(keep_versions=1)
     assert stats(report, "node:Person").error == "no"
     assert stats(report, "edge:Knows").old_versions_removed == 6

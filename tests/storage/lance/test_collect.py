@@ -13,9 +13,8 @@ from table_bench import BY_ID, PLACE, SMALL, Bench, compacted, delete_where, ind
 
 from omnigraph.errors import CorruptGraphError
 from omnigraph.model.ports import World
-from omnigraph.storage.lance.collect import Leaf, Stored, doomed, look
+from omnigraph.storage.lance.collect import Dataset, How, Kinship, Stored, planned
 from omnigraph.storage.lance.files import version_file
-from omnigraph.storage.lance.pylance import clean_up
 from omnigraph.storage.objects.root import branch_folder
 from omnigraph.storage.table.table import Tables
 
@@ -55,6 +54,15 @@ def some_step(bench, chance, number):
         bench.land(write)
 
 
+def clean_up(dataset, versions):
+    """What Lance's own clean-up of the line would take."""
+    return dataset.explain_cleanup_old_versions(
+        versions=sorted(versions) or [1 << 62],
+        delete_unverified=False,
+        error_if_tagged_old_versions=False,
+    ).stats
+
+
 def files_below(folder):
     return {str(path.relative_to(folder)) for path in Path(folder).rglob("*") if path.is_file()}
 
@@ -67,8 +75,8 @@ def test_what_goes_is_what_lance_would_take(local_root, seed):
         some_step(bench, chance, number)
     stored = bench.tables.versions(PLACE, BRANCH)
     unwanted = [one for one in stored[:-1] if chance.random() < 0.6]
-    theirs = clean_up(bench.tables.head(PLACE, BRANCH), unwanted, preview=True)
-    ours = bench.tables.collect(PLACE, BRANCH, unwanted, preview=True)
+    theirs = clean_up(bench.tables.head(PLACE, BRANCH), unwanted)
+    ours = bench.tables.collect(PLACE, BRANCH, unwanted, How(preview=True))
     assert (ours.versions, ours.bytes) == (theirs.old_versions, theirs.bytes_removed)
 
     contents = {one: bench.now(one).read().to_pylist() for one in stored if one not in unwanted}
@@ -77,7 +85,7 @@ def test_what_goes_is_what_lance_would_take(local_root, seed):
     gone = before - files_below(bench.folder)
     assert sum(".manifest" in name for name in gone) == len(unwanted)
     # Nothing is left for Lance to find, and every other version has what it had.
-    assert clean_up(bench.tables.head(PLACE, BRANCH), unwanted, preview=True).bytes_removed == 0
+    assert clean_up(bench.tables.head(PLACE, BRANCH), unwanted).bytes_removed == 0
     bench.tables = Tables(bench.root, World(durability="process"))
     for version, rows in contents.items():
         assert bench.now(version).read().to_pylist() == rows
@@ -95,12 +103,14 @@ def test_a_line_keeps_its_head_and_goes_on(bench):
 
 
 def test_of_a_line_that_goes_meanwhile_nothing_is_left_to_remove(bench):
-    folder = branch_folder(PLACE, BRANCH)
-    bench.tables.store.delete_prefix(folder)
+    base = bench.version
+    bench.append("d")
+    bench.tables.store.delete_prefix(branch_folder(PLACE, BRANCH))
+    dataset = Dataset(root=bench.root, store=bench.tables.store, location=PLACE)
+    kin = Kinship(bases={BRANCH: (None, base)}, tagged={})
+    plan = planned(dataset, kin, {BRANCH: [base]})
     stored = [Stored(path="data/a.lance", bytes=1, written_us=0)]
-    leaf = look(bench.tables.store, folder, stored, doing="collect")
-    assert leaf == Leaf(named={}, stored=())
-    assert not doomed(leaf, [1], 1).bytes
+    assert not plan.doomed({BRANCH: stored}, 1)
 
 
 def test_of_a_line_with_a_damaged_version_nothing_goes(local_root):
@@ -124,7 +134,7 @@ def test_a_line_that_another_stands_on_keeps_what_that_one_reads(bench):
     bench.append("d")
     bench.tables.fork(PLACE, source_branch=BRANCH, version=bench.version, branch_id="01CHILD")
     base = bench.version
-    assert bench.tables.bases(PLACE) == {BRANCH}
+    assert bench.tables.lines(PLACE)["01CHILD"].base == (BRANCH, base)
     bench.land(bench.now().stage_overwrite(people("e")))
     bench.tables.collect(PLACE, BRANCH, range(1, bench.version))
     bench.branch = "01CHILD"
@@ -137,7 +147,7 @@ def test_a_line_with_a_tag_of_lances_keeps_the_version_it_names(local_root):
     tagged = bench.version
     bench.land(bench.now().stage_overwrite(people("e")))
     bench.tables.head(PLACE, BRANCH).tags.create("keep", tagged)
-    assert bench.tables.bases(PLACE) == {BRANCH}
+    assert bench.tables.tagged(PLACE) == {BRANCH: {tagged}}
     bench.tables.collect(PLACE, BRANCH, range(1, bench.version))
     assert tagged in bench.tables.versions(PLACE, BRANCH)
     assert len(bench.now(tagged).read()) == 4

@@ -164,15 +164,6 @@ def test_a_compaction_that_lost_says_conflict_in_words_alone(uri):
     assert pylance.is_conflict(caught.value)
 
 
-def test_cleaning_up_no_version_removes_none(uri):
-    dataset = pylance.opened(uri, {})
-    dataset = pylance.commit(dataset, overwriting(dataset))
-    assert pylance.clean_up(dataset, []).old_versions == 0
-    assert pylance.clean_up(dataset, [1], preview=True).old_versions == 1
-    assert pylance.clean_up(dataset, [1]).old_versions == 1
-    assert [one["version"] for one in dataset.version_refs()] == [2]
-
-
 # --- what errors say ---
 
 

@@ -15,6 +15,7 @@ import pytest
 from manifest_world import Authority, update
 from omnigraph.errors import NotFoundError
 from omnigraph.model.graph import Registration
+from omnigraph.storage.lance.collect import How
 from omnigraph.storage.manifest.history import (
     Bases,
     bases_of_all,
@@ -181,14 +182,14 @@ def test_a_warm_handle_far_behind_catches_up_though_versions_between_are_gone(gr
     reader.head()
     for _ in range(5):
         graph.advance()
-    graph.manifests.datasets.drop_versions(None, [2, 3, 4, 5])
+    graph.manifests.datasets.drop_versions({None: [2, 3, 4, 5]}, How())
     assert reader.head() == graph.head()
 
 
 def test_a_version_that_cleanup_took_is_not_found(graph, local_root):
     old = graph.advance()
     graph.advance()
-    graph.manifests.datasets.drop_versions(None, [old.manifest_version])
+    graph.manifests.datasets.drop_versions({None: [old.manifest_version]}, How())
     with pytest.raises(NotFoundError, match="not kept any more"):
         Authority.over(local_root).manifests.at_commit(old.graph_commit_id)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from omnigraph.engine.arguments import AGE_OR_NONE, FLAG, INT, require
 from omnigraph.engine.core import Core
-from omnigraph.engine.maintain.retention import Line, Policy, Survey, is_held, side_by_side, survey
+from omnigraph.engine.maintain.retention import Policy, Survey, is_held, side_by_side, survey
 from omnigraph.engine.maintain.stored_retention import EVERY, Age, Bounds, Retention, age_us, stored
 from omnigraph.errors import InputError, NotFoundError, OmnigraphError
 from omnigraph.model.graph import Branch
@@ -36,7 +36,7 @@ from omnigraph.model.limits import (
 from omnigraph.model.ports import ulid_us
 from omnigraph.model.steps import Step
 from omnigraph.model.structs import JsonStruct
-from omnigraph.storage.lance.collect import Collected
+from omnigraph.storage.lance.collect import How, Outcome, children_first
 from omnigraph.storage.lance.line import Line as Fork
 from omnigraph.storage.manifest.history import Descent, contracted, parents_of
 from omnigraph.storage.manifest.ref_files import Kept
@@ -59,11 +59,13 @@ class CleanupStats(JsonStruct, frozen=True, kw_only=True):
     old_versions_removed: int = 0
     error: str | None = None
 
-    def plus(self, more: Collected) -> CleanupStats:
+    def after(self, outcome: Outcome) -> CleanupStats:
+        done = outcome.done.values()
         return replace(
             self,
-            bytes_removed=self.bytes_removed + more.bytes,
-            old_versions_removed=self.old_versions_removed + more.versions,
+            bytes_removed=self.bytes_removed + sum(one.bytes for one in done),
+            old_versions_removed=self.old_versions_removed + sum(one.versions for one in done),
+            error=next((one.message for one in outcome.problems.values()), self.error),
         )
 
 
@@ -225,80 +227,57 @@ def _require_sound(how: Cleanup) -> None:
 
 
 def _prune_manifest(core: Core, found: Survey, *, preview: bool) -> CleanupStats:
+    stop_if_asked()
     stats = CleanupStats(type_key=MANIFEST)
-    datasets = core.store.manifests.datasets
-    bases = datasets.bases() if any(found.unwanted.values()) else frozenset[str]()
-    for branch_id, versions in found.unwanted.items():
-        stop_if_asked()
-        try:
-            stats = stats.plus(
-                datasets.drop_versions(branch_id, versions, bases=bases, preview=preview)
-            )
-        except OmnigraphError as cause:
-            stats = replace(stats, error=cause.message)
-        if not preview:
-            core.world.steps.reach(Step.CLEANUP_MANIFEST_PRUNED)
-    return stats
+    how = How(
+        preview=preview,
+        threads=side_by_side(core),
+        reached=partial(core.world.steps.reach, Step.CLEANUP_MANIFEST_PRUNED),
+    )
+    try:
+        return stats.after(core.store.manifests.datasets.drop_versions(found.unwanted, how))
+    except OmnigraphError as cause:
+        return replace(stats, error=cause.message)
 
 
 def _collect_tables(
     core: Core, found: Survey, how: Cleanup, *, alone: bool
 ) -> tuple[CleanupStats, ...]:
-    """Every line of every table, side by side: of many branches most have a line of their own."""
+    """Every line of every table, the tables side by side."""
     locations = sorted(found.table_keys, key=lambda location: found.table_keys[location])
-    lines: list[Line] = [(location, None) for location in locations]
-    lines += sorted(
-        (line for line in found.pins if line[0] in found.table_keys and line[1] is not None),
-        key=str,
+    lines: dict[str, list[str | None]] = {location: [None] for location in locations}
+    for location, branch in found.pins:
+        if location in lines and branch is not None:
+            lines[location].append(branch)
+    threads = side_by_side(core, how.concurrency)
+    each = How(
+        preview=how.preview,
+        threads=threads,
+        reached=partial(core.world.steps.reach, Step.CLEANUP_VERSIONS_COLLECTED),
     )
 
-    def one(line: Line) -> Collected | str:
+    def unwanted(location: str, line: str | None, stored: Sequence[int]) -> list[int]:
+        pinned = found.pinned((location, line))
+        # What lies above every pin is a write that is being made, or drift: none of ours.
+        ceiling = max(pinned) if pinned else stored[-1]
+        return [version for version in stored if version < ceiling and version not in pinned]
+
+    def one(location: str) -> CleanupStats:
+        stats, tables = CleanupStats(type_key=found.table_keys[location]), core.store.tables
         try:
-            if alone and not how.preview:
+            for line in lines[location] if alone and not how.preview else ():
                 # Nobody else is here, so what a transaction showed is of one that died.
-                core.store.tables.drop_shown(*line)
-            return _collect_line(core, found, line, bases[line[0]], how)
+                tables.drop_shown(location, line)
+            choose = partial(unwanted, location)
+            stats = stats.after(tables.collect_lines(location, lines[location], choose, each))
         except OmnigraphError as cause:
-            if isinstance(cause, NotFoundError) and line[1] is not None:
-                return Collected()  # the branch was deleted meanwhile
-            table = found.table_keys[line[0]]
-            logger.warning("not collected", extra={"table": table, "why": cause.message})
-            return cause.message
+            stats = replace(stats, error=cause.message)
+        if stats.error is not None:
+            logger.warning("not collected", extra={"table": stats.type_key, "why": stats.error})
+        return _collect_derived(core, location, stats, preview=how.preview)
 
-    stats = {one: CleanupStats(type_key=found.table_keys[one]) for one in locations}
-    threads = side_by_side(core, how.concurrency)
     with ThreadPoolExecutor(threads, thread_name_prefix="cleanup") as pool:
-        bases = dict(zip(locations, pool.map(partial(_bases, core), locations), strict=True))
-        for (location, _), done in zip(lines, pool.map(one, lines), strict=True):
-            so_far = stats[location]
-            stats[location] = (
-                replace(so_far, error=done) if isinstance(done, str) else so_far.plus(done)
-            )
-        collect = partial(_collect_derived, core, preview=how.preview)
-        return tuple(pool.map(collect, locations, stats.values()))
-
-
-def _bases(core: Core, location: str) -> frozenset[str] | None:
-    """What the lines of a table stand on; None if it cannot be told, as each line then says."""
-    try:
-        return core.store.tables.bases(location)
-    except OmnigraphError:
-        return None
-
-
-def _collect_line(
-    core: Core, found: Survey, line: Line, bases: frozenset[str] | None, how: Cleanup
-) -> Collected:
-    tables = core.store.tables
-    pinned = found.pinned(line)
-    stored = tables.versions(*line)
-    # What lies above every pin is a write that is being made, or drift: none of ours.
-    ceiling = max(pinned) if pinned else stored[-1]
-    unwanted = [version for version in stored if version < ceiling and version not in pinned]
-    collected = tables.collect(*line, unwanted, bases=bases, preview=how.preview)
-    if not how.preview:
-        core.world.steps.reach(Step.CLEANUP_VERSIONS_COLLECTED)
-    return collected
+        return tuple(pool.map(one, locations))
 
 
 def _collect_derived(
@@ -513,15 +492,14 @@ class _Reclaim(msgspec.Struct, frozen=True, kw_only=True):
 def unneeded_lines(needed: Iterable[str], lines: Mapping[str, Fork]) -> list[str]:
     """The lines that no needed one stands on, in an order in which each comes before the one it
     was made from."""
-
-    def way_up(name: str) -> list[str]:
-        way = [name]
-        while way[-1] in lines and len(way) <= len(lines):
-            parent = lines[way[-1]].parent
-            if parent is None:
-                break
-            way.append(parent)
-        return way
-
-    standing = {one for name in needed for one in way_up(name)}
-    return sorted(lines.keys() - standing, key=lambda name: (-len(way_up(name)), name))
+    standing = set(needed)
+    order = [
+        line
+        for line in children_first({name: one.parent for name, one in lines.items()})
+        if line is not None
+    ]
+    for name in order:
+        parent = lines[name].parent
+        if name in standing and parent is not None:
+            standing.add(parent)
+    return [name for name in order if name not in standing]

@@ -15,6 +15,7 @@ from omnigraph.errors import CorruptGraphError, NotFoundError, OmnigraphError
 from omnigraph.model.graph import MAIN, TableEntry
 from omnigraph.model.limits import AUTO_FRAGMENTS_MAX
 from omnigraph.model.structs import JsonStruct, html_block, html_table
+from omnigraph.storage.lance.collect import How
 from omnigraph.storage.table.index import IndexSpec
 from omnigraph.storage.table.table import Table
 
@@ -148,7 +149,7 @@ def _table(core: Core, entry: TableEntry, entity: Entity, found: Survey | None) 
     if found is not None:
         pinned = found.pinned(line)
         unwanted = [one for one in stored if one < entry.version and one not in pinned]
-        reclaimable = tables.collect(*line, unwanted, preview=True).bytes
+        reclaimable = tables.collect(*line, unwanted, How(preview=True)).bytes
     return TableHealth(
         type_key=entry.table_key,
         entity_count=fragmentation.rows,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote, unquote
@@ -23,7 +23,15 @@ from omnigraph.model.limits import STAGED_SAFE_AGE_MS, TABLE_HANDLES_MAX
 from omnigraph.model.ports import ObjectStore, World
 from omnigraph.model.structs import Recent
 from omnigraph.storage.lance import collect, digests, pylance
-from omnigraph.storage.lance.collect import PUBLISHED, Collected
+from omnigraph.storage.lance.collect import (
+    Choose,
+    Collected,
+    Dataset,
+    Doomed,
+    How,
+    Kinship,
+    Outcome,
+)
 from omnigraph.storage.lance.ends import Ends
 from omnigraph.storage.lance.files import (
     PARTS,
@@ -40,14 +48,13 @@ from omnigraph.storage.lance.files import (
     stored_lines,
     transaction_paths,
     version_file,
-    version_of,
 )
 from omnigraph.storage.lance.pylance import VersionTransaction, told_by, translated
 from omnigraph.storage.objects.root import Root, branch_folder, dropped_mark, open_store
 
 logger = logging.getLogger(__name__)
 
-_COLLECTING: Final = "collect versions of table"
+_AT_ONCE: Final = How()
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
@@ -503,16 +510,11 @@ class Lines:
     # --- old versions ------------------------------------------------------------------------
 
     def versions(self, location: str, branch: str | None) -> tuple[int, ...]:
-        """Every version that is still stored, ascending; the last one is the head. The names of
-        the version files tell, where each is named as Lance names them today."""
-        start = f"{branch_folder(location, branch)}/_versions/"
-        names = [key.removeprefix(start) for key in self.store.keys_beginning(start)]
-        found = [version_of(name) for name in names if PUBLISHED.fullmatch(name)]
-        if found and None not in found:
-            return tuple(sorted(version for version in found if version is not None))
-        head = self.head(location, branch)
-        with translated(self.uri(location, branch), doing="list versions of table"):
-            return tuple(sorted(int(one["version"]) for one in head.version_refs()))
+        """Every version that is still stored, ascending; the last one is the head."""
+        folder = branch_folder(location, branch)
+        keys = self.store.keys_beginning(f"{folder}/_versions/")
+        found = collect.versions_in(key[len(folder) + 1 :] for key in keys)
+        return found or (int(self.head(location, branch).version),)
 
     def last_written_us(self, location: str) -> int:
         """When the newest version of a main line was made, by the machine that made it."""
@@ -521,74 +523,70 @@ class Lines:
             moment: datetime = head.get_version()["timestamp"]
         return round(moment.timestamp() * 1_000_000)
 
-    def bases(self, location: str) -> frozenset[str]:
-        """The branches of the dataset that another one was made from or a tag of Lance's names."""
-        parents = {line.parent for line in self.branches(location).values()}
-        return frozenset(name for name in parents if name is not None) | self.tagged(location)
-
-    def tagged(self, location: str) -> frozenset[str]:
-        """The branches of the dataset that a tag of Lance's names."""
-        named = map(self._tagged, self.store.list_keys(f"{location}/_refs/tags"))
-        return frozenset(name for name in named if name is not None)
-
-    def _tagged(self, key: str) -> str | None:
-        found = self.store.read(key)
-        if found is None:
-            return None
-        try:
-            name: str | None = json.loads(found.body).get("branch")
-        except (ValueError, AttributeError) as cause:
-            raise CorruptGraphError(f"the tag '{key}' cannot be read", part=key) from cause
-        return name
+    def tagged(self, location: str) -> dict[str | None, frozenset[int]]:
+        """The versions that tags of Lance's name, by line."""
+        return collect.tagged(self.store, location)
 
     def collect(
-        self,
-        location: str,
-        branch: str | None,
-        unwanted: Collection[int],
-        *,
-        bases: Collection[str] | None = None,
-        preview: bool = False,
+        self, location: str, branch: str | None, unwanted: Collection[int], how: How = _AT_ONCE
     ) -> Collected:
-        """Remove these versions and the files that only they use, or only say what would go. Which
-        ones nobody needs is for the caller to know.
+        """Remove these versions of one line and the files of it that nothing needs any more, or
+        only say what would go. Which ones nobody needs is for the caller to know."""
+        return self.collect_lines(location, [branch], lambda *_: unwanted, how).of(branch)
 
-        The head and versions that a branch starts from stay. Files that no version ever had go when
-        they are a week old; writes that are still being staged have younger ones. `bases` is what
-        was found of this dataset, for whoever collects many of its lines; None = look again.
+    def collect_lines(
+        self, location: str, lines: Collection[str | None], choose: Choose, how: How = _AT_ONCE
+    ) -> Outcome:
+        """The same of many lines of a dataset at once; `choose` tells the unwanted versions.
+
+        The newest stays, and what a branch starts from and reads. Files that no version ever had go
+        when they are a week old; writes that are still being staged have younger ones. A problem of
+        one line is told and keeps those that it stands on.
         """
-        # Danger: a branch that is made from this line meanwhile is not among the bases. It starts
-        # from a published head, which is never unwanted, and from no file that only others name.
-        bases = self.bases(location) if bases is None else bases
-        # Lines of migrated graphs nest, so that the files of one lie among those of another.
-        is_leaf = branch is not None and "/" not in branch and branch not in bases
-        folder = branch_folder(location, branch)
-        if is_leaf:
-            done = self._collect_leaf(folder, unwanted, preview=preview)
-        else:
-            head = self.head(location, branch)
-            old = [version for version in unwanted if version < int(head.version)]
-            if not preview:
-                self._save_digests(folder, old)
-            with translated(self.uri(location, branch), doing=_COLLECTING):
-                done = Collected.of(pylance.clean_up(head, old, preview=preview), preview=preview)
-        if not preview:
-            gone = {(location, branch, version) for version in unwanted}
-            self._open.drop(lambda pin: pin in gone)
-        return done
-
-    def _collect_leaf(self, folder: str, unwanted: Collection[int], *, preview: bool) -> Collected:
-        stored = collect.listed(self.store, folder)
+        dataset = Dataset(root=self.root, store=self.store, location=location)
+        stored = collect.listed(dataset, lines)
+        there = {line: collect.versions_in(one.path for one in stored[line]) for line in stored}
+        if None in there and not there[None]:
+            self.head(location, None)  # says what is wrong; a branch may be deleted meanwhile
         lost_before_us = self.world.clock.now_us() - STAGED_SAFE_AGE_MS * 1000
-        if not (unwanted or collect.may_be_lost(stored, lost_before_us)):
-            return Collected()
-        leaf = collect.look(self.store, folder, stored, doing=_COLLECTING)
-        require_home(leaf.bases, self.root, folder)
-        going = collect.doomed(leaf, unwanted, lost_before_us)
-        if not preview:
-            self._save_digests(folder, going.versions)
-            collect.remove(self.store, folder, going)
-        return Collected(versions=len(going.versions), bytes=going.bytes)
+        unwanted = {line: choose(line, found) for line, found in there.items() if found}
+        unwanted = {
+            line: versions
+            for line, versions in unwanted.items()
+            if versions or collect.may_be_lost(stored[line], lost_before_us)
+        }
+        if not unwanted:
+            return Outcome()
+        # Danger: a branch that is made meanwhile is not known here. It starts from a published
+        # head, which is never unwanted, and from no file that only others name.
+        bases = {name: line.base for name, line in self.lines(location).items()}
+        kin = Kinship(bases=bases, tagged=self.tagged(location))
+        plan = collect.planned(dataset, kin, unwanted, threads=how.threads)
+        doomed = plan.doomed({line: stored[line] for line in unwanted}, lost_before_us)
+        failed = {} if how.preview else self._remove(dataset, doomed, how)
+        return Outcome(
+            done={
+                line: Collected(
+                    versions=len(one.versions), bytes=one.bytes, failed_deletes=failed.get(line, 0)
+                )
+                for line, one in doomed.items()
+            },
+            problems={line: plan.problems[line] for line in lines if line in plan.problems},
+        )
+
+    def _remove(
+        self, dataset: Dataset, doomed: Mapping[str | None, Doomed], how: How
+    ) -> dict[str | None, int]:
+        for line, going in doomed.items():
+            self._save_digests(dataset.folder(line), going.versions)
+        failed = collect.remove(dataset, doomed, how)
+        gone = {
+            (dataset.location, line, version)
+            for line, going in doomed.items()
+            for version in going.versions
+        }
+        self._open.drop(lambda pin: pin in gone)
+        return failed
 
     def _save_digests(self, folder: str, going: Collection[int]) -> None:
         if going and self.root.local_path is not None:

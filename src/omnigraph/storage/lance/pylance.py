@@ -325,27 +325,6 @@ def transaction(dataset: Any, version: int) -> VersionTransaction:
     )
 
 
-# Asked for a version that never was, Lance still sweeps up files that were never committed.
-NO_VERSION: Final = 1 << 62
-
-
-def clean_up(dataset: Any, versions: Sequence[int], *, preview: bool = False) -> Any:
-    """Remove versions and the files that only they use, or only tell what would go.
-
-    Never a version that is tagged or that a branch was made from, and no file of a write that is
-    still being staged: those are younger than the week after which Lance takes them for lost.
-    """
-    ask = dataset.explain_cleanup_old_versions if preview else dataset.cleanup_old_versions
-    told = steadily(
-        lambda: ask(
-            versions=sorted(versions) or [NO_VERSION],
-            delete_unverified=False,
-            error_if_tagged_old_versions=False,
-        )
-    )
-    return told.stats if preview else told
-
-
 # --- private attributes ----------------------------------------------------------------------
 
 

@@ -52,12 +52,28 @@ class VersionFacts(msgspec.Struct, frozen=True, kw_only=True):
     transaction: str | None  # the name of the file of the transaction that made it
     bases: Mapping[int, str]
     parts: tuple[Part, ...]
-    indexes: frozenset[str]  # folders of the indexes of its own line
+    indexes: tuple[Part, ...]  # folders: some versions name no files of their indexes
     rows: int
 
 
 class NotAVersionError(ValueError):
     """The bytes are no version file. It never leaves `storage`."""
+
+
+class OtherVersionError(NotAVersionError):
+    """The file holds another version than it is named for: what that one names is not known."""
+
+    def __init__(self, found: int) -> None:
+        self.found = found
+        super().__init__("it is another version")
+
+
+def read_as(version: int, body: bytes) -> VersionFacts:
+    """What the file of that version says; `NotAVersionError` if it makes no sense there."""
+    facts = read(body)
+    if facts.version != version:
+        raise OtherVersionError(facts.version)
+    return facts
 
 
 def read(body: bytes) -> VersionFacts:
@@ -93,17 +109,16 @@ def _read(body: bytes) -> VersionFacts:
         elif number == _BASE:
             base = dict(fields(_bytes(value)))
             bases[_number(base.get(_BASE_ID, 0))] = _bytes(base[_BASE_PATH]).decode()
-    own: set[str] = set()
-    for folder, place, named in _indexes(indexes):
+    folders: list[Part] = []
+    for folder, named in _indexes(indexes):
+        folders.append(folder)
         parts += named
-        if place is None:
-            own.add(folder)
     return VersionFacts(
         version=version,
         transaction=transaction,
         bases=bases,
         parts=tuple(parts),
-        indexes=frozenset(own),
+        indexes=tuple(folders),
         rows=rows,
     )
 
@@ -159,8 +174,8 @@ def _deletions(fragment: Mapping[int, Any], file: Mapping[int, Any]) -> Part:
     )
 
 
-def _indexes(section: bytes) -> Iterator[tuple[str, int | None, list[Part]]]:
-    """The folder of each index, the base that it lies in, and its files."""
+def _indexes(section: bytes) -> Iterator[tuple[Part, list[Part]]]:
+    """The folder of each index, and its files."""
     for number, value in fields(section):
         if number != _INDEX:
             continue
@@ -181,7 +196,7 @@ def _indexes(section: bytes) -> Iterator[tuple[str, int | None, list[Part]]]:
             )
             for file in files
         ]
-        yield folder, base, parts
+        yield Part(path=folder, base=base), parts
 
 
 def moved(body: bytes, place: Callable[[str], str]) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache, partial
 from typing import Any, Final
@@ -25,7 +25,7 @@ from omnigraph.model.limits import INTERNAL_SCHEMA_VERSION
 from omnigraph.model.ports import ObjectStore, World
 from omnigraph.model.steps import Step
 from omnigraph.storage.lance import pylance, sql
-from omnigraph.storage.lance.collect import Collected
+from omnigraph.storage.lance.collect import How, Outcome
 from omnigraph.storage.lance.digests import Written, as_properties
 from omnigraph.storage.lance.files import data_paths, is_there, remove_torn
 from omnigraph.storage.lance.line import Line, Lines
@@ -313,24 +313,14 @@ class ManifestDatasets:
         found = self.versions(opened.branch_id)
         return tuple(one for one in found if one <= opened.version) or found
 
-    def bases(self) -> frozenset[str]:
-        """The Lance branches of the manifest that another one was made from."""
-        return self._lines.bases(MANIFEST)
-
-    def drop_versions(
-        self,
-        branch_id: str | None,
-        versions: Sequence[int],
-        *,
-        bases: Collection[str] | None = None,
-        preview: bool = False,
-    ) -> Collected:
-        """Remove these versions and the files that only they use, or only look. The newest is never
-        removed, nor one that a branch was made from. `bases` as in `Lines.collect`."""
-        if not versions:
-            return Collected()
-        with self._opening(branch_id):
-            return self._lines.collect(MANIFEST, branch_id, versions, bases=bases, preview=preview)
+    def drop_versions(self, unwanted: Mapping[str | None, Sequence[int]], how: How) -> Outcome:
+        """Remove these versions, by branch id, and the files that nothing needs any more, or only
+        look. The newest of a branch is never removed, nor one that a branch starts from."""
+        lines = [branch_id for branch_id, versions in unwanted.items() if versions]
+        if not lines:
+            return Outcome()
+        with self._opening(None):
+            return self._lines.collect_lines(MANIFEST, lines, lambda line, _: unwanted[line], how)
 
     def remove_torn(self, branch_id: str | None) -> bool:
         """Free version numbers that a power cut left with half a file; False if there are none.

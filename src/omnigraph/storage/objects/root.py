@@ -93,11 +93,14 @@ class Root(HidingStruct, frozen=True, kw_only=True):
 
     def below(self, address: str) -> str | None:
         """The place below the root that an address of lance's means; None if it lies elsewhere."""
+        start = f"{self.uri}/"
+        if address.startswith(start) and os.pardir not in address:
+            return address.removeprefix(start)  # named as we name it ourselves: see `child`
         if self.local_path is None:
-            start = f"{self.uri}/"
-        else:
-            address = os.path.realpath(address)
-            start = os.path.realpath(self.local_path) + os.sep
+            return None
+        # The disk is asked only here: a branch of a branch of a branch names as many places.
+        address = os.path.realpath(address)
+        start = os.path.realpath(self.local_path) + os.sep
         return address.removeprefix(start) if address.startswith(start) else None
 
     @property
