@@ -8,7 +8,8 @@ until everything else is done, and a relocation that died is simply begun again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 
 import msgspec
 
@@ -66,6 +67,7 @@ def stale(root: Root, store: ObjectStore, places: Sequence[str]) -> Iterator[Sta
     """Every version file to rewrite, in the order in which that must happen. Nothing is changed,
     and whatever cannot be rewritten is told before anything is."""
     witness = _witness(store)
+    below = cache(root.below)  # the disk is asked once a place: a deep branch names them all
     last: Stale | None = None
     for location in sorted(places, key=lambda one: one == MANIFEST):
         place = Place(root, store, location)
@@ -73,7 +75,7 @@ def stale(root: Root, store: ObjectStore, places: Sequence[str]) -> Iterator[Sta
         for line in place.lines():
             for version in place.stored(line) if line is not None else ():
                 key = f"{branch_folder(location, line)}/_versions/{version_file(version)}"
-                found = _stale(root, store, key, location, lines)
+                found = _stale(below, store, key, location, lines)
                 if found is None:
                     continue
                 if key == witness:
@@ -85,11 +87,15 @@ def stale(root: Root, store: ObjectStore, places: Sequence[str]) -> Iterator[Sta
 
 
 def _stale(
-    root: Root, store: ObjectStore, key: str, location: str, lines: set[str | None]
+    below: Callable[[str], str | None],
+    store: ObjectStore,
+    key: str,
+    location: str,
+    lines: set[str | None],
 ) -> Stale | None:
     stored = store.read(key)
     bases = () if stored is None else _bases(key, stored.body)
-    outside = [path for path in bases if root.below(path) is None]
+    outside = [path for path in bases if below(path) is None]
     for path in outside:
         line = _line_of(path, location)
         if line not in lines:

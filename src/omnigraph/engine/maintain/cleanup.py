@@ -417,7 +417,7 @@ class _Reclaim(msgspec.Struct, frozen=True, kw_only=True):
     ) -> list[str]:
         """Drop lines one by one, but none that another stands on; which ones went."""
         standing = Counter(line.parent for line in lines.values())
-        standing.update(self.core.store.tables.tagged(location))
+        standing.update(self.core.store.tables.tagged(location).keys())
         gone: list[str] = []
         for name in order:
             stop_if_asked()

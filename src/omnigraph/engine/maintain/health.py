@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
+
+from msgspec.structs import replace
 
 from omnigraph.engine.check.rules import Entity
 from omnigraph.engine.core import Core
 from omnigraph.engine.maintain.optimize import index_specs
-from omnigraph.engine.maintain.retention import Policy, Survey, survey
+from omnigraph.engine.maintain.retention import Policy, Survey, side_by_side, survey
 from omnigraph.engine.maintain.stored_retention import Bounds, Retention
 from omnigraph.engine.write.filling import missing_vectors
 from omnigraph.errors import CorruptGraphError, NotFoundError, OmnigraphError
-from omnigraph.model.graph import MAIN, TableEntry
+from omnigraph.model.graph import MAIN, Branch, TableEntry
 from omnigraph.model.limits import AUTO_FRAGMENTS_MAX
 from omnigraph.model.structs import JsonStruct, html_block, html_table
 from omnigraph.storage.lance.collect import How
@@ -99,14 +101,21 @@ def health(core: Core, branch: str = MAIN) -> HealthReport:
     pending = core.recovery.sidecars.operation_ids()
     found = _needs(core)
     datasets: list[TableHealth] = []
-    damage = [f"branch '{ref.name}': {ref.problem}" for ref in core.store.refs.unreadable()]
+    branches, unread = core.store.refs.look()
+    damage = [f"branch '{ref.name}': {ref.problem}" for ref in unread]
     damage += [f"tag '{tag.name}': {tag.problem}" for tag in core.store.manifests.tags.unreadable()]
-    damage += [*_damaged_branches(core), *core.recovery.audit.problems()]
+    damage += [*_damaged_branches(core, branches), *core.recovery.audit.problems()]
     for key, entry in snapshot.entries.items():
         try:
-            datasets.append(_table(core, entry, catalog.type_of(key), found))
+            table = _table(core, entry, catalog.type_of(key))
         except CorruptGraphError as cause:
             damage.append(f"{key}: {cause.message}")
+            continue
+        try:
+            table = replace(table, bytes_reclaimable=_reclaimable(core, entry, found))
+        except CorruptGraphError as cause:  # perhaps of another branch, and nothing may go for it
+            damage.append(f"{key}: {cause.message}")
+        datasets.append(table)
     return HealthReport(
         uri=core.root.uri,
         branch=branch,
@@ -118,8 +127,8 @@ def health(core: Core, branch: str = MAIN) -> HealthReport:
     )
 
 
-def _damaged_branches(core: Core) -> Iterator[str]:
-    for branch in core.store.refs.list():
+def _damaged_branches(core: Core, branches: Iterable[Branch]) -> Iterator[str]:
+    for branch in branches:
         try:
             core.store.manifests.head(branch)
         except CorruptGraphError as cause:
@@ -138,18 +147,23 @@ def _needs(core: Core) -> Survey | None:
         return None
 
 
-def _table(core: Core, entry: TableEntry, entity: Entity, found: Survey | None) -> TableHealth:
-    tables = core.store.tables
-    table = tables.open(entry)
+def _reclaimable(core: Core, entry: TableEntry, found: Survey | None) -> int:
+    """How many bytes of the entry's line a cleanup that keeps only heads would free."""
+    if found is None:
+        return 0
+    line = (entry.location, entry.branch)
+    pinned = found.pinned(line)
+    stored = core.store.tables.versions(*line)
+    unwanted = [one for one in stored if one < entry.version and one not in pinned]
+    how = How(preview=True, threads=side_by_side(core))
+    return core.store.tables.collect(*line, unwanted, how).bytes
+
+
+def _table(core: Core, entry: TableEntry, entity: Entity) -> TableHealth:
+    table = core.store.tables.open(entry)
     fragmentation = table.fragmentation()
     indexes = table.indexes()
-    line = (entry.location, entry.branch)
-    stored = tables.versions(*line)
-    reclaimable = 0
-    if found is not None:
-        pinned = found.pinned(line)
-        unwanted = [one for one in stored if one < entry.version and one not in pinned]
-        reclaimable = tables.collect(*line, unwanted, How(preview=True)).bytes
+    stored = core.store.tables.versions(entry.location, entry.branch)
     return TableHealth(
         type_key=entry.table_key,
         entity_count=fragmentation.rows,
@@ -169,7 +183,7 @@ def _table(core: Core, entry: TableEntry, entity: Entity, found: Survey | None) 
         missing_indexes=_missing(table, index_specs(entity), {one.name for one in indexes}),
         versions=len(stored),
         bytes_live=fragmentation.bytes,
-        bytes_reclaimable=reclaimable,
+        bytes_reclaimable=0,  # which takes a look at other lines
         published_dataset_version=entry.version,
         lance_head_version=stored[-1],
         missing_vectors={

@@ -143,8 +143,8 @@ def survey(core: Core, policy: Policy) -> Survey:
     """Look at every live branch, every deleted one that may be needed, and every unfinished
     write."""
     damaged: list[str] = []
-    named = core.store.refs.list()
-    lost = [ref.name for ref in core.store.refs.unreadable()]
+    named, unread = core.store.refs.look()
+    lost = [ref.name for ref in unread]
     # What a tag that cannot be read names may be any commit.
     obscure = [f"tag {tag.name}" for tag in core.store.manifests.tags.unreadable()]
     nameless = _nameless(core, named) if lost else []

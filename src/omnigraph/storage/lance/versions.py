@@ -107,8 +107,8 @@ def _read(body: bytes) -> VersionFacts:
         elif number == _TRANSACTION_FILE:
             transaction = _bytes(value).decode()
         elif number == _BASE:
-            base = dict(fields(_bytes(value)))
-            bases[_number(base.get(_BASE_ID, 0))] = _bytes(base[_BASE_PATH]).decode()
+            base, path = _base(_bytes(value))
+            bases[base] = path
     folders: list[Part] = []
     for folder, named in _indexes(indexes):
         folders.append(folder)
@@ -151,6 +151,13 @@ def _fragment(body: bytes, columns: frozenset[int]) -> tuple[int, tuple[Part, ..
             rows -= _number(file.get(_DELETED, 0))
             parts.append(_deletions(dict(fields(body)), file))
     return rows, tuple(parts)
+
+
+@lru_cache(maxsize=_FRAGMENTS_MAX)
+def _base(body: bytes) -> tuple[int, str]:
+    """The number of a base and where it is. A branch at depth d has d of them in every version."""
+    base = dict(fields(body))
+    return _number(base.get(_BASE_ID, 0)), _bytes(base[_BASE_PATH]).decode()
 
 
 def _numbers(packed: bytes) -> Iterator[int]:

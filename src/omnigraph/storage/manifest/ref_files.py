@@ -167,17 +167,12 @@ class RefFiles:
     def others(self) -> Iterator[Branch]:
         """Every branch but main that can be read, in no order that means anything.
 
-        An unreadable reference never hides the others; `unreadable` tells which there are.
+        An unreadable reference never hides the others; `look` tells which there are.
         """
         yield from (ref for ref in self._stored() if isinstance(ref, Branch))
 
-    def unreadable(self) -> list[UnreadableRef]:
-        """The references that make no sense, by name."""
-        found = [ref for ref in self._stored() if isinstance(ref, UnreadableRef)]
-        return sorted(found, key=lambda ref: ref.name)
-
     def look(self) -> tuple[list[Branch], list[UnreadableRef]]:
-        """Both of these by one reading, for whoever needs to know both."""
+        """Those that can be read and those that make no sense, by one reading."""
         found = [*self._stored()]
         branches = [ref for ref in found if isinstance(ref, Branch)]
         return branches, [ref for ref in found if isinstance(ref, UnreadableRef)]

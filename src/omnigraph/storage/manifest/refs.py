@@ -57,11 +57,17 @@ class Refs:
 
     def list(self) -> list[Branch]:
         """Main first, then all others by name."""
-        return [MAIN_BRANCH, *sorted(self._files.others(), key=lambda branch: branch.name)]
+        return self.look()[0]
 
     def unreadable(self) -> Sequence[UnreadableRef]:
-        """The references that make no sense; their branches are in no list."""
-        return self._files.unreadable()
+        """The references that make no sense, by name; their branches are in no list."""
+        return self.look()[1]
+
+    def look(self) -> tuple[list[Branch], list[UnreadableRef]]:
+        """Both of these by one reading."""
+        branches, unread = self._files.look()
+        by_name = [MAIN_BRANCH, *sorted(branches, key=lambda branch: branch.name)]
+        return by_name, sorted(unread, key=lambda ref: ref.name)
 
     def find(self, name: str) -> Branch | None:
         """The branch of that name, or None."""
