@@ -50,6 +50,7 @@ _TRANSACTIONS: Final = "_transactions"
 _OWNED: Final = ("data", "_deletions", "_indices", _TRANSACTIONS)
 _DRAFT: Final = f"{_VERSIONS}/.tmp"  # a version file that Lance was writing
 _TREE: Final = "tree/"
+_ANYWHERE: Final = "*"  # in the place of a folder
 
 
 class How(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,8 +163,8 @@ def is_ours(path: str) -> bool:
 def children_first(parents: Mapping[str, Name]) -> list[Name]:
     """The lines, the main line at last, each after all that were made from it."""
     children: dict[Name, list[str]] = defaultdict(list)
-    for line in sorted(parents):
-        children[parents[line]].append(line)
+    for name in sorted(parents):
+        children[parents[name]].append(name)
     # What was made from a line that is gone begins anew.
     found: list[Name] = [None, *sorted(one for one in children if one and one not in parents)]
     for line in found:
@@ -252,9 +253,16 @@ class _Version(msgspec.Struct, frozen=True, kw_only=True):
     folders: Mapping[int | None, str]
 
     def named(self) -> Iterator[tuple[str, str]]:
-        """All that the version names, itself too, each by its folder and its path there."""
-        for part in (self.file, *self.facts.parts, *self.facts.indexes):
+        """All that the version names, itself too, each by its folder and its path there.
+
+        Danger: an index that a compaction on a branch carried over lies in the branch's folder, and
+        Lance still says that it lies in the base's. So an index is needed wherever it is found;
+        its name is a UUID.
+        """
+        for part in (self.file, *self.facts.parts):
             yield self.folders[part.base], part.path
+        for part in self.facts.indexes:
+            yield _ANYWHERE, part.path
         if self.facts.transaction is not None:
             yield self.folders[None], f"{_TRANSACTIONS}/{self.facts.transaction}"
 
@@ -320,14 +328,15 @@ class Plan:
         if line in self.problems:
             # Danger: what it needs of the lines that it was made from is not known.
             above = [] if line is None else [base[0]] if base else [None, *self._kin.bases]
-            for one in above:
-                self.problems.setdefault(one, self.problems[line])
+            for name in above:
+                self.problems.setdefault(name, self.problems[line])
             return
         assert not isinstance(found, OmnigraphError), "an error is a problem"
         # Danger: the newest version is what a writer goes on from, wanted or not.
-        staying = {max(one.number for one in found)} if found else set()
-        staying |= self._kin.tagged.get(line, frozenset()) | self._roots.pop(line, set())
-        going = {one.number for one in found if one.number in unwanted} - staying
+        numbers = {one.number for one in found}
+        staying = {max(numbers, default=0), *self._kin.tagged.get(line, ()), *self._roots[line]}
+        going = numbers.intersection(unwanted) - staying
+        assert going < numbers or not numbers, "the newest version stays"
         read = self._read_by.pop(line, set())
         for one in found:
             if one.number in going:
@@ -343,7 +352,7 @@ class Plan:
             self._read_by[base[0]] |= read
 
     def doomed(
-        self, stored: Mapping[Name, Iterable[Stored]], lost_before_us: int
+        self, stored: Mapping[Name, Sequence[Stored]], lost_before_us: int
     ) -> dict[Name, Doomed]:
         """What goes of each of the lines whose files these are; nothing of one without versions."""
         lines = {
@@ -352,46 +361,41 @@ class Plan:
             if line in self._going and line not in self.problems
         }
         kept, freed = (_parts(named, lines) for named in (self._kept, self._freed))
-        return {
-            line: _doomed(
-                self._going[line], stored[line], (kept[place], freed[place]), lost_before_us
+        found: dict[Name, Doomed] = {}
+        for place, line in lines.items():
+            there = {file.part for file in stored[line]}
+            staying = there & kept[place] | there & kept[_ANYWHERE]
+            free = (there & freed[place] | there & freed[_ANYWHERE]) - staying
+            leaving = _leaving(stored[line], staying, free, lost_before_us)
+            found[line] = Doomed(
+                versions=self._going[line],
+                version_files=tuple(file for file in leaving if _is_version(file.path)),
+                others=tuple(file for file in leaving if not _is_version(file.path)),
             )
-            for place, line in lines.items()
-        }
+        return found
 
 
-def _parts(named: Iterable[tuple[str, str]], folders: Collection[str]) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {folder: set() for folder in folders}
+def _parts(named: Iterable[tuple[str, str]], folders: Iterable[str]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {folder: set() for folder in (*folders, _ANYWHERE)}
     for folder, path in named:
         if folder in found:
             found[folder].add(part_of(path))
     return found
 
 
-def _doomed(
-    going: tuple[int, ...],
-    stored: Iterable[Stored],
-    named: tuple[set[str], set[str]],
-    lost_before_us: int,
-) -> Doomed:
-    """What goes with these versions of a line, and what no version ever named and was written
-    before that moment: nobody is still staging it."""
-    kept, freed = named
-    assert kept, "the newest version stays"
-    free = freed - kept
-    young = {file.part for file in stored if file.written_us >= lost_before_us}
-    known = kept | free | young
+def _leaving(
+    stored: Sequence[Stored], kept: set[str], free: set[str], lost_before_us: int
+) -> list[Stored]:
+    """The files that are free, and those that no version ever named and that were written before
+    that moment: nobody is still staging them."""
+    known = {file.part for file in stored if file.written_us >= lost_before_us} | kept | free
     leaving = [
         file
         for file in stored
         if file.part in free or (file.part not in known and is_ours(file.path))
     ]
     assert kept.isdisjoint(file.part for file in leaving), "a version that stays has its files"
-    return Doomed(
-        versions=going,
-        version_files=tuple(file for file in leaving if _is_version(file.path)),
-        others=tuple(file for file in leaving if not _is_version(file.path)),
-    )
+    return leaving
 
 
 def planned(

@@ -57,13 +57,13 @@ class Refs:
 
     def list(self) -> list[Branch]:
         """Main first, then all others by name."""
-        return self.look()[0]
+        return [*self.look()[0]]
 
     def unreadable(self) -> Sequence[UnreadableRef]:
         """The references that make no sense, by name; their branches are in no list."""
         return self.look()[1]
 
-    def look(self) -> tuple[list[Branch], list[UnreadableRef]]:
+    def look(self) -> tuple[Sequence[Branch], Sequence[UnreadableRef]]:
         """Both of these by one reading."""
         branches, unread = self._files.look()
         by_name = [MAIN_BRANCH, *sorted(branches, key=lambda branch: branch.name)]
