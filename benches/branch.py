@@ -2,6 +2,7 @@
 
     python benches/branch.py [rows of main ...] [--durability process|power]      default: 100000
     python benches/branch.py --branches 10 100 1000 | --commits 100 1000 10000 | --optimized 1000000
+    python benches/branch.py --chain 50 100 200 400
 
 For each size of main: branch create; the first and the second write on a branch; diff, preview and
 merge of 1, 1,000 and 100,000 changed entities (into a main that moved on, so that the merge is
@@ -9,6 +10,7 @@ three-way, and again as a fast-forward); and the merge of one entity after 1,000
 they left the table and after `optimize`. Upkeep by itself is off: no figure depends on luck.
 
 `--branches`: what calls cost beside so many other branches, each with a commit of its own.
+`--chain`: beside so many branches of which each was made from the one before, with two commits.
 `--commits`: what they cost after so many one-row commits. `--optimized`: the merge of ten changed
 rows a side, as they are and after `optimize` of one side since the fork.
 Prints JSON with milliseconds, medians over fresh branches; `run()` gives the value.
@@ -169,30 +171,61 @@ def many_branches(count: int) -> dict[str, Any]:
             graph.mutate(
                 f'query q() {{ insert Person {{ name: "o{number}" }} }}', branch=f"other{number}"
             )
-        found: dict[str, Any] = {
-            "create": timed(bench.branch, 9),
-            "list": timed(graph.branches, 9),
-            "merge of 10": merge_of_ten(bench),
-            "tag": timed(lambda: graph.create_tag(f"t{time.perf_counter_ns()}"), 9),
-            "health": timed(graph.health, 3),
-        }
-        name = bench.branch()
-        graph.mutate('query q() { insert Person { name: "mine" } }', branch=name)
-        unknown = graph.commit(f"{name}").graph_commit_id
+        return beside(bench, "main", keep_versions=3)
 
-        def cold() -> None:
-            with Graph.open(graph.uri) as fresh:
-                fresh.commit(unknown)
 
-        found["unknown commit, cold"] = timed(cold)
-        found["delete of one with unmerged work"] = timed(
-            lambda: graph.delete_branch(name, force=True)
-        )
-        found["cleanup preview"] = timed(lambda: graph.cleanup(keep_versions=3, preview=True))
-        found["cleanup"] = timed(lambda: graph.cleanup(keep_versions=3))
-        found["cleanup, nothing left"] = timed(lambda: graph.cleanup(keep_versions=3))
-        graph.close()
-        return found
+def chain(length: int) -> dict[str, Any]:
+    """What calls cost at the end of so many branches, each made from the one before."""
+    with tempfile.TemporaryDirectory(prefix="omnigraph-branch-") as folder:
+        bench = Bench(Path(folder), 1_000, "process")
+        last = "main"
+        for number in range(length):
+            bench.graph.create_branch(f"other{number}", from_branch=last)
+            last = f"other{number}"
+            for one in range(2):
+                insert = f'query q() {{ insert Person {{ name: "o{number}-{one}" }} }}'
+                took = timed(lambda q=insert, b=last: bench.graph.mutate(q, branch=b))
+        found = {"one-row commit on the last": took, "verify": timed(bench.graph.verify)}
+        target = Path(folder) / "copy.omni"
+        found["backup"] = timed(lambda: bench.graph.backup(target))
+        return found | beside(bench, last, keep_versions=1)
+
+
+def beside(bench: Bench, parent: str, *, keep_versions: int) -> dict[str, Any]:
+    """What calls cost, those on a branch on one that is made from that parent."""
+    graph = bench.graph
+
+    def made() -> str:
+        bench.number += 1
+        graph.create_branch(f"b{bench.number}", from_branch=parent)
+        return f"b{bench.number}"
+
+    found: dict[str, Any] = {
+        "create": timed(made, 9),
+        "list": timed(graph.branches, 9),
+        "merge of 10": merge_of_ten(bench),
+        "tag": timed(lambda: graph.create_tag(f"t{time.perf_counter_ns()}"), 9),
+        "health": timed(graph.health, 3),
+    }
+    name = made()
+    graph.mutate('query q() { insert Person { name: "mine" } }', branch=name)
+    unknown = graph.commit(f"{name}").graph_commit_id
+
+    def cold() -> None:
+        with Graph.open(graph.uri) as fresh:
+            fresh.commit(unknown)
+
+    found["unknown commit, cold"] = timed(cold)
+    found["delete of one with unmerged work"] = timed(lambda: graph.delete_branch(name, force=True))
+
+    def cleanup(**how: bool) -> None:
+        graph.cleanup(keep_versions=keep_versions, **how)
+
+    found["cleanup preview"] = timed(lambda: cleanup(preview=True))
+    found["cleanup"] = timed(cleanup)
+    found["cleanup, nothing left"] = timed(cleanup)
+    graph.close()
+    return found
 
 
 def many_commits(count: int) -> dict[str, Any]:
@@ -243,7 +276,12 @@ def main(words: list[str]) -> None:
     parser = argparse.ArgumentParser(description="Measure branches.")
     parser.add_argument("rows", nargs="*", type=int, default=[100_000])
     parser.add_argument("--durability", choices=["process", "power"], default="process")
-    sizes = {"branches": many_branches, "commits": many_commits, "optimized": optimized}
+    sizes = {
+        "branches": many_branches,
+        "chain": chain,
+        "commits": many_commits,
+        "optimized": optimized,
+    }
     for word in sizes:
         parser.add_argument(f"--{word}", nargs="+", type=int, default=[], metavar="N")
     chosen = parser.parse_args(words)

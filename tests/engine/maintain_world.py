@@ -39,6 +39,23 @@ class At:
             self._deed()
 
 
+class Stopped(BaseException):
+    """The process is gone."""
+
+
+class StopAt:
+    """Ends the process when a step is reached for the nth time."""
+
+    def __init__(self, step: Step, nth: int) -> None:
+        self._step, self._left = step, nth
+
+    def reach(self, step: Step) -> None:
+        if step is self._step:
+            self._left -= 1
+            if self._left == 0:
+                raise Stopped
+
+
 def make(path, **options) -> Graph:
     return Graph.init(str(path), SCHEMA, durability="process", **options)
 

@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import os
-import random
 import threading
 import time
-from collections import Counter
-from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from maintain_world import SCHEMA, WRITES, At, add, age, make, names, reopened, stats, stepping
+from maintain_world import (
+    SCHEMA,
+    WRITES,
+    At,
+    StopAt,
+    Stopped,
+    add,
+    age,
+    make,
+    names,
+    reopened,
+    stats,
+    stepping,
+)
 
 from inside import core_of, store_of, table_of
 from omnigraph import Graph, OpenMode
-from omnigraph.errors import ConflictError, InputError, NotFoundError, StorageUnavailableError
+from omnigraph.errors import InputError, NotFoundError, StorageUnavailableError
 from omnigraph.model.ports import UlidFactory, World
 from omnigraph.model.steps import Step
-from omnigraph.storage.lance import pylance
 from omnigraph.storage.objects.local import Presence
 
-DEEDS = ("merge", "merge", "optimize", "optimize", "schema", "tag", "delete", "delete", "restore")
-DEEDS += ("cleanup", "cleanup")
 PEOPLE = ("ada", "bob", "cyd", "dan", "eve", "fay")
 
 
@@ -32,21 +39,6 @@ STEPS = (
     Step.CLEANUP_MANIFEST_PRUNED,
     Step.CLEANUP_VERSIONS_COLLECTED,
 )
-
-
-class Stop(BaseException):
-    """The process is gone."""
-
-
-class StopAt:
-    def __init__(self, step, nth):
-        self._step, self._left = step, nth
-
-    def reach(self, step):
-        if step is self._step:
-            self._left -= 1
-            if self._left == 0:
-                raise Stop
 
 
 class Later:
@@ -305,167 +297,6 @@ def test_many_branches_that_are_gone_cost_so_much_each(tmp_path):
     assert many < 4.2 * few, (few, many)
 
 
-# --- branches of branches ---
-
-
-def chain(graph, length):
-    """Branches of which each was made from the one before, with two commits of its own."""
-    before = "main"
-    for number in range(length):
-        graph.create_branch(f"c{number}", before)
-        before = f"c{number}"
-        add(graph, f"p{number}", f"q{number}", branch=before)
-
-
-def counted(graph, monkeypatch):
-    """Counts what the stores are asked for, and how often Lance opens something."""
-    found = Counter()
-
-    def counting(owner, name):
-        work = getattr(owner, name)
-
-        def one(*args, **how):
-            found[name] += 1
-            return work(*args, **how)
-
-        monkeypatch.setattr(owner, name, one)
-
-    for kind in {type(store_of(graph).objects), type(store_of(graph).tables.store)}:
-        for name in ("read", "list_keys", "keys_beginning", "folders", "listed"):
-            counting(kind, name)
-    counting(pylance, "opened")
-    return found
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda graph: graph.cleanup(keep_versions=1),
-        lambda graph: graph.cleanup(keep_versions=100),
-        lambda graph: graph.cleanup(keep_versions=1, preview=True),
-        lambda graph: graph.health(),
-    ],
-    ids=["cleanup", "nothing to clean up", "preview", "health"],
-)
-def test_a_chain_costs_its_length(tmp_path, monkeypatch, call):
-    """Twice as many branches are at most twice as many questions, whatever was made from what."""
-
-    def asked(length):
-        with make(tmp_path / f"g{length}.omni", maintenance=None) as graph:
-            chain(graph, length)
-            with reopened(graph, maintenance=None) as fresh, monkeypatch.context() as patched:
-                questions = counted(fresh, patched)
-                call(fresh)
-                return questions
-
-    few, many = asked(6), asked(12)
-    assert few["opened"] + few["read"] > 12
-    for name in few:
-        assert many[name] <= 2.1 * few[name], (name, few, many)
-
-
-@pytest.mark.parametrize("nth", range(1, 9))
-@pytest.mark.parametrize("step", STEPS[1:])
-def test_a_cleanup_of_a_chain_that_is_killed_leaves_every_version_whole(graph, step, nth):
-    chain(graph, 3)
-    graph.create_tag("kept", "c1~1")
-    graph.delete_branch("c2", force=True)
-    expected = {one: names(graph, branch=one) for one in graph.branches()}
-    tagged = names(graph, snapshot="kept")
-    uri = graph.uri
-    graph.close()
-    world = World(steps=StopAt(step, nth), durability="process")
-    with Graph.open(uri, world=world) as dying, suppress(Stop):
-        dying.cleanup(keep_versions=1)
-    for _ in range(2):
-        with Graph.open(uri, durability="process") as fresh:
-            assert {one: names(fresh, branch=one) for one in fresh.branches()} == expected
-            assert names(fresh, snapshot="kept") == tagged
-            assert not fresh.verify(deep=True).problems
-            assert not fresh.cleanup(keep_versions=1).failures
-
-
-def test_damage_in_a_branch_is_told_and_keeps_what_it_stands_on(graph):
-    chain(graph, 2)
-    entry = core_of(graph).store.manifests.head(core_of(graph).branch("c1")).entries["node:Person"]
-    folder = Path(graph.uri, entry.location, "tree", entry.branch, "_versions")
-    file = sorted(folder.glob("*.manifest"))[0]
-    whole = file.read_bytes()
-    file.write_bytes(whole[:-1])
-    with reopened(graph) as fresh:
-        report = fresh.cleanup(keep_versions=1)
-        assert file.name in (stats(report, "node:Person").error or "")
-        assert stats(report, "edge:Knows").error is None
-        health = fresh.health()
-        assert any(file.name in one for one in health.damage)
-        assert "node:Person" in [one.type_key for one in health.datasets]
-    file.write_bytes(whole)
-    with reopened(graph) as fresh:
-        assert not fresh.verify(deep=True).problems
-        assert stats(fresh.cleanup(keep_versions=1), "node:Person").old_versions_removed > 6
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_random_trees_of_branches_answer_the_same_after_every_cleanup(tmp_path, seed):
-    """With merges, optimizes, schemas, tags and deletions of their own, also in the middle."""
-    chance, uri = random.Random(seed), tmp_path / "g.omni"
-    graph = make(uri, maintenance=None)
-    add(graph, "ada")
-    for number in range(34):
-        branches = graph.branches()
-        branch = chance.choice(branches[-3:] if chance.random() < 0.6 else branches)
-        deed = chance.choice(["add"] * 4 + ["branch"] * 4 + ["age", *DEEDS])
-        with suppress(ConflictError, NotFoundError, InputError):
-            match deed:
-                case "add":
-                    add(graph, f"n{number}", branch=branch)
-                case "age":
-                    graph.mutate(WRITES, "age", params={"name": "ada", "age": 7}, branch=branch)
-                case "branch":
-                    graph.create_branch(f"b{number}", branch)
-                case "merge":
-                    graph.merge(branch, into=chance.choice(branches), strategy="ours")
-                case "optimize":
-                    graph.optimize(branch=branch)
-                case "schema":
-                    more = f"\nnode T{number} {{ name: String @key }}\n"
-                    graph.apply_schema(graph.schema_source(branch) + more, branch=branch)
-                case "tag":
-                    graph.create_tag(f"t{number}", branch)
-                case "delete":
-                    graph.delete_branch(branch, force=True)
-                case "restore":
-                    graph.restore_branch(chance.choice([*graph.deleted_branches()]).branch.name)
-                case "cleanup":
-                    graph = cleaned(graph, chance.choice([1, 1, 3]))
-    graph = cleaned(graph, 1)
-    assert graph.cleanup(keep_versions=1).bytes_removed == 0
-    graph.close()
-
-
-def cleaned(graph, keep):
-    """The graph after a cleanup, opened again; all answers are as they were."""
-
-    def answers(graph):
-        refs = [*graph.branches(), *(tag.name for tag in graph.tags())]
-        return {
-            ref: sorted(graph.export(snapshot=graph.commit(ref).graph_commit_id)) for ref in refs
-        }
-
-    before = answers(graph)
-    report = graph.cleanup(keep_versions=keep)
-    assert not report.failures
-    assert not [one.error for one in (*report.datasets, report.manifest) if one.error]
-    graph.close()
-    fresh = reopened(graph, maintenance=None)
-    assert answers(fresh) == before
-    assert not fresh.verify(deep=True).problems
-    return fresh
-
-
-# --- tables that nobody has ---
-
-
 def test_the_table_of_a_dropped_type_goes_with_its_last_snapshot(graph):
     location = graph.snapshot().entries["node:City"].location
     kept = graph.schema_source().replace("node City { name: String @key }\n", "")
@@ -496,7 +327,7 @@ def test_tables_that_a_dead_merge_or_apply_made_are_reclaimed(graph):
     doll = SCHEMA + "node Doll { name: String @key }"
     for act in (lambda one: one.merge("side"), lambda one: one.apply_schema(doll)):
         world = World(steps=StopAt(Step.WRITE_STAGED, 1), durability="process")
-        with Graph.open(uri, world=world) as dying, pytest.raises(Stop):
+        with Graph.open(uri, world=world) as dying, pytest.raises(Stopped):
             act(dying)
     with Graph.open(uri, durability="process") as fresh:
         left = places(fresh) - known
@@ -535,7 +366,7 @@ def test_a_table_that_an_unfinished_merge_made_stays_for_its_recovery(graph):
     # Its own witness cannot settle it, nor can who comes next.
     with Graph.open(uri, world=world) as dying:
         core_of(dying).recovery.resolve_doubt = _nothing
-        with pytest.raises(Stop):
+        with pytest.raises(Stopped):
             dying.merge("side")
     with Graph.open(uri, world=World(steps=FullDisk(), durability="process")) as hindered:
         assert hindered.cleanup(keep_versions=1).reclaimed == ()
@@ -645,7 +476,7 @@ def test_a_killed_cleanup_is_finished_by_the_next(graph, step, nth):
     world = World(steps=StopAt(step, nth), durability="process")
     uri = graph.uri
     graph.close()
-    with Graph.open(uri, world=world) as dying, pytest.raises(Stop):
+    with Graph.open(uri, world=world) as dying, pytest.raises(Stopped):
         dying.cleanup(keep_versions=2)
     with Graph.open(uri, durability="process") as fresh:
         assert names(fresh) == list(PEOPLE)
