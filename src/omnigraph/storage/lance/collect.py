@@ -70,7 +70,7 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def part(self) -> str:
-        return part_of(self.path)
+        return _part_of(self.path)
 
 
 class Collected(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,7 +132,7 @@ class Doomed(msgspec.Struct, frozen=True, kw_only=True):
 # --- names -----------------------------------------------------------------------------------
 
 
-def part_of(path: str) -> str:
+def _part_of(path: str) -> str:
     """What goes or stays as a whole: an index, or a data file with the blobs beside it."""
     folder, _, rest = path.partition("/")
     name = rest.partition("/")[0]
@@ -141,7 +141,7 @@ def part_of(path: str) -> str:
     return f"{folder}/{name}" if folder == "_indices" else path
 
 
-def published(name: str) -> int | None:
+def _published(name: str) -> int | None:
     """The version that a file in `_versions` is of, by its name; None for other files. Lance named
     them by their plain number once."""
     if _PUBLISHED.fullmatch(name) is None:
@@ -152,10 +152,10 @@ def published(name: str) -> int | None:
 
 def _is_version(path: str) -> bool:
     folder, _, name = path.rpartition("/")
-    return folder == _VERSIONS and published(name) is not None
+    return folder == _VERSIONS and _published(name) is not None
 
 
-def is_ours(path: str) -> bool:
+def _is_ours(path: str) -> bool:
     """Whether a file of this path may be taken for one that a write left behind."""
     return path.partition("/")[0] in _OWNED or path.startswith(_DRAFT)
 
@@ -220,13 +220,13 @@ def _splitting(paths: Iterable[str]) -> Callable[[str], tuple[Name, str]]:
 def versions_in(paths: Iterable[str]) -> tuple[int, ...]:
     """The versions of a line that have a file, ascending."""
     names = (path.rpartition("/") for path in paths)
-    found = (published(name) for folder, _, name in names if folder == _VERSIONS)
+    found = (_published(name) for folder, _, name in names if folder == _VERSIONS)
     return tuple(sorted(version for version in found if version is not None))
 
 
 def may_be_lost(stored: Iterable[Stored], lost_before_us: int) -> bool:
     """Whether there is a file so old that it is lost if no version names it."""
-    return any(file.written_us < lost_before_us and is_ours(file.path) for file in stored)
+    return any(file.written_us < lost_before_us and _is_ours(file.path) for file in stored)
 
 
 def tagged(store: ObjectStore, location: str) -> dict[Name, frozenset[int]]:
@@ -280,7 +280,7 @@ def _read(
     folder, found = dataset.folder(line), list[_Version]()
     try:
         for key in dataset.store.keys_beginning(f"{folder}/{_VERSIONS}/"):
-            number = published(key.rpartition("/")[2])
+            number = _published(key.rpartition("/")[2])
             if number is None or (stored := dataset.store.read(key)) is None:
                 continue
             try:
@@ -309,7 +309,7 @@ class Plan:
     """What goes of lines whose files were listed before: a file that a write adds or names in
     between is in no danger. Learns line by line, children first."""
 
-    def __init__(self, dataset: Dataset, kin: Kinship) -> None:
+    def _init__(self, dataset: Dataset, kin: Kinship) -> None:
         self._dataset, self._kin = dataset, kin
         self.problems: dict[Name, OmnigraphError] = {}
         self._going: dict[Name, tuple[int, ...]] = {}  # of the lines that have versions
@@ -379,7 +379,7 @@ def _parts(named: Iterable[tuple[str, str]], folders: Iterable[str]) -> dict[str
     found: dict[str, set[str]] = {folder: set() for folder in (*folders, _ANYWHERE)}
     for folder, path in named:
         if folder in found:
-            found[folder].add(part_of(path))
+            found[folder].add(_part_of(path))
     return found
 
 
@@ -392,7 +392,7 @@ def _leaving(
     leaving = [
         file
         for file in stored
-        if file.part in free or (file.part not in known and is_ours(file.path))
+        if file.part in free or (file.part not in known and _is_ours(file.path))
     ]
     assert kept.isdisjoint(file.part for file in leaving), "a version that stays has its files"
     return leaving
@@ -416,12 +416,12 @@ def planned(
     lines = [line for line in order if line in reading]
     plan = Plan(dataset, kin)
     read = partial(_read, dataset, cache(dataset.root.below))
-    for line, found in zip(lines, side_by_side(read, lines, threads), strict=True):
+    for line, found in zip(lines, _side_by_side(read, lines, threads), strict=True):
         plan.learn(line, found, unwanted.get(line, ()))
     return plan
 
 
-def side_by_side(work: Callable[[T], R], items: Sequence[T], threads: int) -> Iterable[R]:
+def _side_by_side(work: Callable[[T], R], items: Sequence[T], threads: int) -> Iterable[R]:
     """The work on each of the items, in their order, by so many threads."""
     if threads <= 1:
         return map(work, items)
@@ -458,9 +458,9 @@ def remove(dataset: Dataset, doomed: Mapping[Name, Doomed], how: How) -> dict[Na
         return failed
 
     lines = [line for line in doomed if doomed[line].version_files or doomed[line].others]
-    for _ in side_by_side(versions, lines, how.threads):
+    for _ in _side_by_side(versions, lines, how.threads):
         pass
-    failed = dict(zip(lines, side_by_side(others, lines, how.threads), strict=True))
+    failed = dict(zip(lines, _side_by_side(others, lines, how.threads), strict=True))
     if lines:
         how.reached()
     return failed

@@ -23,15 +23,7 @@ from omnigraph.model.limits import STAGED_SAFE_AGE_MS, TABLE_HANDLES_MAX
 from omnigraph.model.ports import ObjectStore, World
 from omnigraph.model.structs import Recent
 from omnigraph.storage.lance import collect, digests, pylance
-from omnigraph.storage.lance.collect import (
-    Choose,
-    Collected,
-    Dataset,
-    Doomed,
-    How,
-    Kinship,
-    Outcome,
-)
+from omnigraph.storage.lance.collect import Choose, Collected, Dataset, Doomed, How, Outcome
 from omnigraph.storage.lance.ends import Ends
 from omnigraph.storage.lance.files import (
     PARTS,
@@ -546,8 +538,12 @@ class Lines:
         dataset = Dataset(root=self.root, store=self.store, location=location)
         stored = collect.listed(dataset, lines)
         there = {line: collect.versions_in(one.path for one in stored[line]) for line in stored}
-        if None in there and not there[None]:
-            self.head(location, None)  # says what is wrong; a branch may be deleted meanwhile
+        problems: dict[str | None, OmnigraphError] = {}
+        if None in there:
+            try:
+                self.head(location, None)  # a branch may be deleted meanwhile, a table may not
+            except OmnigraphError as cause:
+                problems[None], there[None] = cause, ()
         lost_before_us = self.world.clock.now_us() - STAGED_SAFE_AGE_MS * 1000
         unwanted = {line: choose(line, found) for line, found in there.items() if found}
         unwanted = {
@@ -556,11 +552,11 @@ class Lines:
             if versions or collect.may_be_lost(stored[line], lost_before_us)
         }
         if not unwanted:
-            return Outcome()
+            return Outcome(problems=problems)
         # Danger: a branch that is made meanwhile is not known here. It starts from a published
         # head, which is never unwanted, and from no file that only others name.
         bases = {name: line.base for name, line in self.lines(location).items()}
-        kin = Kinship(bases=bases, tagged=self.tagged(location))
+        kin = collect.Kinship(bases=bases, tagged=self.tagged(location))
         plan = collect.planned(dataset, kin, unwanted, threads=how.threads)
         doomed = plan.doomed({line: stored[line] for line in unwanted}, lost_before_us)
         failed = {} if how.preview else self._remove(dataset, doomed, how)
@@ -571,7 +567,7 @@ class Lines:
                 )
                 for line, one in doomed.items()
             },
-            problems={line: plan.problems[line] for line in lines if line in plan.problems},
+            problems={one: plan.problems[one] for one in lines if one in plan.problems} | problems,
         )
 
     def _remove(
