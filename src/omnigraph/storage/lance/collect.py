@@ -309,7 +309,7 @@ class Plan:
     """What goes of lines whose files were listed before: a file that a write adds or names in
     between is in no danger. Learns line by line, children first."""
 
-    def _init__(self, dataset: Dataset, kin: Kinship) -> None:
+    def __init__(self, dataset: Dataset, kin: Kinship) -> None:
         self._dataset, self._kin = dataset, kin
         self.problems: dict[Name, OmnigraphError] = {}
         self._going: dict[Name, tuple[int, ...]] = {}  # of the lines that have versions
