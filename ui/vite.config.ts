@@ -7,6 +7,7 @@ const OUT = "../src/omnigraph/server/static/ui";
 // What the bundle is made of beside the folder `src`; tests/server/test_console_files.py reads the same.
 const MADE_OF = [
   "index.html",
+  "public/theme.js",
   "package.json",
   "package-lock.json",
   "tsconfig.json",

@@ -55,9 +55,12 @@ def test_the_bundle_names_no_other_place():
     page = (FOLDER / "index.html").read_text("utf-8")
     assert "<script>" not in page
     assert "https://" not in page
+    named = set(re.findall(r'(?:src|href)="/ui/([^"]+)"', page))
+    assert named >= {"theme.js", "index.js", "main.js", "editor.js", "index.css"}
+    assert named <= {path.name for path in FOLDER.iterdir()}
 
 
-@pytest.mark.parametrize("path", ["/ui", "/ui/", "/ui/index.js", "/ui/index.css"])
+@pytest.mark.parametrize("path", ["/ui", "/ui/", "/ui/index.js", "/ui/editor.js", "/ui/index.css"])
 def test_files_are_served_to_anybody_with_strict_rules(served, path):
     reply = served.get(path, headers={"accept-encoding": "gzip"})
     name = path.removeprefix("/ui").strip("/") or "index.html"

@@ -122,6 +122,42 @@ def test_no_request_leaves_the_origin_and_the_page_is_soon_there(console):
     assert page.evaluate("performance.getEntriesByName('first-contentful-paint').length") == 1
 
 
+BOXES = """() => Object.fromEntries(
+  ['header', '.brand', 'header select', 'nav.pages', 'nav.pages a:last-child', 'main'].map(name => {
+    const { x, y, width, height } = document.querySelector(name).getBoundingClientRect();
+    return [name, [x, y, width, height].map(Math.round)];
+  }).concat([['pages', document.querySelector('nav.pages').innerText.split(/\\s*\\n\\s*/)]]))"""
+
+
+@pytest.mark.parametrize("wide", [1280, 400])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_frame_is_painted_before_any_script_and_stays_where_it_is(opened, served, wide, theme):
+    console = opened(served, viewport={"width": wide, "height": 800}, color_scheme=theme)
+    page = console.page
+    page.route(re.compile(r"/ui/(index|main)\.js"), lambda route: route.abort())
+    console.visit("schema")
+    painted = "() => performance.getEntriesByName('first-contentful-paint').length === 1"
+    page.wait_for_function(painted)
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert ground == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 22, 29)"}[theme]
+    before = page.evaluate(BOXES)
+    page.unroute_all()
+    console.visit("schema")
+    page.locator("nav.pages [aria-current]").wait_for()
+    console.settled()
+    assert page.evaluate(BOXES) == before
+    console.problems.clear()  # of the files that were held back
+
+
+def test_what_draws_is_fetched_by_the_pages_that_need_it(console):
+    console.visit("history")
+    console.settled()
+    assert not any(url.endswith("/canvas.js") for url in console.requests)
+    page = console.visit(PLACES["graph"])
+    page.locator(".canvas-drawing[data-layout=done]").wait_for()
+    assert any(url.endswith("/canvas.js") for url in console.requests)
+
+
 # --- query ----------------------------------------------------------------------------------------
 
 

@@ -1,20 +1,13 @@
 // Nodes and edges drawn; the list beside it is for those who cannot see or point.
 import { useEffect, useRef } from "preact/hooks";
 import { count } from "./bits";
-import type { DrawnEdge, DrawnNode, Drawing } from "./drawing";
+import { colourOf, type DrawnEdge, type DrawnNode, type Drawing } from "./drawing";
 import { few } from "./few";
 import { layout, task } from "./layout";
 import { many } from "./many";
 import { dark } from "./theme";
 
 const MANY = 1_000; // nodes; arrows and labels of more tell nobody anything
-
-// Told apart by people who see colours differently, and readable on both backgrounds.
-const PALETTE = ["#4f6bd8", "#c2571a", "#2a8f6a", "#a5428f", "#8a7a12", "#1f87a8", "#c23b5a", "#6b6f7a", "#5b8c2a", "#7d55c7"];
-
-export function colourOf(type: string, types: string[]): string {
-  return PALETTE[Math.max(0, types.indexOf(type)) % PALETTE.length];
-}
 
 interface Props {
   nodes: DrawnNode[];

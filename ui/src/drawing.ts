@@ -28,6 +28,13 @@ export interface Calls {
   move(moving: boolean): void;
 }
 
+// Told apart by people who see colours differently, and readable on both backgrounds.
+const PALETTE = ["#4f6bd8", "#c2571a", "#2a8f6a", "#a5428f", "#8a7a12", "#1f87a8", "#c23b5a", "#6b6f7a", "#5b8c2a", "#7d55c7"];
+
+export function colourOf(type: string, types: string[]): string {
+  return PALETTE[Math.max(0, types.indexOf(type)) % PALETTE.length];
+}
+
 export const FONT = "system-ui, sans-serif";
 export const LABEL_SIZE = 12;
 

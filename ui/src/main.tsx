@@ -13,7 +13,6 @@ import { QueryPage } from "./pages/query";
 import { SchemaPage } from "./pages/schema";
 import { StoredPage } from "./pages/stored";
 import { address, branch, change, link, place, visit } from "./place";
-import "./style.css";
 import { dark, toggle } from "./theme";
 
 const PAGES = [
@@ -51,18 +50,16 @@ function App() {
           OmniGraph
         </span>
         <GraphChoice />
-        {here.graph && <StateChoice key={here.graph} />}
+        <StateChoice key={here.graph} />
         <span class="grow" />
         {token.value && <button type="button" class="text-button" onClick={signOut}>Sign out</button>}
         <button type="button" class="text-button" onClick={toggle} aria-label={dark.value ? "Light colours" : "Dark colours"}>{dark.value ? "☀" : "☾"}</button>
       </header>
-      {here.graph && (
-        <nav class="pages" aria-label="Pages">
-          {PAGES.map((one) => (
-            <a key={one.id} href={link(one.id)} aria-current={one === current ? "page" : undefined}>{one.label}</a>
-          ))}
-        </nav>
-      )}
+      <nav class="pages" aria-label="Pages">
+        {PAGES.map((one) => (
+          <a key={one.id} href={here.graph ? link(one.id) : undefined} aria-current={one === current ? "page" : undefined}>{one.label}</a>
+        ))}
+      </nav>
       <main id="content" tabIndex={-1}>{here.graph ? <Page key={`${here.graph} ${current.id}`} /> : <h1 class="quiet">Choose a graph</h1>}</main>
       {tokenWanted.value && <SignIn />}
     </>
@@ -126,10 +123,12 @@ async function stateNamed(text: string, name: string): Promise<string> {
 /** The branch, tag or moment that every page is about. */
 function StateChoice() {
   const { params } = place.value;
-  const asked = useAsked(async () => {
+  const none = !place.value.graph;
+  const ask = async () => {
     const [{ branches }, { tags }] = await Promise.all([graph.branches(), graph.tags()]);
     return { branches, tags: tags.map((one) => one.name) };
-  }, []);
+  };
+  const asked = useAsked(none ? null : ask, []);
   const making = useSignal(false);
   const at = useSignal(params.at ?? "");
   const failure = useSignal<Failure | undefined>(undefined);
@@ -150,18 +149,18 @@ function StateChoice() {
     <>
       <label class="inline">
         <span class="unseen">Branch</span>
-        <select value={branch()} onChange={(event) => change({ branch: event.currentTarget.value, at: "" })} disabled={!!params.at}>
+        <select value={branch()} onChange={(event) => change({ branch: event.currentTarget.value, at: "" })} disabled={none || !!params.at}>
           {!branches.includes(branch()) && <option>{branch()}</option>}
           {branches.map((name) => (
             <option key={name}>{name}</option>
           ))}
         </select>
       </label>
-      <button type="button" onClick={() => (making.value = true)}>New branch</button>
+      <button type="button" disabled={none} onClick={() => (making.value = true)}>New branch</button>
       <form class="inline" onSubmit={(event) => event.preventDefault()}>
         <label class="inline">
           at
-          <input type="text" list="refs" class={params.at ? "past" : ""} value={at.value} size={14} placeholder="now" title="a commit, a tag, main~2 or a time such as 2026-01-31T12:00 (UTC)" onInput={(event) => (at.value = event.currentTarget.value)} onChange={() => void chosen()} />
+          <input type="text" list="refs" class={params.at ? "past" : ""} value={at.value} disabled={none} size={14} placeholder="now" title="a commit, a tag, main~2 or a time such as 2026-01-31T12:00 (UTC)" onInput={(event) => (at.value = event.currentTarget.value)} onChange={() => void chosen()} />
         </label>
         <datalist id="refs">
           {tags.map((name) => (

@@ -5,9 +5,10 @@ import { useEffect, useMemo } from "preact/hooks";
 import { failureOf, useAsked } from "../asked";
 import { graph, type Failure, type S } from "../api";
 import { Button, CommitLink, Problem, Tabs, ValueText, Waiting, plural, when } from "../bits";
-import { Canvas, colourOf } from "../canvas";
 import { MARKS, WORDS } from "../changes";
+import { colourOf } from "../drawing";
 import { same } from "../json";
+import { Canvas } from "../later";
 import { branch, change, place, state } from "../place";
 import { drawing } from "./query";
 

@@ -4,11 +4,10 @@ import { useEffect, useMemo } from "preact/hooks";
 import { failureOf, useAsked, usePermissions, type Asked } from "../asked";
 import { graph, type Failure, type Lint, type ReadRequest, type S, type Step } from "../api";
 import { Button, CommitLink, Problem, Tabs, Waiting, count, plural } from "../bits";
-import { Canvas } from "../canvas";
 import type { DrawnEdge, DrawnNode } from "../drawing";
-import { Editor } from "../editor";
 import { Fields, fieldOf, packed, unpacked, valuesOf } from "../form";
 import { written } from "../json";
+import { Canvas, Editor } from "../later";
 import { branch, change, link, place, state } from "../place";
 import { Table } from "../table";
 

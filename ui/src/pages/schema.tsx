@@ -3,8 +3,8 @@ import { useMemo } from "preact/hooks";
 import { useAsked } from "../asked";
 import { graph, type S } from "../api";
 import { Tabs, Waiting, count, plural } from "../bits";
-import { colourOf } from "../canvas";
-import { Editor } from "../editor";
+import { colourOf } from "../drawing";
+import { Editor } from "../later";
 import { change, link, place, state } from "../place";
 
 type Catalog = S["CatalogOutput"];

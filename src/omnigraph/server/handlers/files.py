@@ -55,17 +55,18 @@ class Built(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @cache
-def built() -> dict[str, Built]:
+def paths() -> dict[str, Path]:
     """Every file that browsers may have, by name."""
-    found = {}
-    for path in sorted(FOLDER.iterdir()):
-        media = MEDIA.get(path.suffix)
-        if media is not None:
-            body = path.read_bytes()
-            small = gzip.compress(body, mtime=0)
-            tag = hashlib.sha256(body).hexdigest()[:32]
-            found[path.name] = Built(body=body, small=small, media=media, tag=tag)
-    return found
+    return {path.name: path for path in FOLDER.iterdir() if path.suffix in MEDIA}
+
+
+@cache
+def built(path: Path) -> Built:
+    """The file, compressed when it is first asked for: the page does not wait for its scripts."""
+    body = path.read_bytes()
+    small = gzip.compress(body, mtime=0)
+    tag = hashlib.sha256(body).hexdigest()[:32]
+    return Built(body=body, small=small, media=MEDIA[path.suffix], tag=tag)
 
 
 def page(call: Call) -> Answer:
@@ -77,9 +78,10 @@ def file(call: Call) -> Answer:
 
 
 def _answer(call: Call, name: str) -> Answer:
-    found = built().get(name)
-    if found is None:
+    path = paths().get(name)
+    if path is None:
         raise RefusedError(404, "the console has no such file")
+    found = built(path)
     headers = (*RULES, ("etag", f'"{found.tag}"'))
     if has_copy(call, found.tag):
         return Answer(status=304, media=found.media, headers=headers)
