@@ -6,10 +6,10 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from omnigraph.compiler.schema import compile_schema
 from omnigraph.engine.graph import Graph
 from omnigraph.errors import InputError
 from omnigraph.integrations.chunks import FOUND_DEFAULT, Chunk, Chunks
+from omnigraph.integrations.labelled import Labelled, Rows
 from omnigraph.model.machine import extra_for
 
 with extra_for("omnigraph.integrations.langchain"):
@@ -115,66 +115,45 @@ def _document(one: Chunk) -> Document:
 class OmnigraphGraphStore:
     """What LangChain's graph chains ask of a graph: its schema, answers, and a place for documents.
 
-    Node and edge types of graph documents must be in the schema; what is not is refused.
+    A label names the type of that name (`WORKS_AT` is `WorksAt`); others go to `Entity` and
+    `Relation` where the schema has them (`property_graph_schema`), and are refused where not.
     """
 
     def __init__(self, graph: Graph, *, branch: str = "main") -> None:
-        self._graph, self._branch = graph, branch
+        self._labelled = Labelled(graph, branch=branch)
 
     @property
     def get_schema(self) -> str:
         """The schema as text, for prompts."""
-        return self._graph.schema_source(self._branch)
+        return self._labelled.schema_source()
 
     @property
     def get_structured_schema(self) -> dict[str, Any]:
         """The schema as facts: properties by type, and which types edges connect."""
-        catalog = compile_schema(self.get_schema)
-        return {
-            "node_props": {
-                name: [{"property": p.name, "type": str(p.type)} for p in made.properties]
-                for name, made in catalog.nodes.items()
-            },
-            "rel_props": {
-                name: [{"property": p.name, "type": str(p.type)} for p in made.properties]
-                for name, made in catalog.edges.items()
-            },
-            "relationships": [
-                {"start": made.from_type, "type": name, "end": made.to_type}
-                for name, made in catalog.edges.items()
-            ],
-        }
+        return self._labelled.structured_schema()
 
     def refresh_schema(self) -> None:
         """Nothing is kept: every look reads the schema of the branch."""
 
     def query(self, query: str, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         """The rows of a read query."""
-        found = self._graph.query(query, params=params or {}, branch=self._branch)
-        return found.to_json_rows()
+        return self._labelled.rows(query, params)
 
     def add_graph_documents(
         self,
         graph_documents: Sequence[Any],
         include_source: bool = False,  # noqa: FBT001, FBT002
     ) -> None:
-        """Add the nodes and relationships of graph documents, as one commit; known keys are
-        replaced. `include_source` is refused: a type for sources would have to be in the schema."""
+        """Add the nodes and relationships of graph documents, as one commit; what was put in by
+        a store before is replaced. `include_source` is refused: a type for sources would have to
+        be in the schema."""
         if include_source:
             raise InputError("sources have no type in the schema", hint="load them as nodes")
-        catalog = compile_schema(self.get_schema)
-        rows: dict[str, dict[str, dict[str, Any]]] = {}
+        rows = Rows(self._labelled.catalog())
         for document in graph_documents:
             for one in document.nodes:
-                key = catalog.nodes[one.type].key if one.type in catalog.nodes else ()
-                named = {key[0]: one.id} if len(key) == 1 else {"id": one.id}
-                rows.setdefault(one.type, {})[str(one.id)] = {**one.properties, **named}
+                rows.node(one.type, str(one.id), one.properties)
             for one in document.relationships:
-                made = catalog.edge_named(one.type.replace("_", ""))
-                name = one.type if made is None else made.name
-                ends = {"from": one.source.id, "to": one.target.id}
-                place = f"{one.source.id}\0{one.target.id}"
-                rows.setdefault(name, {})[place] = {**one.properties, **ends}
-        if rows:
-            data = {name: list(found.values()) for name, found in rows.items()}
-            self._graph.load(data, mode="merge", branch=self._branch)
+                ends = str(one.source.id), str(one.target.id)
+                rows.relation(one.type, *ends, one.properties)
+        self._labelled.put(rows)
