@@ -1,6 +1,8 @@
 """Request-sized loads: three modes, two forms of input, nothing left behind by a bad record."""
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 from write_world import WriteWorld, company, edge, person
@@ -298,6 +300,21 @@ def test_a_line_beyond_its_limit_is_refused(world, monkeypatch):
     monkeypatch.setattr(records, "LOAD_LINE_BYTES_MAX", 20)
     with pytest.raises(LimitExceededError, match="line 2"):
         world.graph.load("\n" + "x" * 30, mode="append")
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("key", [None, "once"])
+def test_a_pipe_is_read_once_and_whole(world, strict, key):
+    ours, theirs = os.pipe()
+    os.write(theirs, json.dumps(person("a")).encode() + b"\n")
+    os.close(theirs)
+    try:
+        found = world.graph.load(
+            Path(f"/dev/fd/{ours}"), mode="append", strict=strict, idempotency_key=key
+        )
+    finally:
+        os.close(ours)
+    assert found.total_entities == 1
 
 
 def test_a_missing_file_and_an_unknown_mode_are_said_so(world, tmp_path):

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import Any, Final, Literal
 
 import msgspec
@@ -139,7 +140,7 @@ def request_order(
             )
         return checked_order(sources=data, idempotency_key=idempotency_key, **facts)
     if isinstance(data, os.PathLike):
-        _require_file(os.fspath(data))
+        data = _file_or_what_it_says(os.fspath(data))
     request = None
     if idempotency_key is not None:
         if not isinstance(data, str | bytes | os.PathLike):
@@ -208,10 +209,14 @@ def _looks_like_a_path(text: str) -> bool:
     return text.endswith((*_LINE_SUFFIXES, *_TABLE_SUFFIXES, ".gz")) or os.path.exists(text)
 
 
-def _require_file(path: str) -> None:
+def _file_or_what_it_says(path: str) -> Path | bytes:
+    """The file; of a pipe (`/dev/stdin`, `<(…)`) what comes out of it, which can be read once and
+    would be empty for whoever looks again."""
     try:
+        if os.path.exists(path) and not os.path.isfile(path):
+            return Path(path).read_bytes()
         with open(path, "rb"):
-            return
+            return Path(path)
     except FileNotFoundError as cause:
         raise NotFoundError(f"No such file: '{path}'", kind="file", name=path) from cause
     except OSError as cause:
