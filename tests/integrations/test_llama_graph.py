@@ -129,12 +129,17 @@ def test_an_index_is_built_asked_and_emptied_by_llama_index_itself(graph, store)
         property_graph_store=OmnigraphPropertyGraphStore(graph),
         llm=Scripted(), embed_model=Letters(), kg_extractors=[],
     )  # fmt: skip
+    ada = store.get(ids=["Ada"])
     chunk = next(one for one in store.get() if isinstance(one, ChunkNode) and "Ada" in one.text)
     assert store.get_llama_nodes([chunk.id])[0].metadata["year"] == 1843
     assert store.get_llama_nodes([chunk.id])[0].ref_doc_id == "d1"
-    reopened.delete_ref_doc("d1")
     reopened.delete_nodes([chunk.id])
-    assert {one.id for one in store.get() if isinstance(one, EntityNode)} <= {"Babbage", "Engine"}
+    assert store.get(ids=[chunk.id]) == []
+    store.delete_llama_nodes(node_ids=sorted({one.properties["triplet_source_id"] for one in ada}))
+    store.delete_llama_nodes(ref_doc_ids=["d1"])
+    left = {one.id for one in store.get() if isinstance(one, EntityNode)}
+    assert left == {"Babbage", "Engine"}
+    assert not any(isinstance(one, ChunkNode) and "Ada" in one.text for one in store.get())
     assert StorageContext.from_defaults(property_graph_store=store).property_graph_store is store
 
 
