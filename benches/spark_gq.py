@@ -1,12 +1,14 @@
 """`.gq` on Spark, beside joins written by hand and beside the engine in process.
 
-    python benches/spark_gq.py FOLDER [--sides spark hand local] [--master local[2,4]] [--heap 512m]
+    python benches/spark_gq.py FOLDER [--sides spark hand once local] [--master local[2,4]]
+                               [--heap 512m] [--partitions N]
 
 FOLDER is one that `read.py --keep` has left: a graph, and its people and friendships as Parquet.
 `spark` asks through `pipeline.query`, with the driver's heap as given (in local mode it is the
 executors' too) and no more than so much data in the driver's Python; `hand` runs the same question
-as DataFrame joins over the Parquet files in a session of the same size; `local` is `Graph.query`
-without limits. Every side is a process of its own and answers each question twice: `first` and
+as DataFrame joins over the Parquet files in a session of the same size, and `once` with the same
+meaning too: two people who know each other twice are one pair; `local` is `Graph.query` without
+limits. `--partitions` sets `spark.sql.shuffle.partitions` for the joins by hand. Every side is a process of its own and answers each question twice: `first` and
 `again`, in seconds, with the processor seconds of the whole process tree in `cpu`. `shuffled` are
 the bytes that Spark's stages wrote for each other. Answers are compared. Prints JSON.
 """
@@ -27,7 +29,7 @@ from typing import Any
 
 from pipeline import Memory, children
 
-SIDES = ("spark", "hand", "local")
+SIDES = ("spark", "hand", "once", "local")
 PYTHON_BYTES = 512 << 20  # that the driver may add to what it has when the session is there
 HOPS = 7
 QUESTIONS = {
@@ -64,10 +66,13 @@ def asked(name: str, given: dict[str, str]) -> tuple[str, dict[str, str]]:
 # --- the sides -----------------------------------------------------------------------------------
 
 
-def session(master: str, heap: str) -> Any:
+def session(master: str, heap: str, partitions: int | None = None) -> Any:
     from omnigraph import pipeline
 
-    spark = pipeline.session(master=master, config={"spark.driver.memory": heap})
+    config = {"spark.driver.memory": heap}
+    if partitions is not None:
+        config["spark.sql.shuffle.partitions"] = str(partitions)
+    spark = pipeline.session(master=master, config=config)
     spark.range(1).count()
     return spark
 
@@ -84,7 +89,9 @@ def on_spark(spark: Any, folder: Path, given: dict[str, str]) -> dict[str, Calla
     return {name: partial(ask, name) for name in QUESTIONS}
 
 
-def by_hand(spark: Any, folder: Path, given: dict[str, str]) -> dict[str, Callable[[], Any]]:
+def by_hand(
+    spark: Any, folder: Path, given: dict[str, str], *, once: bool
+) -> dict[str, Callable[[], Any]]:
     from pyspark.sql import functions as F  # noqa: N812  (as everybody calls it)
 
     people = spark.read.parquet(str(folder / "person.parquet"))
@@ -92,15 +99,19 @@ def by_hand(spark: Any, folder: Path, given: dict[str, str]) -> dict[str, Callab
 
     def hops() -> Any:
         start = people.where(F.col("city") == given["city"]).select("name")
-        one = start.join(knows, start["name"] == knows["a"]).select(F.col("b").alias("m"))
+        one = start.join(knows, start["name"] == knows["a"]).select("a", F.col("b").alias("m"))
+        one = one.distinct() if once else one
         two = knows.select(F.col("a").alias("a2"), F.col("b").alias("q"))
         ends = people.where("age > 60").select(F.col("name").alias("end"))
-        found = one.join(two, F.col("m") == F.col("a2")).join(ends, F.col("q") == F.col("end"))
+        both = one.join(two, F.col("m") == F.col("a2")).select("a", "m", "q")
+        both = both.distinct() if once else both
+        found = both.join(ends, F.col("q") == F.col("end"))
         return [[found.count()]]
 
     def by_age() -> Any:
         ages = people.select("name", "age")
-        found = knows.join(ages, F.col("a") == F.col("name")).groupBy("age").count()
+        pairs = knows.select("a", "b").distinct() if once else knows
+        found = pairs.join(ages, F.col("a") == F.col("name")).groupBy("age").count()
         return [list(row) for row in found.orderBy("age").collect()]
 
     def shortest() -> Any:
@@ -169,10 +180,12 @@ def measure(side: str, folder: Path, chosen: argparse.Namespace) -> dict[str, An
     if side == "local":
         ways = in_process(folder, given)
     else:
-        spark = session(chosen.master, chosen.heap)
-        ways = (on_spark if side == "spark" else by_hand)(spark, folder, given)
+        spark = session(chosen.master, chosen.heap, None if side == "spark" else chosen.partitions)
         if side == "spark":
+            ways = on_spark(spark, folder, given)
             limit_python()
+        else:
+            ways = by_hand(spark, folder, given, once=side == "once")
     found: dict[str, Any] = {}
     with Memory() as memory:
         for name, ask in ways.items():
@@ -206,6 +219,7 @@ def main(words: list[str]) -> None:
     parser.add_argument("--questions", nargs="+", default=list(QUESTIONS))
     parser.add_argument("--master", default="local[2,4]")
     parser.add_argument("--heap", default="512m")
+    parser.add_argument("--partitions", type=int)
     parser.add_argument("--turns", type=int, choices=(1, 2), default=2)
     parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args(words)

@@ -25,6 +25,8 @@ from omnigraph.pipeline.gq.values import Values
 from omnigraph.pipeline.runner import is_classic
 
 BROADCAST_ROWS_MAX: Final = 200_000  # of a table whose rows every executor may hold
+PARTITION_ROWS: Final = 125_000  # pairs of ids that a task compares in little memory
+_NEVER_NULL: Final = frozenset({"id", "src", "dst", TYPE})
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,7 +114,8 @@ class Reading:
 
     def nothing(self, columns: Iterable[str], kinds: Mapping[str, PropertyType]) -> DataFrame:
         """No row of such columns; those without a kind are texts."""
-        return self.spark.createDataFrame([], from_arrow_schema(_schema(columns, kinds)))
+        schema = _schema(dict.fromkeys(columns, ""), kinds)
+        return self.spark.createDataFrame([], from_arrow_schema(schema))
 
     def entity(self, kind: EntityKind, type_name: str) -> NodeType | EdgeType:
         return self.catalog.nodes[type_name] if kind == "node" else self.catalog.edges[type_name]
@@ -163,6 +166,15 @@ class Reading:
         """The frame, sent to all executors if the table that it is of has few rows."""
         return F.broadcast(frame) if rows <= BROADCAST_ROWS_MAX else frame
 
+    def by(self, frame: DataFrame, column: str, rows: int) -> DataFrame:
+        """So many rows, those with the same value in a column in one partition, none of which has
+        too many for a small executor to hold."""
+        setting = str(self.spark.conf.get("spark.sql.shuffle.partitions"))
+        wanted = rows // PARTITION_ROWS
+        if setting.isdecimal() and wanted <= int(setting):
+            return frame.repartition(F.col(column))  # which Spark may make fewer
+        return frame.repartition(wanted or 1, F.col(column))
+
     def is_type(self, var: str, column: str) -> Column:
         """Whether a column names the type that the variable's entity has."""
         if self.layout.is_open(var):
@@ -170,6 +182,13 @@ class Reading:
         return F.col(column) == F.lit(self.variables[var].types[0])
 
 
-def _schema(columns: Iterable[str], kinds: Mapping[str, PropertyType]) -> pa.Schema:
-    texts = dict.fromkeys(columns, pa.string())
-    return pa.schema({**texts, **{name: carried_type(kind) for name, kind in kinds.items()}})
+def _schema(columns: Mapping[str, str], kinds: Mapping[str, PropertyType]) -> pa.Schema:
+    """What Spark is told of stored columns under new names. That what makes an identity is never
+    null spares it from carrying such a column along only to count it."""
+    types = {name: carried_type(kind) for name, kind in kinds.items()}
+    return pa.schema(
+        [
+            pa.field(name, types.get(name, pa.string()), nullable=stored not in _NEVER_NULL)
+            for name, stored in columns.items()
+        ]
+    )

@@ -75,11 +75,21 @@ def edges(
     if undirected:
         frame = both_ways(frame, near, far, near_type, far_type)
     rows = reading.row_count("edge", (leg.edge_type for leg in legs))
-    if edge_var is None and not parallel:
+    if edge_var is None and not parallel and may_be_parallel(reading, legs, undirected=undirected):
         # What is joined by its near end lies right already when it was compared.
-        frame = frame if rows <= BROADCAST_ROWS_MAX else frame.repartition(F.col(near))
+        frame = frame if rows <= BROADCAST_ROWS_MAX else reading.by(frame, near, rows)
         frame = frame.distinct()
     return Edges(frame=frame, near=near, far=far, near_type=near_type, far_type=far_type, rows=rows)
+
+
+def may_be_parallel(reading: Reading, legs: Sequence[ir.Leg], *, undirected: bool) -> bool:
+    """Whether two edges of the legs may join the same two nodes: not those of one type whose ends
+    are declared unique."""
+    if undirected or len(legs) != 1:
+        return True
+    (leg,) = legs
+    unique = reading.catalog.edges[leg.edge_type].unique
+    return not any({*names} <= {"src", "dst"} for names in unique)
 
 
 def both_ways(
@@ -123,7 +133,8 @@ def walked(reading: Reading, rows: Found, step: ir.Traversal) -> Found:
         many = reading.row_count("edge", (leg.edge_type for leg in step.legs)) > BROADCAST_ROWS_MAX
         late = step.edge_var is None and (bound or (rows.narrow and many))
         pairs = one_hop(reading, step, typed=typed, reverse=not forward, parallel=late)
-        if not late or bound:
+        single = not may_be_parallel(reading, step.legs, undirected=step.undirected)
+        if not late or bound or single:
             return joined(reading, rows, step, near, far, pairs)
         # Of few rows, those along parallel edges are fewer than all parallel edges.
         number = reading.fresh("number")
