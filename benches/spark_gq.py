@@ -8,9 +8,10 @@ FOLDER is one that `read.py --keep` has left: a graph, and its people and friend
 executors' too) and no more than so much data in the driver's Python; `hand` runs the same question
 as DataFrame joins over the Parquet files in a session of the same size, and `once` with the same
 meaning too: two people who know each other twice are one pair; `local` is `Graph.query` without
-limits. `--partitions` sets `spark.sql.shuffle.partitions` for the joins by hand. Every side is a process of its own and answers each question twice: `first` and
-`again`, in seconds, with the processor seconds of the whole process tree in `cpu`. `shuffled` are
-the bytes that Spark's stages wrote for each other. Answers are compared. Prints JSON.
+limits. `--partitions` sets `spark.sql.shuffle.partitions` for the joins by hand. Every side is a
+process of its own and answers each question twice: `first` and `again`, in seconds, with the
+processor seconds of the whole process tree in `cpu`. `shuffled` are the bytes that Spark's stages
+wrote for each other. Answers are compared. Prints JSON.
 """
 
 from __future__ import annotations
