@@ -289,8 +289,8 @@ class OmnigraphPropertyGraphStore(PropertyGraphStore):  # type: ignore[misc]
             if properties:
                 found |= {one.id for one in self._nodes(made, properties, None)}
             doomed[made.name] = found
-        for made in self._edges(relation_names or ()):
-            doomed[made.name] = {row["r_id"] for row in self._edge_rows(made, relation_names, [])}
+        for edge in self._edges(relation_names or ()):
+            doomed[edge.name] = {row["r_id"] for row in self._edge_rows(edge, relation_names, [])}
         with self._labelled.graph.transaction(self._labelled.branch) as tx:
             for name, found in doomed.items():
                 if found:
@@ -318,7 +318,8 @@ class OmnigraphPropertyGraphStore(PropertyGraphStore):  # type: ignore[misc]
     ) -> list[LabelledNode]:
         if properties.keys() - made.by_name.keys() and METADATA not in made.by_name:
             return []
-        conditions, given, params = "", {}, []
+        conditions, params = "", []
+        given: dict[str, Any] = {}
         if ids is not None:
             conditions, given["ids"] = " $n.id in $ids", list(ids)
             params.append("$ids: [String]")
@@ -422,5 +423,7 @@ def _plain_vector(query: VectorStoreQuery) -> list[float]:
     if (query.filters is not None and query.filters.filters) or query.doc_ids or query.node_ids:
         raise InputError("filters are not there for graph stores", hint="use structured_query")
     if query.mode != VectorStoreQueryMode.DEFAULT:
-        raise InputError(f"graph stores do not search in the mode '{query.mode.value}'")
+        raise InputError(
+            f"graph stores do not search in the mode '{VectorStoreQueryMode(query.mode).value}'"
+        )
     return [float(one) for one in query.query_embedding]
