@@ -135,6 +135,7 @@ def in_our_words(stage: str) -> Iterator[None]:
         if not isinstance(cause, PySparkException):
             raise
         lines = [line for line in str(cause).splitlines() if line.strip()]
+        lines = lines or [type(cause).__name__]  # some errors of Java say nothing
         ours = _ours(lines)
         if ours is not None:
             raise ours from cause

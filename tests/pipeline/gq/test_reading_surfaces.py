@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from both_engines import both
 
 from omnigraph import Graph, pipeline
-from omnigraph.errors import InputError, PolicyDeniedError
+from omnigraph.errors import InputError, PolicyDeniedError, SparkUnavailableError
 
 pytestmark = pytest.mark.spark
 
@@ -143,3 +144,24 @@ def test_the_plan_on_spark_is_a_tree_of_steps(spark, graph):
     assert "read Knows  [1 rows]" in str(told)
     assert "read P" in str(told)
     assert told.to_svg().startswith("<svg")
+
+
+@pytest.mark.parametrize("day", ["0001-01-01", "0999-12-31", "1582-10-10", "9999-12-31"])
+def test_a_day_of_any_year_is_a_constant(spark, tmp_path, day):
+    schema = "node Day { k: String @key  on: Date }"
+    source = """query q($d: Date) {
+        match { $x: Day } with { $x } match { $x.on = $d } return { $x.k, $d as d } }"""
+    with Graph.init(str(tmp_path / "days.omni"), schema, durability="process") as graph:
+        graph.load([{"type": "Day", "data": {"k": "it", "on": day}}], mode="append")
+        here, there = both(spark, graph, source, params={"d": day})
+    assert there == here
+    assert len(here[1]) == 1
+
+
+def test_an_error_of_spark_that_says_nothing_is_named_by_its_kind():
+    from pyspark.errors import PySparkException
+
+    from omnigraph.pipeline.runner import in_our_words
+
+    with pytest.raises(SparkUnavailableError, match="PySparkException"), in_our_words("query"):
+        raise PySparkException("")

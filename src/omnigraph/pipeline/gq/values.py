@@ -7,6 +7,7 @@ equal to itself and above all numbers, which is right in orders and groups but n
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterator, Mapping
 from functools import reduce
 from typing import Any, Final
@@ -216,6 +217,8 @@ def constant(value: Any, kind: PropertyType) -> Column:
         return F.array(*(constant(item, element) for item in value)).cast(spark_type(kind))
     if kind.scalar is Scalar.DATETIME:
         return F.timestamp_millis(F.lit(value))
+    if isinstance(value, dt.date):  # PySpark writes years before 1000 without their zeros
+        return F.lit(value.isoformat()).cast(spark_type(kind))
     if isinstance(value, float):
         return F.lit(value).cast(spark_type(kind))
     return F.lit(str(value) if kind.scalar is Scalar.U64 else value).cast(spark_type(kind))
