@@ -10,11 +10,11 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[2]
 MOST = {
     "files": 395,
-    "lines": 93_200,
+    "lines": 93_900,
     "lines of the largest file": 600,
     "files in the fullest folder": 25,
     "modules with one importer": 90,
-    "public classes and functions": 2_220,
+    "public classes and functions": 2_235,
     "names at the package's front": 25,
     "import cycles": 0,
     "import cycles, late ones too": 0,

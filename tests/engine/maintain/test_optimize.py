@@ -465,3 +465,22 @@ def test_its_failure_is_only_logged(tmp_path, monkeypatch, caplog, fault):
         graph._auto.wait()
         assert names(graph) == list(MANY[:10])
     assert "upkeep failed" in caplog.text
+
+
+@pytest.mark.parametrize("parent", ["main", "side"])
+def test_optimizing_a_branch_builds_the_indexes_that_it_inherited_anew(tmp_path, parent):
+    """Lance would move them into the folder of the branch and look for them in their old one."""
+    with Graph.init(tmp_path / "g", "node P { k: String @key  n: I32? @index }") as graph:
+        graph.load([{"type": "P", "data": {"k": f"k{n}", "n": n}} for n in range(9)], mode="append")
+        if parent != "main":
+            graph.create_branch(parent)
+            graph.mutate('query q() { insert P { k: "z", n: 1 } }', branch=parent)
+        graph.optimize(branch=parent)
+        graph.create_branch("work", from_branch=parent)
+        for key in ("k1", "k2"):
+            graph.mutate(f'query q() {{ delete P where k = "{key}" }}', branch="work")
+        graph.optimize(branch="work")
+        assert graph.verify(deep=True).problems == ()
+        assert graph.optimize(branch="work").commit is None, "there is nothing left to do"
+        found = graph.query('match { $p: P { k: "k3" } } return { $p.n }', branch="work")
+        assert found.scalar() == 3

@@ -1,5 +1,5 @@
-"""What Spark is given to do for a query, in counts: how often rows change their executors, how many
-rows and how many bytes of them. Times say little on a busy machine; these are the same everywhere.
+"""What Spark is given to do for a query, in counts: how often rows change their executors, and how
+many of them. Times say little on a busy machine; these are the same everywhere.
 """
 
 from __future__ import annotations

@@ -23,7 +23,9 @@ from msgspec.structs import replace
 from omnigraph.model.limits import INDEX_SEGMENTS_MAX, VECTOR_PARTITIONS_MAX
 from omnigraph.model.schema import ROW_ID
 from omnigraph.storage.lance import sql
+from omnigraph.storage.lance.files import version_file
 from omnigraph.storage.lance.pylance import FOREIGN, reason_of, translated
+from omnigraph.storage.lance.versions import NotAVersionError, read_as
 from omnigraph.storage.table.pinned import Pinned
 
 logger = logging.getLogger(__name__)
@@ -57,11 +59,13 @@ class IndexInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Segment(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of an index that is there, and the fragments it covers; `broken` = unreadable."""
+    """A part of an index that is there, and the fragments it covers; `broken` = unreadable,
+    `elsewhere` = in the folder of a line that this one was made from."""
 
     uuid: str
     fragments: frozenset[int]
     broken: bool = False
+    elsewhere: bool = False
 
 
 class IndexBuild(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,10 +137,11 @@ def decide_builds(
 ) -> tuple[IndexBuild, ...]:
     """The segments to build so that every index covers all fragments.
 
-    Segments that cannot be read, and those that cover only a part of one of the groups, are
-    replaced. `sizes` are rows by fragment number. Fragments that will stay as they are for long
-    (`settled`) are never in one segment with others: those are compacted again soon, and then a
-    segment over them all would be built again over all the rows of a table.
+    Segments that cannot be read, those that cover only a part of one of the groups, and those of
+    another line that cover one of them, are replaced. `sizes` are rows by fragment number.
+    Fragments that will stay as they are for long (`settled`) are never in one segment with others:
+    those are compacted again soon, and then a segment over them all would be built again over all
+    the rows of a table.
     """
     return tuple(
         build
@@ -155,10 +160,13 @@ def _decide(
     """Nothing, one more segment (or two, of which one is for settled fragments), or all anew."""
     replaced = {one.uuid for one in there if one.broken}
     owner = {number: one.uuid for one in there if not one.broken for number in one.fragments}
+    elsewhere = {one.uuid for one in there if one.elsewhere}
     for group in groups:
         owners = {owner.get(number) for number in group}
-        if len(owners) > 1:
-            replaced |= {one for one in owners if one is not None}
+        # Danger: Lance writes a segment that a compaction moves into the folder of this line, and
+        # notes that it lies where it was. Nobody would find it there.
+        in_the_way = owners if len(owners) > 1 else owners & elsewhere
+        replaced |= {one for one in in_the_way if one is not None}
     wanted = {number for number in sizes if owner.get(number) in (None, *replaced)}
     kept = [one for one in there if one.uuid not in replaced]
     too_many = bool(wanted) and len(kept) >= INDEX_SEGMENTS_MAX
@@ -239,13 +247,35 @@ def coverage(
 def segments(pinned: Pinned, *, check: bool) -> dict[str, tuple[Segment, ...]]:
     """The segments of every index by its name; `check` reads them through to find damage."""
     found: dict[str, tuple[Segment, ...]] = {}
-    for index in _descriptions(pinned):
+    described = _descriptions(pinned)
+    own = _own_segments(pinned) if described else None
+    for index in described:
         broken = check and _is_broken(pinned, index.name)
         found[index.name] = tuple(
-            Segment(uuid=str(one.uuid), fragments=frozenset(one.fragment_ids), broken=broken)
+            Segment(
+                uuid=str(one.uuid),
+                fragments=frozenset(one.fragment_ids),
+                broken=broken,
+                elsewhere=own is not None and str(one.uuid) not in own,
+            )
             for one in index.segments
         )
     return found
+
+
+def _own_segments(pinned: Pinned) -> frozenset[str] | None:
+    """The segments that lie in the folder of this line, as the version says; None: all of them.
+    None that is known to, where that cannot be read."""
+    if pinned.entry.branch is None:
+        return None
+    key = f"{pinned.place}/_versions/{version_file(pinned.entry.version)}"
+    stored = pinned.lines.store.read(key)
+    try:
+        facts = None if stored is None else read_as(pinned.entry.version, stored.body)
+    except NotAVersionError:
+        facts = None
+    parts = () if facts is None else facts.indexes
+    return frozenset(part.path.rpartition("/")[2] for part in parts if part.base is None)
 
 
 def tasks(

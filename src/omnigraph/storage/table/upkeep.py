@@ -330,7 +330,10 @@ def stage(pinned: Pinned, work: UpkeepWork) -> StagedUpkeep | None:
     kept = [one for one in work.segments if _still_builds(one[0], known, current, work)]
     drops = [name for name in work.drops if name in known]
     coverage = indexes.coverage(known, [build for build, _ in kept], drops)
-    results = [one for one in work.results if _still_compacts(one, current, work, coverage)]
+    elsewhere = {one.uuid for there in known.values() for one in there if one.elsewhere}
+    results = [
+        one for one in work.results if _still_compacts(one, current, work, coverage, elsewhere)
+    ]
     operation = indexes.operation(pinned, kept, drops)
     index_write = (
         None if operation is None else staged(pinned, "index", operation, digests=work.digests)
@@ -398,15 +401,18 @@ def _still_compacts(
     current: Mapping[int, Part],
     work: UpkeepWork,
     coverage: Mapping[int, frozenset[str]],
+    elsewhere: set[str],
 ) -> bool:
-    """Whether the fragments that the result replaces are as they were, and covered alike."""
+    """Whether the fragments that the result replaces are as they were, and covered alike, by no
+    segment that another line has."""
     numbers = [int(one["id"]) for one in json.loads(result)["original_fragments"]]
     if any(
         number not in current or current[number].identity != work.identities.get(number)
         for number in numbers
     ):
         return False
-    return len({coverage.get(number, frozenset()) for number in numbers}) == 1
+    covering = {coverage.get(number, frozenset()) for number in numbers}
+    return len(covering) == 1 and elsewhere.isdisjoint(*covering)
 
 
 # --- compaction ------------------------------------------------------------------------------
