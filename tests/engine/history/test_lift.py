@@ -93,6 +93,28 @@ def test_a_row_id_stays_with_its_row():
 def test_a_schema_that_dropped_what_is_shown_says_so():
     first, without, again = grown(node("x: I32?"), node(""), node("x: I32?"))
     for stored in (without, again):
-        assert lift(stored, "node:A", first.nodes["A"], first).has_lost
+        assert lift(stored, "node:A", first.nodes["A"], first).untouched_differ
     for shown in (without, again):
-        assert not lift(first, "node:A", shown.nodes["A"], shown).has_lost
+        assert not lift(first, "node:A", shown.nodes["A"], shown).untouched_differ
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "differ"),
+    [
+        (["x: I32? @default(1)"], ["x: I32? @default(1)"], False),
+        (["x: I32? @default(1)"], ["x: I32? @default(2)"], True),
+        (["x: I32? @default(1)"], ["x: I32?"], True),
+        (["x: I32? @default(1)"], ["x: I64? @default(1)"], False),
+        (["x: I32? @default(1)", "x: I32? @default(2)"], ["x: I32? @default(1)"], False),
+        (["x: I32? @default(1)", "x: I32? @default(2)"], ["x: I32? @default(2)"], True),
+        (["x: F32? @default(0.1)"], ["x: F64? @default(0.1)"], True),
+        (["x: F32? @default(0.5)"], ["x: F64? @default(0.5)"], False),
+        (["x: F32? @default(0.1)", "x: F64? @default(0.1)"], ["x: F32? @default(0.1)"], False),
+        (['x: String? @default("a")', 'y: String? @rename_from("x")'], ["x: String?"], True),
+    ],
+)
+def test_a_property_that_both_added_and_filled_with_something_else_says_so(ours, theirs, differ):
+    one, other = (grown(node(""), *map(node, each))[-1] for each in (ours, theirs))
+    for stored, shown in ((one, other), (other, one)):
+        found = lift(stored, "node:A", shown.nodes["A"], shown)
+        assert found.untouched_differ is differ

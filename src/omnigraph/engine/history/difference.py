@@ -108,7 +108,7 @@ def difference(tables: Tables, before: Seen, after: Seen) -> TableDifference:
     rows of one type."""
     entity = after.lift.entity
     assert before.lift.entity == entity, "only rows of one type can be compared"
-    if before.lift.has_lost or after.lift.has_lost:
+    if before.lift.untouched_differ or after.lift.untouched_differ:
         return paired(entity, _whole_side(tables, before), _whole_side(tables, after))
     old, new = tables.open(before.entry), tables.open(after.entry)
     columns = read_columns(entity)

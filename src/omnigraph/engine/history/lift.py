@@ -32,9 +32,9 @@ class Lift(msgspec.Struct, frozen=True, kw_only=True):
     stored_as: Mapping[str, str | None] = msgspec.field(default_factory=dict)
     # What entities hold for a property that is not there, if not null.
     filled: Mapping[str, LiteralValue] = msgspec.field(default_factory=dict)
-    # Whether the stored schema dropped a property that is shown: then entities that nobody touched
-    # differ too.
-    has_lost: bool = False
+    # Whether entities that nobody touched may differ too: the stored schema dropped a property that
+    # is shown, or filled it with something else (both added it, each on a branch of its own).
+    untouched_differ: bool = False
 
     def stored(self, columns: Sequence[str]) -> list[str]:
         """What has to be read of the table to show these columns."""
@@ -89,13 +89,30 @@ def lift(stored: Catalog, key: str, entity: Entity, shown: Catalog) -> Lift:
     ids = shown.property_ids(entity.table_key)
     stored_as = {name: names.get(one) for name, one in ids.items() if names.get(one) != name}
     filled: dict[str, LiteralValue] = {}
-    for name, source in stored_as.items():
-        value = shown.filling(entity.table_key, entity.by_name[name])
-        if source is None and value is not None:
-            filled[name] = value
-    retired = stored.identities.retired
-    has_lost = any(name is None and ids[one] in retired for one, name in stored_as.items())
-    return Lift(entity=entity, stored_as=stored_as, filled=filled, has_lost=has_lost)
+    untouched_differ = False
+    for prop in shown.type_of(entity.table_key).properties:
+        value = shown.filling(entity.table_key, prop)
+        source = names.get(ids[prop.name])
+        if source is None:
+            untouched_differ |= ids[prop.name] in stored.identities.retired
+            if value is not None:
+                filled[prop.name] = value
+        else:
+            old = stored.type_of(key).by_name[source]
+            untouched_differ |= not _fill_alike((old, stored.filling(key, old)), (prop, value))
+    return Lift(
+        entity=entity, stored_as=stored_as, filled=filled, untouched_differ=untouched_differ
+    )
+
+
+def _fill_alike(*each: tuple[Property, LiteralValue | None]) -> bool:
+    """Whether two fillings of one property are the same, stored as wide as each has it: 0.1 in 32
+    bits is another number than in 64."""
+    (one, value), (other, another) = each
+    if value is None or another is None or column_type(one.type) == column_type(other.type):
+        return value == another
+    cells = (default_cell(replace(prop, default=filling)).as_py() for prop, filling in each)
+    return next(cells) == next(cells)
 
 
 def comparable(entity: Entity, catalog: Catalog, other: Catalog) -> Entity:
