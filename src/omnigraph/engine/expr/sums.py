@@ -91,10 +91,12 @@ def _leading_sums(
         leading, scale = _leading(values, exponent)
         _add(sums, codes, leading)
         left = values - (leading if not scale else np.ldexp(leading, scale))
-        if not left.any():
+        there = left != 0
+        many = np.count_nonzero(there)
+        if not many:
             continue
-        if np.count_nonzero(left) * 4 < len(left):
-            at = np.flatnonzero(left)
+        if many * 4 < len(left):
+            at = np.flatnonzero(there)
             codes, left = None if codes is None else codes[at], left[at]
         rest.append((codes, left))
     return sums, scale, rest

@@ -112,7 +112,7 @@ def _fill_alike(*each: tuple[Property, LiteralValue | None]) -> bool:
     if value is None or another is None or column_type(one.type) == column_type(other.type):
         return value == another
     cells = (default_cell(replace(prop, default=filling)).as_py() for prop, filling in each)
-    return next(cells) == next(cells)
+    return bool(next(cells) == next(cells))
 
 
 def comparable(entity: Entity, catalog: Catalog, other: Catalog) -> Entity:

@@ -7,9 +7,9 @@ the order of rows nor how they were cut into pieces shows.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -33,10 +33,8 @@ from omnigraph.model.schema import Scalar
 from omnigraph.model.values import FLOAT_EXACT_MAX, in_bounds
 from omnigraph.storage.lance.columns import value_type
 
-T = TypeVar("T")
-R = TypeVar("R")
 Codes = npt.NDArray[Any]  # whole numbers, one a row
-Over = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]  # the work for each of the items
+Between = Callable[[], None]  # called between pieces; may raise to give up
 
 EXTREMES: Final = (ir.AggregateFn.MIN, ir.AggregateFn.MAX)
 
@@ -63,19 +61,35 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
         return State(sizes=change(self.sizes), sums=sums, chosen=self.chosen)
 
 
-def state_of(fn: ir.AggregateFn, given: Sequence[Given], sizes: Positions, over: Over) -> State:
-    """The state of an aggregate after these pieces; each group has so many values."""
+def nothing() -> None:
+    """What is done between pieces that are few."""
+
+
+def state_of(
+    fn: ir.AggregateFn, given: Sequence[Given], sizes: Positions, between: Between
+) -> State:
+    """The state of an aggregate after these pieces; each group has so many values.
+
+    One piece after the other: the kernels keep Python's lock nearly all the time, so that several
+    threads would only take it from each other (decision 0022).
+    """
     groups = len(sizes)
     if fn is ir.AggregateFn.COUNT:
         return State(sizes=sizes)
     if fn in EXTREMES:
-        return State(sizes=sizes, chosen=_extremes(fn, given, groups, over))
+        return State(sizes=sizes, chosen=_extremes(fn, given, groups, between))
     sums: FloatPart | Totals
     if given and pa.types.is_floating(given[0].values.type):
-        parts = over(lambda g: float_part(g.codes, np.asarray(g.values, np.float64), groups), given)
+        parts = (
+            float_part(piece.codes, np.asarray(piece.values, np.float64), groups)
+            for piece in _with(between, given)
+        )
         sums = float_total(parts, groups)
     else:
-        totals = over(lambda g: integer_part(g.codes, np.asarray(g.values), groups), given)
+        totals = (
+            integer_part(piece.codes, np.asarray(piece.values), groups)
+            for piece in _with(between, given)
+        )
         sums = integer_sums(totals, groups)
     return State(sizes=sizes, sums=sums)
 
@@ -101,7 +115,7 @@ def merged(
             if state.chosen.null_count < len(state.chosen):
                 there = as_mask(state.chosen.is_valid())
                 given.append(Given(at[there], state.chosen.drop_null()))
-        return State(sizes=sizes, chosen=_extremes(fn, given, groups, one_by_one))
+        return State(sizes=sizes, chosen=_extremes(fn, given, groups, nothing))
     floats = [state.sums for state in moved if isinstance(state.sums, FloatPart)]
     whole = [state.sums for state in moved if isinstance(state.sums, np.ndarray)]
     if floats:  # a part without values has whole zeros
@@ -166,11 +180,13 @@ def extreme(fn: ir.AggregateFn, bounds: Sequence[Bounds], kind: DataType, rows: 
     return State(sizes=np.asarray([there], dtype=np.int64), chosen=chosen)
 
 
-def one_by_one(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    return [work(item) for item in items]
+def _with(between: Between, given: Iterable[Given]) -> Iterator[Given]:
+    for piece in given:
+        between()
+        yield piece
 
 
-def _extremes(fn: ir.AggregateFn, given: Sequence[Given], groups: int, over: Over) -> Array:
+def _extremes(fn: ir.AggregateFn, given: Sequence[Given], groups: int, between: Between) -> Array:
     """The smallest or the greatest value of each group. NaN is above every number."""
     if not given:
         return pa.nulls(groups)
@@ -193,7 +209,7 @@ def _extremes(fn: ir.AggregateFn, given: Sequence[Given], groups: int, over: Ove
             met[part.codes] = True
         return found, met
 
-    parts = over(chosen, given)
+    parts = [chosen(piece) for piece in _with(between, given)]
     found = choose.reduce(np.stack([part for part, _ in parts]), axis=0)
     met = np.any(np.stack([met for _, met in parts]), axis=0)
     # Of both zeros this shows the one, whichever came first.

@@ -486,7 +486,7 @@ class _Aggregation:
             state = State(sizes=sizes, chosen=made)
         else:
             given = self._argument(call.arg, distinct=call.distinct)
-            state = state_of(call.fn, given, sizes, self._over)
+            state = state_of(call.fn, given, sizes, self._run.budget.check_time)
         if self._numbered.used is None:
             return state
         chosen = None if state.chosen is None else picked(state.chosen, self._numbered.used)

@@ -16,7 +16,7 @@ from omnigraph.engine.arrow import Array, pc, picked
 from omnigraph.engine.expr.evaluate import needs_whole
 from omnigraph.engine.expr.order import numbered_rows
 from omnigraph.engine.expr.sql import push_down
-from omnigraph.engine.read.aggregate import Given, finished, one_by_one, state_of
+from omnigraph.engine.read.aggregate import Given, finished, nothing, state_of
 from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.group import (
     Groups,
@@ -101,7 +101,7 @@ def _answer(run: Run, grouping: ir.Grouping, main: Partial, different: Sequence[
             continue
         codes, values = _values(main, next(pairs))
         sizes = np.bincount(codes, minlength=main.count)
-        state = state_of(call.fn, [Given(codes, values)], sizes, one_by_one)
+        state = state_of(call.fn, [Given(codes, values)], sizes, nothing)
         aggregates.append(finished(call, state))
     keys = [_shown(column) for column in main.keys]
     return Groups(run.constants, keys, aggregates, count=main.count)

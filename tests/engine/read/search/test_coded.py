@@ -74,10 +74,13 @@ def test_no_cosine_is_outside_its_bounds(data, width):
 @settings(max_examples=60, deadline=None)
 @given(
     values=st.lists(st.sampled_from([-np.inf, 0.0, 0.1, 0.1, 0.2, 0.9]), min_size=1, max_size=90),
+    others=st.sampled_from([0, 1_000, 5_000]),
     wanted=st.integers(1, 12),
 )
-def test_those_that_may_be_first_hold_those_that_are(values, wanted):
-    close = np.array(values, np.float32)
+def test_those_that_may_be_first_hold_those_that_are(values, others, wanted):
+    chance = np.random.default_rng(len(values))
+    close = np.array(values + [-np.inf] * others, np.float32)
+    chance.shuffle(close)
     found = Closeness(close, np.full(len(close), 0.05, np.float32)).may_be_first(wanted)
     told = np.flatnonzero(close > -np.inf)
     if found is None:

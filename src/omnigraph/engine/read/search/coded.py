@@ -30,9 +30,9 @@ from omnigraph.storage.table.table import Table
 KIND: Final = "int8v1"  # of derived files
 _MOST: Final = 127
 _CODED_NUMBERS: Final = 1 << 20  # of vectors that are coded together
-_BLOCK_NUMBERS: Final = 1 << 17  # that stay in a processor's cache; BLAS uses no threads for them
+_BLOCK_NUMBERS: Final = 3 << 17  # made floats at once; BLAS uses no threads of its own for them
 _SHARE_ROWS: Final = 1 << 16  # of one thread
-_MAXIMA_ROWS: Final = 1024  # of which one is looked at to find out where the first ones begin
+_RUN_ROWS: Final = 1024  # of which the greatest tells whether any of them has to be looked at
 _ROUNDED: Final = 4e-7  # how far a scaled vector may be from its rounding to single precision
 PATCHED_SHARE_MAX: Final = 8  # more than this part of the rows changed: begin anew
 
@@ -136,57 +136,68 @@ class Closeness(msgspec.Struct, frozen=True):
     def add(self, part: CodedPart, unit: Singles) -> None:
         """Put in what a part says."""
         coded, rows = part.coded, len(part.coded.scales)
-        found = np.empty(rows, dtype=np.float32)
-        starts = range(0, rows, _SHARE_ROWS)
+        allowed = np.float32(doubt(len(unit)))
 
         def share(first: int) -> None:
-            _products(coded.numbers[first : first + _SHARE_ROWS], unit, found[first:])
+            some = slice(first, min(first + _SHARE_ROWS, rows))
+            found = _products(coded.numbers[some], unit)
+            found *= coded.scales[some]
+            wrong = coded.doubts[some] + allowed
+            absent = np.flatnonzero(np.isnan(wrong))
+            found[absent], wrong[absent] = -np.inf, 0.0
+            if part.at is None:
+                here = slice(part.start + some.start, part.start + some.stop)
+                self.close[here], self.doubts[here] = found, wrong
+            else:
+                at = part.at[some]
+                there = at >= 0
+                self.close[at[there]], self.doubts[at[there]] = found[there], wrong[there]
 
-        in_parallel(share, starts, rows)
-        found *= coded.scales
-        wrong = coded.doubts + np.float32(doubt(len(unit)))
-        absent = np.flatnonzero(np.isnan(wrong))
-        found[absent], wrong[absent] = -np.inf, 0.0
-        if part.at is None:
-            self.close[part.start : part.start + rows] = found
-            self.doubts[part.start : part.start + rows] = wrong
-        else:
-            here = part.at >= 0
-            self.close[part.at[here]] = found[here]
-            self.doubts[part.at[here]] = wrong[here]
+        in_parallel(share, range(0, rows, _SHARE_ROWS), rows)
 
     def at(self, positions: Positions) -> Closeness:
         return Closeness(self.close[positions], self.doubts[positions])
 
     def may_be_first(self, wanted: int) -> Positions | None:
         """The rows that may be among the `wanted` nearest; None if too few have a vector."""
-        least = self.close - self.doubts
-        edge = _greatest(least, wanted)
+        length = len(self.close)
+
+        if length < wanted:
+            return None
+
+        def greatest(first: int) -> list[Singles]:
+            some = slice(first, first + _SHARE_ROWS)
+            close, doubts = self.close[some], self.doubts[some]
+            runs = np.arange(0, len(close), _RUN_ROWS)
+            return [np.maximum.reduceat(ends, runs) for ends in (close - doubts, close + doubts)]
+
+        shares = in_parallel(greatest, range(0, length, _SHARE_ROWS), length)
+        least, most = map(np.concatenate, zip(*shares, strict=True))
+        # So many rows of different runs reach this at least: in runs below it is none of the first.
+        bound = np.partition(least, -wanted)[-wanted] if wanted < len(least) else -np.inf
+        rows = self._rows(least >= bound)
+        edge = np.partition(self.close[rows] - self.doubts[rows], -wanted)[-wanted]
         if edge == -np.inf:
             return None
-        return np.flatnonzero(self.close + self.doubts >= edge)
+        rows = self._rows(most >= edge)
+        return rows[self.close[rows] + self.doubts[rows] >= edge]
+
+    def _rows(self, runs: npt.NDArray[np.bool_]) -> Positions:
+        """All rows of some runs, in their order."""
+        starts = np.flatnonzero(runs) * _RUN_ROWS
+        rows: Positions = (starts[:, None] + np.arange(_RUN_ROWS)).reshape(-1)
+        return rows[rows < len(self.close)]
 
 
-def _products(numbers: Numbers, unit: Singles, found: Singles) -> None:
+def _products(numbers: Numbers, unit: Singles) -> Singles:
+    found = np.empty(len(numbers), dtype=np.float32)
     step = max(1, _BLOCK_NUMBERS // max(1, numbers.shape[1]))
     block = np.empty((min(step, len(numbers)), numbers.shape[1]), dtype=np.float32)
     for first in range(0, len(numbers), step):
         some = numbers[first : first + step]
         np.copyto(block[: len(some)], some)
         np.dot(block[: len(some)], unit, out=found[first : first + len(some)])
-
-
-def _greatest(values: Singles, wanted: int) -> float:
-    """The value that `wanted` others reach, counting itself."""
-    blocks = len(values) // _MAXIMA_ROWS
-    if wanted * 2 < blocks:
-        # So many different values reach this bound at least, so that what is below does not count.
-        maxima = values[: blocks * _MAXIMA_ROWS].reshape(blocks, _MAXIMA_ROWS).max(axis=1)
-        bound = np.partition(maxima, blocks - wanted)[blocks - wanted]
-        values = values[values >= bound]
-    if len(values) < wanted:
-        return -np.inf
-    return float(np.partition(values, len(values) - wanted)[len(values) - wanted])
+    return found
 
 
 def unit_of(query: Floats) -> Singles:
