@@ -8,16 +8,20 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue
-from typing import Any, Protocol, TypeVar
+from time import monotonic
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from omnigraph.model.limits import SERVER_QUEUE_MAX, SERVER_THREADS_MAX
 from omnigraph.wire.failures import RETRY_AFTER_SECONDS, RefusedError
 
 T = TypeVar("T")
 _Job = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[[], Any]]
+_Inbox: TypeAlias = "SimpleQueue[_Job | None]"  # of one thread
+SHORT_SECONDS: Final = 0.003  # a read that has run for longer holds up no other
 RETRY_LATER = (("retry-after", str(RETRY_AFTER_SECONDS)),)
 
 
@@ -28,20 +32,29 @@ def threads_of_machine() -> int:
 
 class Pool:
     """Threads that run one job after the other. Half of them take no writes, which may wait long
-    for each other, so that there is always a thread for reads."""
+    for each other, so that there is always a thread for reads.
 
-    def __init__(self, threads: int) -> None:
+    Short reads compute, which the interpreter lets one thread do at a time: several at once would
+    spend as much on taking its lock from each other. So a read begins when the one before it has
+    ended, or has run for a while: then it waits for storage, or is long, and holds up nobody.
+    """
+
+    def __init__(self, threads: int, *, short_seconds: float = SHORT_SECONDS) -> None:
         self.threads = threads
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._short_seconds = short_seconds
         self._pending = 0  # jobs that wait or run; touched by the loop's thread alone
         self._writes = asyncio.Semaphore(max(1, threads // 2))
         self._waiting = 0  # writes that wait for their turn
-        self._workers = [
-            threading.Thread(target=self._work, name=f"engine-{n}", daemon=True)
-            for n in range(threads)
-        ]
-        for worker in self._workers:
-            worker.start()
+        self._looks = False  # whether a look is coming; touched by the loop's thread alone
+        self._lock = threading.Lock()  # guards what follows
+        self._jobs: deque[_Job] = deque()  # that no thread has begun
+        self._inboxes: list[_Inbox] = [SimpleQueue() for _ in range(threads)]
+        self._idle = list(self._inboxes)  # whoever was busy last is at the end, and comes first
+        self._short: _Inbox | None = None  # whose job may still be a short one
+        self._since = 0.0  # when it began
+        for number, inbox in enumerate(self._inboxes):
+            name = f"engine-{number}"
+            threading.Thread(target=self._work, args=(inbox,), name=name, daemon=True).start()
 
     @property
     def pending(self) -> int:
@@ -49,12 +62,11 @@ class Pool:
 
     async def run(self, job: Callable[[], T]) -> T:
         """The job's result; refused when too many wait already."""
-        if self._pending >= self.threads + SERVER_QUEUE_MAX:
-            raise RefusedError(429, "too many requests are waiting", headers=RETRY_LATER)
+        self._require_room()
         return await self.run_always(job)
 
     async def run_write(self, job: Callable[[], T]) -> T:
-        """The same for a job that writes."""
+        """The same for a job that writes. It waits for disks: it begins at once."""
         if self._waiting >= SERVER_QUEUE_MAX:
             raise RefusedError(429, "too many writes are waiting", headers=RETRY_LATER)
         self._waiting += 1
@@ -63,16 +75,28 @@ class Pool:
         finally:
             self._waiting -= 1
         try:
-            return await self.run(job)
+            self._require_room()
+            return await self._done(job, at_once=True)
         finally:
             self._writes.release()
 
     async def run_always(self, job: Callable[[], T]) -> T:
         """For work that is under way already, such as the next piece of a stream."""
+        return await self._done(job, at_once=False)
+
+    def close(self) -> None:
+        for inbox in self._inboxes:
+            inbox.put(None)
+
+    def _require_room(self) -> None:
+        if self._pending >= self.threads + SERVER_QUEUE_MAX:
+            raise RefusedError(429, "too many requests are waiting", headers=RETRY_LATER)
+
+    async def _done(self, job: Callable[[], T], *, at_once: bool) -> T:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self._pending += 1
-        self._jobs.put((loop, future, job))
+        self._begin((loop, future, job), at_once=at_once)
         try:
             # A client that goes away takes its request along, not the work: somebody may depend
             # on a write that has begun, and a thread cannot be stopped half way.
@@ -80,20 +104,64 @@ class Pool:
         finally:
             self._pending -= 1
 
-    def close(self) -> None:
-        for _ in self._workers:
-            self._jobs.put(None)
+    def _begin(self, job: _Job, *, at_once: bool) -> None:
+        """Give the job to a thread, or let it wait for the one before it."""
+        with self._lock:
+            if at_once and self._idle:
+                self._idle.pop().put(job)
+                return
+            self._jobs.append(job)
+            self._begin_next()
+            waits = bool(self._jobs)
+        if waits:
+            self._look_later(job[0])
 
-    def _work(self) -> None:
-        while (found := self._jobs.get()) is not None:
-            loop, future, job = found
+    def _begin_next(self) -> None:
+        """Begin the next job, unless one is running that may be short; under the lock."""
+        if self._jobs and self._idle and self._short is None:
+            self._short, self._since = self._idle.pop(), monotonic()
+            self._short.put(self._jobs.popleft())
+
+    def _look_later(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._looks:
+            self._looks = True
+            loop.call_later(self._short_seconds, self._look, loop)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Whether the job that others wait for is a short one after all."""
+        self._looks = False
+        with self._lock:
+            if self._short is not None and monotonic() - self._since >= self._short_seconds:
+                self._short = None
+            self._begin_next()
+            waits = bool(self._jobs)
+        if waits:
+            self._look_later(loop)
+
+    def _work(self, inbox: _Inbox) -> None:
+        job = inbox.get()
+        while job is not None:
+            loop, future, work = job
             try:
-                result = job()
+                result = work()
             except BaseException as problem:  # noqa: BLE001 - it goes on where the job was asked for
                 _deliver(loop, future.set_exception, problem)
             else:
                 _deliver(loop, future.set_result, result)
-            del found, future, job  # an idle thread holds nobody's answer
+            del job, future, work  # an idle thread holds nobody's answer
+            result = None
+            job = self._next(inbox) or inbox.get()
+
+    def _next(self, inbox: _Inbox) -> _Job | None:
+        """The job that this thread goes on with; None: it has nothing to do."""
+        with self._lock:
+            if self._short is inbox:
+                self._short = None
+            if self._jobs and self._short is None:
+                self._short, self._since = inbox, monotonic()
+                return self._jobs.popleft()
+            self._idle.append(inbox)
+            return None
 
 
 def _deliver(loop: asyncio.AbstractEventLoop, give: Callable[[Any], None], what: Any) -> None:

@@ -1,0 +1,123 @@
+"""The pool of a server: in which order and how many at once its jobs run."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from omnigraph.server.work import Pool
+
+FOR_EVER = 3600.0
+
+
+def in_pool(
+    story: Callable[[Pool], Awaitable[Any]], *, threads: int = 4, short_seconds: float = FOR_EVER
+) -> Any:
+    async def told() -> Any:
+        pool = Pool(threads, short_seconds=short_seconds)
+        try:
+            async with asyncio.timeout(30):
+                return await story(pool)
+        finally:
+            pool.close()
+
+    return asyncio.run(told())
+
+
+class Crowd:
+    """Jobs that count how many of them run at once."""
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+        self.order: list[int] = []
+        self._lock = threading.Lock()
+
+    def job(self, number: int) -> Callable[[], int]:
+        def work() -> int:
+            with self._lock:
+                self.now += 1
+                self.most = max(self.most, self.now)
+                self.order.append(number)
+            with self._lock:
+                self.now -= 1
+            return number
+
+        return work
+
+
+def test_short_reads_run_one_after_the_other_in_their_order():
+    crowd = Crowd()
+
+    async def story(pool: Pool) -> list[int]:
+        return await asyncio.gather(*(pool.run(crowd.job(number)) for number in range(200)))
+
+    assert in_pool(story) == list(range(200))
+    assert crowd.order == list(range(200))
+    assert crowd.most == 1
+
+
+def test_reads_that_wait_hold_up_nobody_as_long_as_there_are_threads():
+    free = threading.Event()
+
+    async def story(pool: Pool) -> str:
+        held = [asyncio.ensure_future(pool.run(free.wait)) for _ in range(3)]
+        answer = await pool.run(lambda: "answered")
+        assert pool.pending == 3
+        free.set()
+        await asyncio.gather(*held)
+        return answer
+
+    assert in_pool(story, short_seconds=0.001) == "answered"
+
+
+def test_a_read_behind_full_threads_runs_when_one_is_free():
+    free = threading.Event()
+
+    async def story(pool: Pool) -> str:
+        held = [asyncio.ensure_future(pool.run(free.wait)) for _ in range(4)]
+        last = asyncio.ensure_future(pool.run(lambda: "answered"))
+        await asyncio.sleep(0.05)
+        assert not last.done()
+        free.set()
+        await asyncio.gather(*held)
+        return await last
+
+    assert in_pool(story, short_seconds=0.001) == "answered"
+
+
+def test_a_write_begins_beside_a_read_and_half_of_the_threads_take_none():
+    free = threading.Event()
+    began: list[int] = []
+
+    def write(number: int) -> Callable[[], bool]:
+        def work() -> bool:
+            began.append(number)
+            return free.wait(30)
+
+        return work
+
+    async def story(pool: Pool) -> None:
+        read = asyncio.ensure_future(pool.run(free.wait))
+        writes = [asyncio.ensure_future(pool.run_write(write(number))) for number in range(3)]
+        while len(began) < 2:
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.02)
+        assert sorted(began) == [0, 1]
+        free.set()
+        await asyncio.gather(read, *writes)
+        assert sorted(began) == [0, 1, 2]
+
+    in_pool(story)
+
+
+def test_a_failure_is_the_asker_s_and_the_thread_goes_on():
+    async def story(pool: Pool) -> str:
+        with pytest.raises(ZeroDivisionError):
+            await pool.run(lambda: 1 // 0)
+        return await pool.run(lambda: "answered")
+
+    assert in_pool(story, threads=1) == "answered"
