@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -96,8 +96,9 @@ def _shown(figures: dict[str, float], names: tuple[str, ...]) -> str:
     return ", ".join(_number(figures[name]) for name in names)
 
 
-def _listed(title: str, sizes: Iterable[str], rows: list[list[Any]]) -> str:
-    names = [size.partition(" ")[0] for size in sizes]
+def _listed(title: str, sizes: Collection[str], rows: list[list[Any]]) -> str:
+    variants = {size.partition(" ")[2] for size in sizes}
+    names = [size if len(variants) > 1 else size.partition(" ")[0] for size in sizes]
     lines = [f"| {' | '.join([title, *names])} |", f"|---|{'--:|' * len(names)}"]
     for name, *cells in rows:
         shown = [cell if isinstance(cell, str) else _number(cell) for cell in cells]
