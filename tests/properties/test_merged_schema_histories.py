@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import random
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
 
@@ -17,7 +18,7 @@ import pytest
 
 from omnigraph import Graph
 from omnigraph.compiler.schema import compile_schema
-from omnigraph.errors import MergeConflictsError
+from omnigraph.errors import MergeConflictsError, NotFoundError
 from schema_moves import MOVES, Prop, Shape, Type, change_rule
 
 HISTORIES = int(os.environ.get("OMNIGRAPH_RANDOM_HISTORIES", "8"))
@@ -314,6 +315,18 @@ def dangling(schema, state):
     }
 
 
+def differences(older, newer):
+    """What `diff` has to say: images before and after, by type id and entity id."""
+    before = newer.schema.lifted(older.state)
+    found = {
+        one: (before.get(one), newer.state.get(one))
+        for one in before.keys() | newer.state.keys()
+        if before.get(one) != newer.state.get(one)
+    }
+    gone = {one: row for one, row in older.state.items() if one[0] not in newer.schema.types}
+    return found | {one: (row, None) for one, row in gone.items()}
+
+
 # --- playing -----------------------------------------------------------------------------------
 
 # Values below stay within every range and cardinality there may be, but not unique.
@@ -327,6 +340,7 @@ class Play:
         shape = Shape()
         self.graph = Graph.init(self.uri, shape.text(), durability="process", maintenance=None)
         self.model = Model(Schema.after(Schema(), shape))
+        self.seen = {}  # the model's commits by their ids in the graph
         self.told = {
             "already_up_to_date": 0,
             "fast_forward": 0,
@@ -341,6 +355,28 @@ class Play:
     def step(self):
         deeds = [self.write, self.remove, self.apply, self.fork, self.merge, self.clean]
         self.chance.choices(deeds, [8, 2, 6, 2, 7, 1])[0]()
+        for branch, number in self.model.heads.items():
+            self.seen[self.graph.snapshot(branch).graph_commit_id] = number
+
+    def require_differences(self, times):
+        """Any two commits differ in what the model says, whatever lies between them."""
+        for _ in range(times):
+            (one, older), (other, newer) = self.chance.choices(sorted(self.seen.items()), k=2)
+            with suppress(NotFoundError):  # cleanup takes the past now and then
+                found = self.graph.diff(one, other).changes
+                before, after = (self.model.commits[at] for at in (older, newer))
+                images = {
+                    (change.type_id, change.id): tuple(
+                        image and by_id(self.props(change.type_id, before, after), image)
+                        for image in (change.before, change.after)
+                    )
+                    for change in found
+                }
+                assert images == differences(before, after), (one, other)
+
+    @staticmethod
+    def props(tid, before, after):
+        return (after.schema.types.get(tid) or before.schema.types[tid])["props"]
 
     def apply(self):
         branch = self.branch()
@@ -480,6 +516,15 @@ class Play:
         assert seen == head.state
 
 
+def by_id(props, image):
+    """An image as the model has its rows."""
+    ends = image.endpoints and (image.endpoints["from"], image.endpoints["to"])
+    return {
+        "ends": ends,
+        **{pid: image.properties[prop["facts"]["name"]] for pid, prop in props.items()},
+    }
+
+
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + HISTORIES))
 def test_a_random_history_with_schemas_is_what_the_model_says(tmp_path, seed):
     play = Play(tmp_path, seed)
@@ -490,6 +535,7 @@ def test_a_random_history_with_schemas_is_what_the_model_says(tmp_path, seed):
         play.step()
     for branch in sorted(play.model.heads):
         play.require_same(branch)
+    play.require_differences(12)
     play.graph.close()
     told = os.environ.get("OMNIGRAPH_TELL_HISTORIES")
     if told:

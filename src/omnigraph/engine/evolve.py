@@ -424,6 +424,7 @@ class TableEvolution(msgspec.Struct, frozen=True, kw_only=True):
     widened: tuple[str, ...] = ()  # new names
     relaxed: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
+    regains: bool = False  # an added property was there before, under the same identity
     checks: tuple[Checked, ...] = ()
     hard: bool = False
 
@@ -453,6 +454,7 @@ class TableEvolution(msgspec.Struct, frozen=True, kw_only=True):
             dropped=[*self.dropped, *replaced],
             added=added,
             made_nullable=[self.old_name(name) for name in self.relaxed],
+            touches_rows=self.regains,
         )
 
 

@@ -228,6 +228,24 @@ def test_branches_of_different_schemas_are_compared(graph):
     assert told(graph.diff("side", "main", types=["R"]).changes) == [("node", "P", "b", "update")]
 
 
+@pytest.mark.parametrize("seen_as", ["Blob", "String", "Vector(2)", "Bool"])
+def test_branches_that_added_one_property_as_different_things_are_compared(graph, seen_as):
+    load(graph, p("a", v=1), p("b", v=2))
+    values = {
+        "Blob": "base64:YQ==", "String": "x", "Vector(2)": [1.0, 2.0], "Vector(3)": [1.0, 2.0, 3.0],
+        "I32": 5, "Bool": True,
+    }  # fmt: skip
+    for kind, value in values.items():
+        graph.create_branch(kind)
+        graph.apply_schema(SCHEMA.replace("v: I32?", f"v: I32?  new: {kind}?"), branch=kind)
+        graph.load([p("a", v=1, new=value)], mode="merge", branch=kind)
+    for kind in values.keys() - {seen_as}:
+        (change,) = graph.diff(kind, seen_as).changes
+        assert (change.id, change.op, change.before.properties["new"]) == ("a", "update", None)
+        assert change.after.properties["new"] is not None
+        assert len(graph.entity_history("node", "P", "a", branch=kind)) == 2
+
+
 # --- the feed --------------------------------------------------------------------------------
 
 

@@ -116,5 +116,26 @@ def test_a_schema_that_dropped_what_is_shown_says_so():
 def test_a_property_that_both_added_and_filled_with_something_else_says_so(ours, theirs, differ):
     one, other = (grown(node(""), *map(node, each))[-1] for each in (ours, theirs))
     for stored, shown in ((one, other), (other, one)):
-        found = lift(stored, "node:A", shown.nodes["A"], shown)
+        found = lift(stored, "node:A", comparable(shown.nodes["A"], shown, stored), shown)
         assert found.untouched_differ is differ
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "seen_as"),
+    [
+        ("x: String?", "x: I32?", None),
+        ("x: I32?", "x: Bool?", None),
+        ("x: I32?", "x: [I64]?", None),
+        ("x: Vector(2)?", "x: Vector(3)?", None),
+        ("x: String?", "x: Blob?", None),
+        ("x: Blob?", "x: String?", None),
+        ("x: String?", "x: I32? @default(3)", 3),
+    ],
+)
+def test_a_property_that_both_added_as_different_things_is_not_there(ours, theirs, seen_as):
+    one, other = (grown(node(""), node(each))[-1] for each in (ours, theirs))
+    entity = comparable(other.nodes["A"], other, one)
+    found = lift(one, "node:A", entity, other)
+    assert found.stored(["id", "x"]) == ["id"]
+    assert found.rows(pa.table({"id": ["a"]}), ["id", "x"])["x"].to_pylist() == [seen_as]
+    assert not found.untouched_differ

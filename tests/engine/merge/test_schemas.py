@@ -353,3 +353,50 @@ def test_a_merge_under_other_columns_reads_what_one_under_the_same_reads(tmp_pat
     assert meter.total.rows - before < 3000 + 100
     assert json.loads(next(one for one in graph.export() if '"n1"' in one))["data"]["a"] == "x"
     graph.close()
+
+
+@pytest.mark.parametrize("optimized", [False, True])
+@pytest.mark.parametrize(("filled", "held"), [(" @default(7)", 7), ("", None)])
+def test_what_a_property_lost_before_a_merge_brought_it_back_is_a_difference(
+    tmp_path, filled, held, optimized
+):
+    """Both add it, ours drops it again: it is the same property still, but its values are gone."""
+    bare = "node P { k: String @key  v: I32? }"
+    more = bare.replace("v: I32?", f"v: I32?  w: I32?{filled}")
+    graph = Graph.init(tmp_path / "g", bare, durability="process", maintenance=None)
+
+    def given(branch, *records):
+        graph.load(list(records), mode="merge", branch=branch)
+
+    given("main", *(node("P", key, v=1) for key in "abc"))
+    graph.create_branch("side")
+    for branch in ("side", "main"):
+        graph.apply_schema(more, branch=branch)
+    given("main", node("P", "a", v=1, w=9))
+    given("main", node("P", "c", v=1, w=8))
+    then = graph.snapshot().graph_commit_id
+    graph.create_branch("old")
+    given("old", node("P", "z", v=1, w=5))
+    graph.mutate('query q() { delete P where k = "c" }')
+    graph.apply_schema(bare)
+    assert graph.merge("side").outcome == "merged"
+    if optimized:
+        graph.optimize()
+    now = graph.snapshot().graph_commit_id
+
+    def told(one, other):
+        return [
+            (
+                change.id,
+                change.op,
+                *(i and i.properties["w"] for i in (change.before, change.after)),
+            )
+            for change in graph.diff(one, other).changes
+        ]
+
+    assert told(then, now) == [("a", "update", 9, held), ("c", "delete", 8, None)]
+    assert told(now, then) == [("a", "update", held, 9), ("c", "insert", None, 8)]
+    graph.merge("main", into="old")
+    left = [json.loads(one)["data"] for one in graph.export(branch="old")]
+    assert {data["id"]: data["w"] for data in left} == {"a": held, "b": held, "z": 5}
+    graph.close()

@@ -91,3 +91,26 @@ def test_where_no_row_changed_none_is_read(bench, change):
     )
     assert (mine["id"].to_pylist(), theirs["id"].to_pylist()) == (["r0007"], ["r0007"])
     assert meter.total.rows - seen < 10
+
+
+@pytest.mark.parametrize("value", ["7", None])
+def test_columns_that_touch_rows_make_each_a_difference(bench, value):
+    bench.append("a", "b")
+    bench.append("c")
+    before = bench.now()
+    bench.land(before.stage_delete_ids(["b"]))
+    bench.land(
+        bench.now().stage_schema(
+            ColumnChanges(
+                dropped=["age"],
+                added=[AddedColumn(field=pa.field("age", pa.int32()), value=value)],
+                touches_rows=True,
+            )
+        )
+    )
+    mine, theirs = bench.now().differing_rows(
+        before, shared=before.version, columns=["id", "age"], older_columns=["id", "age"]
+    )
+    assert sorted(mine["id"].to_pylist()) == ["a", "c"]
+    assert sorted(theirs["id"].to_pylist()) == ["a", "b", "c"]
+    assert set(mine["age"].to_pylist()) == {None if value is None else 7}

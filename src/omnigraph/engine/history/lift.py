@@ -56,13 +56,8 @@ class Lift(msgspec.Struct, frozen=True, kw_only=True):
         source = self.stored_as.get(name, name)
         if source is not None:
             column = stored[source]
-            if column.type == to:
-                return column
-            try:
-                return column.cast(to)
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-                pass  # graphs of older releases may take another property for it, by its name
-        elif name in self.filled:
+            return column if column.type == to else column.cast(to)
+        if name in self.filled:
             prop = replace(self.entity.by_name[name], default=self.filled[name])
             return pa.repeat(default_cell(prop), stored.num_rows)
         return nulls(stored.num_rows, to)
@@ -93,16 +88,25 @@ def lift(stored: Catalog, key: str, entity: Entity, shown: Catalog) -> Lift:
     for prop in shown.type_of(entity.table_key).properties:
         value = shown.filling(entity.table_key, prop)
         source = names.get(ids[prop.name])
-        if source is None:
-            untouched_differ |= ids[prop.name] in stored.identities.retired
-            if value is not None:
-                filled[prop.name] = value
-        else:
-            old = stored.type_of(key).by_name[source]
+        old = None if source is None else stored.type_of(key).by_name[source]
+        if old is not None and _can_be_seen(old.type, entity.by_name[prop.name].type):
             untouched_differ |= not _fill_alike((old, stored.filling(key, old)), (prop, value))
+            continue
+        # Two branches may have added one property with types that say nothing of each other; graphs
+        # of older releases may take another one for it, by its name. Either is not there.
+        if old is not None:
+            stored_as[prop.name] = None
+        untouched_differ |= ids[prop.name] in stored.identities.retired
+        if value is not None:
+            filled[prop.name] = value
     return Lift(
         entity=entity, stored_as=stored_as, filled=filled, untouched_differ=untouched_differ
     )
+
+
+def _can_be_seen(stored: PropertyType, shown: PropertyType) -> bool:
+    """Whether values of the one type are values of the other, or become such by a cast."""
+    return column_type(stored) == column_type(shown) or _is_wider(shown, stored)
 
 
 def _fill_alike(*each: tuple[Property, LiteralValue | None]) -> bool:
@@ -136,4 +140,4 @@ def _wide(prop: Property, other: Property | None) -> Property:
 
 
 def _is_wider(one: PropertyType, other: PropertyType) -> bool:
-    return (one.scalar, other.scalar) in _WIDER and column_type(one) != column_type(other)
+    return (one.scalar, other.scalar) in _WIDER and one.is_list == other.is_list

@@ -106,13 +106,15 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
         widened = [
             name for name, (old, new) in types.items() if column_type(old) != column_type(new)
         ]
+        added = [one for one in entity.properties if one.name not in kept]
         return TableEvolution(
             entity=entity,
             old_key=twin.table_key,
             renamed={old: name for name, old in kept.items() if old != name},
-            added=tuple(
-                self._added(entity, one) for one in entity.properties if one.name not in kept
-            ),
+            added=tuple(self._added(entity, one) for one in added),
+            # Ours dropped a property that theirs has too: what rows hold in it now is not what they
+            # held, though nobody touches them.
+            regains=any(after[one.name] in catalog.identities.retired for one in added),
             widened=tuple(widened),
             relaxed=tuple(
                 name

@@ -10,7 +10,7 @@ row ids and stamps are scanned and made into runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import Any, Final
 
 import msgspec
@@ -89,13 +89,14 @@ def apart(newer: Pinned, older: Pinned) -> tuple[Places, Places]:
     """Where each version has rows that the other one may not have at the same place."""
     mine, theirs = pylance.fragments_apart(newer.dataset, older.dataset)
     new_keys, old_keys = fragment_keys(newer.dataset, mine), fragment_keys(older.dataset, theirs)
-    whole_new = [one for one, key in new_keys.items() if old_keys.get(one) != key]
-    whole_old = [one for one, key in old_keys.items() if new_keys.get(one) != key]
+    here, there = set(new_keys), set(old_keys)
+    kept = {one for one in here & there if new_keys[one].files == old_keys[one].files}
+    kept -= _restamped(newer, older, kept)
+    alike = {one for one in kept if new_keys[one] == old_keys[one]}
+    whole_new, whole_old = sorted(here - alike), sorted(there - alike)
     came: list[int] = []
     went: list[int] = []
-    for number in [one for one in whole_new if one in old_keys]:
-        if new_keys[number].files != old_keys[number].files:
-            continue
+    for number in sorted(kept - alike):
         before, after = _deleted(older, number), _deleted(newer, number)
         if before is None or after is None:
             continue
@@ -110,6 +111,15 @@ def apart(newer: Pinned, older: Pinned) -> tuple[Places, Places]:
         Places(fragments=whole_new, addresses=came),
         Places(fragments=whole_old, addresses=went),
     )
+
+
+def _restamped(newer: Pinned, older: Pinned, numbers: Set[int]) -> set[int]:
+    """Those of the fragments, of the same files in both versions, whose rows were changed all the
+    same: a column went, and the one that has its name now has no values and so no file."""
+    if not numbers:
+        return set()
+    mine, theirs = (pylance.row_notes(one.dataset, numbers) for one in (newer, older))
+    return {one for one in mine.keys() & theirs.keys() if mine[one].stamps != theirs[one].stamps}
 
 
 def runs_at(pinned: Pinned, places: Places) -> Runs:

@@ -7,6 +7,7 @@ of the table is touched until the write lands, and columns without values need n
 
 from __future__ import annotations
 
+import json
 import secrets
 import uuid
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ from lance import LanceOperation as Op
 from lance.dataset import Transaction
 from lance.fragment import FragmentMetadata
 
+from omnigraph.storage.lance import stamps
 from omnigraph.storage.lance.digests import Written
 from omnigraph.storage.lance.files import data_paths
 from omnigraph.storage.table.pinned import Pinned
@@ -40,6 +42,7 @@ class ColumnChanges(msgspec.Struct, frozen=True, kw_only=True):
     dropped: Sequence[str] = ()
     added: Sequence[AddedColumn] = ()
     made_nullable: Sequence[str] = ()
+    touches_rows: bool = False  # every row counts as changed by it, so that differences read it
 
     @property
     def is_empty(self) -> bool:
@@ -57,12 +60,14 @@ def stage(pinned: Pinned, changes: ColumnChanges) -> StagedWrite | None:
         if not fragments:
             drafts = {}  # no rows, no values: these columns are added like all others
         schema = _evolved(brought, changes, list(drafts), pinned.dataset.max_field_id)
-    if not drafts:
+    if not fragments or not (drafts or changes.touches_rows):
         return staged(pinned, "schema", Op.Project(schema))
     # First the columns, empty, then the files that fill them. Lance's merge would do both at once,
     # but stamps every row as changed, and the next difference would have to read them all.
     version = pinned.entry.version
     columns = Transaction(version, Op.Project(schema), str(uuid.uuid4()), {})
+    if changes.touches_rows:
+        fragments = [_touched(one, version + 2) for one in fragments]
     values = Transaction(version + 1, refilled(fragments, schema), str(uuid.uuid4()), {})
     evolving = Evolving(before=(columns,), last=values, uuid=values.uuid)
     rows = int(pinned.dataset.count_rows())
@@ -91,6 +96,13 @@ def _fill(pinned: Pinned, values: Mapping[str, str]) -> tuple[Any, Written]:
     paths = data_paths(pinned.folder, fragments, last_only=True)
     digests = pinned.lines.flusher.keep(pinned.folder, paths)
     return schema, Written(fragments=fragments, digests=digests)
+
+
+def _touched(fragment: FragmentMetadata, version: int) -> FragmentMetadata:
+    """The fragment with a note that this version changed all of its rows."""
+    note = stamps.encode([stamps.Run(rows=fragment.physical_rows, version=version)])
+    stamped = {**fragment.to_json(), "last_updated_at_version_meta": {"inline": list(note)}}
+    return FragmentMetadata.from_json(json.dumps(stamped))
 
 
 def _evolved(schema: Any, changes: ColumnChanges, drafts: Sequence[str], highest: int) -> Any:
