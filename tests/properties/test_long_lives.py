@@ -77,6 +77,7 @@ class Life:
         self.chance, self.folder, self.place = random.Random(seed), folder, 0
         self.branches = {"main": State()}
         self.tags, self.commits, self.deleted = {}, {}, {}
+        self.made_on = {}  # the branch of each commit
         self.has_forgotten = False  # whether cleanup or a hard drop may have taken older commits
         self.counter = 0
         self.graph = Graph.init(self.uri, State().source(), **HOW)
@@ -109,6 +110,7 @@ class Life:
         assert self.graph.plan_schema(state.source(), branch=branch).steps == ()
         head = self.graph.commits(branch, limit=1)[0].graph_commit_id
         self.commits[head] = deepcopy(state.rows)
+        self.made_on.setdefault(head, branch)
 
     def look(self, *, some):
         """Every branch, tag and commit, or some of each, answers what it always did."""
@@ -283,6 +285,9 @@ class Life:
             del self.branches[branch]
             if branch in {one.name for one in self.graph.deleted_branches()}:
                 self.deleted[branch] = state
+            else:  # others have all its work, and what the graph was on the way goes with it
+                for commit in [one for one in self.commits if self.made_on[one] == branch]:
+                    del self.commits[commit]
 
     def restore_branch(self, branch, state):
         if self.deleted:
