@@ -315,9 +315,22 @@ def dangling(schema, state):
     }
 
 
+def alike(one, other):
+    """Whether two branches that added a property added the same thing, perhaps wider."""
+    widest = {"I32": "I64", "F32": "F64", "enum": "String"}
+    kinds = [prop["facts"]["kind"] for prop in (one, other)]
+    return widest.get(kinds[0], kinds[0]) == widest.get(kinds[1], kinds[1])
+
+
 def differences(older, newer):
     """What `diff` has to say: images before and after, by type id and entity id."""
     before = newer.schema.lifted(older.state)
+    for (tid, _), row in before.items():
+        was = older.schema.types[tid]["props"]
+        for pid, prop in newer.schema.types[tid]["props"].items():
+            # Two branches added it as different things: on the other one it is not there.
+            if pid in was and not alike(was[pid], prop):
+                row[pid] = prop["fill"]
     found = {
         one: (before.get(one), newer.state.get(one))
         for one in before.keys() | newer.state.keys()
