@@ -8,9 +8,10 @@ The text itself is not changed: marks are put around parts of it.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import groupby
+from itertools import accumulate, chain, groupby
 from typing import Final
 
 import msgspec
@@ -44,8 +45,8 @@ def snippet(text: str, query: str, words: int, marks: tuple[str, str], analysis:
     if len(units) <= words:
         return highlight(text, query, marks, analysis)
     ranges = _ranges(text, query, analysis)
-    places = range(len(units) - words + 1)
-    best = max(places, key=lambda at: (_worth(units, ranges, at, words), -at))
+    worth = _worth(units, ranges, words)
+    best = worth.index(max(worth))
     start = 0 if best == 0 else units[best][0]
     last = best + words == len(units)
     stop = len(text) if last else units[best + words - 1][1]
@@ -58,11 +59,30 @@ _Range = tuple[int, int, Shown]
 
 
 def _worth(
-    units: Sequence[tuple[int, int]], ranges: Sequence[_Range], at: int, words: int
-) -> tuple[int, int]:
-    start, stop = units[at][0], units[at + words - 1][1]
-    inside = [one for one in ranges if one[0] >= start and one[1] <= stop]
-    return len({one[2] for one in inside}), len(inside)
+    units: Sequence[tuple[int, int]], ranges: Sequence[_Range], words: int
+) -> list[tuple[int, int]]:
+    """Of each place where a snippet may begin: how much of the query stands whole in so many words
+    from there, and how often. One pass over the text: it may be a book."""
+    starts, stops = [start for start, _ in units], [stop for _, stop in units]
+    places = len(units) - words + 1
+    inside: dict[Shown, list[tuple[int, int]]] = {}  # the places that see a range, last excluded
+    for start, stop, one in ranges:
+        first = max(0, bisect_left(stops, stop) - words + 1)
+        last = min(places, bisect_right(starts, start))
+        if first < last:
+            inside.setdefault(one, []).append((first, last))
+    often = _covered(places, chain.from_iterable(inside.values()))
+    different = _covered(places, chain.from_iterable(map(_joined, inside.values())))
+    return list(zip(different, often, strict=True))
+
+
+def _covered(places: int, spans: Iterable[tuple[int, int]]) -> Iterator[int]:
+    """How many of the spans each place is in."""
+    change = [0] * (places + 1)
+    for first, last in spans:
+        change[first] += 1
+        change[last] -= 1
+    return accumulate(change[:places])
 
 
 def _marked(
@@ -70,16 +90,17 @@ def _marked(
 ) -> str:
     pieces: list[str] = []
     at = start
-    for first, last in _merged(ranges):
+    for first, last in _joined((start, stop) for start, stop, _ in ranges):
         first, last = max(first, start), min(last, stop)
         pieces += [text[at:first], marks[0], text[first:last], marks[1]]
         at = last
     return "".join([*pieces, text[at:stop]])
 
 
-def _merged(ranges: Sequence[_Range]) -> list[tuple[int, int]]:
+def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same in ascending order, those that overlap made one."""
     found: list[tuple[int, int]] = []
-    for start, stop, _ in sorted(ranges, key=lambda one: one[:2]):
+    for start, stop in sorted(spans):
         if found and start < found[-1][1]:
             found[-1] = (found[-1][0], max(found[-1][1], stop))
         else:
@@ -89,17 +110,39 @@ def _merged(ranges: Sequence[_Range]) -> list[tuple[int, int]]:
 
 def _ranges(text: str, query: str, analysis: Analysis) -> list[_Range]:
     """The parts of the text that are meant, by what of the query they are meant."""
-    runs, wanted = [*_runs(text, analysis)], shown(analysis, query)
+    runs = [*_runs(text, analysis)]
+    places = _Places(runs, analysis)
     found: list[_Range] = []
-    for one in wanted:
+    for one in shown(analysis, query):
         if one.terms[0][0] == "within":
             found += _within(runs, one)
             continue
-        for at in range(len(runs) - len(one.terms) + 1):
+        for at in places.of(*one.terms[0]):
             here = runs[at : at + len(one.terms)]
+            if len(here) < len(one.terms):
+                continue
             if all(_is_meant(run, *term, analysis) for run, term in zip(here, one.terms)):  # noqa: B905
                 found.append((here[0].start, here[-1].stop, one))
     return found
+
+
+class _Places:
+    """Where each word of a text stands, so that words are not all compared with the whole query."""
+
+    def __init__(self, runs: Sequence[_Run], analysis: Analysis) -> None:
+        self._words: dict[str, list[int]] = {}
+        for at, run in enumerate(runs):
+            self._words.setdefault(run.folded, []).append(at)
+        self._stems: dict[str, list[int]] = {}
+        for word, places in self._words.items():
+            self._stems.setdefault(_stem(analysis, word), []).extend(places)
+
+    def of(self, kind: str, said: str) -> Sequence[int]:
+        if kind == "stem":
+            return self._stems.get(said, ())
+        if kind == "word":
+            return self._words.get(said, ())
+        return [at for word, some in self._words.items() if word.startswith(said) for at in some]
 
 
 def _is_meant(run: _Run, kind: str, said: str, analysis: Analysis) -> bool:
@@ -128,17 +171,21 @@ def _within(runs: Sequence[_Run], one: Shown) -> Iterator[_Range]:
 
 def _units(text: str, analysis: Analysis) -> Iterator[tuple[int, int]]:
     """What counts as a word of a snippet."""
+    at = 0
     for run in _runs(text, analysis):
+        if run.start < at:  # another word of the same piece
+            continue
+        at = run.stop
         if analysis.gram_size(run.folded) is None:
             yield run.start, run.stop
         else:
-            for at in range(run.start, run.stop, _GRAMS_PER_UNIT):
-                yield at, min(at + _GRAMS_PER_UNIT, run.stop)
+            for start in range(run.start, run.stop, _GRAMS_PER_UNIT):
+                yield start, min(start + _GRAMS_PER_UNIT, run.stop)
 
 
 def _runs(text: str, analysis: Analysis) -> Iterator[_Run]:
-    """The words of a text with their places. A piece that folds to several words counts for its
-    first."""
+    """The words of a text with their places. A piece may fold to several words (`½` to 1 and 2):
+    each of them has the place of all."""
     at = 0
     for kind, letters in groupby(text, key=lambda one: _kind(one, analysis)):
         size = len("".join(letters))
@@ -149,16 +196,16 @@ def _runs(text: str, analysis: Analysis) -> Iterator[_Run]:
         else:
             pieces = [(start, at)] if kind else []
         for first, last in pieces:
-            found = analysis.runs(text[first:last])
-            if found:
-                yield _Run(first, last, found[0])
+            for word in analysis.runs(text[first:last]):
+                yield _Run(first, last, word)
 
 
 @lru_cache(maxsize=65_536)
 def _kind(letter: str, analysis: Analysis) -> str:
     category = unicodedata.category(letter)
-    if analysis.is_plain:
-        return "word" if category[0] in "LNM" else ""
+    if analysis.is_plain:  # a sign like `™` stands for letters
+        letters = unicodedata.normalize("NFKD", letter)
+        return "word" if any(unicodedata.category(one)[0] in "LNM" for one in letters) else ""
     if category == "So":
         return "flag" if _FLAGS[0] <= letter <= _FLAGS[1] else "sign"
     if category[0] not in "LNM":
