@@ -19,6 +19,7 @@ from omnigraph.engine.check.bucket import Offence, OffenceKind, Section
 from omnigraph.engine.check.checks import ALL_KINDS, CheckAnswers, CheckPlan, by_part
 from omnigraph.engine.check.findings import Offender, Place
 from omnigraph.engine.check.validate import sections
+from omnigraph.engine.load.inputs.objects import text_of
 from omnigraph.engine.load.stage import Places, StageAnswer, offenders_of
 from omnigraph.engine.rows.parts import GraphAccess, Part
 from omnigraph.model.limits import OFFENDERS_SHOWN_MAX
@@ -76,7 +77,7 @@ class Quarantine:
             for one in offenders
         ]
         file = f"{self.address}/quarantine-{self._run}-{len(self._written):03d}.jsonl"
-        self._files.write(file, b"".join(orjson.dumps(line) + b"\n" for line in lines))
+        self._files.write(file, "".join(f"{text_of(line)}\n" for line in lines).encode())
         self._written.append(file)
 
     def withdraw(self) -> None:

@@ -160,6 +160,8 @@ WRONG = [
     ({"Person": [{"name": float("nan")}]}, "row 1: .*'name' expects String, got nan", None),
     ({"Person": [{1: "z"}]}, "row 1: 1 names no property", None),
     ({"Person": pd.DataFrame({"name": ["x", 3]})}, "'Person': .*name", "one type"),
+    ({"Person": [{"name": "\ud83d"}]}, "row 1: .*'name' expects String, got text with a", None),
+    ([{"type": "Person", "data": {"name": "z", "age": 2**70}}], "record 1: .*'age' expects", None),
     ({"Person": 5}, "cannot read int", "rows as dicts"),
     ({"Person": pl.LazyFrame({"name": ["y"]})}, "cannot read LazyFrame", "collect()"),
     (nx.path_graph(2), "a Graph does not say which types", "from_networkx("),
@@ -213,6 +215,19 @@ def test_bad_records_go_to_a_quarantine_as_lines(graph, tmp_path):
     assert done.nodes == {"Person": 2}
     text = "".join(path.read_text() for path in (tmp_path / "bad").rglob("*") if path.is_file())
     assert '\\"b\\"' in text or '"b"' in text
+
+
+def test_half_a_surrogate_pair_goes_to_a_quarantine_too(graph, tmp_path):
+    records = [
+        {"type": "Person", "data": {"name": "\ud83d"}},
+        {"type": "Person", "data": {"name": "a", "\ud83d": 1}},
+        {"type": "Person", "data": {"name": "b"}},
+    ]
+    done = graph.load(records, mode="append", on_error="quarantine", quarantine=tmp_path / "bad")
+    assert done.nodes == {"Person": 1}
+    files = [path for path in (tmp_path / "bad").rglob("*") if path.is_file()]
+    lines = [line for path in files for line in path.read_text().splitlines() if "ud83d" in line]
+    assert len([json.loads(line) for line in lines]) == 2
 
 
 def test_a_network_goes_in_and_comes_out(graph):

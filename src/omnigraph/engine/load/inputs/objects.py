@@ -9,6 +9,7 @@ import base64
 import datetime as dt
 import decimal
 import enum
+import json
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
@@ -61,7 +62,11 @@ class ObjectRecords(msgspec.Struct, frozen=True, kw_only=True):
 
 def text_of(value: Any) -> str:
     """A record as a line, also if it holds what cannot be loaded."""
-    return orjson.dumps(value, default=_loosely, option=orjson.OPT_NON_STR_KEYS).decode()
+    try:
+        return orjson.dumps(value, default=_loosely, option=orjson.OPT_NON_STR_KEYS).decode()
+    except orjson.JSONEncodeError:
+        # Half of a surrogate pair, or an integer of more than 64 bits: the slow encoder has words.
+        return json.dumps(value, default=_loosely, skipkeys=True)
 
 
 def _loosely(value: Any) -> Any:
