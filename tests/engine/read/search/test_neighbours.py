@@ -102,6 +102,22 @@ def test_an_index_finds_nearly_all_whatever_happens_to_the_rows(tmp_path, quick)
         assert docs.recall() >= 0.95
 
 
+def test_the_length_of_the_query_makes_no_difference(tmp_path, quick):
+    with Graph.init(str(tmp_path / "g"), SCHEMA, **OPTIONS) as graph:
+        docs = Docs(graph)
+        docs.put([f"d{number}" for number in range(3000)])
+        graph.ensure_indices()
+        query = np.array(docs.one(), np.float32)
+
+        def slugs(vector, source=NEAR):
+            params = {"v": [float(one) for one in vector], "most": 10}
+            return graph.query(source, params=params).column("slug")
+
+        for size in (2.0**-90, 2.0**120):  # squared, no float of single precision
+            assert slugs(query * np.float32(size)) == slugs(query)
+        assert slugs(query * 0) == slugs(query * 0, EXACT)  # all are equally far: by id
+
+
 def test_few_rows_that_satisfy_a_condition_are_all_found(tmp_path, quick):
     with Graph.init(str(tmp_path / "g"), SCHEMA, **OPTIONS) as graph:
         docs = Docs(graph)

@@ -161,7 +161,6 @@ class Closeness(msgspec.Struct, frozen=True):
     def may_be_first(self, wanted: int) -> Positions | None:
         """The rows that may be among the `wanted` nearest; None if too few have a vector."""
         length = len(self.close)
-
         if length < wanted:
             return None
 
@@ -180,7 +179,8 @@ class Closeness(msgspec.Struct, frozen=True):
         if edge == -np.inf:
             return None
         rows = self._rows(most >= edge)
-        return rows[self.close[rows] + self.doubts[rows] >= edge]
+        found: Positions = rows[self.close[rows] + self.doubts[rows] >= edge]
+        return found
 
     def _rows(self, runs: npt.NDArray[np.bool_]) -> Positions:
         """All rows of some runs, in their order."""

@@ -16,6 +16,7 @@ import numpy as np
 from omnigraph.compiler.query import ir
 from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.memory.arrays import Positions, places_among
+from omnigraph.engine.read.search.coded import unit_of
 from omnigraph.engine.read.search.vectors import Floats
 from omnigraph.storage.table.index import IndexInfo, Neighbours
 
@@ -39,12 +40,16 @@ def indexed_positions(
         return None
     if index.rows_unindexed * UNCOVERED_SHARE > frame.length:
         return None
+    # The index squares in single precision, where no length but about one is safe.
+    unit = unit_of(query)
+    if not unit.any():  # zeros are equally far from all: none is nearer
+        return None
     partitions = max(1, int(np.sqrt(index.rows_indexed / max(1, index.segments))))
     probes = max(PROBES_MIN, partitions // PROBES_SHARE)
     share = 1.0 if entities is None else len(entities) / frame.length
     count = max(CANDIDATES_MIN, int(MORE * wanted / share))
     while count <= CANDIDATES_MAX:
-        asked = Neighbours(column=name, vector=query.tolist(), count=count, probes=probes)
+        asked = Neighbours(column=name, vector=unit.tolist(), count=count, probes=probes)
         with run.trace.step(
             "search", f"${expr.field.var}.{name} by index, {probes} partitions"
         ) as step:
