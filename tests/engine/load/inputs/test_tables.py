@@ -227,6 +227,17 @@ def test_bad_rows_are_named_by_file_and_row(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("row", ["a", "a,1,2"])
+def test_a_file_of_nothing_but_bad_rows_is_refused(tmp_path, row):
+    twins = Twins(tmp_path, SCHEMA)
+    path = tmp_path / "p.csv"
+    path.write_text(f"name,age\n{row}\n{row}\n")
+    with pytest.raises(RecordError, match="expected 2 columns") as refused:
+        bulk_load(twins.bulk_uri, {"Person": str(path)}, mode="append")
+    places = [(o["place"], o["kind"]) for o in refused.value.offenders]
+    assert places == [(f"{path} row 1", "record"), (f"{path} row 2", "record")]
+
+
 @pytest.mark.parametrize("content_", [b"not parquet at all", b""])
 def test_a_file_that_is_not_what_it_says_is_refused(tmp_path, content_):
     twins = Twins(tmp_path, SCHEMA)

@@ -381,6 +381,9 @@ def _csv_rows(piece: TablePiece, reading: Reading) -> Iterator[SourceRows]:
             table, numbers = _as_text(batch, numbers, problems)
             reading.problems.add(problems)
             yield _table_rows(piece, table, numbers)
+        # Bad rows behind the last good one come with no batch, and may be all that there is.
+        reading.records += len(skipped)
+        reading.problems.add(skipped)
 
 
 def _csv_batches(
