@@ -84,6 +84,22 @@ def test_a_java_that_breaks_while_starting_is_reported_with_its_last_words(tmp_p
         launch(order_for(home))
 
 
+TRACE = """Exception in thread "main" org.apache.spark.SparkException: Master must be one of ours
+\tat org.apache.spark.deploy.SparkSubmit.error(SparkSubmit.scala:1068)
+\t... 3 more"""
+
+
+def test_a_start_that_fails_tells_javas_words_once_and_no_stack(tmp_path, capfd):
+    (tmp_path / "trace").write_text(TRACE)
+    home = a_java(tmp_path, "17", script=f"#!/bin/sh\ncat {tmp_path}/trace >&2\nexit 1\n")
+    with pytest.raises(
+        SparkUnavailableError, match=r"code 1: Master must be one of ours$"
+    ) as failed:
+        launch(order_for(home))
+    assert failed.value.output == TRACE
+    assert capfd.readouterr().err == ""
+
+
 def test_a_java_that_cannot_be_executed_is_reported(tmp_path):
     home = a_java(tmp_path, "17", script="not a program")
     with pytest.raises(SparkUnavailableError, match="cannot start Java"):

