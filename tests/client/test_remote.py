@@ -239,6 +239,7 @@ def test_a_server_that_is_not_there_is_unavailable_and_a_lost_write_unknown():
     with pytest.raises(errors.ServerUnavailableError) as caught:
         Graph.connect("http://127.0.0.1:9", graph="g").branches()
     assert caught.value.retryable
+    assert str(caught.value).endswith("127.0.0.1:9: connection refused")
 
 
 def test_data_becomes_lines():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from pathlib import Path
 
 import pytest
 
@@ -135,3 +136,20 @@ def test_signatures_and_names_stay_as_written():
 def test_what_would_be_right_is_named_in_full(graph):
     with pytest.raises(errors.InputError, match=r"must be Mapping\[str, Any\] or None, got list"):
         graph.query(READ, params=[1])
+
+
+@pytest.mark.parametrize(
+    ("given", "advice"),
+    [
+        (Path("s.pg"), "path.read_text()"),
+        (b"node P {}", "decode()"),
+        ([Path], "schema.from_classes("),
+        (Path, "schema.from_classes("),
+        (5, None),
+    ],
+)
+def test_what_is_no_text_of_a_schema_may_be_made_one(tmp_path, given, advice):
+    with pytest.raises(errors.InputError, match="schema_text must be str") as caught:
+        Graph.init(tmp_path / "g.omni", given)
+    assert caught.value.hint is None if advice is None else advice in caught.value.hint
+    assert not (tmp_path / "g.omni").exists()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import doctest
 import importlib
 import inspect
+import re
 from pathlib import Path
 
 import pytest
 
 import omnigraph
-from omnigraph import Graph, QueryResult, pipeline, schema
+from omnigraph import Graph, QueryResult, errors, pipeline, schema
 from omnigraph.engine.write.transaction import Transaction
 
 # The graph that the examples are about; docs/reference/python.md shows the same.
@@ -66,6 +67,28 @@ def test_the_example_does_what_it_says(test, tmp_path, monkeypatch):
         test.globs.update(names, graph=graph, folder=tmp_path, omnigraph=omnigraph)
         runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
         assert runner.run(test, out=told.append).failed == 0, "".join(told)
+
+
+def documented() -> dict[str, str]:
+    """The docstrings of everything that the page of the Python API shows."""
+    parts = {f"{one.__module__}.{one.__qualname__}": one for one in CLASSES}
+    for one in [*CLASSES, Transaction]:
+        for name, part in inspect.getmembers(one) if inspect.isclass(one) else ():
+            if not name.startswith("_") and str(getattr(part, "__module__", "")).startswith("omni"):
+                parts[f"{one.__name__}.{name}"] = part
+    for module in (schema, pipeline):
+        parts |= {f"{module.__name__}.{name}": getattr(module, name) for name in module.__all__}
+    return {name: inspect.getdoc(one) or "" for name, one in parts.items()}
+
+
+def test_errors_that_are_named_are_there():
+    named = {
+        (where, error)
+        for where, text in documented().items()
+        for error in re.findall(r"`([A-Z]\w+Error)`", text)
+    }
+    assert {error for _, error in named} >= {"ParseError", "NotFoundError"}
+    assert [one for one in named if not hasattr(errors, one[1])] == []
 
 
 # For servers, for what only damage shows, or for a provider: their docstrings say enough.

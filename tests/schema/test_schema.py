@@ -334,3 +334,15 @@ def test_a_folder_of_files_proposes_a_schema_and_can_then_be_loaded(tmp_path):
 def test_classes_are_given_one_by_one():
     with pytest.raises(InputError, match="a schema is made of classes, got list"):
         schema.from_classes([Graph])
+
+
+def test_a_file_that_is_not_what_its_name_says_is_told_so(tmp_path):
+    (tmp_path / "town.parquet").write_text("no parquet")
+    with pytest.raises(OmnigraphError, match=r"town\.parquet' cannot be read as Parquet: [^.]*$"):
+        schema.infer(tmp_path / "town.parquet")
+
+
+def test_a_type_that_is_not_there_has_a_likely_name():
+    with pytest.raises(OmnigraphError) as caught:
+        schema.to_arrow("node Town { name: String @key }", "Twon")
+    assert caught.value.hint == "did you mean `Town`?"

@@ -138,13 +138,25 @@ class Connection:
         )
         if never or reads:
             return errors.ServerUnavailableError(
-                f"cannot reach the server at {self.server}: {type(why).__name__}",
+                f"cannot reach the server at {self.server}: {_words(why)}",
                 server=self.server,
             )
         return errors.OutcomeUnknownError(
-            f"the server at {self.server} did not answer: {type(why).__name__}",
+            f"the server at {self.server} did not answer: {_words(why)}",
             graph_commit_id=None,
         )
+
+
+def _words(why: BaseException | str) -> str:
+    """Why no answer came, in words: what the system said of the connection, if anything."""
+    cause: BaseException | None = why if isinstance(why, BaseException) else None
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror.lower()
+        cause = cause.__cause__ or cause.__context__
+    if isinstance(why, urllib3.exceptions.TimeoutError):
+        return "it took too long"
+    return type(why).__name__ if isinstance(why, BaseException) else why
 
 
 def _bearer(token: str) -> str:

@@ -15,6 +15,7 @@ from omnigraph.errors import InputError, LimitExceededError
 from omnigraph.model.limits import COMMIT_MESSAGE_BYTES_MAX
 
 _OURS: Final = ("omnigraph.engine.", "omnigraph.pipeline.")
+_SOURCES: Final = frozenset({"source", "schema_text"})  # arguments that are texts of our languages
 
 
 class Kind(NamedTuple):
@@ -84,7 +85,20 @@ def require(kind: Kind, /, **given: Any) -> None:
         else:
             problem = f"must be {kind.words}, got {type(value).__name__}"
         call = _public_call()
-        raise InputError(f"{call}: {name} {problem}", call=call, argument=name)
+        hint = _advice(value) if name in _SOURCES else None
+        raise InputError(f"{call}: {name} {problem}", hint=hint, call=call, argument=name)
+
+
+def _advice(value: Any) -> str | None:
+    """How to make the text of a schema or a query of what was passed."""
+    if isinstance(value, os.PathLike):
+        return "pass the text of the file: path.read_text()"
+    if isinstance(value, bytes):
+        return "pass text: data.decode()"
+    classes = value if isinstance(value, list | tuple) else [value]
+    if classes and all(isinstance(one, type) for one in classes):
+        return "omnigraph.schema.from_classes(…) makes the text of a schema of classes"
+    return None
 
 
 def require_message(message: Any) -> None:

@@ -249,8 +249,8 @@ class Graph(Upkeep):
         `source` is query text, or a bare `match { } return { }`; `name` says which query of it,
         where it has several. `params` are its parameters by name. `snapshot` takes a commit id or
         the beginning of one, a branch, a tag, `"main~2"`, a datetime or ISO text. `limits` bounds
-        memory and time; with `explain` the result's `explanation` says what was done. `QueryError`
-        says where the text is wrong, `InputError` which parameter is.
+        memory and time; with `explain` the result's `explanation` says what was done. `ParseError`
+        and `TypeCheckError` say where the text is wrong, `ParameterError` which parameter is.
 
         Examples:
             >>> source = "query q($n: String) { match { $p: Person {name: $n} } return { $p.age } }"
@@ -408,7 +408,7 @@ class Graph(Upkeep):
         `source`, `name` and `params` are those of `query`. `if_commit` refuses the change unless
         this commit is still the branch's head (`ConflictError`). With an `idempotency_key` it runs
         once, however often it is submitted. What breaks a rule of the schema is a
-        `ValidationError` and changes nothing.
+        `ConstraintViolationError` and changes nothing.
 
         Examples:
             >>> graph.mutate(ADD, params={"name": "Eve"}, message="Eve joins").affected_nodes
@@ -486,8 +486,8 @@ class Graph(Upkeep):
         submitted. `on_error="quarantine"` puts bad records into the folder `quarantine` (default:
         `<graph>.quarantine`) and loads the rest. `progress` is told how far it is.
 
-        "append" refuses a key that is there, "merge" replaces its entity, "overwrite" replaces
-        everything of the branch. A record that breaks a rule is a `ValidationError` with its place.
+        "append" refuses a key that is there, "merge" replaces its entity, "overwrite" all of the
+        types that the data names. `RecordError` and `ConstraintViolationError` name the place.
 
         Examples:
             >>> rows = {"Person": [{"name": "Eve"}], "Knows": [{"from": "Eve", "to": "Ada"}]}

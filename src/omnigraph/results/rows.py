@@ -180,6 +180,11 @@ class QueryResult:
             if places.step == 1:
                 return self._rows(places.start, max(places.start, places.stop)).to_pylist()
             return self.to_arrow().take(list(places)).to_pylist()
+        if isinstance(index, str):
+            raise InputError(
+                f"rows are found by their place, got '{index}'",
+                hint=f'result.column("{index}") is a column, result[0]["{index}"] a value',
+            )
         try:
             place = range(self.row_count)[index]  # as for a list, also from the end
         except IndexError:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from pyarrow import csv, dataset, json, types
 
 from omnigraph.compiler.schema import compile_schema, format_schema
+from omnigraph.compiler.text import did_you_mean
 from omnigraph.engine.rows.columns import BLOB_CELL, batch_schema
 from omnigraph.errors import InputError, NotFoundError
 from omnigraph.model.machine import PACKINGS
@@ -24,6 +25,7 @@ _ROWS_LOOKED_AT: Final = 100_000
 _ENDS: Final = (("from", "to"), ("src", "dst"))
 _KEY_NAMES: Final = ("key", "name", "email", "title", "code", "slug", "uuid")
 _FORMATS: Final = {".parquet": "parquet", ".csv": "csv", ".jsonl": "json", ".ndjson": "json"}
+_CALLED: Final = {"parquet": "Parquet", "csv": "CSV", "json": "JSON lines"}
 _WORDS: Final = re.compile(r"[^A-Za-z0-9_]+")
 
 
@@ -84,7 +86,13 @@ def to_arrow(source: str, type_name: str) -> pa.Schema:
     catalog = compile_schema(source)
     made = catalog.nodes.get(type_name) or catalog.edges.get(type_name)
     if made is None:
-        raise NotFoundError(f"the schema has no type '{type_name}'", kind="type", name=type_name)
+        known = [one.name for one in catalog.types()]
+        raise NotFoundError(
+            f"the schema has no type '{type_name}'",
+            kind="type",
+            name=type_name,
+            hint=did_you_mean(type_name, known),
+        )
     missing = {one.name for one in made.properties if one.type.nullable}
     return pa.schema([one.with_nullable(one.name in missing) for one in batch_schema(made)])
 
@@ -152,7 +160,8 @@ def arrow_property(field: pa.Field[Any], *, where: str) -> PropertyType:
     scalar = _scalar(kind)
     if scalar is None:
         raise InputError(
-            f"column '{field.name}' of '{where}' is of the type {field.type}, which no property is",
+            f"column '{field.name}' of '{where}' has the Arrow type {field.type}, "
+            "which no property has",
             hint="leave it out, or turn it into text or numbers first",
         )
     return PropertyType(scalar=scalar, nullable=field.nullable, is_list=many)
@@ -295,7 +304,10 @@ def _file_table(path: Path) -> pa.Table:
         source: Any = dataset.dataset(str(path), format=how, partitioning="hive")
         table: pa.Table = source.head(_ROWS_LOOKED_AT)
     except (pa.ArrowException, OSError, ValueError) as cause:
-        raise InputError(f"'{path}' cannot be read: {cause}", path=str(path)) from cause
+        # Arrow's own words name its parts; what it says last is about the file.
+        why = str(cause).splitlines()[0].rpartition(": ")[2].partition(". ")[0]
+        words = f"'{path}' cannot be read as {_CALLED[form]}: {why}"
+        raise InputError(words, path=str(path)) from cause
     return table
 
 

@@ -22,6 +22,8 @@ REFUSED = [
         '("./my schemas/people.pg").read_text()',
     ),
     ("node P { Name: String }", 1, 10, "property name", "lower-case"),
+    ("node P { tier: enm(a, b) }", 1, 19, "property name", "only `enum(a, b)` and `Vector(3)`"),
+    ("node P {\n  name: String\n", 3, 1, "property name", "a `}` is missing"),
     ("node P { name String }", 1, 15, "expected `:` after `name`", "`name: String`"),
     ("node P {\n  a: String\n", 3, 1, "the end of the file", None),
     ("node P { a: }", 1, 13, "expected a type", None),

@@ -308,6 +308,12 @@ def test_a_column_that_is_not_there_is_told_with_the_nearest(graph):
     assert caught.value.hint == "did you mean 't.name'?"
 
 
+def test_a_row_is_no_column(graph):
+    with pytest.raises(InputError, match=r"by their place, got 't\.name'") as caught:
+        names(graph)["t.name"]
+    assert 'result.column("t.name")' in caught.value.hint
+
+
 def test_other_libraries_take_the_rows_without_a_copy(graph):
     result = names(graph)
     assert pa.table(result).equals(result.to_arrow())

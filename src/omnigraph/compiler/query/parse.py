@@ -128,9 +128,8 @@ class _Parser(MutationParser):
         if not self.at_word("query"):
             begins = self.peek().text.lower()
             words = {"match", *STATEMENTS, *WORDS}
-            raise self.refusal(
-                "`query`", words=("query",), hint=WORDS["match"] if begins in words else None
-            )
+            hint = WORDS["match"] if begins in words else None
+            raise self.refusal("`query`", words=("query", "match", *STATEMENTS), hint=hint)
         at = self.take().at
         name = self.name("a query name").text
         params = self._params()

@@ -8,8 +8,8 @@ no sense is left to the checks, which report all of it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import ClassVar, TypeVar
+from collections.abc import Callable, Mapping
+from typing import ClassVar, Final, TypeVar
 
 import msgspec
 
@@ -31,6 +31,13 @@ from omnigraph.model.limits import (
     SCHEMA_TYPES_MAX,
 )
 from omnigraph.model.schema import LiteralValue
+
+# What to say of a token that stands where a property's name is expected.
+_NOT_NAMES: Final[Mapping[str, str]] = {
+    "type": "property names begin with a lower-case letter",
+    "(": "only `enum(a, b)` and `Vector(3)` have parentheses",
+    "end": "a `}` is missing: every `{` is closed",
+}
 
 # --- the tree: what a text says, before anyone asks whether it makes sense ------------------------
 
@@ -346,7 +353,7 @@ class _Parser(Cursor):
         return self._constraint() if self.at("@") else self._property()
 
     def _property(self) -> PropertyDecl:
-        hint = "property names begin with a lower-case letter" if self.at("type") else None
+        hint = next((words for kind, words in _NOT_NAMES.items() if self.at(kind)), None)
         name = self.expect("ident", "a property name or `}`", hint=hint)
         self.expect(":", f"`:` after `{name.text}`", hint=f"write `{name.text}: String`")
         made, annotations = self._type(), self._annotations()

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from omnigraph.compiler.text import did_you_mean
 from omnigraph.engine.arguments import REF, TEXTS_OR_NONE, require
 from omnigraph.engine.arrow import picked
 from omnigraph.engine.check.rules import Entity
@@ -79,7 +80,7 @@ class ChangeFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     def require_known(self, *catalogs: Catalog) -> None:
         """Refuse a type that none of the schemas has."""
-        require_none(self.unknown_types(*catalogs))
+        require_none(self.unknown_types(*catalogs), *catalogs)
 
     def wants(self, *names: Entity) -> bool:
         """Whether changes of the type, under any of the names it had, are wanted, as far as kinds
@@ -88,10 +89,12 @@ class ChangeFilter(msgspec.Struct, frozen=True, kw_only=True):
         return of_kind and (self.types is None or any(one.name in self.types for one in names))
 
 
-def require_none(unknown: frozenset[str]) -> None:
-    """Refuse types that nobody knows."""
+def require_none(unknown: frozenset[str], *catalogs: Catalog) -> None:
+    """Refuse types that nobody knows; the schemas tell what may be meant."""
     for name in sorted(unknown)[:1]:
-        raise NotFoundError(f"unknown type '{name}'", kind="type", name=name)
+        known = {entity.name for catalog in catalogs for entity in catalog.types()}
+        hint = did_you_mean(name, known)
+        raise NotFoundError(f"unknown type '{name}'", kind="type", name=name, hint=hint)
 
 
 # --- diff ------------------------------------------------------------------------------------

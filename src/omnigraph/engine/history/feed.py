@@ -142,7 +142,8 @@ def _filled(
     head = ahead[-1].graph_commit_id if ahead else after
     if unknown and ahead:
         newest = core.store.manifests.at_commit(head)
-        require_none(unknown & wanted.unknown_types(core.catalog(newest)))
+        catalog = core.catalog(newest)
+        require_none(unknown & wanted.unknown_types(catalog), catalog)
     return FeedPage(
         blocks=tuple(blocks),
         cursor=_sealed("feed-cursor", {**bond, "after": after}),
@@ -175,7 +176,8 @@ def commit_changes(
             raise InputError("change cursor rejected: it belongs to another commit or filter")
         start = int(told["next"])
     images = commit_images(core, commit, wanted)
-    require_none(images.unknown_types)
+    if images.unknown_types:
+        require_none(images.unknown_types, core.catalog(core.store.manifests.at_commit(commit_id)))
     found = images.changes
     more = start + size < len(found)
     token = {"commit": commit_id, "filter": wanted.digest, "next": start + size}

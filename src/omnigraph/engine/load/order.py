@@ -125,6 +125,11 @@ def request_order(
     require_mode(facts["mode"])
     require(TEXT_OR_NONE, type=type_name)
     if type_name is not None:
+        if isinstance(data, Mapping):
+            raise InputError(
+                "a mapping says itself which types its rows are of",
+                hint=f'leave out type=, or pass rows in a list: load([row], type="{type_name}", …)',
+            )
         data = {type_name: data}
     if not isinstance(data, Mapping):
         _refuse_misread(data)
@@ -176,6 +181,12 @@ def _refuse_misread(data: Any) -> None:
             f"data is the text to load, and '{data}' looks like the path of a file",
             hint=f'pass pathlib.Path("{data}")',
         )
+    first = data[0] if isinstance(data, list | tuple) and data else None
+    if isinstance(first, str) and _looks_like_a_path(first):
+        raise InputError(
+            f"data is a list of lines, and '{first}' looks like the path of a file",
+            hint=f'pass [pathlib.Path("{first}"), …]',
+        )
     if isinstance(data, os.PathLike):
         name = os.fspath(data)
         if name.endswith(_TABLE_SUFFIXES):
@@ -218,7 +229,7 @@ def _file_or_what_it_says(path: str) -> Path | bytes:
         with open(path, "rb"):
             return Path(path)
     except FileNotFoundError as cause:
-        raise NotFoundError(f"No such file: '{path}'", kind="file", name=path) from cause
+        raise NotFoundError(f"there is no file '{path}'", kind="file", name=path) from cause
     except OSError as cause:
         raise InputError(f"cannot read data file '{path}': {cause.strerror}") from cause
 

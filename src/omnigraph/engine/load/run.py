@@ -16,6 +16,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from omnigraph.engine.access import OPEN, Gate
+from omnigraph.engine.arguments import CALL_OR_NONE, require
 from omnigraph.engine.arrow import picked
 from omnigraph.engine.check.checks import (
     CheckAnswers,
@@ -106,6 +107,7 @@ def load_here(
     core: Core, order: LoadOrder, *, then: Then, listener: Listener | None = None
 ) -> PipelineReport:
     """Carry out an order in this process."""
+    require(CALL_OR_NONE, progress=listener)
     runner = _inline(order, None if listener is None else teller(listener))
     return load_into(Means(core=core, runner=runner, listener=listener, then=then), order)
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import orjson
 
+from omnigraph.compiler.text import did_you_mean
 from omnigraph.engine.arguments import INT, TEXT, require
 from omnigraph.engine.rows.columns import json_values
 from omnigraph.errors import InputError, NotFoundError
@@ -52,9 +53,10 @@ def export_types(catalog: Catalog, types: Sequence[str] | None) -> list[NodeType
     known = {entity.name for entity in chosen}
     for name in types or ():
         if name not in known:
+            names = [entity.name for entity in catalog.types()]
             raise InputError(
                 f"unknown export type '{name}'",
-                hint="types: " + ", ".join(entity.name for entity in catalog.types()),
+                hint=did_you_mean(name, names) or "types: " + ", ".join(names),
                 type_name=name,
             )
     return chosen
@@ -152,13 +154,20 @@ def read_blob(
     entity: NodeType | EdgeType | None
     entity = catalog.nodes.get(type_name) if kind == "node" else catalog.edge_named(type_name)
     if entity is None:
-        raise NotFoundError(f"unknown {kind} type '{type_name}'", kind=kind, name=type_name)
+        known = [one.name for one in catalog.types() if one.kind == kind]
+        raise NotFoundError(
+            f"unknown {kind} type '{type_name}'",
+            kind=kind,
+            name=type_name,
+            hint=did_you_mean(type_name, known),
+        )
     prop = entity.by_name.get(property_name)
     if prop is None:
         raise NotFoundError(
             f"{kind} type '{entity.name}' has no property '{property_name}'",
             kind="property",
             name=property_name,
+            hint=did_you_mean(property_name, [one.name for one in entity.properties]),
         )
     if prop.type.scalar is not Scalar.BLOB:
         raise InputError(

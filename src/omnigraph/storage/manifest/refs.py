@@ -309,7 +309,8 @@ def validate_name(name: str, *, kind: RefKind = "branch") -> None:
     """Raise `InvalidNameError` for a name that no new branch or tag may have."""
     reason = _refusal(name, kind)
     if reason is not None:
-        raise InvalidNameError(reason, kind=kind, name=name)
+        hint = "every graph has a branch 'main'" if name == MAIN else None
+        raise InvalidNameError(reason, kind=kind, name=name, hint=hint)
 
 
 def _refusal(name: str, kind: RefKind) -> str | None:

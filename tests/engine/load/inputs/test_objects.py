@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from omnigraph import Graph, from_networkx
-from omnigraph.errors import IdempotencyKeyReusedError, OmnigraphError
+from omnigraph.errors import IdempotencyKeyReusedError, InputError, OmnigraphError
 
 SCHEMA = """
 node Person { name: String @key  age: I32?  born: Date?  seen: DateTime?  tags: [String]?
@@ -171,6 +171,11 @@ WRONG = [
     (Path("people.parquet"), "not said of which", "type="),
     ("people.jsonl", "looks like the path of a file", 'pathlib.Path("people.jsonl")'),
     ([1, 2], "item 1 of data must be a line", "dictionaries"),
+    (["a.jsonl", "b.jsonl"], "looks like the path of a file", 'pathlib.Path("a.jsonl")'),
+    ([{"name": "a"}], "exactly one of 'type' or 'edge'", '"data": {…}}'),
+    ([{"type": "Person", "name": "a"}], "unknown input field 'name'", 'stand in "data"'),
+    ('{"type": "Person", "data": {"name": "a",}}', r"line 1: .*\(column 40\)$", None),
+    ({"Person": pd.DataFrame({"name": ["x", 3]})}, "several types: int, str", "one type"),
 ]
 
 
@@ -242,6 +247,14 @@ def test_a_network_goes_in_and_comes_out(graph):
     assert [(u, v, d["weight"]) for u, v, d in back.edges(data=True)] == [("ada", "grace", 0.5)]
     with pytest.raises(OmnigraphError, match="cannot be an id"):
         list(from_networkx(nx.grid_2d_graph(1, 2), node_type="Person", edge_type="Knows"))
+
+
+def test_a_mapping_has_its_types_and_a_listener_is_called(graph):
+    with pytest.raises(InputError, match="says itself which types") as caught:
+        graph.load({"name": "a"}, type="Person", mode="append")
+    assert "in a list" in caught.value.hint
+    with pytest.raises(InputError, match="load: progress must be"):
+        graph.load([], mode="append", progress=3)
 
 
 def test_progress_is_told(graph):

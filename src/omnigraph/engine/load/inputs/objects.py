@@ -186,13 +186,22 @@ def as_arrow(name: str, given: Any) -> pa.Table | None:
         if hasattr(given, "__arrow_c_stream__"):
             return _without_views(pa.table(given))
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as cause:
-        # What pandas adds to Arrow's words is a second argument.
-        words = ": ".join(str(part).splitlines()[0] for part in reversed(cause.args))
         raise InputError(
-            f"source of '{name}': {words}",
+            f"source of '{name}': {_mixed(given, cause)}",
             hint="give every column values of one type, or give rows as dicts",
         ) from cause
     return None
+
+
+def _mixed(frame: Any, cause: Exception) -> str:
+    """Which column of a data frame has no one type, and the types of what is in it."""
+    for column in getattr(frame, "columns", ()):
+        if str(getattr(frame[column], "dtype", "")) == "object":
+            kinds = sorted({type(value).__name__ for value in frame[column].dropna()})
+            if len(kinds) > 1:
+                return f"column '{column}' holds values of several types: {', '.join(kinds)}"
+    # What pandas adds to Arrow's words is a second argument.
+    return ": ".join(str(part).splitlines()[0] for part in reversed(cause.args))
 
 
 def _without_views(table: pa.Table) -> pa.Table:

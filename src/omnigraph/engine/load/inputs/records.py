@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -37,6 +37,11 @@ from omnigraph.model.schema import PHYSICAL, Catalog, EdgeType, NodeType
 _STRUCTURAL: Final = frozenset({"src", "dst", "from", "to"})
 _NODE_MEMBERS: Final = frozenset({"type", "data"})
 _EDGE_MEMBERS: Final = frozenset({"edge", "from", "to", "data"})
+_A_RECORD: Final = (
+    'a record says its type: {"type": "Person", "data": {…}}; of rows of one type it is said once: '
+    'type="Person"'
+)
+_IN_DATA: Final = 'properties stand in "data": {"type": …, "data": {…}}'
 _MEMBER = re.compile(rb'"[ \t\r\n]*:')
 _BLANK = re.compile(r"[ \t\r\n]*")
 
@@ -70,7 +75,9 @@ def _strict_value(text: bytes) -> Any:
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError as cause:
-        raise BadRecordError(f"invalid strict JSON: {cause}") from cause
+        # What says where counts lines of its own; the line is said by who asks.
+        where = f" (column {cause.colno})" if cause.lineno == 1 else ""
+        raise BadRecordError(f"invalid strict JSON: {cause.msg}{where}") from cause
     try:
         # Each member has its own `":`; more of them than parsed ones may mean a duplicate.
         if len(_MEMBER.findall(text)) != _members(value, text):
@@ -178,11 +185,13 @@ class StrictRecords:
         if not isinstance(value, dict):
             raise BadRecordError("expected a JSON object")
         if ("type" in value) == ("edge" in value):
-            raise BadRecordError("expected exactly one of 'type' or 'edge'")
+            hint = None if "type" in value else _A_RECORD
+            raise BadRecordError("expected exactly one of 'type' or 'edge'", hint=hint)
         is_node = "type" in value
         members = _NODE_MEMBERS if is_node else _EDGE_MEMBERS
         if not members.issuperset(value):
-            raise _unknown(next(name for name in value if name not in members), members)
+            name = next(name for name in value if name not in members)
+            raise _unknown(name, members, beside=self._properties(value))
         entity = _named(self._catalog, value)
         data = value.get("data", {})
         if not isinstance(data, dict) or (is_node and "data" not in value):
@@ -204,6 +213,13 @@ class StrictRecords:
             if not isinstance(end, str):
                 raise BadRecordError(f"field '{name}' must be a string")
         return Record(number, entity, data, *ends)
+
+    def _properties(self, value: dict[str, Any]) -> Collection[str]:
+        """The properties of the type that the record names, if there is one."""
+        try:
+            return _named(self._catalog, value).by_name
+        except BadRecordError:
+            return ()
 
 
 def permissive_records(body: bytes, catalog: Catalog, refuse: Refuse) -> Iterator[Record]:
@@ -270,9 +286,11 @@ def _as_id(value: Any, name: str) -> str:
     raise BadRecordError(f"field '{name}' must be a string")
 
 
-def _unknown(name: str, known: Iterable[str]) -> BadRecordError:
+def _unknown(name: str, known: Iterable[str], *, beside: Collection[str] = ()) -> BadRecordError:
     if name in PHYSICAL:
         return BadRecordError(f"field '{name}' is reserved physical state")
+    if name in beside:
+        return BadRecordError(f"unknown input field '{name}'", hint=_IN_DATA)
     return BadRecordError(f"unknown input field '{name}'", hint=_meant(name, sorted(known)))
 
 
