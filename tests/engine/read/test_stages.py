@@ -283,6 +283,7 @@ def test_the_text_is_refused_with_a_place(graph, declared, body, told):
 UNFIT = [
     ("$n: I32", {"m": 1}, "param 'm': the query declares no such parameter", "`n`"),
     ("$r: Person.role", {"r": "adm"}, "expected one of [admin, user]", "`admin`"),
+    ("$t: String", {"t": 7}, "expected string, got number", 'quotes: "7"'),
     ("$r: {name: String}", {"r": {"nam": "x"}}, "has no field `nam`", "`name`"),
     ("$r: [{name: String}]", {"r": [{"name": "x"}, {}]}, "record[1] misses the field", None),
     ("$r: [{name: String}]", {"r": [{"name": 3}]}, "param 'r[0].name': expected string", None),

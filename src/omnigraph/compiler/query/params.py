@@ -206,7 +206,9 @@ class _Binder:
         return ParameterError(message, name=self.name, hint=hint)
 
     def unexpected(self, wanted: str, value: Any) -> ParameterError:
-        return self.error(f"expected {wanted}, got {_word(value)}")
+        number = wanted == "string" and isinstance(value, int | float)
+        hint = f'text stands in quotes: "{str(value).lower()}"' if number else None
+        return self.error(f"expected {wanted}, got {_word(value)}", hint=hint)
 
     def record(self, value: Any, decl: RecordParam, at: int | None) -> dict[str, Any]:
         """A record with a value for every field; `at` is its place in a list of them."""

@@ -175,6 +175,7 @@ WRONG = [
     ([{"name": "a"}], "exactly one of 'type' or 'edge'", '"data": {…}}'),
     ([{"type": "Person", "name": "a"}], "unknown input field 'name'", 'stand in "data"'),
     ('{"type": "Person", "data": {"name": "a",}}', r"line 1: .*\(column 40\)$", None),
+    (b'{"type": "Person", "data": {"name": "\xe9"}}', "strict JSON: it is not UTF-8 text$", None),
     ({"Person": pd.DataFrame({"name": ["x", 3]})}, "several types: int, str", "one type"),
 ]
 

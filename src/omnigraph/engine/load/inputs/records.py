@@ -41,6 +41,7 @@ _A_RECORD: Final = (
     'a record says its type: {"type": "Person", "data": {…}}; of rows of one type it is said once: '
     'type="Person"'
 )
+_NO_UTF8: Final = "str is not valid UTF-8"  # how orjson says it
 _IN_DATA: Final = 'properties stand in "data": {"type": …, "data": {…}}'
 _MEMBER = re.compile(rb'"[ \t\r\n]*:')
 _BLANK = re.compile(r"[ \t\r\n]*")
@@ -77,7 +78,8 @@ def _strict_value(text: bytes) -> Any:
     except orjson.JSONDecodeError as cause:
         # What says where counts lines of its own; the line is said by who asks.
         where = f" (column {cause.colno})" if cause.lineno == 1 else ""
-        raise BadRecordError(f"invalid strict JSON: {cause.msg}{where}") from cause
+        words = "it is not UTF-8 text" if cause.msg.startswith(_NO_UTF8) else cause.msg + where
+        raise BadRecordError(f"invalid strict JSON: {words}") from cause
     try:
         # Each member has its own `":`; more of them than parsed ones may mean a duplicate.
         if len(_MEMBER.findall(text)) != _members(value, text):
