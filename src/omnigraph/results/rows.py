@@ -173,7 +173,7 @@ class QueryResult:
     def __getitem__(self, index: int) -> dict[str, Any]: ...
     @overload
     def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
-    def __getitem__(self, index: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
+    def __getitem__(self, index: Any) -> dict[str, Any] | list[dict[str, Any]]:
         """The row at a place, or the rows of a slice, as dictionaries."""
         if isinstance(index, slice):
             places = range(self.row_count)[index]

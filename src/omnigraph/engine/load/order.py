@@ -229,7 +229,7 @@ def _file_or_what_it_says(path: str) -> Path | bytes:
         with open(path, "rb"):
             return Path(path)
     except FileNotFoundError as cause:
-        raise NotFoundError(f"there is no file '{path}'", kind="file", name=path) from cause
+        raise NotFoundError(f"No such file: '{path}'", kind="file", name=path) from cause
     except OSError as cause:
         raise InputError(f"cannot read data file '{path}': {cause.strerror}") from cause
 
