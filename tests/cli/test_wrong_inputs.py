@@ -70,6 +70,7 @@ WRONG = [
     ("snapshot $G --frobnicate", 2, "No such option"),
     ("snapshot $G extra", 2, "Got unexpected extra argument (extra)"),
     ("init $T/new.omni", 2, "Missing option '--schema'"),
+    ("load $T/good.jsonl --mode append $G", 2, "Files of data are passed with --data"),
     ("load $G --mode append", 2, "load needs data: pass --data <FILE> or --job <FILE>"),
     ("load $G --data $T/good.jsonl", 2, "load needs --mode, one of: append, merge, overwrite"),
     ("load $G --data $T/good.jsonl --mode replace", 2, "'replace' is not one of"),

@@ -223,6 +223,8 @@ def _run_in(words: list[str], *, own_process: bool, color: bool | None) -> int:
     except click.ClickException as problem:
         if isinstance(problem, click.NoSuchOption):
             problem = _with_visible(problem)
+        elif problem.message.startswith("Got unexpected extra") and _command(words) == "load":
+            problem.message += ". Files of data are passed with --data"
         problem.show()
         return problem.exit_code
     except (click.Abort, KeyboardInterrupt) as interrupt:
@@ -270,6 +272,11 @@ def _with_current_names(words: list[str]) -> list[str]:
             click.echo(note, err=True)
             return [*words[:at], new, *words[at + len(old) :]]
     return words
+
+
+def _command(words: list[str]) -> str:
+    """The name of the command that the words are for, "" if they name none."""
+    return next(iter(words[_command_index(words) :]), "")
 
 
 def _command_index(words: list[str]) -> int:

@@ -170,6 +170,7 @@ WRONG = [
     (pa.table({"name": ["a"]}), "not said of which", "mapping"),
     (Path("people.parquet"), "not said of which", "type="),
     ("people.jsonl", "looks like the path of a file", 'pathlib.Path("people.jsonl")'),
+    ({"Person": pl.DataFrame({"Name": ["x"]})}, "unknown column 'Name'", '{"name": "Name"}'),
     ([1, 2], "item 1 of data must be a line", "dictionaries"),
     (["a.jsonl", "b.jsonl"], "looks like the path of a file", 'pathlib.Path("a.jsonl")'),
     ([{"name": "a"}], "exactly one of 'type' or 'edge'", '"data": {…}}'),

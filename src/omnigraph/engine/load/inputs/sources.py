@@ -6,6 +6,7 @@ from __future__ import annotations
 import codecs
 import hashlib
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import PurePath
@@ -348,9 +349,12 @@ def plan_columns(
             takes.setdefault(homes[column], column)
     if unknown and not mapped.columns:
         near = closest(unknown[0], homes)
+        hint = f"did you mean '{near}'?" if near else _way_out(entity, takes, unknown[0])
+        if near and re.sub(r"\W+", "_", unknown[0]).lower() == near.lower():  # as `infer` names it
+            hint = f'rename it, or map it by columns={{"{near}": "{unknown[0]}"}} of a Source'
         raise InputError(
             f"{place}: unknown column '{unknown[0]}' for {entity.name}",
-            hint=f"did you mean '{near}'?" if near else _way_out(entity, takes, unknown[0]),
+            hint=hint,
             columns=unknown,
         )
     _require_needed(entity, takes, mapped, place=place)
