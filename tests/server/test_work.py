@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from omnigraph.model.limits import SERVER_QUEUE_MAX
 from omnigraph.server.work import Pool
+from omnigraph.wire.failures import RefusedError
 
 FOR_EVER = 3600.0
 
@@ -121,3 +123,68 @@ def test_a_failure_is_the_asker_s_and_the_thread_goes_on():
         return await pool.run(lambda: "answered")
 
     assert in_pool(story, threads=1) == "answered"
+
+
+def test_a_job_that_stops_an_iteration_is_answered_like_any_failure():
+    async def story(pool: Pool) -> None:
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await pool.run(lambda: next(iter(())))
+        assert pool.pending == 0
+
+    in_pool(story, threads=1)
+
+
+def test_requests_that_are_cancelled_make_no_room_while_their_jobs_wait():
+    free = threading.Event()
+
+    async def story(pool: Pool) -> int:
+        asked = [asyncio.ensure_future(pool.run(free.wait)) for _ in range(1000)]
+        await asyncio.sleep(0.01)
+        for one in asked:
+            one.cancel()
+        refused = sum(
+            isinstance(one, RefusedError)
+            for one in await asyncio.gather(*asked, return_exceptions=True)
+        )
+        assert pool.pending == 1000 - refused == pool.threads + SERVER_QUEUE_MAX
+        with pytest.raises(RefusedError):
+            await pool.run(free.wait)
+        free.set()
+        while pool.pending:
+            await asyncio.sleep(0.001)
+        return refused
+
+    assert in_pool(story) > 0
+
+
+def test_a_write_whose_request_is_cancelled_keeps_its_turn_until_it_ends():
+    free = threading.Event()
+    began: list[int] = []
+
+    async def story(pool: Pool) -> None:
+        def write() -> None:
+            began.append(1)
+            free.wait(30)
+
+        cancelled = asyncio.ensure_future(pool.run_write(write))
+        while not began:
+            await asyncio.sleep(0.001)
+        cancelled.cancel()
+        following = asyncio.ensure_future(pool.run_write(write))
+        await asyncio.sleep(0.02)
+        assert len(began) == 1
+        free.set()
+        await following
+        assert len(began) == 2
+
+    in_pool(story, threads=2)
+
+
+def test_a_pool_that_was_closed_refuses_and_lets_nobody_wait():
+    async def story(pool: Pool) -> None:
+        pool.close()
+        for run in (pool.run, pool.run_write, pool.run_always):
+            with pytest.raises(RefusedError):
+                await run(lambda: "answered")
+
+    in_pool(story)

@@ -42,7 +42,8 @@ class Pool:
     def __init__(self, threads: int, *, short_seconds: float = SHORT_SECONDS) -> None:
         self.threads = threads
         self._short_seconds = short_seconds
-        self._pending = 0  # jobs that wait or run; touched by the loop's thread alone
+        # Jobs that wait or run, also for requests that were cancelled; the loop's thread's alone.
+        self._pending = 0
         self._writes = asyncio.Semaphore(max(1, threads // 2))
         self._waiting = 0  # writes that wait for their turn
         self._looks = False  # whether a look is coming; touched by the loop's thread alone
@@ -52,6 +53,7 @@ class Pool:
         self._idle = list(self._inboxes)  # whoever was busy last is at the end, and comes first
         self._short: _Inbox | None = None  # whose job may still be a short one
         self._since = 0.0  # when it began
+        self._closed = False
         for number, inbox in enumerate(self._inboxes):
             name = f"engine-{number}"
             threading.Thread(target=self._work, args=(inbox,), name=name, daemon=True).start()
@@ -76,15 +78,24 @@ class Pool:
             self._waiting -= 1
         try:
             self._require_room()
-            return await self._done(job, at_once=True)
-        finally:
+            future = self._asked(job, at_once=True)
+        except BaseException:
             self._writes.release()
+            raise
+        # Its turn ends with the job, not with a request that was cancelled on the way.
+        future.add_done_callback(lambda _: self._writes.release())
+        return await asyncio.shield(future)
 
     async def run_always(self, job: Callable[[], T]) -> T:
         """For work that is under way already, such as the next piece of a stream."""
-        return await self._done(job, at_once=False)
+        # A client that goes away takes its request along, not the work: somebody may depend
+        # on what has begun, and a thread cannot be stopped half way.
+        return await asyncio.shield(self._asked(job, at_once=False))
 
     def close(self) -> None:
+        """Let the threads end when nothing is left to do. What is asked for later is refused."""
+        with self._lock:
+            self._closed = True
         for inbox in self._inboxes:
             inbox.put(None)
 
@@ -92,17 +103,19 @@ class Pool:
         if self._pending >= self.threads + SERVER_QUEUE_MAX:
             raise RefusedError(429, "too many requests are waiting", headers=RETRY_LATER)
 
-    async def _done(self, job: Callable[[], T], *, at_once: bool) -> T:
+    def _asked(self, job: Callable[[], T], *, at_once: bool) -> asyncio.Future[T]:
+        """What will be the job's result."""
+        if self._closed:
+            raise RefusedError(503, "the server is stopping", headers=RETRY_LATER)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self._pending += 1
+        future.add_done_callback(self._ended)
         self._begin((loop, future, job), at_once=at_once)
-        try:
-            # A client that goes away takes its request along, not the work: somebody may depend
-            # on a write that has begun, and a thread cannot be stopped half way.
-            return await asyncio.shield(future)
-        finally:
-            self._pending -= 1
+        return future
+
+    def _ended(self, _: asyncio.Future[Any]) -> None:
+        self._pending -= 1
 
     def _begin(self, job: _Job, *, at_once: bool) -> None:
         """Give the job to a thread, or let it wait for the one before it."""
@@ -144,6 +157,8 @@ class Pool:
             loop, future, work = job
             try:
                 result = work()
+            except StopIteration as problem:  # a future takes none: nobody would be answered
+                _deliver(loop, future.set_exception, RuntimeError(f"a job raised {problem!r}"))
             except BaseException as problem:  # noqa: BLE001 - it goes on where the job was asked for
                 _deliver(loop, future.set_exception, problem)
             else:
