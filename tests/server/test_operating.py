@@ -134,6 +134,9 @@ def test_a_policy_that_changes_counts_and_a_broken_one_does_not(uri, tmp_path):
         assert status() == 200
         told = json.loads(inside.ask("GET", "/readyz", token="token-ann").body)
         assert "policy.yaml" in told["problems"]["policy"]
+        path.write_text("version: 2026-13-45")  # no such day: YAML's library has no error for it
+        inside.service.reload()
+        assert status() == 200
     finally:
         inside.close()
 
@@ -247,3 +250,22 @@ def test_beyond_its_connections_a_server_says_so(listening):
     finally:
         for one in open_ones:
             one.close()
+
+
+def test_whatever_goes_wrong_with_one_file_the_others_are_read(uri, tmp_path):
+    class Damaged(KnownTokens):
+        def reload(self):
+            raise MemoryError
+
+    path = tmp_path / "policy.yaml"
+    path.write_text(policy("read"))
+    settings = Settings(graphs=(GraphSpec(graph_id="g", uri=str(uri)),), policy=str(path))
+    inside = Inside(uri, with_policies(Access(tokens=Damaged()), settings), policy=str(path))
+    try:
+        path.write_text(policy("read", "export"))
+        inside.service.reload()
+        assert inside.ask("POST", "/graphs/g/export", {}, token="token-ann").status == 200
+        told = json.loads(inside.ask("GET", "/readyz", token="token-ann").body)
+        assert told["problems"] == {"tokens": "MemoryError"}
+    finally:
+        inside.close()

@@ -10,7 +10,7 @@ from omnigraph.server.calls import Answer, compressed
 from omnigraph.server.handlers.blobs import Range, is_known, matches, wanted_range
 from omnigraph.server.routes import ROUTES
 from omnigraph.server.settings import GraphSpec, graph_specs, split_address
-from omnigraph.server.stored import read_registry
+from omnigraph.server.stored import StoredQueries, read_registry
 from omnigraph.server.work import Admission
 from omnigraph.wire.failures import RefusedError
 
@@ -211,3 +211,21 @@ def test_a_catalog_names_hides_and_renames(tmp_path):
     found = read_registry(str(tmp_path / "q.yaml"))
     assert sorted(found.queries) == ["x", "y"]
     assert [(one.name, one.tool) for one in found.exposed] == [("x", "find")]
+
+
+def test_the_files_of_a_catalog_are_watched_wherever_they_are(tmp_path):
+    catalog, file = tmp_path / "q.yaml", tmp_path / "below" / "a.gq"
+    catalog.write_text("queries: { a: { file: below/a.gq } }")
+    file.parent.mkdir()
+    file.write_text("query a() { match { $p: Person } return { $p.name } }")
+    stored = StoredQueries(str(catalog), read_registry(str(catalog)))
+    seen = [stored.watched]
+    file.write_text("query a() { match { $p: Person } return { $p.age, $p.name } }")
+    seen.append(stored.watched)
+    file.unlink()
+    seen.append(stored.watched)
+    catalog.write_text("queries: 2026-13-45")  # no such day: YAML's library has no error for it
+    seen.append(stored.watched)
+    assert len(set(map(tuple, seen))) == len(seen)
+    with pytest.raises(InputError, match="no catalog"):
+        read_registry(str(catalog))

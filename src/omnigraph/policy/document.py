@@ -182,7 +182,8 @@ class _Loader(yaml.SafeLoader):
 def read_yaml(text: str, *, path: str) -> Any:
     try:
         return yaml.load(text, Loader=_Loader)  # noqa: S506 - it is a SafeLoader
-    except (yaml.YAMLError, TypeError) as cause:
+    except (yaml.YAMLError, TypeError, ValueError, RecursionError) as cause:
+        # A time that there cannot be is a ValueError.
         raise InputError(f"'{path}' is not valid YAML: {cause}", path=path) from cause
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 from msgspec import UNSET
@@ -160,19 +162,30 @@ class Service:
         }
 
     def reload(self) -> None:
-        """Take over what has changed in files; runs in the pool."""
-        for served in self.graphs:
-            served.queries.reload(served.graph.describe)
+        """Take over what has changed in files; runs in the pool. Who may no longer come in counts
+        first, and nothing that is wrong with one file keeps another from being read."""
         tokens = self.access.tokens
-        if tokens is None:
-            return  # everybody may do everything, and no file says otherwise
-        self._note("tokens", tokens.reload())
+        if tokens is not None:  # else everybody may do everything, and no file says otherwise
+            self._take_over("tokens", tokens.reload)
+            self._take_over("policy", self._reload_policies)
+        for served in self.graphs:
+            self._take_over(f"queries of {served.graph_id}", partial(_reload_queries, served))
+
+    def _reload_policies(self) -> str | None:
         try:
             self.access = with_policies(self.access, self.settings)
         except OmnigraphError as problem:
-            self._note("policy", problem.message)
-        else:
-            self._note("policy", None)
+            return problem.message
+        return None
+
+    def _take_over(self, what: str, read: Callable[[], str | None]) -> None:
+        """Read it, and note what is wrong with it; a mistake of ours is told like one of theirs."""
+        try:
+            problem = read()
+        except Exception as cause:
+            logger.exception("%s could not be read", what)
+            problem = type(cause).__name__
+        self._note(what, problem)
 
     def _note(self, what: str, problem: str | None) -> None:
         """What could not be taken over, until it can: the former one stays in use."""
@@ -185,3 +198,9 @@ class Service:
     def close(self) -> None:
         self.graphs.close()
         self.pool.close()
+
+
+def _reload_queries(served: Served) -> str | None:
+    """Take over its stored queries; what is wrong with them, they keep by themselves."""
+    served.queries.reload(served.graph.describe)
+    return None

@@ -27,6 +27,7 @@ from omnigraph.wire.answers import ParamKind, QueryParam, StoredQueryOutput, may
 
 logger = logging.getLogger(__name__)
 
+CATALOGS: Final = (".yaml", ".yml")
 _TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -79,7 +80,7 @@ def read_registry(place: str | None) -> Registry:
         return EMPTY
     root = Path(place)
     try:
-        if root.suffix in (".yaml", ".yml"):
+        if root.suffix in CATALOGS:
             return _catalog(root)
         files = sorted(root.rglob("*.gq")) if root.is_dir() else [root]
         texts = [(file, file.read_text("utf-8")) for file in files]
@@ -93,18 +94,26 @@ def read_registry(place: str | None) -> Registry:
 
 
 def _catalog(path: Path) -> Registry:
+    declared = _declared(path)
     try:
-        told = yaml.safe_load(path.read_text("utf-8")) or {}
-        declared = msgspec.convert(told.get("queries", told), dict[str, Declared])
         texts = [
             (str(path.parent / one.file), (path.parent / one.file).read_text("utf-8"), (name, one))
             for name, one in declared.items()
         ]
-    except (yaml.YAMLError, msgspec.ValidationError, AttributeError) as cause:
-        raise InputError(f"'{path}' is no catalog of queries: {cause}") from cause
     except (OSError, UnicodeDecodeError) as cause:
         raise InputError(f"cannot read the queries of '{path}': {cause}") from cause
     return registry_of(texts)
+
+
+def _declared(path: Path) -> dict[str, Declared]:
+    """What a catalog file says, by the names of its queries."""
+    try:
+        told = yaml.safe_load(path.read_text("utf-8")) or {}
+        return msgspec.convert(told.get("queries", told), dict[str, Declared])
+    except (OSError, UnicodeDecodeError) as cause:
+        raise InputError(f"cannot read the queries of '{path}': {cause}") from cause
+    except (yaml.YAMLError, ValueError, AttributeError, RecursionError) as cause:
+        raise InputError(f"'{path}' is no catalog of queries: {cause}") from cause
 
 
 def registry_of(
@@ -287,13 +296,24 @@ class StoredQueries:
         if self._place is None:
             return ()
         root = Path(self._place)
-        try:
-            below = root.rglob("*.gq") if root.is_dir() else [root, *root.parent.glob("*.gq")]
-            return sorted(_stamp(path) for path in below)
-        except OSError:
-            return ()
+        if root.is_dir():
+            return sorted(map(_stamp, root.rglob("*.gq")))
+        return sorted(map(_stamp, [root, *_files_of(root)]))
+
+
+def _files_of(root: Path) -> Sequence[Path]:
+    """The files that a catalog names, wherever they are; none if it is none."""
+    if root.suffix not in CATALOGS:
+        return ()
+    try:
+        return [root.parent / one.file for one in _declared(root).values()]
+    except InputError:  # told when it is read
+        return ()
 
 
 def _stamp(path: Path) -> tuple[str, int, int]:
-    found = path.stat()
+    try:
+        found = path.stat()
+    except OSError:
+        return str(path), 0, 0
     return str(path), found.st_mtime_ns, found.st_size

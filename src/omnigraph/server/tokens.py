@@ -182,7 +182,7 @@ def _aws_secret(name: str) -> str:
 def _entries(text: str, *, where: str) -> list[Entry]:
     try:
         body = json.loads(text, object_pairs_hook=lambda pairs: _pairs(pairs, where))
-    except ValueError as cause:
+    except (ValueError, RecursionError) as cause:
         # The text of a parser's error would quote the secret.
         raise InputError(f"the tokens in {where} are not valid JSON") from cause.__cause__
     if not isinstance(body, dict):
@@ -218,7 +218,11 @@ def _entry(actor: str, given: Any, *, where: str) -> Entry:
     if isinstance(given, str):
         if not given.strip():
             raise InputError(f"the token of actor '{actor}' in {where} is blank")
-        return Entry(actor=actor, digest=hashlib.sha256(given.strip().encode()).digest())
+        try:
+            digest = hashlib.sha256(given.strip().encode()).digest()
+        except UnicodeEncodeError:  # half of a surrogate pair; its text would quote the secret
+            raise InputError(f"the token of actor '{actor!a}' in {where} is no text") from None
+        return Entry(actor=actor, digest=digest)
     if not isinstance(given, dict) or not set(given) <= {"sha256", "expires"}:
         raise InputError(
             f"the token of actor '{actor}' in {where} must be text or {{sha256, expires}}"

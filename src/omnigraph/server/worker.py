@@ -375,17 +375,23 @@ async def _reload_for_ever(service: Service) -> None:
     seen: dict[str, Any] | None = None  # files may have changed since they were first read
     while True:
         await asyncio.sleep(SERVER_RELOAD_MS / 1000)
-        now = await service.pool.run_always(service.watched)
-        if now != seen:
-            await reload_once(service)
-        seen = now
+        try:
+            now = await service.pool.run_always(service.watched)
+            if now != seen:
+                await reload_once(service)
+            seen = now
+        except Exception:  # tokens that are taken out must not come to stay: look again
+            logger.exception("files could not be looked at")
 
 
 async def _tell_for_ever(service: Service) -> None:
     """Whichever worker is asked for metrics tells of all, so all keep theirs fresh."""
     while True:
         await asyncio.sleep(SERVER_TELL_MS / 1000)
-        await service.pool.run_always(service.tell)
+        try:
+            await service.pool.run_always(service.tell)
+        except Exception:
+            logger.exception("counters could not be brought up to date")
 
 
 # --- a worker of several --------------------------------------------------------------------------
