@@ -193,6 +193,28 @@ def test_a_receipt_is_byte_for_byte_what_the_commit_says(served):
     assert told.body in made.body
 
 
+def test_a_keyed_merge_that_deletes_its_branch_is_told_again(served):
+    def add(name):
+        body = {"query": INSERT, "params": {"n": name}, "branch": "keyed"}
+        assert served.post(f"{G}/mutate", body).status == 200
+
+    def merge():
+        body = {"source": "keyed", "delete_branch": True}
+        return served.post(f"{G}/branches/merge", body, headers={"idempotency-key": "merge-1"})
+
+    served.post(f"{G}/branches", {"name": "keyed"})
+    add("keyed-1")
+    first, again = merge(), merge()
+    assert (first.status, again.status) == (200, 200)
+    assert first.json["commit"] == again.json["commit"]
+    assert again.headers["idempotency-replayed"] == "true"
+    assert first.json["branch_deleted"] is again.json["branch_deleted"] is True
+    served.post(f"{G}/branches", {"name": "keyed"})
+    add("keyed-2")  # work that was never merged: the old request does not delete it
+    assert merge().json["branch_deleted"] is False
+    assert served.ask("DELETE", f"{G}/branches/keyed").status == 200
+
+
 def test_one_key_sent_ten_times_at_once_makes_one_commit(served):
     before = len(served.get(f"{G}/commits").json["commits"])
     body = {"query": INSERT, "params": {"n": "once"}}

@@ -7,7 +7,7 @@ import binascii
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from omnigraph.errors import InputError, OmnigraphError, PolicyDeniedError
+from omnigraph.errors import InputError, PolicyDeniedError
 from omnigraph.model.graph import MAIN
 from omnigraph.model.limits import CHANGES_PER_PAGE_MAX
 from omnigraph.server.calls import Answer, Call, Parameter, Route, branch_name, json_answer
@@ -111,40 +111,40 @@ def merge(call: Call) -> Answer:
     request = call.decoded(BranchMergeRequest)
     source, target = branch_name(request.source), branch_name(request.target)
     call.allow("branch_merge", branch=source, target=target)
+    refused = _deletion_refused(call, source) if request.delete_branch else None
     with call.admitted(ESTIMATE):
+        # The engine takes branches only as the source. One that is gone may have been deleted by
+        # the first submission of this request, which the engine knows by its key.
         result = call.graph.merge(
-            call.branch(source),
+            source,
             into=call.branch(target),
             actor=call.actor.id,
             strategy=request.strategy or "fail",
             resolutions=resolutions(request.resolutions),
+            delete_branch=bool(request.delete_branch) and refused is None,
             message=request.message,
             idempotency_key=key,
         )
-        deleted, problem = _deleted_after(call, source) if request.delete_branch else (None, None)
     body = BranchMergeOutput(
         source=result.source,
         target=result.target,
         outcome=result.outcome,
         actor_id=result.actor_id,
-        branch_deleted=maybe(deleted),
-        branch_delete_error=maybe(problem),
+        branch_deleted=maybe(result.branch_deleted if refused is None else False),
+        branch_delete_error=maybe(result.branch_delete_error if refused is None else refused),
         commit=receipt(call, result.commit, "merge", again=result.already_applied),
         changes={name: counts.to_json() for name, counts in result.changes.items()},
     )
     return json_answer(body, headers=REPLAYED if result.already_applied else ())
 
 
-def _deleted_after(call: Call, source: str) -> tuple[bool, str | None]:
-    """Delete the source of a merge that has landed: a refusal is told and fails nothing."""
+def _deletion_refused(call: Call, source: str) -> str | None:
+    """Why the merge may not delete its source, if it may not: that is told and fails nothing."""
     try:
         call.allow("branch_delete", target=source)
-        call.graph.delete_branch(source, actor=call.actor.id)
     except PolicyDeniedError as problem:
-        return False, problem.message
-    except OmnigraphError as problem:
-        return False, problem.message
-    return True, None
+        return problem.message
+    return None
 
 
 def resolutions(
