@@ -12,6 +12,7 @@ import pytest
 from serving import SOURCES, serving
 
 from omnigraph import Graph
+from omnigraph.errors import InputError
 
 pytest.importorskip("mcp")
 
@@ -322,6 +323,18 @@ def test_a_parameter_wins_over_an_argument_of_ours():
     assert tool.schema["properties"]["branch"] == {"type": "integer"}
     body = json.loads(request_of(tool, {"branch": 7}, stored=query).body)
     assert body == {"params": {"branch": 7}, "expect_mutation": False}
+
+
+@pytest.mark.parametrize("given", [5, ["main"], {"a": 1}, "", " ", "a\nb"])
+@pytest.mark.parametrize(
+    ("name", "argument"),
+    [("mutate", "if_graph_commit"), ("commits_get", "commit_id"), ("branches_delete", "branch")],
+)
+def test_what_becomes_part_of_a_path_or_a_header_is_text(name, argument, given):
+    tool = next(one for one in BUILT_IN if one.name == name)
+    arguments = {"query": "query q() {}"} if name == "mutate" else {}
+    with pytest.raises(InputError, match=argument):
+        request_of(tool, {**arguments, argument: given}, stored=None)
 
 
 def test_camel_case_is_understood():

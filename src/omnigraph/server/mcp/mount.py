@@ -51,7 +51,7 @@ class InProcess:
         if self._authorization is not None:
             headers.append((b"authorization", self._authorization))
         if request.if_commit is not None:
-            headers.append((b"omnigraph-if-graph-commit", request.if_commit.encode("latin-1")))
+            headers.append((b"omnigraph-if-graph-commit", request.if_commit.encode()))
         return await asked(self._app, request, below=below, headers=headers)
 
     def may_see(self, tool: Tool) -> bool:

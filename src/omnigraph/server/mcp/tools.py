@@ -304,6 +304,8 @@ def request_of(
     if_commit = None
     if "if_graph_commit" in tool.arguments and "if_graph_commit" not in own:
         if_commit = arguments.pop("if_graph_commit", None)
+        if if_commit is not None:
+            if_commit = _text(tool, "if_graph_commit", if_commit)
     path = tool.path
     if if_commit is not None:
         path += "/if-graph-commit"
@@ -314,7 +316,7 @@ def request_of(
             method="POST", path=path, body=msgspec.json.encode(body), if_commit=if_commit
         )
     for name in re.findall(r"{(\w+)}", path):
-        path = path.replace(f"{{{name}}}", quote(str(arguments.pop(name)), safe=""))
+        path = path.replace(f"{{{name}}}", quote(_text(tool, name, arguments.pop(name)), safe=""))
     if tool.method == "POST":
         return Request(
             method="POST", path=path, body=msgspec.json.encode(arguments), if_commit=if_commit
@@ -326,6 +328,13 @@ def request_of(
         if one is not None
     ]
     return Request(method=tool.method, path=path + (f"?{urlencode(asked)}" if asked else ""))
+
+
+def _text(tool: Tool, name: str, given: Any) -> str:
+    """An argument that becomes part of a path or a header."""
+    if not isinstance(given, str) or not given.strip() or not given.isprintable():
+        raise InputError(f"the tool '{tool.name}' takes text as '{name}'")
+    return given
 
 
 def _known(tool: Tool, given: Mapping[str, Any], own: Iterable[str]) -> dict[str, Any]:
