@@ -123,6 +123,16 @@ def test_stored_queries_are_reloaded_and_broken_ones_are_not(tmp_path):
         assert served.post("/graphs/g/queries/all").status == 200
 
 
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_signals_that_come_early_do_no_harm(tmp_path, workers):
+    graph = made(tmp_path / "g.omni")
+    with serving([graph], "--workers", workers, folder=tmp_path, ready=False) as served:
+        served.process.send_signal(signal.SIGHUP)
+        until(lambda: served.get("/readyz").status == 200)
+    with serving([graph], "--workers", workers, folder=tmp_path, ready=False) as served:
+        assert served.stop() == 0
+
+
 def test_a_server_that_only_reads_says_where_to_write(tmp_path):
     options = ["--read-only", "--writer-url", "http://writer:8080"]
     with serving([made(tmp_path / "g.omni")], *options, folder=tmp_path) as served:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import resource
+import signal
 import socket
 import sys
 from collections.abc import Callable, Sequence
@@ -65,6 +66,7 @@ def _served(
     settings = settings_of(uris, bind=bind, **options)
     access_of(settings)  # what cannot be started is told before anything is
     _raise_file_limit()
+    _be_asked_calmly()
     with contextlib.ExitStack() as stack:
         sockets = Sockets(requests=stack.enter_context(bound_socket(settings.host, settings.port)))
         told(_address(sockets.requests))
@@ -79,6 +81,14 @@ def _served(
 def _address(listening: socket.socket) -> str:
     host, port = listening.getsockname()[:2]
     return f"{host}:{port}"
+
+
+def _be_asked_calmly() -> None:
+    """Until whoever serves takes signals: asked to end, end; files are about to be read anyway. A
+    worker process inherits that SIGHUP is passed over, and is not killed by an early one."""
+    for word in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(word, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 def _raise_file_limit() -> None:
