@@ -224,7 +224,8 @@ def _run_in(words: list[str], *, own_process: bool, color: bool | None) -> int:
         if isinstance(problem, click.NoSuchOption):
             problem = _with_visible(problem)
         elif problem.message.startswith("Got unexpected extra") and _command(words) == "load":
-            problem.message += ". Files of data are passed with --data"
+            words_of = f"{problem.message}. Files of data are passed with --data"
+            problem = click.UsageError(words_of, getattr(problem, "ctx", None))
         problem.show()
         return problem.exit_code
     except (click.Abort, KeyboardInterrupt) as interrupt:
