@@ -381,7 +381,7 @@ def _csv_rows(piece: TablePiece, reading: Reading) -> Iterator[SourceRows]:
             table, numbers = _as_text(batch, numbers, problems)
             reading.problems.add(problems)
             yield _table_rows(piece, table, numbers)
-        # Bad rows behind the last good one come with no batch, and may be all that there is.
+        # Where no row at all is good there is no batch that its problems could come with.
         reading.records += len(skipped)
         reading.problems.add(skipped)
 
