@@ -53,6 +53,11 @@ def draw(rng):
     return rng.uniform(-1e3, 1e3) if kind == 3 else float(rng.randrange(-100, 100))
 
 
+@pytest.mark.parametrize("value", [-215.12345678901235, -8.166676624630198e25, 215.12345678901235])
+def test_the_sum_of_one_number_is_this_number(value):
+    assert float_sums([float_part(None, np.array([value]), 1)], 1).tolist() == [value]
+
+
 @pytest.mark.parametrize("seed", range(40))
 @pytest.mark.parametrize("added_max", [1, 512])
 def test_float_sums_are_the_exact_sums_rounded_once(seed, added_max, monkeypatch):
@@ -62,7 +67,7 @@ def test_float_sums_are_the_exact_sums_rounded_once(seed, added_max, monkeypatch
     values = [draw(rng) for _ in range(rng.randrange(200))]
     codes = [rng.randrange(4) for _ in values]
     wanted = [expected([v for v, c in zip(values, codes, strict=True) if c == g]) for g in range(5)]
-    for piece in (3, 50, 1000):
+    for piece in (1, 3, 50, 1000):
         parts = [
             float_part(
                 np.array(codes[at : at + piece], dtype=np.int8),

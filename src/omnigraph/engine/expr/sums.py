@@ -53,8 +53,9 @@ def float_part(codes: Codes | None, values: Floats, groups: int) -> FloatPart:
         values, codes = values[there], None if codes is None else codes[there]
         most = _most(values)
     units: list[tuple[int, Totals]] = []
-    # So many numbers of so many bits can be added without rounding.
-    bits = _MANTISSA_BITS - max(1, len(values)).bit_length()
+    # So many numbers of so many bits can be added without rounding. One number counts for two:
+    # `_leading` needs them below a quarter of what it adds.
+    bits = _MANTISSA_BITS - max(2, len(values)).bit_length()
     top = -(-math.frexp(most)[1] // _TOP_STEP) * _TOP_STEP
     blocks: Iterable[_Block] = _blocks(codes, values)
     while most:
