@@ -437,9 +437,12 @@ def _with_fusions(run: Run, plan: ir.Stage, relation: Relation, wanted: int | No
 
 
 def _only_fusion(plan: ir.Stage) -> ir.Rrf | None:
-    """What rows are ordered by first, if that is a fused rank and there is no other."""
+    """What rows are ordered by first, the best in front, if that is a fused rank and there is no
+    other."""
     first = plan.orderings[0] if plan.orderings else None
-    if first is None or not first.rank or not isinstance(first.expr, ir.Rrf):
+    if first is None or not first.rank or not first.descending:
+        return None
+    if not isinstance(first.expr, ir.Rrf):
         return None
     return first.expr if plan.fusions == {first.expr} else None
 
@@ -493,7 +496,8 @@ def _ranked_only(
     for place, ordering in enumerate(orderings):
         if not ordering.rank:
             continue
-        if place == 0 and isinstance(ordering.expr, ir.Nearest) and wanted is not None:
+        nearest_first = place == 0 and not ordering.descending
+        if nearest_first and isinstance(ordering.expr, ir.Nearest) and wanted is not None:
             relation = _nearest_only(run, ordering.expr, relation, wanted)
         if isinstance(ordering.expr, ir.Bm25):
             var, found = ordering.expr.field.var, relevant(run, ordering.expr)

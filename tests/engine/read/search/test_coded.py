@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omnigraph import Graph
-from omnigraph.engine.read.search import search
+from omnigraph.engine.read import stages
+from omnigraph.engine.read.search import fusion, search
 from omnigraph.engine.read.search.coded import (
     KIND,
     Closeness,
@@ -211,6 +212,27 @@ def test_nearest_is_the_same_whatever_is_stored(tmp_path, quick, stored, cache_b
         world.check()
         store_codes(world.graph, fragments=fragments)
         world.check()
+
+
+@pytest.mark.parametrize(
+    "rank", ["nearest($d.vec, $v)", 'rrf(nearest($d.vec, $v), bm25($d.slug, "d00007"))']
+)
+def test_the_worst_come_first_where_the_order_says_so(tmp_path, quick, monkeypatch, rank):
+    monkeypatch.setattr(fusion, "FUSED_ROWS_MIN", 8)
+    monkeypatch.setattr(stages, "FUSED_ROWS_MIN", 8)
+    with Graph.init(str(tmp_path / "g"), SCHEMA, durability="process") as graph:
+        World(graph, seed=3).add(90)
+        for way in ("asc", "desc"):
+            source = f"""
+            query worst($v: Vector(6)) {{
+              match {{ $d: Doc }} return {{ $d.slug as slug, {rank} as score }}
+              order {{ score {way} }} """
+            params = {"v": [1.0, 0.5, 0.0, 2.0, 0.1, 0.3]}
+            every, few = (
+                graph.query(source + limit, params=params).column("slug")
+                for limit in ("limit 90 }", "limit 5 offset 2 }")
+            )
+            assert few == every[2:7]
 
 
 def test_a_damaged_file_costs_time_only(tmp_path, quick):
