@@ -184,17 +184,12 @@ class App:
         """Let another application answer; what it may know of the request is in its state. The
         status of the answer."""
         await self._let_in(call)
-        status = 500
-
-        async def sent(message: Any) -> None:
-            nonlocal status
-            status = message.get("status", status)
-            await send(message)
-
         state = {"actor": call.actor, "served": call.served, "service": self._service}
         assert call.route.asgi is not None, "the route has an application of its own"
-        await call.route.asgi({**scope, "state": state}, receive, sent)
-        return status
+        between = Between(call.request_id, receive, send)
+        await call.route.asgi({**scope, "state": state}, between.receive, between.send)
+        between.require_answered()
+        return between.status
 
     async def _carried_out(self, call: Call, receive: Receive) -> Answer | Stream:
         service, route = self._service, call.route
@@ -289,6 +284,55 @@ class App:
             await pool.run_always(lambda: _closed(chunks))
 
 
+class Between:
+    """Stands between the wire and an application that is not ours: its answers carry the id of the
+    request, its failures become JSON like all others, and it does not wait for a body for ever."""
+
+    def __init__(self, request_id: str, receive: Receive, send: Send) -> None:
+        self._request_id, self._receive, self._send = request_id, receive, send
+        self._deadline = asyncio.get_running_loop().time() + SERVER_BODY_MS_MAX / 1000
+        self._has_body = False
+        self._is_late = False
+        self._refusal: bytes | None = None  # what it says of a failure that is no JSON
+        self.status = 500
+
+    async def receive(self) -> Any:
+        if self._has_body:
+            return await self._receive()
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                message = await self._receive()
+        except TimeoutError:
+            self._is_late = True
+            return {"type": "http.disconnect"}
+        self._has_body = not message.get("more_body")
+        return message
+
+    async def send(self, message: Any) -> None:
+        if self._is_late:
+            return
+        if message["type"] == "http.response.start":
+            headers = list(message.get("headers", ()))
+            self.status = message["status"]
+            media = next((value for name, value in headers if name.lower() == b"content-type"), b"")
+            if self.status >= 400 and not media.startswith(b"application/json"):
+                self._refusal = b""
+                return
+            headers.append((b"x-request-id", self._request_id.encode()))
+            message = {**message, "headers": headers}
+        elif self._refusal is not None:
+            self._refusal += message.get("body", b"")
+            return
+        await self._send(message)
+
+    def require_answered(self) -> None:
+        """Raise what is still to be told, if anything is."""
+        if self._is_late:
+            raise _too_late()
+        if self._refusal is not None:
+            raise RefusedError(self.status, self._refusal.decode("utf-8", "replace"))
+
+
 def _handled(call: Call) -> Answer | Stream:
     """The handler's answer, made ready to be sent; runs in the pool."""
     service, operation = call.service, call.route.operation
@@ -364,9 +408,11 @@ async def _read_body(call: Call, receive: Receive) -> bytes:
                 if not message.get("more_body"):
                     return parts[0] if len(parts) == 1 else b"".join(parts)
     except TimeoutError as cause:
-        raise RefusedError(
-            408, "the body did not come in time", headers=(("connection", "close"),)
-        ) from cause
+        raise _too_late() from cause
+
+
+def _too_late() -> RefusedError:
+    return RefusedError(408, "the body did not come in time", headers=(("connection", "close"),))
 
 
 def _too_big(call: Call, size: int) -> RefusedError:

@@ -245,6 +245,23 @@ def test_strange_origins_hosts_tokens_and_sizes_are_refused(served):
     assert rpc(served, path="/graphs/none/mcp").status == 404
 
 
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        ({}, 200),
+        ({"body": b" " * (4 * 1024 * 1024 + 1)}, 413),
+        ({"headers": {"content-type": "text/plain"}}, 400),
+        ({"body": b"{"}, 400),
+    ],
+)
+def test_every_answer_to_an_agent_is_json_and_has_the_id_of_its_request(served, sent, status):
+    headers = {**sent.get("headers", {}), "x-request-id": "id-of-mine"}
+    found = rpc(served, **{**sent, "headers": headers})
+    assert (found.status, found.headers["x-request-id"]) == (status, "id-of-mine")
+    assert found.headers["content-type"].startswith("application/json")
+    assert ("error" in found.json) is (status != 200)
+
+
 @pytest.mark.slow
 def test_an_agent_of_this_machine_gets_the_same_tools(place):
     async def work(client):
