@@ -153,8 +153,10 @@ def test_blobs_are_read_in_ranges(graph):
     assert (blob.size, blob.read(), blob.read_range(1, 3)) == (5, b"\0\1\2\3\4", b"\1\2")
     with pytest.raises(errors.InputError):
         blob.read_range(0, 6)
-    with pytest.raises(errors.NotFoundError):
+    with pytest.raises(errors.NotFoundError, match="'nobody'"):
         graph.read_blob("node", "Person", "nobody", "photo")
+    with pytest.raises(errors.InputError, match="not a Blob"):
+        graph.read_blob("node", "Person", "ada", "name")
 
 
 FAILURES = {
@@ -179,6 +181,11 @@ FAILURES = {
     "an unmerged branch": (lambda g: g.delete_branch("topic"), errors.UnmergedBranchError),
     "a merge with itself": (lambda g: g.merge("main"), errors.InputError),
     "an unknown mode": (lambda g: g.load(DATA, mode="some"), errors.InputError),
+    "a blank branch": (lambda g: g.create_branch(" "), errors.InvalidNameError),
+    "a key of nothing": (
+        lambda g: g.mutate(ADD, params={"n": "x"}, idempotency_key=""),
+        errors.InvalidNameError,
+    ),
     "an unknown kind": (lambda g: g.diff("main", "topic", kinds=["x"]), errors.InputError),
 }
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from omnigraph.client.http import Reply
-from omnigraph.errors import InputError
+from omnigraph.errors import InputError, OmnigraphError
 
 
 class RemoteBlob:
@@ -14,7 +14,7 @@ class RemoteBlob:
 
     def __init__(self, ask: Callable[..., Reply], where: Mapping[str, Any]) -> None:
         self._ask, self._where = ask, where
-        head = ask("HEAD", "/blob", query=where)
+        head = _head(ask, where)
         self.uri = head.headers.get("location")
         self.kind = "external" if self.uri else "managed"
         self._tag = head.headers.get("etag")
@@ -40,3 +40,15 @@ class RemoteBlob:
     def read(self) -> bytes:
         """All of it."""
         return self.read_range(0, self.size)
+
+
+def _head(ask: Callable[..., Reply], where: Mapping[str, Any]) -> Reply:
+    """The blob without its bytes."""
+    try:
+        return ask("HEAD", "/blob", query=where)
+    except OmnigraphError as problem:
+        if problem.retryable:
+            raise
+    # An answer to HEAD has no body that could say what is wrong: that to GET has one.
+    ask("GET", "/blob", query=where, headers={"range": "bytes=0-0"})
+    return ask("HEAD", "/blob", query=where)  # it was wrong for a moment only

@@ -13,7 +13,7 @@ import msgspec
 from starlette.types import ASGIApp
 
 from omnigraph.engine.read.context import ReadLimits
-from omnigraph.errors import InputError
+from omnigraph.errors import InputError, InvalidNameError
 from omnigraph.model.access import Action
 from omnigraph.model.graph import MAIN
 from omnigraph.model.limits import SERVER_BODY_BYTES_MAX, SERVER_GZIP_BYTES_MIN
@@ -284,7 +284,11 @@ class Call:
         if len(found) > 1:
             raise InputError("the header 'Idempotency-Key' was given more than once")
         if not found[0] or not all("!" <= char <= "~" for char in found[0]):
-            raise InputError("an idempotency key is 1 to 255 visible ASCII characters")
+            raise InvalidNameError(
+                "an idempotency key is 1 to 255 visible ASCII characters",
+                kind="idempotency key",
+                name=found[0],
+            )
         return found[0]
 
     def read_limits(self) -> ReadLimits:
@@ -322,7 +326,7 @@ def branch_name(text: str | None) -> str:
         return MAIN
     name = text.strip()
     if not name:
-        raise InputError("the branch name must not be blank")
+        raise InvalidNameError("the branch name must not be blank", kind="branch", name=text)
     return name
 
 
