@@ -35,16 +35,16 @@ class Inside:
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
         specs = (GraphSpec(graph_id="g", uri=str(uri)),)
-        self.service = self._run(self._made(Settings(graphs=specs, **settings), access))
+        self.service = self.run(self._made(Settings(graphs=specs, **settings), access))
         self.app = App(self.service, ROUTES)
-        self.served = self._run(self.service.graphs.found("g"))
+        self.served = self.run(self.service.graphs.found("g"))
 
     async def _made(self, settings, access):
         service = Service(settings, access, Telemetry())
         await service.graphs.open_all()
         return service
 
-    def _run(self, work):
+    def run(self, work):
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(60)
 
     def ask(self, method, path, body=None, *, token=None, headers=()):
@@ -53,7 +53,7 @@ class Inside:
             sent.append((b"authorization", f"Bearer {token}".encode()))
         data = b"" if body is None else json.dumps(body).encode()
         request = Request(method=method, path=path, body=data)
-        return self._run(asked(self.app, request, below="", headers=sent))
+        return self.run(asked(self.app, request, below="", headers=sent))
 
     def close(self):
         self.service.close()

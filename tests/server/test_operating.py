@@ -7,6 +7,7 @@ import json
 import logging
 import socket
 import threading
+import time
 
 import pytest
 from in_process import Inside, KnownTokens
@@ -15,7 +16,9 @@ from opentelemetry import trace
 from omnigraph import Graph
 from omnigraph.server import worker
 from omnigraph.server.access import Access
+from omnigraph.server.app import App
 from omnigraph.server.boot import access_of, with_policies
+from omnigraph.server.calls import Route
 from omnigraph.server.main import bound_socket
 from omnigraph.server.settings import GraphSpec, Settings
 from omnigraph.server.tokens import FILE
@@ -269,3 +272,31 @@ def test_whatever_goes_wrong_with_one_file_the_others_are_read(uri, tmp_path):
         assert told["problems"] == {"tokens": "MemoryError"}
     finally:
         inside.close()
+
+
+def test_a_read_whose_client_hung_up_is_no_failure(inside, caplog):
+    def given_up(call):
+        while not call.gone:
+            time.sleep(0.01)
+        return call.graph.query(READ, limits=call.read_limits())
+
+    route = Route(
+        method="POST",
+        path="/graphs/{graph_id}/query",
+        handler=given_up,
+        operation="query",
+        summary="Ask and go away",
+    )
+    coming = [{"type": "http.request"}, {"type": "http.disconnect"}]
+    sent = []
+
+    async def receive():
+        return coming.pop(0)
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/graphs/g/query"}
+    scope |= {"query_string": b"", "headers": []}
+    inside.run(App(inside.service, [route])(scope, receive, send))
+    assert (coming, sent, caplog.records) == ([], [], [])

@@ -18,7 +18,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from omnigraph.errors import OmnigraphError
+from omnigraph.errors import OmnigraphError, UnavailableError
 from omnigraph.model.limits import SERVER_BODY_MS_MAX, SERVER_HEAD_BYTES_MAX
 from omnigraph.model.ports import UlidFactory, World
 from omnigraph.server.calls import Answer, Call, Route, Stream, compressed
@@ -142,6 +142,8 @@ class App:
         except GoneError:
             return
         except Exception as problem:  # noqa: BLE001 - the last door: every failure is answered
+            if call is not None and call.gone and isinstance(problem, UnavailableError):
+                return  # the read was given up because nobody waits for it
             answer = self._failed(problem, request_id)
         finally:
             if call is not None:
