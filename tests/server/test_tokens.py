@@ -92,7 +92,7 @@ def test_a_file_that_changes_is_taken_over_and_a_broken_one_is_not(tmp_path):
     assert found.stamp != before
     assert found.reload() is None
     assert [found.actor(t) for t in ("t-1", "t-2", "t-3")] == [None, "ada", "bob"]
-    for broken in ("{", "{}", '{"a": ""}', '{"a": "\\ud800"}', "[" * 99_999):
+    for broken in ("{", "{}", '{"a": ""}', '{"a": "\\ud800"}', '{"\\ud800": "x"}', "[" * 99_999):
         write(path, broken)
         assert found.reload() is not None
         assert found.actor("t-2") == "ada"

@@ -23,7 +23,7 @@ from typing import Any, Final
 import msgspec
 
 from omnigraph.errors import InputError, PackageMissingError, UnavailableError
-from omnigraph.model.values import microseconds, parse_iso
+from omnigraph.model.values import has_lone_surrogate, microseconds, parse_iso
 
 logger = logging.getLogger(__name__)
 
@@ -215,13 +215,15 @@ def _several(actor: str, given: Any, where: str) -> Iterator[Any]:
 def _entry(actor: str, given: Any, *, where: str) -> Entry:
     if not actor.strip():
         raise InputError(f"an actor in {where} has a blank name")
+    if has_lone_surrogate(actor):
+        raise InputError(f"an actor in {where} has a name that is no text: {actor!a}")
     if isinstance(given, str):
         if not given.strip():
             raise InputError(f"the token of actor '{actor}' in {where} is blank")
         try:
             digest = hashlib.sha256(given.strip().encode()).digest()
         except UnicodeEncodeError:  # half of a surrogate pair; its text would quote the secret
-            raise InputError(f"the token of actor '{actor!a}' in {where} is no text") from None
+            raise InputError(f"the token of actor '{actor}' in {where} is no text") from None
         return Entry(actor=actor, digest=digest)
     if not isinstance(given, dict) or not set(given) <= {"sha256", "expires"}:
         raise InputError(
