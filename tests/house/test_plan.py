@@ -10,7 +10,7 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[2]
 MOST = {
     "files": 395,
-    "lines": 94_300,
+    "lines": 94_500,
     "lines of the largest file": 600,
     "files in the fullest folder": 25,
     "modules with one importer": 90,
