@@ -28,13 +28,13 @@ from omnigraph.engine.expr.sums import (
     rounded,
 )
 from omnigraph.engine.read.memory.arrays import Bounds, Column, Positions
+from omnigraph.engine.read.memory.compressed import Checkpoint, no_checkpoint
 from omnigraph.errors import InputError
 from omnigraph.model.schema import Scalar
 from omnigraph.model.values import FLOAT_EXACT_MAX, in_bounds
 from omnigraph.storage.lance.columns import value_type
 
 Codes = npt.NDArray[Any]  # whole numbers, one a row
-Between = Callable[[], None]  # called between pieces; may raise to give up
 
 EXTREMES: Final = (ir.AggregateFn.MIN, ir.AggregateFn.MAX)
 
@@ -61,12 +61,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
         return State(sizes=change(self.sizes), sums=sums, chosen=self.chosen)
 
 
-def nothing() -> None:
-    """What is done between pieces that are few."""
-
-
 def state_of(
-    fn: ir.AggregateFn, given: Sequence[Given], sizes: Positions, between: Between
+    fn: ir.AggregateFn, given: Sequence[Given], sizes: Positions, checkpoint: Checkpoint
 ) -> State:
     """The state of an aggregate after these pieces; each group has so many values.
 
@@ -77,18 +73,18 @@ def state_of(
     if fn is ir.AggregateFn.COUNT:
         return State(sizes=sizes)
     if fn in EXTREMES:
-        return State(sizes=sizes, chosen=_extremes(fn, given, groups, between))
+        return State(sizes=sizes, chosen=_extremes(fn, given, groups, checkpoint))
     sums: FloatPart | Totals
     if given and pa.types.is_floating(given[0].values.type):
         parts = (
             float_part(piece.codes, np.asarray(piece.values, np.float64), groups)
-            for piece in _with(between, given)
+            for piece in _with(checkpoint, given)
         )
         sums = float_total(parts, groups)
     else:
         totals = (
             integer_part(piece.codes, np.asarray(piece.values), groups)
-            for piece in _with(between, given)
+            for piece in _with(checkpoint, given)
         )
         sums = integer_sums(totals, groups)
     return State(sizes=sizes, sums=sums)
@@ -115,7 +111,7 @@ def merged(
             if state.chosen.null_count < len(state.chosen):
                 there = as_mask(state.chosen.is_valid())
                 given.append(Given(at[there], state.chosen.drop_null()))
-        return State(sizes=sizes, chosen=_extremes(fn, given, groups, nothing))
+        return State(sizes=sizes, chosen=_extremes(fn, given, groups, no_checkpoint))
     floats = [state.sums for state in moved if isinstance(state.sums, FloatPart)]
     whole = [state.sums for state in moved if isinstance(state.sums, np.ndarray)]
     if floats:  # a part without values has whole zeros
@@ -180,13 +176,15 @@ def extreme(fn: ir.AggregateFn, bounds: Sequence[Bounds], kind: DataType, rows: 
     return State(sizes=np.asarray([there], dtype=np.int64), chosen=chosen)
 
 
-def _with(between: Between, given: Iterable[Given]) -> Iterator[Given]:
+def _with(checkpoint: Checkpoint, given: Iterable[Given]) -> Iterator[Given]:
     for piece in given:
-        between()
+        checkpoint()
         yield piece
 
 
-def _extremes(fn: ir.AggregateFn, given: Sequence[Given], groups: int, between: Between) -> Array:
+def _extremes(
+    fn: ir.AggregateFn, given: Sequence[Given], groups: int, checkpoint: Checkpoint
+) -> Array:
     """The smallest or the greatest value of each group. NaN is above every number."""
     if not given:
         return pa.nulls(groups)
@@ -209,7 +207,7 @@ def _extremes(fn: ir.AggregateFn, given: Sequence[Given], groups: int, between: 
             met[part.codes] = True
         return found, met
 
-    parts = [chosen(piece) for piece in _with(between, given)]
+    parts = [chosen(piece) for piece in _with(checkpoint, given)]
     found = choose.reduce(np.stack([part for part, _ in parts]), axis=0)
     met = np.any(np.stack([met for _, met in parts]), axis=0)
     # Of both zeros this shows the one, whichever came first.

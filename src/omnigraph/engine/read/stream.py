@@ -16,7 +16,7 @@ from omnigraph.engine.arrow import Array, pc, picked
 from omnigraph.engine.expr.evaluate import needs_whole
 from omnigraph.engine.expr.order import numbered_rows
 from omnigraph.engine.expr.sql import push_down
-from omnigraph.engine.read.aggregate import Given, finished, nothing, state_of
+from omnigraph.engine.read.aggregate import Given, finished, state_of
 from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.group import (
     Groups,
@@ -29,6 +29,7 @@ from omnigraph.engine.read.match.candidates import columns_of, looked_at, only_b
 from omnigraph.engine.read.match.relation import Relation
 from omnigraph.engine.read.match.scan import selected
 from omnigraph.engine.read.memory.arrays import CHUNK_ROWS, Positions
+from omnigraph.engine.read.memory.compressed import no_checkpoint
 from omnigraph.engine.read.memory.frame import Frame
 from omnigraph.engine.read.whole import looks_at_all
 
@@ -101,7 +102,7 @@ def _answer(run: Run, grouping: ir.Grouping, main: Partial, different: Sequence[
             continue
         codes, values = _values(main, next(pairs))
         sizes = np.bincount(codes, minlength=main.count)
-        state = state_of(call.fn, [Given(codes, values)], sizes, nothing)
+        state = state_of(call.fn, [Given(codes, values)], sizes, no_checkpoint)
         aggregates.append(finished(call, state))
     keys = [_shown(column) for column in main.keys]
     return Groups(run.constants, keys, aggregates, count=main.count)

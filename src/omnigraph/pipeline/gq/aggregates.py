@@ -16,7 +16,8 @@ from pyspark.sql.pandas.types import from_arrow_type
 from omnigraph.compiler.query import ir
 from omnigraph.engine.arrow import pc, picked
 from omnigraph.engine.expr.order import equal_codes, one_of_equals
-from omnigraph.engine.read.aggregate import Given, State, finished, nothing, state_of
+from omnigraph.engine.read.aggregate import Given, State, finished, state_of
+from omnigraph.engine.read.memory.compressed import no_checkpoint
 from omnigraph.engine.read.whole import WHOLE, of_all
 from omnigraph.model.schema import FLOATS, INTEGERS, PropertyType
 from omnigraph.pipeline.gq.layout import carried_type
@@ -120,7 +121,7 @@ def _of_values(call: ir.AggregateCall, kind: PropertyType, share: Any) -> Callab
         if call.fn in WHOLE:
             state = State(sizes=sizes, chosen=of_all(call, given, len(lists), share))
         else:
-            state = state_of(call.fn, given, sizes, nothing)
+            state = state_of(call.fn, given, sizes, no_checkpoint)
         found: pa.Array[Any] = carried(finished(call, state), carried_type(call.type))
         return found
 
