@@ -245,6 +245,30 @@ def test_a_head_that_does_not_come_is_not_waited_for(listening, sent):
         assert said(client).startswith(b"HTTP/1.1 408 ")
 
 
+def test_a_worker_takes_one_of_many_waiting_connections_at_a_time():
+    found = bound_socket("127.0.0.1", 0)
+    clients = [socket.create_connection(found.getsockname()) for _ in range(20)]
+    taken: list[int] = []
+
+    class Counted(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            taken.append(1)
+            transport.close()
+
+    async def story() -> None:
+        made = asyncio.get_running_loop().create_server
+        most = worker.uvicorn_config(Settings(graphs=())).backlog
+        async with await made(Counted, sock=found, backlog=most):
+            while len(taken) < len(clients):
+                before = len(taken)
+                await asyncio.sleep(0)
+                assert len(taken) <= before + 1
+
+    asyncio.run(asyncio.wait_for(story(), 30))
+    for one in clients:
+        one.close()
+
+
 def test_beyond_its_connections_a_server_says_so(listening):
     open_ones = [socket.create_connection(listening) for _ in range(3)]
     try:

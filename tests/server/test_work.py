@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -60,6 +61,53 @@ def test_short_reads_run_one_after_the_other_in_their_order():
     assert in_pool(story) == list(range(200))
     assert crowd.order == list(range(200))
     assert crowd.most == 1
+
+
+def wake_ups(loop: asyncio.AbstractEventLoop) -> list[str]:
+    """How often other threads have woken the loop up, from now on."""
+    heard: list[str] = []
+    wake = loop.call_soon_threadsafe
+
+    def counted(callback: Callable[..., Any], *values: Any, **options: Any) -> asyncio.Handle:
+        heard.append(threading.current_thread().name)
+        return wake(callback, *values, **options)
+
+    loop.call_soon_threadsafe = counted  # type: ignore[method-assign]
+    return heard
+
+
+def test_after_a_short_read_the_loop_waits_for_the_next_and_nobody_wakes_it_up():
+    async def story(pool: Pool) -> list[str]:
+        assert await pool.run(lambda: 0) == 0
+        heard = wake_ups(asyncio.get_running_loop())
+        for number in range(50):
+            assert await pool.run(partial(abs, number)) == number
+        with pytest.raises(ZeroDivisionError):
+            await pool.run(lambda: 1 // 0)
+        assert pool.pending == 0
+        return heard
+
+    assert in_pool(story) == []
+
+
+def test_the_loop_waits_no_longer_than_a_short_read_takes_and_then_for_none_until_one_is_short():
+    free, asked = threading.Event(), threading.Event()
+
+    async def story(pool: Pool) -> None:
+        assert await pool.run(lambda: 0) == 0
+        heard = wake_ups(asyncio.get_running_loop())
+        long = asyncio.ensure_future(pool.run(free.wait))
+        asyncio.get_running_loop().call_soon(asked.set)
+        assert await pool.run_write(lambda: asked.wait(30)), "the loop waits for the long read"
+        # Nobody is waited for now: a read after it, which waits for the loop, does not hang.
+        went_on = threading.Event()
+        asyncio.get_running_loop().call_soon(went_on.set)
+        assert await pool.run(lambda: went_on.wait(30))
+        free.set()
+        assert await long
+        assert len(heard) == 3
+
+    in_pool(story, short_seconds=0.05)
 
 
 def test_reads_that_wait_hold_up_nobody_as_long_as_there_are_threads():

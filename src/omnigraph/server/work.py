@@ -19,7 +19,6 @@ from omnigraph.model.limits import SERVER_QUEUE_MAX, SERVER_THREADS_MAX
 from omnigraph.wire.failures import RETRY_AFTER_SECONDS, RefusedError
 
 T = TypeVar("T")
-_Job = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[[], Any]]
 _Inbox: TypeAlias = "SimpleQueue[_Job | None]"  # of one thread
 SHORT_SECONDS: Final = 0.003  # a read that has run for longer holds up no other
 RETRY_LATER = (("retry-after", str(RETRY_AFTER_SECONDS)),)
@@ -30,6 +29,86 @@ def threads_of_machine() -> int:
     return min(SERVER_THREADS_MAX, 4 * (os.cpu_count() or 1))
 
 
+class _Bell:
+    """Rung once, in one thread; another waits for it, but not for ever."""
+
+    __slots__ = ("_claim", "_silence")
+
+    def __init__(self) -> None:
+        self._silence, self._claim = threading.Lock(), threading.Lock()
+        self._silence.acquire()
+
+    def heard(self, seconds: float) -> bool:
+        """Whether it rang so soon. If not, nobody waits any more."""
+        if self._silence.acquire(timeout=seconds):
+            return True
+        if self._claim.acquire(blocking=False):
+            return False
+        return self._silence.acquire()  # the other thread has the claim: it rings this moment
+
+    def rung(self) -> bool:
+        """Whether somebody waits, who now hears it."""
+        if not self._claim.acquire(blocking=False):
+            return False
+        self._silence.release()
+        return True
+
+
+class _Job:
+    """What a thread is to do, and who is told of its end."""
+
+    __slots__ = ("_bell", "_ended", "_failure", "_result", "_work", "future")
+
+    def __init__(self, work: Callable[[], Any], ended: Callable[[], None]) -> None:
+        # It is waited for behind a shield: nobody cancels it.
+        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._work: Callable[[], Any] | None = work
+        self._ended = ended
+        self._result: Any = None
+        self._failure: BaseException | None = None
+        self._bell: _Bell | None = None  # of a job that the loop's thread waits for
+
+    def expect(self) -> None:
+        """Say, before the job begins, that the loop's thread is going to wait for it."""
+        self._bell = _Bell()
+
+    def waited_for(self, seconds: float) -> bool:
+        """Whether the job ended so soon; the loop's thread does nothing else until then."""
+        assert self._bell is not None, "the job is expected"
+        if not self._bell.heard(seconds):
+            return False
+        self._hand_over()
+        return True
+
+    def run(self) -> None:
+        """Do the work; in a thread of the pool."""
+        work, self._work = self._work, None
+        assert work is not None, "a job runs once"
+        try:
+            self._result = work()
+        except StopIteration as problem:  # a future takes none: nobody would be answered
+            self._failure = RuntimeError(f"a job raised {problem!r}")
+        except BaseException as problem:  # noqa: BLE001 - it goes on where the job was asked for
+            self._failure = problem
+
+    def tell(self) -> None:
+        """Let the loop know that the work is done; in the thread that did it."""
+        if self._bell is not None and self._bell.rung():
+            return
+        try:
+            self.future.get_loop().call_soon_threadsafe(self._hand_over)
+        except RuntimeError:  # the loop is closed: nobody waits any more
+            return
+
+    def _hand_over(self) -> None:
+        """Hand over what came of it; in the loop's thread."""
+        self._ended()
+        if self._failure is None:
+            self.future.set_result(self._result)
+        else:
+            self.future.set_exception(self._failure)
+
+
 class Pool:
     """Threads that run one job after the other. Half of them take no writes, which may wait long
     for each other, so that there is always a thread for reads.
@@ -37,6 +116,9 @@ class Pool:
     Short reads compute, which the interpreter lets one thread do at a time: several at once would
     spend as much on taking its lock from each other. So a read begins when the one before it has
     ended, or has run for a while: then it waits for storage, or is long, and holds up nobody.
+
+    Where the last read was a short one, the loop's thread waits for the next one just as long: to
+    go on beside it would be taking the lock from it, and to be told of its end costs a wake-up.
     """
 
     def __init__(self, threads: int, *, short_seconds: float = SHORT_SECONDS) -> None:
@@ -53,6 +135,7 @@ class Pool:
         self._idle = list(self._inboxes)  # whoever was busy last is at the end, and comes first
         self._short: _Inbox | None = None  # whose job may still be a short one
         self._since = 0.0  # when it began
+        self._are_short = False  # whether the read that ended last was a short one
         self._closed = False
         for number, inbox in enumerate(self._inboxes):
             name = f"engine-{number}"
@@ -107,14 +190,12 @@ class Pool:
         """What will be the job's result."""
         if self._closed:
             raise RefusedError(503, "the server is stopping", headers=RETRY_LATER)
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
+        asked = _Job(job, self._ended)
         self._pending += 1
-        future.add_done_callback(self._ended)
-        self._begin((loop, future, job), at_once=at_once)
-        return future
+        self._begin(asked, at_once=at_once)
+        return asked.future
 
-    def _ended(self, _: asyncio.Future[Any]) -> None:
+    def _ended(self) -> None:
         self._pending -= 1
 
     def _begin(self, job: _Job, *, at_once: bool) -> None:
@@ -123,11 +204,17 @@ class Pool:
             if at_once and self._idle:
                 self._idle.pop().put(job)
                 return
+            is_next = not self._jobs and self._short is None and bool(self._idle)
+            is_expected = is_next and self._are_short
+            if is_expected:
+                job.expect()
             self._jobs.append(job)
             self._begin_next()
             waits = bool(self._jobs)
         if waits:
-            self._look_later(job[0])
+            self._look_later(job.future.get_loop())
+        elif is_expected and not job.waited_for(self._short_seconds):
+            self._are_short = False
 
     def _begin_next(self) -> None:
         """Begin the next job, unless one is running that may be short; under the lock."""
@@ -145,7 +232,7 @@ class Pool:
         self._looks = False
         with self._lock:
             if self._short is not None and monotonic() - self._since >= self._short_seconds:
-                self._short = None
+                self._short, self._are_short = None, False
             self._begin_next()
             waits = bool(self._jobs)
         if waits:
@@ -154,42 +241,24 @@ class Pool:
     def _work(self, inbox: _Inbox) -> None:
         job = inbox.get()
         while job is not None:
-            loop, future, work = job
-            try:
-                result = work()
-            except StopIteration as problem:  # a future takes none: nobody would be answered
-                _deliver(loop, future.set_exception, RuntimeError(f"a job raised {problem!r}"))
-            except BaseException as problem:  # noqa: BLE001 - it goes on where the job was asked for
-                _deliver(loop, future.set_exception, problem)
-            else:
-                _deliver(loop, future.set_result, result)
-            del job, future, work  # an idle thread holds nobody's answer
-            result = None
-            job = self._next(inbox) or inbox.get()
+            job.run()
+            # Whoever is told may ask again at once: this thread is free by then.
+            following = self._next(inbox)
+            job.tell()
+            del job  # an idle thread holds nobody's answer
+            job = following or inbox.get()
 
     def _next(self, inbox: _Inbox) -> _Job | None:
         """The job that this thread goes on with; None: it has nothing to do."""
         with self._lock:
             if self._short is inbox:
                 self._short = None
+                self._are_short = monotonic() - self._since < self._short_seconds
             if self._jobs and self._short is None:
                 self._short, self._since = inbox, monotonic()
                 return self._jobs.popleft()
             self._idle.append(inbox)
             return None
-
-
-def _deliver(loop: asyncio.AbstractEventLoop, give: Callable[[Any], None], what: Any) -> None:
-    try:
-        loop.call_soon_threadsafe(_if_wanted, give, what)
-    except RuntimeError:  # the loop is closed: nobody waits any more
-        return
-
-
-def _if_wanted(give: Callable[[Any], None], what: Any) -> None:
-    future = give.__self__  # type: ignore[attr-defined]
-    if not future.done():
-        give(what)
 
 
 class Held(Protocol):

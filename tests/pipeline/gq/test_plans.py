@@ -23,6 +23,7 @@ edge Knows: Person -> Person
 edge Likes: Person -> Person { @unique(src, dst) }
 edge Leads: Person -> Person { @unique(dst) }
 """
+JOBS_A_HOP = 4
 STATE = {"params": None, "branch": "main", "snapshot": None}
 
 
@@ -138,3 +139,29 @@ def test_edges_whose_ends_are_unique_are_walked_like_others(spark, graph, large,
     body = body.replace("$p: Person  $q: Person  $p: Person", "$q: Person  $p: Person")
     here, there = both(spark, graph, f"query q() {{ {body} }}")
     assert there == here
+
+
+def test_few_rows_are_found_once_before_they_are_crossed_with_others(spark, graph, large):
+    both = 'match { $a: Person { name: "p01" }  $b: Person { name: "p07" } }'
+    body = f"{both} return {{ $a.name, $b.name }}"
+    done = [step.name for step in explained(spark, graph, body)]
+    assert done.count("rows that are kept") == 2
+    assert not {"read", "each with each"} & {*done}
+
+
+def jobs_of(spark, graph, body):
+    group = f"counted {body}"
+    spark.sparkContext.setJobGroup(group, body)
+    planned(spark, graph.uri, f"query q() {{ {body} }}", None, **STATE).result()
+    spark.sparkContext.setJobGroup("others", "others")
+    return len(spark.sparkContext.statusTracker().getJobIdsForGroup(group))
+
+
+def test_a_hop_of_a_shortest_way_costs_as_many_jobs_as_the_one_before(spark, graph, large):
+    far = [
+        f"""match {{ $a: Person {{ name: "p00" }}  $b: Person {{ name: "p{2 * hops:02}" }} }}
+        return {{ length(shortest($a, $b, likes)) as hops }}"""
+        for hops in (3, 5, 7)
+    ]
+    first, second, third = (jobs_of(spark, graph, body) for body in far)
+    assert third - second == second - first == 2 * JOBS_A_HOP

@@ -219,7 +219,8 @@ class _Block:
             made = {**rows.made, **piece.made}
             together = replace(rows, variables=rows.variables | piece.variables, made=made)
             if equality is None:
-                rows = replace(together, frame=rows.frame.crossJoin(piece.frame))
+                frame = _counted(reading, rows).crossJoin(_counted(reading, piece))
+                rows = replace(together, frame=frame)
             else:
                 self._filters.remove(equality)
                 frame = rows.frame.join(
@@ -235,6 +236,14 @@ class _Block:
                 if _joins(clause, rows, piece):
                     return piece, clause
         return rest[0], None
+
+
+def _counted(reading: Reading, rows: Found) -> DataFrame:
+    """The rows, for being crossed with others: where a condition may have left few of many, they
+    are found and counted first. Spark would find them again for every part of the others."""
+    if not rows.narrow:
+        return rows.frame
+    return reading.small(*reading.counted(rows.frame))
 
 
 _JOINED = frozenset({Scalar.STRING, Scalar.I32, Scalar.I64, Scalar.DATE, Scalar.DATETIME})

@@ -73,12 +73,26 @@ class Reading:
         """
         if not is_classic(self.spark):
             return frame.localCheckpoint(eager=True)
-        context = self.spark.sparkContext
-        if context.getCheckpointDir() is not None:
+        if self._has_folder:
             return frame.checkpoint(eager=True)
-        alone = str(context.master).startswith("local")
-        level = StorageLevel.MEMORY_AND_DISK if alone else StorageLevel.MEMORY_AND_DISK_2
-        return frame.localCheckpoint(eager=True, storageLevel=level)
+        return frame.localCheckpoint(eager=True, storageLevel=self._level)
+
+    def counted(self, frame: DataFrame) -> tuple[DataFrame, int]:
+        """The same rows, kept, and how many they are."""
+        if not is_classic(self.spark) or self._has_folder:
+            frame = self.kept(frame)
+        else:  # what counts them is the work that holds them
+            frame = frame.localCheckpoint(eager=False, storageLevel=self._level)
+        return frame, frame.count()
+
+    @property
+    def _has_folder(self) -> bool:
+        return self.spark.sparkContext.getCheckpointDir() is not None
+
+    @property
+    def _level(self) -> StorageLevel:
+        alone = str(self.spark.sparkContext.master).startswith("local")
+        return StorageLevel.MEMORY_AND_DISK if alone else StorageLevel.MEMORY_AND_DISK_2
 
     def values(self, rows: Found) -> Values:
         return Values(self.layout, self.constants, rows.made)

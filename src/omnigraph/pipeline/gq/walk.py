@@ -231,10 +231,9 @@ def layers(
         *(F.col(name) for name in start),
         *(F.col(name).alias(new) for name, new in zip(start, node, strict=True)),
     )
-    frames = [reading.kept(first)]
+    seen, rows = reading.counted(first)
     pairs = along.frame if max_hops == 1 else reading.kept(along.frame)
-    seen = frames[0]
-    total = rows = seen.count()
+    frames, total = [seen], rows
     while rows and len(frames) <= max_hops:
         step = reduce(
             lambda a, b: a & b,
@@ -245,8 +244,8 @@ def layers(
             *(F.col(name) for name in start),
             *(F.col(name).alias(new) for name, new in zip(along.far_end, node, strict=True)),
         )
-        layer = reading.kept(onward.distinct().join(seen, [*start, *node], "left_anti"))
-        rows = layer.count()
+        new = onward.distinct().join(seen, [*start, *node], "left_anti")
+        layer, rows = reading.counted(new)
         total += rows
         frames.append(layer)
         seen = seen.unionAll(layer)

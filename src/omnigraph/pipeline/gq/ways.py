@@ -7,7 +7,7 @@ time from all sources at once, each until its targets are reached.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from pyspark.sql import Column, DataFrame
@@ -26,12 +26,47 @@ _HOPS, _NODES, _EDGES, _DEPTH, _FAR = "hops", "nodes", "edges", "depth", "far"
 _EDGE, _EDGE_TYPE, _WEIGHT = "edge", "edge_type", "weight"
 
 
+class _Held(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds rows for the steps of one way, without the columns that have one value in all rows:
+    most ways lead along edges of one type."""
+
+    reading: Reading
+    constants: Mapping[str, str]
+
+    @classmethod
+    def of(cls, reading: Reading, way: ir.Way) -> _Held:
+        starts, ends = (reading.variables[var].types for var in (way.src, way.dst))
+        froms, tos = {leg.from_type for leg in way.legs}, {leg.to_type for leg in way.legs}
+        if way.undirected:
+            froms = tos = froms | tos
+        types = {"st": starts, "tt": ends, "at": froms, "bt": tos, "nt": {*starts, *tos}}
+        types[_EDGE_TYPE] = {leg.edge_type for leg in way.legs}
+        alone = {name: tuple(some) for name, some in types.items() if len(some) == 1}
+        return cls(reading=reading, constants={name: one for name, (one,) in alone.items()})
+
+    def kept(self, frame: DataFrame) -> DataFrame:
+        return self._whole(self.reading.kept(self._narrow(frame)), frame)
+
+    def counted(self, frame: DataFrame) -> tuple[DataFrame, int]:
+        held, rows = self.reading.counted(self._narrow(frame))
+        return self._whole(held, frame), rows
+
+    def _narrow(self, frame: DataFrame) -> DataFrame:
+        return frame.drop(*self.constants)
+
+    def _whole(self, held: DataFrame, frame: DataFrame) -> DataFrame:
+        of = self.constants
+        names = frame.columns
+        return held.select(*(F.lit(of[n]).alias(n) if n in of else F.col(n) for n in names))
+
+
 class _Way(msgspec.Struct, frozen=True, kw_only=True):
     """What the steps of one way share. `edges` has the ends (`a`, `b`), the id, type and weight of
     every edge that may be walked, once for each way that it may be walked."""
 
     reading: Reading
     way: ir.Way
+    held: _Held
     edges: DataFrame
     pairs: int  # how many there are
 
@@ -42,6 +77,7 @@ class _Way(msgspec.Struct, frozen=True, kw_only=True):
 def with_way(reading: Reading, rows: Found, way: ir.Way) -> Found:
     """The rows with columns for all that the plan asks of the way between two of their nodes."""
     layout = reading.layout
+    rows = rows.with_frame(reading.kept(rows.frame))  # they are looked at twice
     parts = sorted(layout.ways[way], key=lambda part: part.part)
     names = {part.part: reading.fresh("way") for part in parts}
     ends = {name: reading.fresh("end") for name in (*_S, *_T)}
@@ -51,7 +87,7 @@ def with_way(reading: Reading, rows: Found, way: ir.Way) -> Found:
         kind = F.lit(reading.variables[var].types[0])
         node_of[type_name] = F.col(layout.type(var)) if layout.is_open(var) else kind
     pairs = rows.frame.select(*(column.alias(name) for name, column in node_of.items()))
-    pairs = reading.kept(pairs.where("s is not null and t is not null").distinct())
+    pairs = pairs.where("s is not null and t is not null").distinct()
     found = _found(
         reading, way, pairs, wants_nodes=set(names) != {"length"}, wants_edges="edges" in names
     )
@@ -71,15 +107,17 @@ def _found(
     reading: Reading, way: ir.Way, pairs: DataFrame, *, wants_nodes: bool, wants_edges: bool
 ) -> DataFrame:
     """The way of each pair: `hops`, and if wanted `nodes` and `edges`."""
-    edges = _edges(reading, way)
+    held = _Held.of(reading, way)
+    pairs, number = held.counted(pairs)
+    edges = _edges(held, way)
     if way.weight is None and not wants_edges:
         edges = edges.select(*_A, *_B)
-    steps = _Way(reading=reading, way=way, edges=reading.kept(edges), pairs=pairs.count())
+    steps = _Way(reading=reading, way=way, held=held, edges=held.kept(edges), pairs=number)
     if way.weight is None:
         along = steps.edges.select(*_A, *_B)
         lengths, reached = _layers(steps, pairs, along, max_hops=way.max_hops)
     else:
-        along = reading.kept(_tight(steps, pairs))
+        along = held.kept(_tight(steps, pairs))
         lengths, reached = _layers(steps, pairs, along, max_hops=ir.HOPS_OPEN)
     again = F.col(_HOPS) + 1 == F.lit(way.min_hops)
     one = F.when(again, 1).otherwise(0)
@@ -92,7 +130,8 @@ def _found(
     return _with_edges(steps, found) if wants_edges else found
 
 
-def _edges(reading: Reading, way: ir.Way) -> DataFrame:
+def _edges(held: _Held, way: ir.Way) -> DataFrame:
+    reading = held.reading
     if not way.legs:
         weight = {} if way.weight is None else {_WEIGHT: PropertyType(scalar=Scalar.F64)}
         return reading.nothing([*_A, *_B, _EDGE, _EDGE_TYPE, *weight], weight)
@@ -113,13 +152,13 @@ def _edges(reading: Reading, way: ir.Way) -> DataFrame:
         parts.append(frame)
     frame = together(parts)
     if way.weight is not None:
-        frame = _weighed(reading, way, frame)
+        frame = _weighed(held, way, frame)
     return both_ways(frame, "a", "b", "at", "bt") if way.undirected else frame
 
 
-def _weighed(reading: Reading, way: ir.Way, frame: DataFrame) -> DataFrame:
+def _weighed(held: _Held, way: ir.Way, frame: DataFrame) -> DataFrame:
     """The edges that can be walked; `InputError` for a weight that is none."""
-    frame = reading.kept(frame)
+    frame = held.kept(frame)
     weight = F.col(_WEIGHT)
     wrong = frame.where((weight < 0) | F.isnan(weight))
     for leg in way.legs:
@@ -138,23 +177,21 @@ def _layers(
 ) -> tuple[DataFrame, DataFrame]:
     """How many hops it is between each pair that is joined, and all nodes that were met on the way
     there, with their depths. `along` may be of one source each."""
-    reading = steps.reading
+    reading, held = steps.reading, steps.held
     own = [name for name in _S if name in along.columns]
     here = pairs.select(*_S, F.col("s").alias("n"), F.col("st").alias("nt")).distinct()
-    here = reading.kept(here.withColumn(_DEPTH, F.lit(0)))
-    left = pairs
-    met, lengths, seen, depth = [], [], here, 0
-    rows = here.count()
-    while True:
-        met.append(here)
-        reached = here.select("s", "st", F.col("n").alias("t"), F.col("nt").alias("tt"))
-        done = left.join(reached, [*_S, *_T], "left_semi")
-        lengths.append(done.withColumn(_HOPS, F.lit(depth).cast("bigint")))
-        left = reading.kept(left.join(reached, [*_S, *_T], "left_anti"))
-        if depth >= max_hops or left.isEmpty():
+    here, rows = held.counted(here.withColumn(_DEPTH, F.lit(0)))
+    left, met, seen, depth = pairs, [here], here, 0
+    while depth < max_hops:
+        found = here.select("s", "st", F.col("n").alias("t"), F.col("nt").alias("tt"))
+        found = reading.small(found, rows)
+        left, waiting = held.counted(left.join(found, [*_S, *_T], "left_anti"))
+        if not waiting:
             break
         depth += 1
-        going = here.join(left.select(*_S).distinct(), [*_S], "left_semi").drop(_DEPTH)
+        going = here.drop(_DEPTH)
+        if waiting < steps.pairs:  # sources that have reached all their targets go no further
+            going = going.join(left.select(*_S).distinct(), [*_S], "left_semi")
         on = steps.at(("n", "nt"), _A)
         edges = along.withColumnsRenamed({name: f"own_{name}" for name in own})
         for name in own:
@@ -164,12 +201,15 @@ def _layers(
             *_S, F.col("b").alias("n"), F.col("bt").alias("nt")
         )
         onward = onward.distinct().join(seen.drop(_DEPTH), [*_S, "n", "nt"], "left_anti")
-        here = reading.kept(onward.withColumn(_DEPTH, F.lit(depth)))
-        rows = here.count()
+        here, rows = held.counted(onward.withColumn(_DEPTH, F.lit(depth)))
         if not rows:
             break
+        met.append(here)
         seen = seen.unionAll(here)
-    return together(lengths), together(met)
+    reached = together(met)
+    ends = {"n": "t", "nt": "tt", _DEPTH: _HOPS}
+    lengths = pairs.join(reached.withColumnsRenamed(ends), [*_S, *_T], "inner")
+    return lengths.withColumn(_HOPS, F.col(_HOPS).cast("bigint")), reached
 
 
 def _recovered(steps: _Way, lengths: DataFrame, reached: DataFrame, along: DataFrame) -> DataFrame:
@@ -180,7 +220,7 @@ def _recovered(steps: _Way, lengths: DataFrame, reached: DataFrame, along: DataF
     layers = reached.withColumnsRenamed({"s": "ls", "st": "lst", _DEPTH: "ld"})
     node = F.struct(F.col("t").alias("id"), F.col("tt").alias("type"))
     found = lengths.withColumn(_NODES, F.array(node))
-    found = reading.kept(found)
+    found = steps.held.kept(found)
     longest = found.agg(F.max(_HOPS)).first()
     for back in range(1, (longest[0] or 0) + 1 if longest else 1):
         here = found.where(F.col(_HOPS) >= back).select(
@@ -200,7 +240,7 @@ def _recovered(steps: _Way, lengths: DataFrame, reached: DataFrame, along: DataF
         found = found.withColumn(
             _NODES, F.when(F.col("before").isNotNull(), grown).otherwise(F.col(_NODES))
         )
-        found = reading.kept(found.drop("before"))
+        found = steps.held.kept(found.drop("before"))
     return found
 
 
@@ -238,11 +278,11 @@ def _with_edges(steps: _Way, found: DataFrame) -> DataFrame:
 
 def _tight(steps: _Way, pairs: DataFrame) -> DataFrame:
     """For every source the edges that a lightest way from it may take."""
-    reading, weight = steps.reading, F.col(_WEIGHT)
+    held, weight = steps.held, F.col(_WEIGHT)
     here = pairs.select(*_S, F.col("s").alias("n"), F.col("st").alias("nt")).distinct()
-    here = reading.kept(here.withColumn(_FAR, F.lit(0.0)))
+    here, rows = held.counted(here.withColumn(_FAR, F.lit(0.0)))
     known = here
-    while not here.isEmpty():
+    while rows:
         onward = here.join(steps.edges, steps.at(("n", "nt"), _A), "inner")
         onward = onward.select(
             *_S,
@@ -259,9 +299,9 @@ def _tight(steps: _Way, pairs: DataFrame) -> DataFrame:
         older = known.withColumnRenamed(_FAR, "older")
         nearer = onward.join(older, [*_S, "n", "nt"], "left")
         nearer = nearer.where(F.col("older").isNull() | (F.col(_FAR) < F.col("older")))
-        here = reading.kept(nearer.drop("older"))
+        here, rows = held.counted(nearer.drop("older"))
         both = known.unionAll(here).groupBy(*_S, "n", "nt")
-        known = reading.kept(both.agg(F.min(_FAR).alias(_FAR)))
+        known = held.kept(both.agg(F.min(_FAR).alias(_FAR)))
     one = known.withColumnsRenamed({"n": "on", "nt": "ont", _FAR: "of"})
     other = known.withColumnsRenamed({"s": "xs", "st": "xst", "n": "xn", "nt": "xnt", _FAR: "xf"})
     frame = one.join(steps.edges, steps.at(("on", "ont"), _A), "inner")
