@@ -107,6 +107,7 @@ ITEM = '{"entity_kind": "node", "type_name": "P", "entity_id": "x", "resolve": "
     [
         ("{", "is not valid JSON"),
         ("a: [", "is not valid YAML"),
+        ("a: 2026-13-45", "is not valid YAML"),  # no such day
         ("7", "holds no list of conflicts"),
         ('{"conflicts": {}}', "holds no list of conflicts"),
         ("[7]", "item 1: an item needs"),

@@ -187,6 +187,7 @@ def test_unknown_sections_are_remembered_not_refused():
     ("text", "message"),
     [
         ("a: [", "not valid YAML"),
+        ("a: 2026-13-45", "not valid YAML"),  # no such day
         ("- 1\n- 2\n", "must be a mapping"),
         ("profiles: 7\n", "'profiles' must be a mapping"),
         ("defaults: { server: a, store: b }\n", "exclude each other"),

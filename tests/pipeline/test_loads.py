@@ -84,7 +84,9 @@ BAD_JOBS = {
     "graph: g\nmode: append\nshources: [a]\n": "unknown key 'shources'",
     "graph: g\nmode: append\nembed: openai\nsources: [a]\n": "true or false",
     "graph: g\nmode: append\nsources: [a]\nidempotency_key: [a]\n": "must be text, got list",
-    "graph: [\n": "is not YAML",
+    "graph: [\n": "is not valid YAML",
+    "graph: 2026-13-45\n": "is not valid YAML",  # no such day
+    "graph: a\ngraph: b\n": "'graph' comes twice",
     "just text": "must be a mapping",
 }
 

@@ -227,5 +227,5 @@ def test_the_files_of_a_catalog_are_watched_wherever_they_are(tmp_path):
     catalog.write_text("queries: 2026-13-45")  # no such day: YAML's library has no error for it
     seen.append(stored.watched)
     assert len(set(map(tuple, seen))) == len(seen)
-    with pytest.raises(InputError, match="no catalog"):
+    with pytest.raises(InputError, match="is not valid YAML"):
         read_registry(str(catalog))

@@ -149,15 +149,11 @@ def _from_json(path: str) -> EmbedSpec:
 
 def _from_seed(path: Path) -> tuple[Path, Path, EmbedSpec]:
     """The files and the spec that a seed manifest names, relative to its own folder."""
-    import yaml
-
     from omnigraph.engine.embed_file import EmbedSpec
+    from omnigraph.model.yaml_text import read_yaml
 
     where = f"seed manifest '{path}'"
-    try:
-        body = yaml.safe_load(read_text(str(path), what="seed manifest"))
-    except yaml.YAMLError as cause:
-        raise InputError(f"{where} is not valid YAML: {cause}") from cause
+    body = read_yaml(read_text(str(path), what="seed manifest"), path=str(path))
     document: dict[str, Any] = body if isinstance(body, dict) else {}
     source = _at(document, "sources", "raw_seed", where)
     output = _at(document, "artifacts", "embedded_seed", where)

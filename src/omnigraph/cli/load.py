@@ -343,12 +343,9 @@ def export(
 
 def read_job(call: Call, path: str) -> tuple[Call, dict[str, Any]]:
     """What a job file says, and the call with the file's graph if it names none itself."""
-    import yaml
+    from omnigraph.model.yaml_text import read_yaml
 
-    try:
-        facts = yaml.safe_load(read_text(path, what="job file"))
-    except yaml.YAMLError as cause:
-        raise InputError(f"job file '{path}' is not valid YAML: {cause}") from cause
+    facts = read_yaml(read_text(path, what="job file"), path=path)
     if not isinstance(facts, dict):
         raise InputError(f"job file '{path}' must be a mapping")
     if call.flags == ScopeFlags() and facts.get("graph"):

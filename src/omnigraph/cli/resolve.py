@@ -84,17 +84,16 @@ def write_template(path: str, facts: Mapping[str, Any]) -> None:
 
 def read_resolutions(path: str) -> Resolutions:
     """The decisions in a file, JSON or YAML; `InputError` says which item is wrong."""
-    import yaml
+    from omnigraph.model.yaml_text import read_yaml
 
     try:
         # JSON is YAML too, up to tabs; what is broken as both is told as YAML tells it.
         text = read_text(path, what="resolutions")
-        facts = json.loads(text) if text.lstrip().startswith(("{", "[")) else yaml.safe_load(text)
+        is_json = text.lstrip().startswith(("{", "["))
+        facts = json.loads(text) if is_json else read_yaml(text, path=path)
     except json.JSONDecodeError as cause:
         place = f"line {cause.lineno}, column {cause.colno}"
         raise InputError(f"'{path}' is not valid JSON: {cause.msg} ({place})") from cause
-    except yaml.YAMLError as cause:
-        raise InputError(f"'{path}' is not valid YAML: {cause}") from cause
     items = facts.get("conflicts") if isinstance(facts, dict) else facts
     if not isinstance(items, list):
         raise InputError(

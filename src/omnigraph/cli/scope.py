@@ -84,13 +84,9 @@ def load_config(environ: Mapping[str, str]) -> OperatorConfig:
 
 def parse_config(text: str, *, path: Path) -> OperatorConfig:
     """Turn the file's text into a configuration, or say what is wrong with it and where."""
-    import yaml
+    from omnigraph.model.yaml_text import read_yaml
 
-    try:
-        body = yaml.safe_load(text)
-    except yaml.YAMLError as cause:
-        raise InputError(f"'{path}' is not valid YAML: {cause}") from cause
-    document = _mapping(body, what="the file", path=path)
+    document = _mapping(read_yaml(text, path=str(path)), what="the file", path=path)
     sections = {
         name: _mapping(document.get(name), what=f"'{name}'", path=path) for name in SECTIONS
     }

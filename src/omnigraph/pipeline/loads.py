@@ -11,7 +11,6 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Final, Literal
 
-import yaml
 from pyspark.sql import SparkSession
 
 from omnigraph.engine.access import OPEN, Gate, PolicySource
@@ -32,6 +31,7 @@ from omnigraph.errors import InputError, NotFoundError
 from omnigraph.model.graph import MAIN
 from omnigraph.model.machine import local_path
 from omnigraph.model.ports import World
+from omnigraph.model.yaml_text import read_yaml
 from omnigraph.pipeline.progress import listening
 from omnigraph.pipeline.runner import SparkRunner
 from omnigraph.pipeline.staged_frames import SparkFrames
@@ -257,11 +257,11 @@ def _read(job: str | os.PathLike[str]) -> tuple[Mapping[str, Any], Path]:
     require(PATH, job=job)
     path = Path(job)
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = read_yaml(path.read_text(encoding="utf-8"), path=str(path))
     except FileNotFoundError as cause:
         raise NotFoundError(f"no job file '{path}'", kind="file", name=str(path)) from cause
-    except (yaml.YAMLError, UnicodeDecodeError) as cause:
-        raise InputError(f"'{path}' is not YAML: {str(cause).splitlines()[0]}") from cause
+    except UnicodeDecodeError as cause:
+        raise InputError(f"'{path}' is no UTF-8 text") from cause
     if not isinstance(content, Mapping):
         raise InputError(f"'{path}' must be a mapping with `sources`")
     return content, path.parent

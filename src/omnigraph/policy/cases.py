@@ -9,11 +9,11 @@ import msgspec
 
 from omnigraph.model.access import ACTIONS, Access, Action, Decision
 from omnigraph.model.ports import PolicyGate
+from omnigraph.model.yaml_text import read_yaml
 from omnigraph.policy.document import (
     form,
     mapping,
     read_file,
-    read_yaml,
     require_version,
     wrong,
 )

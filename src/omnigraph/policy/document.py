@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 import msgspec
-import yaml
 
 from omnigraph.errors import InputError, NotFoundError
 from omnigraph.model.access import (
@@ -18,6 +17,7 @@ from omnigraph.model.access import (
     TARGET_ACTIONS,
     Action,
 )
+from omnigraph.model.yaml_text import read_yaml
 
 Scope = Literal["any", "protected", "unprotected"]
 Kind = Literal["graph", "server"]
@@ -161,30 +161,6 @@ def _problem(allow: Allow, groups: Mapping[str, tuple[str, ...]], kind: Kind) ->
         if strange:
             return f"'{strange[0]}' takes no {name}; it goes with {', '.join(sorted(bounded))}"
     return None
-
-
-# --- YAML -------------------------------------------------------------------------------------
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML in which a key that comes twice is an error: the second would silently win."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - PyYAML's signature
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for at, key in enumerate(keys):
-            if key in keys[:at]:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key '{key}' comes twice", node.value[at][0].start_mark
-                )
-        return super().construct_mapping(node, deep=deep)
-
-
-def read_yaml(text: str, *, path: str) -> Any:
-    try:
-        return yaml.load(text, Loader=_Loader)  # noqa: S506 - it is a SafeLoader
-    except (yaml.YAMLError, TypeError, ValueError, RecursionError) as cause:
-        # A time that there cannot be is a ValueError.
-        raise InputError(f"'{path}' is not valid YAML: {cause}", path=path) from cause
 
 
 def mapping(value: Any, *, path: str, known: tuple[str, ...]) -> dict[str, Any]:

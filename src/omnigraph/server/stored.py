@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import yaml
 from msgspec import UNSET
 
 from omnigraph.compiler.query import CompiledQuery, ir, parse_file
@@ -23,6 +22,7 @@ from omnigraph.compiler.query.types import kind_word
 from omnigraph.errors import InputError, NotFoundError, OmnigraphError
 from omnigraph.model.limits import STORED_QUERIES_MAX
 from omnigraph.model.schema import Scalar
+from omnigraph.model.yaml_text import read_yaml
 from omnigraph.wire.answers import ParamKind, QueryParam, StoredQueryOutput, maybe
 
 logger = logging.getLogger(__name__)
@@ -108,11 +108,11 @@ def _catalog(path: Path) -> Registry:
 def _declared(path: Path) -> dict[str, Declared]:
     """What a catalog file says, by the names of its queries."""
     try:
-        told = yaml.safe_load(path.read_text("utf-8")) or {}
+        told = read_yaml(path.read_text("utf-8"), path=str(path)) or {}
         return msgspec.convert(told.get("queries", told), dict[str, Declared])
     except (OSError, UnicodeDecodeError) as cause:
         raise InputError(f"cannot read the queries of '{path}': {cause}") from cause
-    except (yaml.YAMLError, ValueError, AttributeError, RecursionError) as cause:
+    except (ValueError, AttributeError) as cause:
         raise InputError(f"'{path}' is no catalog of queries: {cause}") from cause
 
 
