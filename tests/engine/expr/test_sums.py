@@ -11,6 +11,7 @@ import pytest
 
 from omnigraph.engine.expr import sums
 from omnigraph.engine.expr.sums import (
+    fewer,
     float_part,
     float_total,
     integer_part,
@@ -102,6 +103,26 @@ def test_the_sum_of_awkward_floats(values, total):
         (found,) = float_sums([part], 1).tolist()
         assert found == total
         assert math.copysign(1, found) == math.copysign(1, total)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_fewer_values_have_the_same_exact_sums(seed):
+    rng = random.Random(seed)
+    rows, groups = rng.choice([0, 1, 5, 400]), rng.choice([1, 2, 40])
+    values = np.array([draw(rng) for _ in range(rows)], dtype=np.float64)
+    codes = np.array([rng.randrange(groups) for _ in range(rows)], dtype=np.int64)
+    told, kept = fewer(codes, values, groups)
+    found = float_sums([float_part(codes[kept], told[kept], groups)], groups).tolist()
+    wanted = float_sums([float_part(codes, values, groups)], groups).tolist()
+    assert all(map(same, found, wanted)), (found, wanted)
+    assert not told[~kept].any()
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1.0, 1e300])
+def test_many_usual_floats_become_a_few(scale):
+    values = np.random.default_rng(1).random(10_000) * scale
+    _, kept = fewer(np.arange(10_000) % 3, values, 3)
+    assert kept.sum() <= 12
 
 
 @pytest.mark.parametrize("kind", [np.int8, np.int32, np.int64, np.uint64])

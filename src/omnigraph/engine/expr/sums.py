@@ -146,6 +146,30 @@ def float_total(parts: Iterable[FloatPart], groups: int) -> FloatPart:
     return FloatPart([*totals.items()], special)
 
 
+@np.errstate(over="ignore", invalid="ignore")
+def fewer(codes: Codes, values: Floats, groups: int) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """A number for some of the rows, and which: those of a group have the same exact sum as its
+    values, and are fewer if that can be."""
+    part = float_part(codes, values, groups)
+    told = [np.ldexp(units.astype(np.float64), exponent) for exponent, units in part.units]
+    table = np.reshape(np.array(told), (len(told), groups))
+    sizes = np.bincount(codes, minlength=groups)
+    fits = np.isfinite(table).all(axis=0)  # else a sum is beyond every float
+    if part.special is not None:
+        table = np.vstack([table, part.special])
+    there = (table != 0).T
+    fits &= there.sum(axis=1) <= sizes
+    kept = ~fits[codes]
+    found = np.where(kept, values, 0.0)
+    # What a group comes to is put into its first rows.
+    group, number = np.nonzero(there & fits[:, None])
+    counts = np.bincount(group, minlength=groups)
+    place = np.arange(len(group)) - (np.cumsum(counts) - counts)[group]
+    rows = np.argsort(codes, kind="stable")[(np.cumsum(sizes) - sizes)[group] + place]
+    found[rows], kept[rows] = table[number, group], True
+    return found, kept
+
+
 def rounded(total: FloatPart, groups: int) -> Floats:
     """The sums as floats, each rounded once; beyond every float, infinite."""
     sums, used = np.zeros(groups), np.zeros(groups, dtype=np.int64)

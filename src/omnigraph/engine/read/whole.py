@@ -45,10 +45,8 @@ def of_all(
         return _collected(codes, values, groups, distinct=call.distinct)
     numbers = np.asarray(values).astype(np.float64)
     if call.fn is ir.AggregateFn.STDDEV:
-        found, there = _deviations(codes, numbers, groups)
-    else:
-        place = 0.5 if call.fn is ir.AggregateFn.MEDIAN else _checked(share)
-        found, there = _percentiles(codes, numbers, groups, place)
+        return _deviations(codes, numbers, groups)
+    found, there = _percentiles(codes, numbers, groups, place_of(call, share))
     return pa.array(found, mask=~there)
 
 
@@ -58,7 +56,10 @@ def _codes(part: Given) -> Positions:
     return part.codes.astype(np.int64)
 
 
-def _checked(share: float | None) -> float:
+def place_of(call: ir.AggregateCall, share: float | None) -> float:
+    """Where between the least value (0) and the greatest (1) a percentile or the median is."""
+    if call.fn is ir.AggregateFn.MEDIAN:
+        return 0.5
     if share is None or not 0 <= share <= 1:
         got = "null" if share is None else share
         raise InputError(f"the share of a percentile goes from 0 to 1, got {got}")
@@ -78,16 +79,20 @@ def _collected(codes: Positions, values: Array, groups: int, *, distinct: bool) 
 
 
 @np.errstate(invalid="ignore", over="ignore")
-def _deviations(
-    codes: Positions, numbers: Floats, groups: int
-) -> tuple[Floats, npt.NDArray[np.bool_]]:
+def _deviations(codes: Positions, numbers: Floats, groups: int) -> Array:
     """The deviation of a sample: exact sums, so that no order shows."""
     sizes = np.bincount(codes, minlength=groups)
     means = rounded(float_total([float_part(codes, numbers, groups)], groups), groups)
     means /= np.maximum(sizes, 1)
     squares = np.square(numbers - means[codes])
     total = rounded(float_total([float_part(codes, squares, groups)], groups), groups)
-    return np.sqrt(total / np.maximum(sizes - 1, 1)), sizes > 1
+    return deviation(total, sizes)
+
+
+@np.errstate(invalid="ignore", over="ignore")
+def deviation(squares: Floats, sizes: Positions) -> Array:
+    """The deviation of samples of such sizes, by the sums of their squared distances."""
+    return pa.array(np.sqrt(squares / np.maximum(sizes - 1, 1)), mask=sizes < 2)
 
 
 @np.errstate(invalid="ignore", over="ignore")

@@ -13,7 +13,7 @@ from omnigraph.engine.expr import order
 from omnigraph.engine.read.context import sort_keys
 from omnigraph.engine.read.stages import unordered, window_of
 from omnigraph.model.schema import PropertyType, Scalar
-from omnigraph.pipeline.gq.aggregates import aggregated
+from omnigraph.pipeline.gq.aggregates import aggregated, with_means
 from omnigraph.pipeline.gq.layout import aggregate, group_key, spark_type
 from omnigraph.pipeline.gq.match import computed, match
 from omnigraph.pipeline.gq.rows import Found, Reading
@@ -125,13 +125,15 @@ def _grouped(reading: Reading, grouping: ir.Grouping, rows: Found) -> Found:
             columns[group_key(place)] = values.column(key)
             keys.append(group_key(place))
     keys, details = list(dict.fromkeys(keys)), list(dict.fromkeys(details))
-    made = aggregated(reading, grouping, values)
+    made = aggregated(reading, grouping, values, keys)
     kept = [name for name in (*keys, *details) if name not in columns]
     frame = rows.frame.select(
         *kept,
         *(c.alias(n) for n, c in columns.items()),
         *(c.alias(n) for n, c in made.args.items()),
     )
+    frame = with_means(reading, frame, made)
+    frame = frame.withColumns(made.more) if made.more else frame
     firsts = [F.first(name).alias(name) for name in details]
     calls = [*firsts, *(c.alias(n) for n, c in made.calls.items())]
     frame = frame.groupBy(*keys).agg(*calls) if calls else frame.select(*keys).distinct()
