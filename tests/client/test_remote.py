@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -96,7 +97,11 @@ def test_the_body_of_a_query_needs_no_name(graph):
 
 
 def test_writes_tell_what_they_did(graph):
-    graph.create_branch("own")
+    made = graph.create_branch("own")
+    assert (made.name, made.parent) == ("own", "main")
+    assert made.fork_commit_id == graph.commit("main").graph_commit_id
+    assert made.id is not None
+    assert abs(made.created_at / 1e6 - time.time()) < 3600
     done = graph.mutate(ADD, params={"n": "dan"}, branch="own", message="dan")
     assert (done.affected_nodes, done.ids, done.commit.message) == (1, ("dan",), "dan")
     loaded = graph.load([{"type": "Person", "data": {"name": "eve"}}], mode="merge", branch="own")

@@ -359,8 +359,8 @@ class RemoteGraph:
     def create_branch(self, name: str, from_branch: str = MAIN, actor: str | None = None) -> Branch:
         """Fork the whole graph; no table is copied."""
         refuse_actor(actor)
-        told = self._ask("POST", "/branches", body={"name": name, "from": from_branch}).json()
-        return branch_of(told["name"], parent=told["from"], actor=told["actor_id"])
+        body = {"name": name, "from": from_branch}
+        return branch_of(self._ask("POST", "/branches", body=body).json())
 
     def delete_branch(
         self,

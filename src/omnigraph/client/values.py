@@ -36,7 +36,7 @@ def snapshot_of(body: Mapping[str, Any]) -> Snapshot:
         for key in [f"{one['entity_kind']}:{one['type_name']}"]
     }
     return Snapshot(
-        branch=branch_of(name),
+        branch=_named(name),
         manifest_version=version,
         head=Commit(
             graph_commit_id=body["graph_commit_id"],
@@ -52,9 +52,22 @@ def snapshot_of(body: Mapping[str, Any]) -> Snapshot:
     )
 
 
-def branch_of(name: str, *, parent: str | None = None, actor: str | None = None) -> Branch:
+def _named(name: str) -> Branch:
+    """A branch of which only the name is told."""
     return Branch(
-        name=name, id=None, parent=parent, fork_commit_id=None, created_by=actor, created_at=0
+        name=name, id=None, parent=None, fork_commit_id=None, created_by=None, created_at=0
+    )
+
+
+def branch_of(body: Mapping[str, Any]) -> Branch:
+    """The branch that was made; a server of the reference tells less of it."""
+    return Branch(
+        name=body["name"],
+        id=body.get("branch_id"),
+        parent=body["from"],
+        fork_commit_id=body.get("fork_commit_id"),
+        created_by=body["actor_id"],
+        created_at=body.get("created_at", 0),
     )
 
 

@@ -223,6 +223,9 @@ class BranchCreateOutput(msgspec.Struct, frozen=True, kw_only=True):
     from_branch: str = msgspec.field(name="from")
     name: str
     actor_id: str | None
+    branch_id: str
+    fork_commit_id: str
+    created_at: int  # microseconds since the epoch
 
 
 class BranchDeleteOutput(msgspec.Struct, frozen=True, kw_only=True):

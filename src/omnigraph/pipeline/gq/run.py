@@ -78,7 +78,7 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
 
     def explanation(self) -> Explanation:
         """The plan as it ran, which fetches the rows. What was done before there was a plan (walks
-        of many hops, counts of words) is not in it."""
+        of many hops, rows that are crossed, counts of words) is not in it."""
         self.result()
         return explanation(self.frame, self.reads)
 

@@ -87,9 +87,18 @@ def create(call: Call) -> Answer:
     name, start = branch_name(request.name), branch_name(request.from_branch)
     call.allow("branch_create", branch=start, target=name)
     with call.admitted(ESTIMATE):
-        call.graph.create_branch(name, from_branch=call.branch(start), actor=call.actor.id)
+        made = call.graph.create_branch(name, from_branch=call.branch(start), actor=call.actor.id)
+    assert made.id is not None and made.fork_commit_id is not None, "it is not main"  # noqa: PT018
     return json_answer(
-        BranchCreateOutput(uri=call.graph.uri, from_branch=start, name=name, actor_id=call.actor.id)
+        BranchCreateOutput(
+            uri=call.graph.uri,
+            from_branch=start,
+            name=name,
+            actor_id=call.actor.id,
+            branch_id=made.id,
+            fork_commit_id=made.fork_commit_id,
+            created_at=made.created_at,
+        )
     )
 
 
