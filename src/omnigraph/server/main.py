@@ -20,7 +20,6 @@ from omnigraph.model.limits import (
 )
 from omnigraph.server.boot import access_of
 from omnigraph.server.settings import (
-    Listening,
     Settings,
     Sockets,
     graph_specs,
@@ -34,6 +33,8 @@ from omnigraph.server.telemetry import log_as_json
 from omnigraph.server.worker import serve_sockets
 
 logger = logging.getLogger(__name__)
+
+BACKLOG = 2048
 
 
 def serve(uris: Sequence[str], *, bind: str, **options: Any) -> int:
@@ -132,13 +133,12 @@ def settings_of(uris: Sequence[str], *, bind: str, **options: Any) -> Settings:
     return settings
 
 
-def bound_socket(host: str, port: int) -> Listening:
+def bound_socket(host: str, port: int) -> socket.socket:
     """A listening socket: requests may come from now on, and wait until somebody takes them."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        made = socket.create_server((host, port), family=family, backlog=Listening.WAITING_MAX)
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as cause:
         raise UnavailableError(
             f"cannot listen on {host}:{port}: {cause.strerror or cause}"
         ) from cause
-    return Listening(fileno=made.detach())

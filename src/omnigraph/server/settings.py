@@ -84,25 +84,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return is_loopback(self.host)
 
 
-class Listening(socket.socket):
-    """A socket on which several processes take connections, each one at a time.
-
-    asyncio takes as many connections in one go as it is told that may wait. Whoever woke up first
-    would get all that came together, and keep them: the others had nothing to do.
-    """
-
-    TAKEN_AT_ONCE = 1
-    WAITING_MAX = 2048
-
-    def listen(self, _: int = TAKEN_AT_ONCE, /) -> None:
-        super().listen(self.WAITING_MAX)
-
-
 class Sockets(msgspec.Struct):
     """What a server listens on: for requests, and for metrics if they have an address."""
 
-    requests: Listening
-    metrics: Listening | None = None
+    requests: socket.socket
+    metrics: socket.socket | None = None
 
     @property
     def numbers(self) -> dict[str, int]:
@@ -112,7 +98,7 @@ class Sockets(msgspec.Struct):
 
     @classmethod
     def inherited(cls, numbers: Mapping[str, int]) -> Sockets:
-        return cls(**{name: Listening(fileno=number) for name, number in numbers.items()})
+        return cls(**{name: socket.socket(fileno=number) for name, number in numbers.items()})
 
 
 def is_loopback(host: str) -> bool:

@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from importlib import import_module
@@ -35,7 +36,7 @@ from omnigraph.server.boot import access_of
 from omnigraph.server.handlers import flat
 from omnigraph.server.routes import ROUTES
 from omnigraph.server.service import Service
-from omnigraph.server.settings import Listening, Settings, Sockets
+from omnigraph.server.settings import Settings, Sockets
 from omnigraph.server.telemetry import Telemetry, log_as_json
 
 logger = logging.getLogger(__name__)
@@ -241,7 +242,6 @@ def uvicorn_config(settings: Settings) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         server_header=False,
-        backlog=Listening.TAKEN_AT_ONCE,
         timeout_keep_alive=SERVER_KEEP_ALIVE_MS // 1000,
         proxy_headers=bool(settings.trusted_proxies),
         forwarded_allow_ips=list(settings.trusted_proxies) or None,
@@ -341,7 +341,7 @@ class Ending:
 
 
 @contextlib.asynccontextmanager
-async def _metrics(service: Service, listening: Listening) -> AsyncIterator[None]:
+async def _metrics(service: Service, listening: socket.socket) -> AsyncIterator[None]:
     """Tell the counters on a socket of their own, to whoever reaches it."""
     config = uvicorn_config(service.settings)
     config.app = App(service, flat.METRICS_ALONE)
