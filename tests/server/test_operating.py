@@ -245,6 +245,53 @@ def test_a_head_that_does_not_come_is_not_waited_for(listening, sent):
         assert said(client).startswith(b"HTTP/1.1 408 ")
 
 
+def request(method, path, body=b"", *headers):
+    head = [f"{method} {path} HTTP/1.1", "host: x", *headers, f"content-length: {len(body)}"]
+    return "\r\n".join([*head, "content-type: application/json", "", ""]).encode() + body
+
+
+ASKED = json.dumps({"query": READ}).encode()
+BIG = json.dumps({"query": READ + " " * 60_000}).encode()
+
+
+def test_what_came_before_something_broken_is_answered_first(listening):
+    with socket.create_connection(listening) as client:
+        client.sendall(request("POST", "/graphs/g/query", ASKED) + b"\0 no request\r\n\r\n")
+        assert said(client).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_head_is_not_charged_with_the_bytes_before_it(listening):
+    following = request("GET", "/healthz", b"", "connection: close")
+    with socket.create_connection(listening) as client:
+        client.sendall(request("POST", "/graphs/g/query", BIG) + following[:20])
+        time.sleep(0.05)
+        client.sendall(following[20:])
+        assert said(client).count(b"HTTP/1.1 200 ") == 2
+
+
+def test_a_wish_for_http_2_takes_no_body_away(listening):
+    wish = ["Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAEA"]
+    with socket.create_connection(listening) as client:
+        client.sendall(request("POST", "/graphs/g/query", ASKED, *wish))
+        client.sendall(request("GET", "/healthz", b"", "connection: close"))
+        assert said(client).count(b"HTTP/1.1 200 ") == 2
+
+
+def test_a_refused_page_of_another_origin_is_told_in_json(uri):
+    inside = Inside(uri, Access(), cors_origins=("https://ok.example",))
+    asking = [(b"access-control-request-method", b"POST"), (b"x-request-id", b"mine")]
+    try:
+        inside.app = worker.application(inside.service)
+        for origin, status in ((b"https://ok.example", 200), (b"https://bad.example", 400)):
+            headers = [(b"origin", origin), *asking]
+            reply = inside.ask("OPTIONS", "/graphs/g/query", headers=headers)
+            assert (reply.status, reply.request_id) == (status, "mine")
+        assert json.loads(reply.body)["code"] == "bad_request"
+        assert "origin" in json.loads(reply.body)["error"]
+    finally:
+        inside.close()
+
+
 def test_many_connections_that_come_together_all_get_in(uri):
     settings = Settings(graphs=graph_specs([str(uri)]))
     config = worker.uvicorn_config(settings)

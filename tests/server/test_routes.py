@@ -129,6 +129,14 @@ def test_every_route_answers_what_it_promises(served, route):
         assert reply.headers["link"] == f'<{route.successor}>; rel="successor-version"'
 
 
+@pytest.mark.parametrize("path", ["/healthz", f"{G}/schema", f"{G}/commits?limit=1", "/ui/"])
+def test_head_is_a_get_without_what_it_answers(served, path):
+    whole, head = served.get(path), served.ask("HEAD", path)
+    assert (head.status, head.body) == (200, b"")
+    for name in ("content-type", "content-length", "etag"):
+        assert head.headers.get(name) == whole.headers.get(name)
+
+
 def filled(path):
     return re.sub(r"{\w+}", "x", path.replace("{graph_id}", "people"))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -82,6 +83,7 @@ def test_after_a_short_read_the_loop_waits_for_the_next_and_nobody_wakes_it_up()
         heard = wake_ups(asyncio.get_running_loop())
         for number in range(50):
             assert await pool.run(partial(abs, number)) == number
+            await asyncio.sleep(0)  # the next turn of the loop
         with pytest.raises(ZeroDivisionError):
             await pool.run(lambda: 1 // 0)
         assert pool.pending == 0
@@ -108,6 +110,16 @@ def test_the_loop_waits_no_longer_than_a_short_read_takes_and_then_for_none_unti
         assert len(heard) == 3
 
     in_pool(story, short_seconds=0.05)
+
+
+def test_of_many_reads_that_come_together_the_loop_waits_for_the_first_ones_alone():
+    async def story(pool: Pool) -> list[str]:
+        assert await pool.run(lambda: 0) == 0
+        heard = wake_ups(asyncio.get_running_loop())
+        await asyncio.gather(*(pool.run(partial(time.sleep, 0.002)) for _ in range(50)))
+        return heard
+
+    assert len(in_pool(story)) >= 44
 
 
 def test_reads_that_wait_hold_up_nobody_as_long_as_there_are_threads():
@@ -173,10 +185,21 @@ def test_a_failure_is_the_asker_s_and_the_thread_goes_on():
     assert in_pool(story, threads=1) == "answered"
 
 
-def test_a_job_that_stops_an_iteration_is_answered_like_any_failure():
+class Panic(BaseException):
+    """What a library in Rust raises."""
+
+
+@pytest.mark.parametrize(
+    "kind", [StopIteration, Panic, SystemExit, KeyboardInterrupt, asyncio.CancelledError]
+)
+def test_whatever_a_job_raises_is_answered_like_any_failure(kind):
+    def job() -> None:
+        raise kind
+
     async def story(pool: Pool) -> None:
-        with pytest.raises(RuntimeError, match="StopIteration"):
-            await pool.run(lambda: next(iter(())))
+        for run in (pool.run, pool.run, pool.run_write):
+            with pytest.raises(RuntimeError, match=kind.__name__):
+                await run(job)
         assert pool.pending == 0
 
     in_pool(story, threads=1)

@@ -70,6 +70,8 @@ class Table:
         parts = raw_path.decode("latin-1").strip("/").split("/")
         for node, values in _places(self._root, parts):
             found = node.methods.get(method)
+            if found is None and method == "HEAD":  # a GET without what it answers
+                found = node.methods.get("GET")
             if found is not None:
                 route, names = found
                 return route, dict(zip(names, map(_unquoted, values), strict=True))
@@ -125,7 +127,7 @@ class App:
     async def _served(self, scope: Scope, receive: Receive, send: Send, span: Any) -> None:
         """Answer the request and note that it was answered."""
         started = perf_counter()
-        request_id = self._request_id(scope)
+        request_id = self.request_id(scope["headers"])
         call: Call | None = None
         try:
             self._require_small_head(scope)
@@ -164,8 +166,9 @@ class App:
 
     # --- before the handler ---
 
-    def _request_id(self, scope: Scope) -> str:
-        for name, value in scope["headers"]:
+    def request_id(self, headers: Iterable[tuple[bytes, bytes]]) -> str:
+        """The request's own id, or a new one."""
+        for name, value in headers:
             if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
                 return str(value.decode())
         return self._new_id()

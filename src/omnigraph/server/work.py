@@ -21,6 +21,7 @@ from omnigraph.wire.failures import RETRY_AFTER_SECONDS, RefusedError
 T = TypeVar("T")
 _Inbox: TypeAlias = "SimpleQueue[_Job | None]"  # of one thread
 SHORT_SECONDS: Final = 0.003  # a read that has run for longer holds up no other
+TURN_SECONDS: Final = 0.01  # that the loop waits for reads before it looks who else is there
 RETRY_LATER = (("retry-after", str(RETRY_AFTER_SECONDS)),)
 
 
@@ -86,10 +87,13 @@ class _Job:
         assert work is not None, "a job runs once"
         try:
             self._result = work()
-        except StopIteration as problem:  # a future takes none: nobody would be answered
-            self._failure = RuntimeError(f"a job raised {problem!r}")
         except BaseException as problem:  # noqa: BLE001 - it goes on where the job was asked for
             self._failure = problem
+            if isinstance(problem, StopIteration) or not isinstance(problem, Exception):
+                # A future takes no StopIteration, a loop ends with others, and nobody answers what
+                # is no Exception, such as a panic of a library in Rust.
+                self._failure = RuntimeError(f"a job raised {problem!r}")
+                self._failure.__cause__ = problem
 
     def tell(self) -> None:
         """Let the loop know that the work is done; in the thread that did it."""
@@ -118,7 +122,8 @@ class Pool:
     ended, or has run for a while: then it waits for storage, or is long, and holds up nobody.
 
     Where the last read was a short one, the loop's thread waits for the next one just as long: to
-    go on beside it would be taking the lock from it, and to be told of its end costs a wake-up.
+    go on beside it would be taking the lock from it, and to be told of its end costs a wake-up. Of
+    many reads that come together it waits for the first ones alone: others want to be heard, too.
     """
 
     def __init__(self, threads: int, *, short_seconds: float = SHORT_SECONDS) -> None:
@@ -128,6 +133,7 @@ class Pool:
         self._pending = 0
         self._writes = asyncio.Semaphore(max(1, threads // 2))
         self._waiting = 0  # writes that wait for their turn
+        self._waited = 0.0  # seconds that the loop's thread has waited for reads in this turn
         self._looks = False  # whether a look is coming; touched by the loop's thread alone
         self._lock = threading.Lock()  # guards what follows
         self._jobs: deque[_Job] = deque()  # that no thread has begun
@@ -205,7 +211,7 @@ class Pool:
                 self._idle.pop().put(job)
                 return
             is_next = not self._jobs and self._short is None and bool(self._idle)
-            is_expected = is_next and self._are_short
+            is_expected = is_next and self._are_short and self._waited < TURN_SECONDS
             if is_expected:
                 job.expect()
             self._jobs.append(job)
@@ -213,8 +219,20 @@ class Pool:
             waits = bool(self._jobs)
         if waits:
             self._look_later(job.future.get_loop())
-        elif is_expected and not job.waited_for(self._short_seconds):
+        elif is_expected:
+            self._wait_for(job)
+
+    def _wait_for(self, job: _Job) -> None:
+        """Do nothing in the loop's thread until the job ends, if it ends soon."""
+        began = monotonic()
+        if not job.waited_for(self._short_seconds):
             self._are_short = False
+        if not self._waited:  # the first one of this turn
+            job.future.get_loop().call_soon(self._turned)
+        self._waited += monotonic() - began
+
+    def _turned(self) -> None:
+        self._waited = 0.0
 
     def _begin_next(self) -> None:
         """Begin the next job, unless one is running that may be short; under the lock."""

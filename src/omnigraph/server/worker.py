@@ -8,19 +8,22 @@ import gc
 import json
 import logging
 import os
+import re
 import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
 
 import msgspec
 import uvicorn
+from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from omnigraph.model.limits import (
     SERVER_CONNECTIONS_MAX,
@@ -31,13 +34,15 @@ from omnigraph.model.limits import (
     SERVER_TELL_MS,
 )
 from omnigraph.server.agents import AGENTS
-from omnigraph.server.app import App
+from omnigraph.server.app import App, failure_answer
 from omnigraph.server.boot import access_of
+from omnigraph.server.calls import JSON
 from omnigraph.server.handlers import flat
 from omnigraph.server.routes import ROUTES
 from omnigraph.server.service import Service
 from omnigraph.server.settings import Settings, Sockets
 from omnigraph.server.telemetry import Telemetry, log_as_json
+from omnigraph.wire.failures import RefusedError
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +69,8 @@ _NO_REQUEST: Final = _last_words("400 Bad Request", "this is no HTTP request", "
 _NO_ROOM: Final = _last_words(
     "503 Service Unavailable", "the server has too many connections", "internal"
 )
+_HTTP_2: Final = b"h2c"
+_UPGRADE: Final = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 CORS_HEADERS: Final = (
     "authorization",
     "content-type",
@@ -145,7 +152,7 @@ COMPANIONS: tuple[Callable[[Service], contextlib.AbstractAsyncContextManager[Non
 class Protocol(HttpToolsProtocol):
     """HTTP/1.1 that neither collects heads without end nor waits for them for ever."""
 
-    _head: int | None = 0  # bytes of a head that is not whole yet
+    _head: int | None = 0  # bytes of a head that is not whole yet, after those it began with
     _slow: asyncio.TimerHandle | None = None  # what ends a head that does not come
 
     def connection_made(self, transport: Any) -> None:
@@ -168,19 +175,28 @@ class Protocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
+        if self._head is not None:  # of bytes that a head begins in, the first may be others
+            self._head += len(data)
+        super().data_received(self._without_upgrade(data))
         if self._head is None:
             self._have_head()
             return
         if self._slow is None:  # most heads come whole
             self._wait_for_head()
-        self._head += len(data)
         if self._head > SERVER_HEAD_BYTES_MAX:
             self._hang_up(_HEAD_TOO_BIG)
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn names it
         """What cannot be read as a request is answered like any other mistake."""
         self._hang_up(_NO_REQUEST)
+
+    def _without_upgrade(self, data: bytes) -> bytes:
+        """The same without the wish for HTTP/2, with which Java's client begins: the parser leaves
+        out the body of a request with such a wish, also if nobody fulfils it."""
+        if data.find(_HTTP_2, 0, SERVER_HEAD_BYTES_MAX) < 0 or _awaited(self.cycle) == "body":
+            return data
+        head, end, rest = data.partition(b"\r\n\r\n")
+        return _UPGRADE.sub(b"\r\nnot-taken:", head) + end + rest
 
     def _wait_for_head(self) -> None:
         self._slow = self.loop.call_later(SERVER_HEAD_MS_MAX / 1000, self._hang_up, _HEAD_TOO_SLOW)
@@ -192,9 +208,22 @@ class Protocol(HttpToolsProtocol):
 
     def _hang_up(self, words: bytes) -> None:
         self._have_head()
+        if _awaited(self.cycle) == "answer":
+            # A whole request came before. Its answer is the next thing that the client may read:
+            # it would take these words for that.
+            self.cycle.keep_alive = False
+            self.flow.pause_reading()
+            return
         if not self.transport.is_closing():
             self.transport.write(words)
             self.transport.close()
+
+
+def _awaited(newest: RequestResponseCycle | None) -> Literal["head", "body", "answer"]:
+    """What is to come next on a connection whose newest request this is."""
+    if newest is None or newest.response_complete:
+        return "head"
+    return "body" if newest.more_body else "answer"
 
 
 class Server(uvicorn.Server):
@@ -205,12 +234,31 @@ class Server(uvicorn.Server):
         yield
 
 
+class Cors(CORSMiddleware):
+    """Lets pages of other origins ask. What it refuses is answered like every failure."""
+
+    def __init__(self, app: App, **options: Any) -> None:
+        super().__init__(app, **options)
+        self._routes = app
+
+    def preflight_response(self, request_headers: Headers) -> Response:
+        found = super().preflight_response(request_headers)
+        request_id = self._routes.request_id(request_headers.raw)
+        found.headers["x-request-id"] = request_id
+        if found.status_code >= 400:
+            refused = RefusedError(found.status_code, bytes(found.body).decode())
+            found.body = failure_answer(refused.failure, request_id).body
+            found.headers["content-length"] = str(len(found.body))
+            found.headers["content-type"] = JSON
+        return found
+
+
 def application(service: Service) -> ASGIApp:
     """The routes, with CORS around them if there are origins for it."""
-    app: ASGIApp = App(service, ROUTES)
+    app = App(service, ROUTES)
     if not service.settings.cors_origins:
         return app
-    return CORSMiddleware(
+    return Cors(
         app,
         allow_origins=list(service.settings.cors_origins),
         allow_methods=["GET", "POST", "DELETE", "HEAD"],
