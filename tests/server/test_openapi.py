@@ -35,3 +35,14 @@ def test_an_open_server_asks_for_no_token():
     text = json.dumps(document(ROUTES, is_open=True))
     assert "security" not in text
     assert "bearer" not in text
+
+
+def test_what_may_be_left_out_has_no_default_and_what_may_hold_anything_says_so():
+    known = document(ROUTES)["components"]["schemas"]
+    asked, told = known["QueryRequest"]["properties"], known["ReadOutput"]["properties"]
+    anything = {"type": "object", "additionalProperties": True}
+    assert known["QueryRequest"]["required"] == ["query"]
+    assert asked["branch"] == {"anyOf": [{"type": "string"}, {"type": "null"}]}
+    assert asked["params"] == {"anyOf": [anything, {"type": "null"}]}
+    assert told["rows"] == {"type": "array", "items": anything}
+    assert known["ChangeEntry"]["properties"]["op"]["type"] == "string"

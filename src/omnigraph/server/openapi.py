@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from omnigraph import __version__
-from omnigraph.server.calls import JSON, Parameter, Route
+from omnigraph.server.calls import JSON, OCTETS, Parameter, Route
 from omnigraph.wire.failures import ErrorOutput
 
 _REF: Final = "#/components/schemas/{name}"
@@ -46,7 +46,8 @@ def document(routes: Iterable[Route], *, is_open: bool = False) -> dict[str, Any
     for route in listed:
         types += [kind for kind in (route.request, *_answers(route)) if kind is not None]
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
-    by_type = {repr(kind): schema for kind, schema in zip(types, schemas, strict=True)}
+    components = {name: _for_generators(one) for name, one in components.items()}
+    by_type = {repr(kind): _for_generators(one) for kind, one in zip(types, schemas, strict=True)}
     paths: dict[str, Any] = {}
     for route in listed:
         operation = _operation(route, by_type, is_open=is_open)
@@ -63,6 +64,24 @@ def document(routes: Iterable[Route], *, is_open: bool = False) -> dict[str, Any
     }
     if not is_open:
         found["components"]["securitySchemes"] = {_BEARER: {"type": "http", "scheme": "bearer"}}
+    return found
+
+
+def _for_generators(schema: Any) -> Any:
+    """The same, said so that generators of clients make the types that are meant: a member with a
+    default would be one that must be given, an object that tells no members one that has none."""
+    if isinstance(schema, list):
+        return [_for_generators(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: _for_generators(one) for key, one in schema.items() if key != "default"}
+    if "properties" in schema:
+        members = schema["properties"].items()
+        found["properties"] = {name: _for_generators(one) for name, one in members}
+    if found == {"type": "object"}:
+        found["additionalProperties"] = True
+    if "enum" in found and all(isinstance(one, str) for one in found["enum"]):
+        found["type"] = "string"
     return found
 
 
@@ -143,7 +162,8 @@ def _responses(route: Route, by_type: dict[str, Any]) -> dict[str, Any]:
         answer: dict[str, Any] = {"description": _REASONS[status]}
         if status in (200, 206) or (status == 503 and route.operation == "ready"):
             if route.method != "HEAD":
-                shown = [by_type.get(repr(kind), _BYTES) for kind in _answers(route)]
+                other = _BYTES if route.media == OCTETS else _TEXT
+                shown = [by_type.get(repr(kind), other) for kind in _answers(route)]
                 schema = shown[0] if len(shown) == 1 else {"anyOf": shown}
                 answer["content"] = {route.media: {"schema": schema}}
         elif status >= 400 and route.method != "HEAD":
@@ -152,4 +172,5 @@ def _responses(route: Route, by_type: dict[str, Any]) -> dict[str, Any]:
     return responses
 
 
-_BYTES: Final[dict[str, Any]] = {"type": "string"}
+_TEXT: Final[dict[str, Any]] = {"type": "string"}
+_BYTES: Final[dict[str, Any]] = {"type": "string", "format": "binary"}
