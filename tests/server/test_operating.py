@@ -292,34 +292,63 @@ def test_a_refused_page_of_another_origin_is_told_in_json(uri):
         inside.close()
 
 
-def test_many_connections_that_come_together_all_get_in(uri):
-    settings = Settings(graphs=graph_specs([str(uri)]))
-    config = worker.uvicorn_config(settings)
+def with_server(uri, app, ask):
+    """What `ask` does with the address of a server that answers with the application."""
+    config = worker.uvicorn_config(Settings(graphs=graph_specs([str(uri)])))
+    config.app = app
     found = bound_socket("127.0.0.1", 0)
 
-    async def app(scope, receive, send):
-        await send({"type": "http.response.start", "status": 204, "headers": []})
-        await send({"type": "http.response.body"})
-
     async def story() -> None:
-        config.app = app
         server = worker.Server(config)
         task = asyncio.create_task(server.serve(sockets=[found]))
         while not server.started:
             await asyncio.sleep(0.01)
-        clients = []
         try:
-            # Nobody takes a connection while this loop is busy: the system keeps them all.
-            for _ in range(300):
-                clients.append(socket.create_connection(found.getsockname(), timeout=5))  # noqa: PERF401
+            await ask(found.getsockname())
         finally:
-            for one in clients:
-                one.close()
             server.should_exit = True
             await task
 
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
         runner.run(story())
+
+
+def test_many_connections_that_come_together_all_get_in(uri):
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    async def ask(address):
+        clients = []
+        try:
+            # Nobody takes a connection while this loop is busy: the system keeps them all.
+            for _ in range(300):
+                clients.append(socket.create_connection(address, timeout=5))  # noqa: PERF401
+        finally:
+            for one in clients:
+                one.close()
+
+    with_server(uri, app, ask)
+
+
+def test_a_client_that_hangs_up_is_noticed_though_it_had_asked_for_more(uri):
+    heard = []
+
+    async def app(scope, receive, send):
+        while len(heard) < 2:
+            heard.append((await receive())["type"])
+
+    async def ask(address):
+        with socket.create_connection(address) as client:
+            client.sendall(request("GET", "/") + request("GET", "/"))
+            while not heard:
+                await asyncio.sleep(0.01)
+        async with asyncio.timeout(10):
+            while len(heard) < 2:
+                await asyncio.sleep(0.01)
+
+    with_server(uri, app, ask)
+    assert heard == ["http.request", "http.disconnect"]
 
 
 def test_beyond_its_connections_a_server_says_so(listening):

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pytest
 
+from omnigraph.server.calls import ARROW, JSON
 from omnigraph.server.openapi import statuses
 from omnigraph.server.routes import ROUTES
 
@@ -259,6 +260,20 @@ def test_what_the_client_has_already_is_not_sent_again(served, path):
     served.post(f"{G}/queries/add_person", {"params": {"name": f"etag {path}"}})
     changed = served.get(G + path, headers={"if-none-match": first.headers["etag"]})
     assert changed.status == (304 if path == "/queries" else 200)
+
+
+@pytest.mark.parametrize(
+    ("accept", "media"),
+    [
+        ("Application/Vnd.Apache.Arrow.Stream", ARROW),
+        (f"{ARROW};q=0.5, */*", ARROW),
+        (f"{ARROW}; q=0.0, */*", JSON),
+        ("*/*", JSON),
+    ],
+)
+def test_what_is_accepted_decides_how_rows_come(served, accept, media):
+    reply = served.post(f"{G}/query", {"query": READ}, headers={"accept": accept})
+    assert (reply.status, reply.headers["content-type"]) == (200, media)
 
 
 def test_rows_come_as_an_arrow_stream_where_it_is_asked_for(served):

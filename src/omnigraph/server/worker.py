@@ -154,6 +154,7 @@ class Protocol(HttpToolsProtocol):
 
     _head: int | None = 0  # bytes of a head that is not whole yet, after those it began with
     _slow: asyncio.TimerHandle | None = None  # what ends a head that does not come
+    _answered: RequestResponseCycle | None = None  # the request that has its turn
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -165,6 +166,9 @@ class Protocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._have_head()
         super().connection_lost(exc)
+        if self._answered is not None:  # others may have come behind it; uvicorn tells the last one
+            self._answered.disconnected = True
+            self._answered.message_event.set()
 
     def on_message_begin(self) -> None:
         self._head = 0
@@ -185,6 +189,10 @@ class Protocol(HttpToolsProtocol):
             self._wait_for_head()
         if self._head > SERVER_HEAD_BYTES_MAX:
             self._hang_up(_HEAD_TOO_BIG)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answered = cycle
+        super()._start_asgi_task(cycle, app)
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn names it
         """What cannot be read as a request is answered like any other mistake."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ from omnigraph.server.handlers.parameters import BRANCH
 from omnigraph.wire.answers import ReadOutput, ReadTarget, SchemaOutput, SnapshotOutput, maybe
 from omnigraph.wire.requests import QueryRequest, ReadRequest
 
+_WANTS_ARROW: Final = re.compile(re.escape(ARROW) + r"(?!\s*;\s*q=0(\.0*)?\s*(,|$))", re.IGNORECASE)
 _UNNAMED: Final = "query file contains multiple queries; pass --name"  # the wire says so
 
 
@@ -105,7 +107,7 @@ def read_answer(
     )
     if tracing is not None and result.explanation is not None:
         tracing.steps(result.explanation.root, time.time_ns())
-    if not legacy and ARROW in (call.header("accept") or ""):
+    if not legacy and _WANTS_ARROW.search(call.header("accept") or "") is not None:
         return _arrow_answer(result, name)
     columns = result.columns
     return json_answer(
