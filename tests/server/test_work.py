@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from omnigraph.model.limits import SERVER_QUEUE_MAX
+from omnigraph.server import work
 from omnigraph.server.work import Pool
 from omnigraph.wire.failures import RefusedError
 
@@ -134,6 +135,29 @@ def test_reads_that_wait_hold_up_nobody_as_long_as_there_are_threads():
         return answer
 
     assert in_pool(story, short_seconds=0.001) == "answered"
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_reads_that_wait_for_storage_begin_together_and_those_that_compute_do_not(
+    is_busy, monkeypatch
+):
+    monkeypatch.setattr(work, "process_time", time.monotonic if is_busy else lambda: 0.0)
+    free = threading.Event()
+    began: list[float] = []
+
+    def read() -> None:
+        began.append(time.monotonic())
+        free.wait(30)
+
+    async def story(pool: Pool) -> None:
+        asked = [asyncio.ensure_future(pool.run(read)) for _ in range(6)]
+        while len(began) < 6:
+            await asyncio.sleep(0.001)
+        free.set()
+        await asyncio.gather(*asked)
+
+    in_pool(story, threads=6, short_seconds=0.1)
+    assert (began[5] - began[1] >= 0.4) == is_busy
 
 
 def test_a_read_behind_full_threads_runs_when_one_is_free():

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue
-from time import monotonic
+from time import monotonic, process_time
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from omnigraph.model.limits import SERVER_QUEUE_MAX, SERVER_THREADS_MAX
@@ -22,6 +22,7 @@ T = TypeVar("T")
 _Inbox: TypeAlias = "SimpleQueue[_Job | None]"  # of one thread
 SHORT_SECONDS: Final = 0.003  # a read that has run for longer holds up no other
 TURN_SECONDS: Final = 0.01  # that the loop waits for reads before it looks who else is there
+BUSY_SHARE: Final = 0.75  # of a processor: where less is spent, reads wait for storage
 RETRY_LATER = (("retry-after", str(RETRY_AFTER_SECONDS)),)
 
 
@@ -119,7 +120,8 @@ class Pool:
 
     Short reads compute, which the interpreter lets one thread do at a time: several at once would
     spend as much on taking its lock from each other. So a read begins when the one before it has
-    ended, or has run for a while: then it waits for storage, or is long, and holds up nobody.
+    ended, or has run for a while: then it waits for storage, or is long, and holds up nobody. Where
+    it waits for storage, all that are there begin: one at a time would be a few hundred a second.
 
     Where the last read was a short one, the loop's thread waits for the next one just as long: to
     go on beside it would be taking the lock from it, and to be told of its end costs a wake-up. Of
@@ -135,6 +137,7 @@ class Pool:
         self._waiting = 0  # writes that wait for their turn
         self._waited = 0.0  # seconds that the loop's thread has waited for reads in this turn
         self._looks = False  # whether a look is coming; touched by the loop's thread alone
+        self._looked = self._spent = 0.0  # when that was known, and what the process had computed
         self._lock = threading.Lock()  # guards what follows
         self._jobs: deque[_Job] = deque()  # that no thread has begun
         self._inboxes: list[_Inbox] = [SimpleQueue() for _ in range(threads)]
@@ -243,14 +246,19 @@ class Pool:
     def _look_later(self, loop: asyncio.AbstractEventLoop) -> None:
         if not self._looks:
             self._looks = True
+            self._looked, self._spent = monotonic(), process_time()
             loop.call_later(self._short_seconds, self._look, loop)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         """Whether the job that others wait for is a short one after all."""
         self._looks = False
+        now = monotonic()
+        is_busy = process_time() - self._spent >= BUSY_SHARE * (now - self._looked)
         with self._lock:
-            if self._short is not None and monotonic() - self._since >= self._short_seconds:
+            if self._short is not None and now - self._since >= self._short_seconds:
                 self._short, self._are_short = None, False
+                while self._jobs and self._idle and not is_busy:
+                    self._idle.pop().put(self._jobs.popleft())
             self._begin_next()
             waits = bool(self._jobs)
         if waits:
