@@ -57,6 +57,7 @@ def test_metrics_tell_of_requests_and_of_the_engine(inside):
     inside.ask("POST", "/graphs/g/mutate", {"query": ADD, "params": {"n": "dora"}})
     text = metrics(inside).body.decode()
     for line in (
+        'omnigraph_inflight{kind="read"} 0.0',
         'omnigraph_http_requests_total{method="POST",route="/graphs/{graph_id}/query",status="200"}',
         'omnigraph_engine_seconds_count{graph="g",op="query"}',
         'omnigraph_commits_total{graph="g",kind="mutation"} 1.0',

@@ -144,7 +144,7 @@ class Service:
         """Bring the counters of this process up to date; runs in the pool."""
         self.telemetry.now(
             Standing(
-                pending=self.pool.pending,
+                pending=self.pool.pending - 1,  # without this job
                 writes=self.admission.writes,
                 streams=SERVER_STREAMS_MAX - self.free_streams,
                 graphs={one.graph_id: one.graph.figures() for one in self.graphs},
