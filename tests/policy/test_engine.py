@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from itertools import product
 
 import pytest
@@ -101,3 +102,14 @@ def test_protection_goes_by_the_exact_name(name):
     assert (
         not policy_with("change", "unprotected").decide("act-in", Access("change", "main")).allowed
     )
+
+
+def test_a_policy_decides_alike_in_another_process():
+    text = (
+        "version: 1\ngroups: {team: [ann]}\n"
+        "rules: [{id: r, allow: {actors: {group: team}, actions: [read]}}]"
+    )
+    policy = Policy(parse_policy(text, path="p.yaml"), graph_id="alpha")
+    copied = pickle.loads(pickle.dumps(policy))
+    for actor, action in product(("ann", "bob"), ("read", "change")):
+        assert copied.decide(actor, Access(action)) == policy.decide(actor, Access(action))

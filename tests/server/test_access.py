@@ -18,7 +18,7 @@ from omnigraph.server.tokens import FILE, JSON, SINGLE
 # What the tests share is made once, by one worker.
 pytestmark = pytest.mark.xdist_group("server-access")
 
-SCHEMA = "node Person { name: String @key age: I32? }"
+SCHEMA = "node Person { name: String @key age: I32? photo: Blob? }"
 NOTHING = 'query none() { delete Person where name = "nobody" }'
 READ = "query all() { match { $p: Person } return { $p.name } }"
 STORED = (
@@ -68,7 +68,7 @@ def policy():
 def inside(tmp_path_factory, policy):
     folder = tmp_path_factory.mktemp("access")
     with Graph.init(folder / "g.omni", SCHEMA, durability="process") as graph:
-        graph.load('{"type":"Person","data":{"name":"ada"}}', mode="append")
+        graph.load('{"type":"Person","data":{"name":"ada","photo":"base64:SGk="}}', mode="append")
         graph.create_branch("topic")
         graph.create_branch("other")
     (folder / "q.gq").write_text(STORED)
@@ -198,6 +198,34 @@ def test_a_commit_counts_as_its_branch_whatever_it_is_called(inside):
         assert inside.ask("POST", f"{G}/query", body, token=token).status == 403
 
 
+AROUND = {"nodes": [{"type_name": "Person", "ids": ["ada"]}]}
+BLOB = f"{G}/blob?entity=node&type=Person&id=ada&property=photo"
+
+
+@pytest.mark.parametrize(
+    "request_of",
+    [
+        lambda name: ("POST", f"{G}/query", {"query": READ, "snapshot": name}),
+        lambda name: ("GET", f"{G}/snapshot?snapshot={name}"),
+        lambda name: ("GET", f"{G}/diff?from={name}&to={name}"),
+        lambda name: ("GET", f"{BLOB}&branch={name}"),
+        lambda name: ("GET", f"{BLOB}&snapshot={name}"),
+        lambda name: ("POST", f"{G}/neighbours", AROUND | {"branch": name}),
+    ],
+)
+def test_a_branch_that_has_no_commit_yet_is_no_part_of_the_one_it_came_from(inside, request_of):
+    for scope, statuses in (("unprotected", [403, 200]), ("protected", [200, 403])):
+        token = f"token-{team('read', scope)}"
+        found = [inside.ask(*request_of(name), token=token) for name in ("main", "topic")]
+        assert [one.status for one in found] == statuses
+
+
+def test_nothing_is_said_about_what_is_not_there(inside):
+    body = {"query": READ, "snapshot": "no-such"}
+    assert inside.ask("POST", f"{G}/query", body, token="token-stranger").status == 403
+    assert inside.ask("POST", f"{G}/query", body, token="token-reader").status == 404
+
+
 def test_changes_of_a_commit_that_may_not_be_read_are_not_there(inside):
     head = inside.served.graph.commit("main").graph_commit_id
     unknown = "0" * 26
@@ -208,11 +236,27 @@ def test_changes_of_a_commit_that_may_not_be_read_are_not_there(inside):
     assert hidden.body.replace(head.encode(), b"ID") == missing.body.replace(b"0" * 26, b"ID")
 
 
-def test_a_stored_query_that_is_denied_is_not_there(inside):
+def test_commits_that_a_beginning_may_mean_are_told_to_readers_only(inside):
+    lines = [f'{{"type":"Person","data":{{"name":"p{n}"}}}}' for n in range(4)]
+    made = [inside.served.graph.load(one, mode="append", branch="other") for one in lines]
+    begins = [one.commit.graph_commit_id[:8] for one in made]  # the same for a second
+    twice = max(begins, key=begins.count)
+    for token, status in (("token-stranger", 404), ("token-reader", 400)):
+        reply = inside.ask("GET", f"{G}/commits/{twice}/changes", token=token)
+        assert (reply.status, b"candidates" in reply.body) == (status, status == 400)
+
+
+def test_a_stored_query_that_is_denied_is_not_there(inside, monkeypatch):
+    with monkeypatch.context() as patch:  # to wait for a turn to write would tell that it is there
+        patch.setattr(inside.service.pool, "run_write", None)
+        body = {"params": {"n": "x"}}
+        denied = inside.ask("POST", f"{G}/queries/drop_nobody", body, token="token-stranger")
+        assert denied.status == 404
     for token in ("token-stranger", f"token-{team('read', None)}"):
-        denied = inside.ask("POST", f"{G}/queries/all_people", {}, token=token)
         missing = inside.ask("POST", f"{G}/queries/no_such", {}, token=token)
-        assert (denied.status, denied.body) == (missing.status, missing.body)
+        for name in ("all_people", "drop_nobody"):
+            denied = inside.ask("POST", f"{G}/queries/{name}", {}, token=token)
+            assert (denied.status, denied.body) == (missing.status, missing.body)
         assert denied.status == 404
     assert inside.ask("POST", f"{G}/queries/all_people", {}, token="token-invoker").status == 403
     assert inside.ask("POST", f"{G}/queries/all_people", {}, token="token-reader").status == 200

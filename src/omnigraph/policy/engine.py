@@ -8,6 +8,7 @@ and the two branch names, so that a remembered one is as good as a new one.
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Any, Final
 
 import cedarpy
@@ -44,6 +45,7 @@ class Policy:
 
     def __init__(self, document: PolicyDocument, *, graph_id: str = "graph") -> None:
         self.document = document
+        self._graph_id = graph_id
         self._resource = (
             f"Omnigraph::Server::{_quoted('root')}"
             if document.kind == "server"
@@ -69,6 +71,9 @@ class Policy:
     ) -> Policy:
         """The policy in a file."""
         return cls(read_policy(path, kind=kind), graph_id=graph_id)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(Policy, graph_id=self._graph_id), (self.document,)
 
     def decide(self, actor: str | None, access: Access) -> Decision:
         """Whether the actor may do it, and by which rule: the first of those that match by id."""

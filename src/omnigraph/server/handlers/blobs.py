@@ -115,7 +115,9 @@ def _location(uri: str) -> str:
 def _found(call: Call, selector: tuple[str, str, str, str], snapshot_id: str) -> Any:
     kind, type_name, entity_id, property_name = selector
     try:
-        return call.graph.read_blob(kind, type_name, entity_id, property_name, snapshot=snapshot_id)
+        # The engine has let the actor read the state, by whose name it was asked for; the commit by
+        # itself may be of another branch.
+        return call.whole.read_blob(kind, type_name, entity_id, property_name, snapshot=snapshot_id)
     except NotFoundError as problem:
         if problem.facts.get("kind") in ("node", "edge", "property") and problem.facts.get(
             "name"

@@ -160,7 +160,9 @@ class Surroundings:
             f"query around({declared}) {{ match {{ {pattern} }} return {{ {returned} }}"
             f" limit {self._limit + 1} }}"
         )
-        found = self._call.graph.query(
+        # The engine let the actor read this state when the schema was read; its commit by itself
+        # may be of another branch.
+        found = self._call.whole.query(
             source,
             "around",
             params=params,

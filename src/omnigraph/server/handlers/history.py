@@ -6,7 +6,14 @@ from typing import Any, Literal
 
 from msgspec import UNSET
 
-from omnigraph.errors import ChangeFeedGapError, InputError, NotFoundError, PolicyDeniedError
+from omnigraph.errors import (
+    AmbiguousRefError,
+    ChangeFeedGapError,
+    InputError,
+    NotFoundError,
+    PolicyDeniedError,
+)
+from omnigraph.model.graph import Commit
 from omnigraph.server.calls import Answer, Call, Parameter, Route, branch_name, json_answer
 from omnigraph.server.handlers.branching import page_after, page_limit, page_token
 from omnigraph.server.handlers.parameters import BRANCH, FILTERS, LIMIT, PAGE_TOKEN
@@ -82,11 +89,19 @@ def image(found: Any) -> ChangeImage:
     return ChangeImage(properties=told["properties"], endpoints=maybe(told.get("endpoints")))
 
 
+def _named(call: Call, ref: str) -> Commit:
+    try:
+        return call.whole.commit(ref)
+    except AmbiguousRefError:
+        call.allow("read")  # those that it may mean are of any branch
+        raise
+
+
 def commit_changes(call: Call) -> Answer:
     wanted, limit = filters(call), page_limit(call)
     ref = call.path["id"]
     try:
-        found = call.whole.commit(ref)
+        found = _named(call, ref)
         call.allow("read", branch=found.graph_branch)
     except (NotFoundError, PolicyDeniedError) as hidden:
         # Who may not read a commit learns no more than that there is none of this name.
@@ -142,11 +157,9 @@ def changes(call: Call) -> Answer:
 
 def diff(call: Call) -> Answer:
     wanted, limit, after = filters(call), page_limit(call), page_after(call)
-    states = []
-    for name in ("from", "to"):
-        found = call.whole.snapshot(at=call.needed(name))
-        call.allow("read", branch=found.graph_branch)
-        states.append(found.graph_commit_id)
+    states = [call.needed(name) for name in ("from", "to")]
+    for state in states:
+        readable(call, None, state)
     found_changes = call.graph.diff(*states, **wanted)
     first = 0 if after is None else _place(after)
     page = found_changes.changes[first:]

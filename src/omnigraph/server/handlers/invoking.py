@@ -43,10 +43,12 @@ def found_query(call: Call) -> StoredQuery:
 
 
 def is_mutation(call: Call) -> bool:
-    """Whether the query that is asked for is one."""
+    """Whether the query that is asked for is one. Who may not call it waits for no turn to write:
+    the time would tell that it is there."""
     assert call.served is not None, "the route is one of a graph"
     found = call.served.queries.find(call.path["name"])
-    return found is not None and found.is_mutation
+    may_call = call.service.access.may_ever(call.graph_id, call.actor, "invoke_query")
+    return found is not None and found.is_mutation and may_call
 
 
 def invoke(call: Call) -> Answer:

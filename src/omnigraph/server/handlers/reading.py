@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from omnigraph.compiler.query import parse_text
 from omnigraph.compiler.query.compile import choose_query
-from omnigraph.errors import InputError, NotFoundError
+from omnigraph.errors import InputError, NotFoundError, OmnigraphError
 from omnigraph.model.access import Action
 from omnigraph.model.graph import MAIN
 from omnigraph.server.calls import (
@@ -54,7 +54,8 @@ def readable(call: Call, branch: str | None, snapshot: str | None) -> State:
 
 
 def readable_state(call: Call, action: Action, branch: str | None, snapshot: str | None) -> State:
-    """The same for another action. For a commit the branch counts that it was made on."""
+    """The same for another action. The branch counts that the state is of, as it does for the
+    engine, whatever name it was asked for by."""
     if snapshot is None:
         name = branch_name(branch)
         call.allow(action, branch=name)
@@ -63,8 +64,12 @@ def readable_state(call: Call, action: Action, branch: str | None, snapshot: str
         raise InputError("give only one of branch and snapshot")
     if not snapshot.strip():
         raise InputError("the snapshot must not be blank")
-    commit = call.whole.commit(snapshot.strip())
-    call.allow(action, branch=commit.graph_branch)
+    try:
+        found = call.whole.snapshot(at=snapshot.strip())
+    except OmnigraphError:
+        call.allow(action, branch=MAIN)  # nothing is said about what is not there
+        raise
+    call.allow(action, branch=found.graph_branch)
     return State(branch=None, snapshot=snapshot.strip())
 
 
