@@ -6,6 +6,9 @@ import gc
 import hashlib
 import json
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -139,3 +142,18 @@ def _texts(thing):
     if isinstance(thing, list | tuple | set):
         return [one for one in thing if isinstance(one, str)]
     return []
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="what Linux shows")
+def test_no_token_stays_where_a_process_had_it_from_the_beginning():
+    code = (
+        "import os; from wsgiref.handlers import BaseHandler\n"
+        "from omnigraph.server import main, tokens\n"
+        "tokens.token_set(os.environ)\n"
+        "print(open('/proc/self/environ').read(), BaseHandler.os_environ)"
+    )
+    given = {SINGLE: "tok-one-4711", JSON: '{"bob": "tok-two-4711"}', "LEFT": "as-it-was"}
+    words = [sys.executable, "-c", code]
+    found = subprocess.run(words, env={**os.environ, **given}, capture_output=True, check=True)
+    assert b"LEFT=as-it-was" in found.stdout
+    assert b"4711" not in found.stdout

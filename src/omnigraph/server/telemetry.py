@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
+from wsgiref.handlers import BaseHandler
 
 import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -22,6 +23,10 @@ from omnigraph.engine.upkeep import Figures
 MULTIPROCESS: Final = "PROMETHEUS_MULTIPROC_DIR"  # the package's own name for the shared folder
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30)
 
+
+# Prometheus' package imports this class, which keeps a copy of the environment: with tokens in it,
+# if they came that way. Nobody here uses it.
+BaseHandler.os_environ = {}
 
 NOTHING: Final = Figures(commit_retries=0, recoveries=0, cache_bytes={})
 

@@ -8,6 +8,7 @@ is hashed at once and not kept, neither here nor in the environment.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import hmac
 import json
@@ -140,6 +141,9 @@ def _plain_or_hashed(text: str) -> Any:
 
 def _forget_plain(environ: MutableMapping[str, str], entries: tuple[Entry, ...]) -> None:
     """Leave digests in the environment instead of tokens: worker processes inherit it."""
+    if environ is os.environ:
+        for name in (SINGLE, JSON):
+            _blot_out(name)
     if environ.get(SINGLE):
         digest = entries[0].digest.hex() if not environ.get(AWS_SECRET) else ""
         environ[SINGLE] = _HASHED + digest
@@ -149,6 +153,18 @@ def _forget_plain(environ: MutableMapping[str, str], entries: tuple[Entry, ...])
             by_actor.setdefault(entry.actor, []).append(entry.to_json())
         # Where a file or a secret counts instead, nobody reads it.
         environ[JSON] = "" if environ.get(FILE) or environ.get(AWS_SECRET) else json.dumps(by_actor)
+
+
+def _blot_out(name: str) -> None:
+    """Overwrite a variable where it lies since the process began: `/proc/<pid>/environ` goes on to
+    show what is there, whatever the variable is set to."""
+    if not os.environ.get(name):
+        return
+    getenv = ctypes.CDLL(None).getenv
+    getenv.argtypes, getenv.restype = (ctypes.c_char_p,), ctypes.c_void_p
+    place = getenv(name.encode())
+    assert place is not None, "what is set lies somewhere"
+    ctypes.memset(place, ord("x"), len(ctypes.string_at(place)))
 
 
 def _file_entries(path: Path) -> list[Entry]:
