@@ -278,6 +278,31 @@ def test_graphs_are_listed_by_the_servers_own_policy_only(inside):
     assert inside.ask("GET", "/graphs", token="token-reader").status == 403
 
 
+@pytest.mark.parametrize(
+    ("host", "origin", "status"),
+    [
+        ("127.0.0.1:8080", "http://127.0.0.1:8080", 200),
+        ("localhost:8080", "http://localhost:8080", 200),
+        ("127.0.0.1:8080", "https://app.example", 200),  # which the operator lets in
+        ("127.0.0.1:8080", "http://evil.example", 403),
+        ("127.0.0.1:8080", "null", 403),
+        ("evil.example:8080", "http://evil.example:8080", 421),  # a name that was led here
+        ("127.0.0.1.evil.example", "http://127.0.0.1.evil.example", 421),
+    ],
+)
+def test_no_strange_page_uses_an_open_server_by_its_readers_browser(tmp_path, host, origin, status):
+    Graph.init(tmp_path / "g.omni", SCHEMA, durability="process").close()
+    found = Inside(tmp_path / "g.omni", Access(), cors_origins=("https://app.example",))
+    try:
+        headers = ((b"host", host.encode()), (b"origin", origin.encode()))
+        reply = found.ask("POST", f"{G}/query", {"query": READ}, headers=headers)
+        assert reply.status == status
+        if status != 200:
+            assert found.ask("POST", f"{G}/commits/main/revert", headers=headers).status == status
+    finally:
+        found.close()
+
+
 # --- the states that a server starts in -----------------------------------------------------------
 
 SPEC = (GraphSpec(graph_id="g", uri="g.omni"),)

@@ -40,14 +40,14 @@ def require_own_origin(scope: Scope, settings: Settings) -> None:
     machine `Host` must be one of its names. Whoever comes from elsewhere may know the server by
     any name."""
     headers = dict(scope["headers"])
+    origin = headers.get(b"origin", b"").decode("latin-1")
+    if origin in settings.cors_origins:
+        return
     host = headers.get(b"host", b"").decode("latin-1")
     named = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
     if settings.is_loopback and not is_loopback(named.strip("[]")):
         raise RefusedError(421, "this server has another name")
-    origin = headers.get(b"origin", b"").decode("latin-1")
-    if not origin or origin in settings.cors_origins:
-        return
-    if urlsplit(origin).netloc != headers.get(b"host", b"").decode("latin-1"):
+    if origin and urlsplit(origin).netloc != host:
         raise RefusedError(403, "requests from this origin are refused")
 
 

@@ -21,6 +21,7 @@ from starlette.types import Receive, Scope, Send
 from omnigraph.errors import OmnigraphError, UnavailableError
 from omnigraph.model.limits import SERVER_BODY_MS_MAX, SERVER_HEAD_BYTES_MAX
 from omnigraph.model.ports import UlidFactory, World
+from omnigraph.server.agents import require_own_origin
 from omnigraph.server.calls import Answer, Call, Route, Stream, compressed
 from omnigraph.server.service import Service
 from omnigraph.server.work import RETRY_LATER
@@ -140,7 +141,7 @@ class App:
                 status = await self._handed_over(call, scope, receive, send)
                 self._note(call, scope["method"], status, started, request_id)
                 return
-            answer = await self._carried_out(call, receive)
+            answer = await self._carried_out(call, scope, receive)
         except GoneError:
             return
         except Exception as problem:  # noqa: BLE001 - the last door: every failure is answered
@@ -178,17 +179,21 @@ class App:
         if size + len(_raw_path(scope)) > SERVER_HEAD_BYTES_MAX:
             raise RefusedError(431, "the head of the request is too big")
 
-    async def _let_in(self, call: Call) -> None:
+    async def _let_in(self, call: Call, scope: Scope) -> None:
         """Find out who asks, and what about."""
+        service = self._service
         if not call.route.is_open:
-            call.actor = self._service.access.authenticate(call.headers("authorization"))
+            call.actor = service.access.authenticate(call.headers("authorization"))
+            if service.access.is_open and call.header("origin") is not None:
+                # Without tokens a browser needs nothing to do what any page tells it to.
+                require_own_origin(scope, service.settings)
         if call.route.is_of_a_graph:
-            call.served = await self._service.graphs.found(call.graph_id)
+            call.served = await service.graphs.found(call.graph_id)
 
     async def _handed_over(self, call: Call, scope: Scope, receive: Receive, send: Send) -> int:
         """Let another application answer; what it may know of the request is in its state. The
         status of the answer."""
-        await self._let_in(call)
+        await self._let_in(call, scope)
         state = {"actor": call.actor, "served": call.served, "service": self._service}
         assert call.route.asgi is not None, "the route has an application of its own"
         between = Between(call.request_id, receive, send)
@@ -196,9 +201,9 @@ class App:
         between.require_answered()
         return between.status
 
-    async def _carried_out(self, call: Call, receive: Receive) -> Answer | Stream:
+    async def _carried_out(self, call: Call, scope: Scope, receive: Receive) -> Answer | Stream:
         service, route = self._service, call.route
-        await self._let_in(call)
+        await self._let_in(call, scope)
         if route.before_body is not None:
             before = route.before_body
             await service.pool.run(lambda: before(call))

@@ -21,6 +21,7 @@ from omnigraph.model.limits import (
 GRAPH_ID: Final = re.compile(r"[a-zA-Z0-9-]{1,64}")
 RESERVED_IDS: Final = frozenset({"policies", "healthz", "openapi", "graphs"})
 _NAMED: Final = re.compile(r"([a-zA-Z0-9-]{1,64})=(.+)", re.DOTALL)
+_LOOPBACK: Final = re.compile(r"127(\.\d{1,3}){1,3}")
 _OFF: Final = frozenset({"", "0", "false"})
 
 
@@ -103,7 +104,7 @@ class Sockets(msgspec.Struct):
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine can come in there."""
-    return host in ("localhost", "::1") or host.startswith("127.")
+    return host in ("localhost", "::1") or _LOOPBACK.fullmatch(host) is not None
 
 
 def graph_specs(uris: Sequence[str]) -> tuple[GraphSpec, ...]:
