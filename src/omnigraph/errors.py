@@ -359,7 +359,7 @@ class PreconditionFailedError(ConflictError):
     code = "precondition-failed"
     hint = "read the new head and decide again"
 
-    def __init__(self, *, expected: str, actual: str | None, branch: str = "main") -> None:
+    def __init__(self, *, expected: str, actual: str | None, branch: str) -> None:
         message = f"the head of branch '{branch}' is {actual}, not {expected}"
         super().__init__(message, branch=branch, expected=expected, actual=actual)
 

@@ -64,7 +64,7 @@ CASES = [
     (errors.ParentlessCommitError(commit_id="c"), 409, "conflict", "change_diff_refusal"),
     (errors.ChangeFeedGapError(commit_id="c"), 410, None, "change_feed_gap"),
     (
-        errors.PreconditionFailedError(expected="a", actual="b"),
+        errors.PreconditionFailedError(expected="a", actual="b", branch="main"),
         412,
         None,
         "precondition_failure",

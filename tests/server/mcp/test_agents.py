@@ -44,14 +44,15 @@ query add_person($name: String, $age: I32?, $big: I64?, $born: Date?, $seen: Dat
 """
 POLICY = """
 version: 1
-groups: {readers: [reader], writers: [writer], nobodies: [nobody]}
+groups: {readers: [reader], guests: [guest], writers: [writer], nobodies: [nobody]}
 protected_branches: [main]
 rules:
   - {id: read, allow: {actors: {group: readers}, actions: [read]}}
+  - {id: some, allow: {actors: {group: guests}, actions: [read], branch_scope: unprotected}}
   - {id: all, allow: {actors: {group: writers}, actions: [read, export, change, branch_create,
       branch_delete, branch_merge, invoke_query]}}
 """
-TOKENS = {"reader": "t-reader", "writer": "t-writer", "nobody": "t-nobody"}
+TOKENS = {name: f"t-{name}" for name in ("reader", "guest", "writer", "nobody")}
 READS = {
     "schema_get", "snapshot", "query", "branches_list", "commits_list", "commits_get",
     "commits_changes", "changes_poll", "lint", "explain", "diff", "merge_preview",
@@ -117,6 +118,8 @@ async def called(client, name, arguments=None):
 
 def test_tools_are_shown_as_the_policy_allows_them(served):
     assert over_http(served, "t-reader", names) == READS | {"health"}
+    of_no_branch = {"schema_get", "branches_list", "commits_get"}
+    assert over_http(served, "t-guest", names) == READS - of_no_branch | {"health"}
     stored = {"by_name", "add_person"}
     assert over_http(served, "t-writer", names) == READS | WRITES | stored | {"health"}
     assert over_http(served, "t-nobody", names) == {"health"}
@@ -153,6 +156,7 @@ def test_an_agent_reads_works_on_a_branch_and_merges(served):
         )
         assert (wrong, told["status"]) == (True, 412)
         assert told["detail"]["precondition_failure"]["expected"] == "0" * 26
+        assert told["detail"]["branch"] == "agent"
         _, done = await called(
             client,
             "mutate",
@@ -306,7 +310,11 @@ KINDS = {
     "float": {"type": "number"},
     "date": {"type": "string", "format": "date"},
     "datetime": {"type": "string", "format": "date-time"},
-    "blob": {"type": "string", "contentEncoding": "base64"},
+    "blob": {
+        "type": "string",
+        "pattern": "^(base64:|[a-z0-9]+://)",
+        "description": "base64: and the bytes so written, or an address",
+    },
 }
 
 

@@ -98,7 +98,9 @@ class Transaction:
         self._base = self._seen = core.head(branch.name)
         actual = self._base.graph_commit_id
         if self._order.if_commit not in (None, actual):
-            raise PreconditionFailedError(expected=str(self._order.if_commit), actual=actual)
+            raise PreconditionFailedError(
+                expected=str(self._order.if_commit), actual=actual, branch=branch.name
+            )
         self._catalog: Catalog = core.catalog(self._base)
         self._draft = DraftContext(core.writer, branch, self._base)
         self._stored = Stored(self._base, self._draft.table)

@@ -16,11 +16,12 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from omnigraph.model.access import Access
 from omnigraph.model.limits import SERVER_MCP_BYTES_MAX
 from omnigraph.server.access import Actor
 from omnigraph.server.graphs import Served
 from omnigraph.server.mcp.serving import Backend, Reply, mcp_server
-from omnigraph.server.mcp.tools import NAMES, Place, Request, Tool
+from omnigraph.server.mcp.tools import NAMES, OF_NO_BRANCH, Place, Request, Tool
 from omnigraph.server.service import Service
 from omnigraph.server.settings import Settings
 from omnigraph.server.stored import described
@@ -56,9 +57,11 @@ class InProcess:
 
     def may_see(self, tool: Tool) -> bool:
         graph_id = None if tool.place == "server" or self._served is None else self._served.graph_id
-        return all(
-            self._service.access.may_ever(graph_id, self._actor, action) for action in tool.actions
-        )
+        access = self._service.access
+        gate = access.gate(graph_id)
+        if gate is not None and tool.name in OF_NO_BRANCH:
+            return all(gate.decide(self._actor.id, Access(one)).allowed for one in tool.actions)
+        return all(access.may_ever(graph_id, self._actor, action) for action in tool.actions)
 
     async def stored(self) -> Sequence[StoredQueryOutput]:
         if self._served is None:

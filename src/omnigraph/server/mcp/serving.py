@@ -30,6 +30,7 @@ INSTRUCTIONS: Final = (
 )
 UNKNOWN_TOOL: Final = -32602
 _SCHEMA, _BRANCHES, _GRAPHS = (f"omnigraph://{name}" for name in ("schema", "branches", "graphs"))
+_MEDIA: Final = {_SCHEMA: "text/plain"}
 _PLACES: Final[dict[str, tuple[str, Place, str]]] = {
     _SCHEMA: ("/schema", "graph", "the schema of the graph"),
     _BRANCHES: ("/branches", "graph", "the branches of the graph"),
@@ -195,7 +196,10 @@ def _refused(body: dict[str, Any]) -> types.CallToolResult:
 def _resources(backend: Backend) -> list[types.Resource]:
     found = [
         types.Resource(
-            uri=uri, name=uri.rpartition("/")[2], description=about, mime_type="application/json"
+            uri=uri,
+            name=uri.rpartition("/")[2],
+            description=about,
+            mime_type=_MEDIA.get(uri, "application/json"),
         )
         for uri, (_, place, about) in _PLACES.items()
         if backend.has_graph or place == "server"

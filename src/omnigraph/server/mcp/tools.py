@@ -225,6 +225,8 @@ def _tool(
 
 BUILT_IN: Final = tuple(_tool(*row) for row in _TABLE)
 NAMES: Final = frozenset(tool.name for tool in BUILT_IN)
+# What they tell is of no branch: a right that is bounded by branches never covers them.
+OF_NO_BRANCH: Final = frozenset({"schema_get", "branches_list", "commits_get"})
 
 
 # --- stored queries ------------------------------------------------------------------------------
@@ -274,7 +276,11 @@ def _kind_schema(kind: str, param: QueryParam) -> dict[str, Any]:
         case "datetime":
             return {"type": "string", "format": "date-time"}
         case "blob":
-            return {"type": "string", "contentEncoding": "base64"}
+            return {
+                "type": "string",
+                "pattern": "^(base64:|[a-z0-9]+://)",
+                "description": "base64: and the bytes so written, or an address",
+            }
         case "vector":
             size = {"minItems": param.vector_dim, "maxItems": param.vector_dim}
             return {"type": "array", "items": {"type": "number"}, **size}

@@ -574,7 +574,9 @@ def _pin(entry: TableEntry | None) -> Pin | None:
 def _require_head(intent: Intent, snapshot: Snapshot) -> None:
     actual = snapshot.head.graph_commit_id
     if intent.if_commit is not None and intent.if_commit != actual:
-        raise PreconditionFailedError(expected=intent.if_commit, actual=actual)
+        raise PreconditionFailedError(
+            expected=intent.if_commit, actual=actual, branch=intent.branch.name
+        )
 
 
 def _effect(staged: StagedWrite) -> Effect:

@@ -74,7 +74,7 @@ class Publisher:
             )
         if changeset == Changeset(expects=changeset.expects):
             known = self._manifests.fresh(branch.id)
-            check_expectations(known.tail, changeset.expects)
+            check_expectations(known.tail, changeset.expects, branch=branch.name)
             return known.snapshot(branch)
         assert changeset.lineage is not None, "every change is a commit"
         with self._turns[branch.id]:
@@ -91,7 +91,7 @@ class Publisher:
             known = self._manifests.fresh(branch.id)
 
         def follow(known: Known) -> Tail:
-            check_expectations(known.tail, changeset.expects)
+            check_expectations(known.tail, changeset.expects, branch=branch.name)
             if self._manifests.find_row(known, lineage.commit_id) is not None:
                 raise AlreadyExistsError(
                     f"commit '{lineage.commit_id}' is in the history already",
@@ -168,7 +168,7 @@ class Publisher:
 # --- what a publish would write, decided from facts alone ------------------------------------
 
 
-def check_expectations(tail: Tail, expects: Iterable[Expectation]) -> None:
+def check_expectations(tail: Tail, expects: Iterable[Expectation], *, branch: str) -> None:
     """Raise for the first thing that no longer is as the write relied on."""
     for expected in expects:
         match expected:
@@ -179,7 +179,9 @@ def check_expectations(tail: Tail, expects: Iterable[Expectation]) -> None:
                     raise _moved(tail, key, version)
             case HeadIs(commit_id=commit_id):
                 if tail.head.id != commit_id:
-                    raise PreconditionFailedError(expected=commit_id, actual=tail.head.id)
+                    raise PreconditionFailedError(
+                        expected=commit_id, actual=tail.head.id, branch=branch
+                    )
             case _:
                 assert_never(expected)
 
