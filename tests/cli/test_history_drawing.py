@@ -72,3 +72,13 @@ def test_commit_list_draws_all_branches(tmp_path, capsys):
     body = json.loads(capsys.readouterr().out)
     assert len(body["commits"]) == 2
     assert set(body["heads"]) == {"main", "side"}
+    assert entry(["commit", "list", "--graph", uri, "--quiet"]) == 0
+    assert capsys.readouterr().out.splitlines() == lines
+
+
+def test_a_word_behind_graph_names_the_graph_of_a_server(capsys):
+    server = ("--server", "http://127.0.0.1:9")
+    for words in (("--graph", "a"), ("--graph", "a", "--svg")):
+        assert entry(["commit", "list", *server, *words]) == 75  # nobody is there
+        assert "cannot reach the server" in capsys.readouterr().err
+    assert entry(["commit", "list", "a.omni", "--graph", "b"]) == 2

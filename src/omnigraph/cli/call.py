@@ -294,7 +294,7 @@ def verb(
     def decorate(body: Body) -> click.Command:
         own: list[click.Parameter] = list(reversed(getattr(body, "__click_params__", [])))
         taken = {flag for one in own for flag in one.opts}
-        # `commit list --graph` draws; there the graph's name stands before the command.
+        # `commit list --graph` draws, and takes the graph's name itself.
         shared = [one for one in scope_options() if taken.isdisjoint(one.opts)]
         works_on_graph = capability in (Capability.ANY, Capability.DIRECT)
         address = _address(positional if works_on_graph else "none")

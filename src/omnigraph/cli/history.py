@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from omnigraph.cli.call import (
     Call,
@@ -36,7 +37,14 @@ _SIGNS = {"insert": ("+", "green"), "update": ("~", "yellow"), "delete": ("-", "
 @branch_option
 @click.option("--filter", "filters", multiple=True, metavar="actor=NAME", help="only these commits")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="only the newest N")
-@click.option("--graph", "drawn", is_flag=True, help="draw the history of all branches")
+@click.option(
+    "--graph",
+    "given",
+    is_flag=False,
+    flag_value="",
+    help="draw the history of all branches; behind --server, with an ID: a graph inside it",
+    metavar="[ID]",
+)
 @click.option("--svg", "pictured", is_flag=True, help="the same as a picture, as SVG text")
 def list_commits(
     call: Call,
@@ -44,10 +52,11 @@ def list_commits(
     *,
     filters: tuple[str, ...],
     limit: int | None,
-    drawn: bool,
+    given: str | None,
     pictured: bool,
 ) -> None:
     """List the commits of a branch, newest first."""
+    call, drawn = _drawn(call, given)
     actor = _actor_filter(filters)
     exclusive({"--graph": drawn or None, "--svg": pictured or None, "--filter": actor})
     if drawn or pictured:
@@ -57,6 +66,21 @@ def list_commits(
         found = graph.commits(branch, actor=actor, limit=limit)
     payload = {"commits": [one.to_json() for one in found]}
     call.emit(payload, human=[_commit_line(one) for one in found])
+
+
+def _drawn(call: Call, given: str | None) -> tuple[Call, bool]:
+    """Whether `--graph` asks for a drawing. A word behind it names the graph of a server, as for
+    other commands; elsewhere it is the graph to draw."""
+    if not given:
+        return call, given is not None
+    flags = call.flags
+    if flags.server is not None or flags.profile is not None:
+        flags = msgspec.structs.replace(flags, graph=given)
+        return msgspec.structs.replace(call, flags=flags), False
+    if flags.uri is not None:
+        raise click.UsageError(f"Got unexpected extra argument ({flags.uri})")
+    flags = msgspec.structs.replace(flags, uri=given)
+    return msgspec.structs.replace(call, flags=flags), True
 
 
 def _draw(call: Call, limit: int | None, *, pictured: bool) -> None:
