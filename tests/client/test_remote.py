@@ -6,7 +6,10 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import socketserver
+import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -252,6 +255,58 @@ def test_a_server_that_is_not_there_is_unavailable_and_a_lost_write_unknown():
         Graph.connect("http://127.0.0.1:9", graph="g").branches()
     assert caught.value.retryable
     assert str(caught.value).endswith("127.0.0.1:9: connection refused")
+
+
+@contextmanager
+def somebody_else(said):
+    """Whoever answers everything with the same bytes, and what tells that the caller hung up."""
+    gone = threading.Event()
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self):
+            self.request.recv(65_536)
+            self.wfile.write(said)
+            while self.request.recv(65_536):
+                pass
+            gone.set()
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads, server.block_on_close = True, False
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        host, port = server.server_address
+        yield Graph.connect(f"http://{host}:{port}", graph="a", timeout=10), gone
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("said", "read", "written"),
+    [
+        (b"301 Moved\r\nLocation: https://a.example/", errors.InputError, errors.InputError),
+        (b"302 Found\r\nLocation: /login", errors.InputError, errors.InputError),
+        (
+            b"200 OK\r\nContent-Type: text/html",
+            errors.ServerUnavailableError,
+            errors.OutcomeUnknownError,
+        ),
+        (b"204 No Content", errors.ServerUnavailableError, errors.OutcomeUnknownError),
+    ],
+)
+def test_what_somebody_else_answers_is_neither_data_nor_a_write_that_was_done(said, read, written):
+    calls = (lambda g: g.branches(), lambda g: list(g.export()), lambda g: g.query(READ))
+    for call in (*calls, lambda g: g.delete_branch("topic"), lambda g: g.mutate(ADD)):
+        with somebody_else(b"HTTP/1.1 " + said + b"\r\nContent-Length: 0\r\n\r\n") as (graph, _):
+            with pytest.raises(read if call in calls else written) as caught:
+                call(graph)
+            assert "it is no OmniGraph" in str(caught.value) or "elsewhere" in str(caught.value)
+
+
+def test_an_export_that_is_given_up_ends_at_the_server_too():
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nTransfer-Encoding: chunked"
+    with somebody_else(head + b"\r\n\r\n3\r\na\nb\r\n") as (graph, gone):
+        lines = graph.export()
+        assert next(lines) == "a"
+        lines.close()
+        assert gone.wait(5)
 
 
 def test_data_becomes_lines():

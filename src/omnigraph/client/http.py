@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -19,6 +20,7 @@ from omnigraph.wire.failures import error_of
 JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
 ARROW: Final = "application/vnd.apache.arrow.stream"
+_OURS: Final = frozenset({JSON, NDJSON, ARROW, "application/octet-stream"})
 _CONNECT_SECONDS: Final = 10.0
 # What changes nothing, though it is posted.
 _READS: Final = ("/query", "/explain", "/export", "/changes/baseline", "/branches/merge/preview")
@@ -85,6 +87,7 @@ class Connection:
         """The whole answer; raises the error that the server met."""
         answer = self._sent(method, path, query=query, body=body, raw=raw, headers=headers)
         with answer:
+            self._require_ours(answer, reads=_is_read(method, path))
             try:
                 data = answer.read(decode_content=True)
             except urllib3.exceptions.HTTPError as cause:
@@ -103,6 +106,7 @@ class Connection:
         answer = self._sent("POST", path, body=body)
         if answer.status >= 400:
             raise refusal(answer.status, answer.read(decode_content=True), reads=True)
+        self._require_ours(answer, reads=True)
         return _lines(answer, lambda cause: self._lost(cause, reads=True))
 
     def _sent(
@@ -130,13 +134,33 @@ class Connection:
         except urllib3.exceptions.HTTPError as cause:
             raise self._lost(cause, reads=_is_read(method, path)) from cause
 
+    def _require_ours(self, answer: urllib3.BaseHTTPResponse, *, reads: bool) -> None:
+        """Raise what it means that somebody else answered: a proxy that sends elsewhere, a page to
+        log in. Nothing of theirs is taken for data, or for a write that was done."""
+        media = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+        blob_elsewhere = answer.status == 302 and "omnigraph-snapshot-id" in answer.headers
+        if answer.status >= 400 or blob_elsewhere or (answer.status < 300 and media in _OURS):
+            return
+        answer.close()
+        elsewhere = answer.headers.get("location")
+        if answer.status >= 300 and elsewhere is not None:
+            raise errors.InputError(
+                f"the server at {self.server} sends elsewhere: {elsewhere}",
+                hint="connect to the address that it names",
+            )
+        told = f"{answer.status} with '{media or 'no content type'}'"
+        message = f"at {self.server} it is no OmniGraph server that answers: {told}"
+        if reads:
+            raise errors.ServerUnavailableError(message, server=self.server)
+        raise errors.OutcomeUnknownError(message, graph_commit_id=None)
+
     def _lost(self, cause: Exception, *, reads: bool) -> errors.OmnigraphError:
         """What it means that no answer came: a request that may have arrived may have been done."""
         why = getattr(cause, "reason", None) or cause
         never = isinstance(
             why, urllib3.exceptions.NewConnectionError | urllib3.exceptions.ConnectTimeoutError
         )
-        if never or reads:
+        if never or reads or _is_of_handshake(why):
             return errors.ServerUnavailableError(
                 f"cannot reach the server at {self.server}: {_words(why)}",
                 server=self.server,
@@ -147,10 +171,18 @@ class Connection:
         )
 
 
+def _is_of_handshake(why: BaseException | str) -> bool:
+    """Whether it went wrong before anything was sent: the certificate, or no TLS at all."""
+    met = why.args[0] if isinstance(why, urllib3.exceptions.SSLError) and why.args else None
+    return getattr(met, "reason", None) in ("CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION_NUMBER")
+
+
 def _words(why: BaseException | str) -> str:
     """Why no answer came, in words: what the system said of the connection, if anything."""
     cause: BaseException | None = why if isinstance(why, BaseException) else None
     while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return f"its certificate is refused: {cause.verify_message}"
         if isinstance(cause, OSError) and cause.strerror:
             return cause.strerror.lower()
         cause = cause.__cause__ or cause.__context__
@@ -196,7 +228,7 @@ def _lines(answer: urllib3.BaseHTTPResponse, lost: Any) -> Iterator[str]:
     except urllib3.exceptions.HTTPError as cause:
         raise lost(cause) from cause
     finally:
-        answer.release_conn()
+        answer.close()  # what was read to its end is back in the pool already
 
 
 # --- the graphs of a server -----------------------------------------------------------------------

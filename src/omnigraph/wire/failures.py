@@ -156,8 +156,8 @@ CODES: Final[Mapping[int, Code]] = {
 }
 # The first class that fits decides. Those without a code say enough by their detail member.
 _STATUSES: Final[tuple[tuple[type[errors.OmnigraphError], int], ...]] = (
-    (errors.LimitExceededError, 413),
     (errors.TimeLimitError, 413),
+    (errors.LimitExceededError, 413),
     (errors.UnauthenticatedError, 401),
     (errors.PolicyDeniedError, 403),
     (errors.ChangeFeedGapError, 410),
