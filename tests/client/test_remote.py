@@ -178,6 +178,7 @@ FAILURES = {
         lambda g: g.query(READ, params={"n": 1}, branch="gone"),
         errors.NotFoundError,
     ),
+    "a tag as a branch": (lambda g: g.mutate(ADD, branch="main~0"), errors.NotFoundError),
     "a commit that is not there": (lambda g: g.commit("0" * 26), errors.NotFoundError),
     "a branch that is there": (lambda g: g.create_branch("topic"), errors.AlreadyExistsError),
     "a stale head": (
@@ -194,6 +195,10 @@ FAILURES = {
         lambda g: g.mutate(ADD, params={"n": "x"}, idempotency_key=""),
         errors.InvalidNameError,
     ),
+    "a query that the text has not": (lambda g: g.query(READ, "none"), errors.NotFoundError),
+    "a history of nothing": (lambda g: g.commits("gone"), errors.NotFoundError),
+    "a start that is not there": (lambda g: g.changes(start="after:gone"), errors.NotFoundError),
+    "a blob of no type": (lambda g: g.read_blob("node", "No", "a", "b"), errors.NotFoundError),
     "an unknown kind": (lambda g: g.diff("main", "topic", kinds=["x"]), errors.InputError),
 }
 

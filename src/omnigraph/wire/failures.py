@@ -139,6 +139,12 @@ class RefusedError(Exception):
         body = ErrorOutput(error=message, code=UNSET if told is None else told, **members)
         self.failure = Failure(status=status, body=body, headers=headers)
 
+    @classmethod
+    def by(cls, problem: errors.OmnigraphError, status: int) -> RefusedError:
+        """The problem under another status than its own, which the wire has for it here; a client
+        knows it by its detail all the same."""
+        return cls(status, problem.message, detail=failure_of(problem).body.detail)
+
 
 CODES: Final[Mapping[int, Code]] = {
     400: "bad_request",

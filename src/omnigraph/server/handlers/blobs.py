@@ -122,7 +122,7 @@ def _found(call: Call, selector: tuple[str, str, str, str], snapshot_id: str) ->
         if problem.facts.get("kind") in ("node", "edge", "property") and problem.facts.get(
             "name"
         ) in (type_name, property_name):
-            raise InputError(problem.message) from problem  # the schema has no such thing
+            raise RefusedError.by(problem, 400) from problem  # the schema has no such thing
         raise
 
 

@@ -39,17 +39,20 @@ from omnigraph.wire.failures import RefusedError
 
 def commits(call: Call) -> Answer:
     name = branch_name(call.text("branch"))
-    call.allow("read", branch=name)
+    try:
+        call.whole.require_branch(name)
+        call.allow("read", branch=name)
+    except NotFoundError:
+        readable(call, None, name)  # a history begins at a tag or a commit as well
     limit, after = page_limit(call), page_after(call)
-    start = call.branch(name)
     if after is not None:
-        found = call.graph.commits(start)
+        found = call.graph.commits(name)
         place = next((at for at, one in enumerate(found) if one.graph_commit_id == after), None)
         if place is None:
             raise InputError("the page token is not of this branch")
         found = found[place + 1 :]
     else:
-        found = call.graph.commits(start, limit=None if limit is None else limit + 1)
+        found = call.graph.commits(name, limit=None if limit is None else limit + 1)
     page = found if limit is None else found[:limit]
     more = page_token(page[-1].graph_commit_id) if len(page) < len(found) else None
     body = CommitListOutput(
@@ -137,7 +140,7 @@ def changes(call: Call) -> Answer:
         raise
     except NotFoundError as problem:
         if start is not None and problem.facts.get("kind") in ("ref", "commit"):
-            raise InputError(f"unknown start '{start[:80]}': {problem.message}") from problem
+            raise RefusedError.by(problem, 400) from problem
         raise
     return json_answer(
         ChangesOutput(

@@ -26,6 +26,7 @@ from omnigraph.server.calls import (
 )
 from omnigraph.server.handlers.parameters import BRANCH
 from omnigraph.wire.answers import ReadOutput, ReadTarget, SchemaOutput, SnapshotOutput, maybe
+from omnigraph.wire.failures import RefusedError
 from omnigraph.wire.requests import QueryRequest, ReadRequest
 
 _WANTS_ARROW: Final = re.compile(re.escape(ARROW) + r"(?!\s*;\s*q=0(\.0*)?\s*(,|$))", re.IGNORECASE)
@@ -79,7 +80,7 @@ def resolved(source: str, name: str | None) -> tuple[str, str]:
     try:
         query = choose_query(queries, name)
     except NotFoundError as problem:
-        raise InputError(problem.message, hint=problem.hint) from problem
+        raise RefusedError.by(problem, 400) from problem
     except InputError as problem:
         if len(queries) > 1:
             raise InputError(_UNNAMED, hint=problem.hint) from problem
