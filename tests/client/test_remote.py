@@ -199,6 +199,14 @@ FAILURES = {
     "a history of nothing": (lambda g: g.commits("gone"), errors.NotFoundError),
     "a start that is not there": (lambda g: g.changes(start="after:gone"), errors.NotFoundError),
     "a blob of no type": (lambda g: g.read_blob("node", "No", "a", "b"), errors.NotFoundError),
+    "an edge from nobody": (
+        lambda g: g.mutate('query q() { insert Knows { from: "x", to: "ada" } }'),
+        errors.ConstraintViolationError,
+    ),
+    "a schema that cannot be": (
+        lambda g: g.apply_schema(SCHEMA.replace("born: Date?", "born: Bool?")),
+        errors.SchemaUnsupportedError,
+    ),
     "an unknown kind": (lambda g: g.diff("main", "topic", kinds=["x"]), errors.InputError),
 }
 
@@ -209,6 +217,9 @@ def test_failures_are_of_the_same_class(graph, case):
     with pytest.raises(kind) as caught:
         deed(graph)
     assert type(caught.value) is kind or kind in (errors.InputError, errors.NotFoundError)
+    assert json.loads(json.dumps(caught.value.to_json()))["error"] == caught.value.message
+    for one in getattr(caught.value, "violations", ()):
+        assert (one.type_name, one.property, one.value) == ("Knows", "src", "x")
 
 
 def test_conflicts_of_a_merge_are_told_one_by_one(graph):

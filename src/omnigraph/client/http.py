@@ -13,7 +13,7 @@ import msgspec
 import urllib3
 
 from omnigraph import errors
-from omnigraph.client.values import conflict_of
+from omnigraph.client.values import Told, conflict_of
 from omnigraph.model.limits import CLIENT_CHUNK_BYTES
 from omnigraph.wire.failures import error_of
 
@@ -272,8 +272,12 @@ def refusal(status: int, body: bytes, *, reads: bool) -> errors.OmnigraphError:
             )
         told = {}
     error = error_of(status, told)
-    if not isinstance(error, errors.MergeConflictsError):
+    facts = dict(error.facts)
+    if isinstance(error, errors.MergeConflictsError):
+        given = (told.get("detail") or {}).get("conflicts") or told.get("merge_conflicts") or ()
+        facts["conflicts"] = tuple(map(conflict_of, given))
+    if "violations" in facts:
+        facts["violations"] = tuple(map(Told, facts["violations"]))
+    if facts == error.facts:
         return error
-    given = (told.get("detail") or {}).get("conflicts") or told.get("merge_conflicts") or ()
-    facts = {**error.facts, "conflicts": tuple(map(conflict_of, given))}
     return errors.restored(type(error), error.message, error.hint, facts)
