@@ -11,6 +11,7 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
+from pyspark.sql import functions
 
 from omnigraph.errors import (
     InputError,
@@ -89,6 +90,19 @@ def always_fails(payload: int) -> int:
 def test_a_task_that_always_fails_names_the_step_and_the_cause(spark):
     with pytest.raises(SparkUnavailableError, match=r"step 'shape'.*cannot do 5"):
         run(spark, [5], always_fails, stage="shape")
+
+
+def refuses(batches):
+    raise InputError("no", hint="try another one")
+    yield from batches
+
+
+def test_an_error_of_ours_arrives_as_itself_from_what_is_sent_to_all_executors(spark):
+    """Of a future of Java's, PySpark hands the error on as it is."""
+    everywhere = functions.broadcast(spark.range(3).mapInArrow(refuses, "id long"))
+    with pytest.raises(InputError, match=r"^no\n") as caught, in_our_words("query"):
+        spark.range(3).join(everywhere, "id").toArrow()
+    assert caught.value.hint == "try another one"
 
 
 def test_a_listener_hears_the_first_and_the_last_task(spark):

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import pyarrow as pa
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import InheritableThread
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -132,7 +132,9 @@ def in_our_words(stage: str) -> Iterator[None]:
         interrupt = interrupt_behind(cause)
         if interrupt is not None:
             raise interrupt from None
-        if not isinstance(cause, PySparkException):
+        # What Java says about a failed task comes through PySpark as it is, if the task was part of
+        # a checkpoint or of rows that were being fetched.
+        if not isinstance(cause, PySparkException | Py4JJavaError):
             raise
         lines = [line for line in str(cause).splitlines() if line.strip()]
         lines = lines or [type(cause).__name__]  # some errors of Java say nothing

@@ -14,7 +14,7 @@ from omnigraph.errors import InputError, ParseError
 pytestmark = pytest.mark.spark
 
 SCHEMA = """
-node Person { name: String @key  age: I32?  score: F64?  born: Date?  seen: DateTime?
+node Person { name: String @key  age: I32?  score: F64?  born: Date?  seen: DateTime?  ratio: F32?
               tags: [String]?  big: U64?  nAme: String? }
 node Company { name: String @key  city: String? }
 edge Knows: Person -> Person { since: Date?  weight: F64? }
@@ -34,6 +34,7 @@ def records(seed: int = 7, people: int = 24):
             "data": {
                 "name": name,
                 "age": None if number % 7 == 0 else number % 9,
+                "ratio": number % 9 / 10,
                 "score": SCORES[number % len(SCORES)],
                 "born": f"19{50 + number}-01-0{1 + number % 9}",
                 "seen": f"2020-02-03T04:05:0{number % 10}.00{number % 10}Z",
@@ -82,6 +83,10 @@ QUERIES = {
         return { $p.name, $p.age, $p.score, $p.nAme, $p.big, $p.seen } order { $p.score desc }""",
     "NaN in comparisons": """match { $p: Person  $p.score != 0.5 or $p.score >= 0.0 }
         return { $p.name, $p.score < 1.0 as low, $p.score = $p.score as same }""",
+    "constants beside F32": """match { $p: Person } with { $p, $p.ratio as r }
+        match { $q: Person  $q.ratio = r  r <= 0.2 }
+        return { $p.name, count($q) as n, max($q.ratio) as most, r = 0.1 + 0.1 as two, r in [0.1] as
+                 one } having { most > 0.0 or n = 1 } order { two desc }""",
     "one hop, parallel edges once": "match { $p: Person  $p knows $q } return { $p.name, $q.name }",
     "edges by name": """match { $p: Person  $p $w:knows $q  $w.since > date("2015-01-01") }
         return { $p.name, $q.name, $w.since, $w.weight * 2 as twice }""",
@@ -116,6 +121,10 @@ QUERIES = {
     "union": """match { $p: Person  $p.age < 3 } return { $p.name as x }
         union match { $c: Company } return { $c.name as x } order { x desc } limit 5""",
     "unwind": "match { $p: Person  unwind $p.tags as $t } return { $t, count(*) as n }",
+    "zeros of one sign": """match { $p: Person } with { $p, -0.0 as z, [-0.0] as l }
+        match { $p: Person } return { z, l, count($p) as n } union all
+        match { $p: Person } with { -0.0 as z, [-0.0] as l } match { $p: Person  $p.age = 3 }
+        return distinct { z, l, 24 as n }""",
     "distinct": "match { $p: Person } return distinct { $p.age, $p.score }",
     "joined by value": """match { $p: Person  $q: Person  $p.age = $q.age  $p.name < $q.name }
         return { $p.name, $q.name } limit 10""",
@@ -123,11 +132,18 @@ QUERIES = {
         return { $p.*, upper($p.name) as u, year($p.born) as y, $p.tags[0] as t,
                  case when $p.age > 4 then "old" else "young" end as c }""",
     "no rows": "match { $p: Person } return { $p.name } limit 0",
+    "a limit of more rows than Spark counts": """match { $p: Person } with { $p }
+        order { $p.age desc } limit 9223372036854775807 offset 4
+        match { $p knows $q } return { $p, $q } order { $q desc } limit 2147483647 offset 1""",
+    "an offset of more rows than Spark counts": """match { $p: Person } return distinct { $p.age }
+        limit 2 offset 3000000000 union all
+        match { $p: Person } return { $p.age } limit 3000000000 offset 20""",
 }
 
 
 # A JVM plans each for seconds; `make test-all` asks them all.
 SHORT = {"groups", "all aggregates", "optional", "any edge", "stages", "functions"}
+SHORT |= {"a limit of more rows than Spark counts", "constants beside F32", "zeros of one sign"}
 
 
 @pytest.mark.parametrize(

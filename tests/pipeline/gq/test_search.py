@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from both_engines import both
 
 from omnigraph import Graph, pipeline
 from omnigraph.errors import InputError
@@ -112,3 +113,15 @@ def test_a_number_that_makes_no_sense_is_refused_as_by_the_engine(spark, graph):
     for ask in (graph.query, lambda *a, **k: pipeline.query(spark, graph.uri, *a, **k)):
         with pytest.raises(InputError, match="0 or more, got -1"):
             ask(source, params={"e": -1})
+
+
+def test_texts_behind_missing_ones_are_ranked(spark, tmp_path):
+    bodies = [None, None, "graph data", None, "graph", "data graph graph"]
+    with Graph.init(str(tmp_path / "some.omni"), SCHEMA) as graph:
+        docs = ({"slug": f"d{place}", "body": body} for place, body in enumerate(bodies))
+        graph.load([{"type": "Doc", "data": doc} for doc in docs], mode="append")
+        here, there = both(
+            spark, graph, 'match { $d: Doc } return { $d, bm25($d.body, "graph data") as s }'
+        )
+    assert there == here
+    assert [row[1] for row in here[1]].count(None) == 3

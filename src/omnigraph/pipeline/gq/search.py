@@ -152,7 +152,8 @@ class _Words(msgspec.Struct, frozen=True, kw_only=True):
         """The entities among these that hold a word of the question, and their scores."""
 
         def look(part: text.Part) -> text.Hits:
-            size = len(part.words.positions)
+            at = part.words.positions
+            size = int(at[-1]) + 1 if len(at) else 0  # nulls have a position, but no words
             return text.bm25([part], self.query, size, self.analysis, self.everything)
 
         for found, ids in self._over(group, look):

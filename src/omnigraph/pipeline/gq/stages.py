@@ -12,7 +12,7 @@ from omnigraph.compiler.query import ir
 from omnigraph.engine.expr import order
 from omnigraph.engine.read.context import sort_keys
 from omnigraph.engine.read.stages import unordered, window_of
-from omnigraph.model.schema import PropertyType, Scalar
+from omnigraph.model.schema import FLOATS, PropertyType, Scalar
 from omnigraph.pipeline.gq.aggregates import aggregated, with_means
 from omnigraph.pipeline.gq.layout import aggregate, group_key, spark_type
 from omnigraph.pipeline.gq.match import computed, match
@@ -22,6 +22,7 @@ EACH_GIVEN: Final = (
     "#each"  # stands for the rows of the stage before, where each is ordered by itself
 )
 NUMBER: Final = "number"
+SPARK_ROWS_MAX: Final = 2**31 - 1  # what its `limit` and `offset` count to, together
 
 
 def answered(reading: Reading, plan: ir.ReadPlan) -> DataFrame:
@@ -50,7 +51,9 @@ def united(readings: Sequence[tuple[Reading, ir.ReadPlan]], plan: ir.UnionPlan) 
         more = answered(reading, whole).toDF(*names)
         more = more.select(*(F.col(n).cast(k).alias(n) for n, k in zip(names, kinds, strict=True)))
         found = more if found is None else found.unionAll(more)
-        found = found if keeps else found.distinct()
+        if not keeps:
+            shown = zip(names, plan.columns, strict=True)
+            found = found.select(*(_plain(F.col(n), c.type).alias(n) for n, c in shown)).distinct()
     assert found is not None, "a union has parts"
     places = [(item.column, item.descending) for item in plan.orderings]
     places += [(place, False) for place in range(len(names))]
@@ -122,7 +125,7 @@ def _grouped(reading: Reading, grouping: ir.Grouping, rows: Found) -> Found:
             keys += layout.identity(key.var)
             details += layout.details(key.var)
         else:
-            columns[group_key(place)] = values.column(key)
+            columns[group_key(place)] = _plain(values.column(key), key.type)
             keys.append(group_key(place))
     keys, details = list(dict.fromkeys(keys)), list(dict.fromkeys(details))
     made = aggregated(reading, grouping, values, keys)
@@ -150,7 +153,10 @@ def _distinct(reading: Reading, plan: ir.ReadPlan, rows: Found, window: order.Wi
     """Different rows of the result; ties are broken by its columns in their order."""
     rows = computed(reading, rows, [item.expr for item in plan.projections])
     names = [f"d{place}" for place in range(len(plan.projections))]
-    frame = rows.frame.select(*_shown(reading, plan, rows)).toDF(*names).distinct()
+    kinds = [item.expr.type for item in plan.projections]
+    frame = rows.frame.select(*_shown(reading, plan, rows)).toDF(*names)
+    shown = zip(names, kinds, strict=True)
+    frame = frame.select(*(_plain(F.col(n), kind).alias(n) for n, kind in shown)).distinct()
     places = [(place, False) for place in range(len(names))]
     for ordering in reversed(plan.orderings):
         assert ordering.column is not None, "under distinct every ordering is a column"
@@ -159,6 +165,15 @@ def _distinct(reading: Reading, plan: ir.ReadPlan, rows: Found, window: order.Wi
         places.insert(0, (ordering.column, ordering.descending))
     frame = frame.orderBy(*(_ordering(F.col(names[p]), descending=d) for p, d in places))
     return _windowed(frame, window).toDF(*(item.name for item in plan.projections))
+
+
+def _plain(column: Column, kind: PropertyType) -> Column:
+    """The column without -0.0. Spark sees to that where it looks for equal values, except in
+    columns that it knows to have one value in all rows."""
+    if kind.scalar not in FLOATS:
+        return column
+    zero = F.lit(0.0).cast(spark_type(PropertyType(scalar=kind.scalar)))
+    return F.transform(column, lambda item: item + zero) if kind.is_list else column + zero
 
 
 # --- order -------------------------------------------------------------------------------------
@@ -178,9 +193,7 @@ def _ordered(reading: Reading, plan: ir.Stage, rows: Found, window: order.Window
     if plan.each_by:
         given = F.col(reading.layout.row(EACH_GIVEN, NUMBER))
         place, name = F.row_number().over(Window.partitionBy(given).orderBy(*keys)), reading.fresh()
-        frame = rows.frame.withColumn(name, place).where(F.col(name) > window.offset)
-        if window.limit is not None:
-            frame = frame.where(F.col(name) <= window.offset + window.limit)
+        frame = rows.frame.withColumn(name, place).where(_inside(F.col(name), window))
         first = _keys(reading, rows, [(expr, False) for expr in plan.each_by])
         return rows.with_frame(frame.orderBy(*first, given, *keys))
     frame = rows.frame.orderBy(*keys) if keys else rows.frame
@@ -209,6 +222,16 @@ def _ordering(column: Column, *, descending: bool) -> Column:
 
 
 def _windowed(frame: DataFrame, window: order.Window) -> DataFrame:
-    if window.offset:
-        frame = frame.offset(window.offset)
-    return frame if window.limit is None else frame.limit(window.limit)
+    if window.offset + (window.limit or 0) <= SPARK_ROWS_MAX:
+        frame = frame.offset(window.offset) if window.offset else frame
+        return frame if window.limit is None else frame.limit(window.limit)
+    numbered = frame.withColumn(NUMBER, F.monotonically_increasing_id())  # which keeps the order
+    before = Window.orderBy(NUMBER).rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    placed = numbered.withColumn(NUMBER, F.count(F.lit(1)).over(before))
+    return placed.where(_inside(F.col(NUMBER), window)).drop(NUMBER)
+
+
+def _inside(place: Column, window: order.Window) -> Column:
+    """Whether a place, counted from 1, is in the window, whose end may be beyond 64 bits."""
+    after = place > window.offset
+    return after if window.limit is None else after & (place - window.offset <= window.limit)

@@ -127,7 +127,7 @@ class Values:
         one, other = a.scalar, b.scalar
         if (one is other and one in _EXACT) or {one, other} <= INTEGERS:
             return _COMPARED[expr.op](self.column(expr.left), self.column(expr.right))
-        if {one, other} <= FLOATS:
+        if one is other and one in FLOATS:  # a constant beside an F32 is the nearest F32
             left, right = self.column(expr.left), self.column(expr.right)
             numbers = ~(F.isnan(left) | F.isnan(right))
             if expr.op is ir.CompareOp.NE:
