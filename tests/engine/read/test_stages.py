@@ -77,6 +77,7 @@ STAGES = [
     (("match { $p: Person optional { $p worksAt $c  $c.name = \"bolt\" } } "
      "with { $p, $c.city as city } having { city is null } order { $p.name desc } limit 2 "
      "return { $p.name }"), [("bob",), ("dee",)]),
+    ('match { $p: Person { name: "no" } } with distinct { 1 as one } return { one }', []),
     ("match { $p: Person } with distinct { $p.role as role } return { role }",
      [(None,), ("admin",), ("user",)]),
     (f"{AT} with distinct {{ $c }} order {{ $c.name desc }} limit 1 return {{ $c.name }}",

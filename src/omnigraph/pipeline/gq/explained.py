@@ -83,7 +83,10 @@ def _children(node: Any) -> Iterator[Any]:
 def _rows(node: Any) -> int | None:
     """How many rows came out of it; None where Spark does not count them."""
     metrics = node.metrics()
-    for name in ("numOutputRows", "pythonNumRowsReceived", "shuffleRecordsWritten"):
+    names = ["numOutputRows", "pythonNumRowsReceived"]
+    if node.nodeName() == "Exchange":  # others shuffle too, but only what they have not thrown away
+        names.append("shuffleRecordsWritten")
+    for name in names:
         if metrics.contains(name):
             return int(metrics.apply(name).value())
     return None
