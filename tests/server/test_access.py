@@ -299,6 +299,7 @@ def test_no_strange_page_uses_an_open_server_by_its_readers_browser(tmp_path, ho
         assert reply.status == status
         if status != 200:
             assert found.ask("POST", f"{G}/commits/main/revert", headers=headers).status == status
+        assert found.ask("GET", f"{G}/schema", headers=headers).status == 200
     finally:
         found.close()
 

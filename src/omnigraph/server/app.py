@@ -184,8 +184,10 @@ class App:
         service = self._service
         if not call.route.is_open:
             call.actor = service.access.authenticate(call.headers("authorization"))
-            if service.access.is_open and call.header("origin") is not None:
-                # Without tokens a browser needs nothing to do what any page tells it to.
+            from_page = call.route.method != "GET" and call.header("origin") is not None
+            if service.access.is_open and from_page:
+                # Without tokens a browser needs nothing to do what any page tells it to. What is
+                # only got does nothing, and browsers keep it from pages of other origins.
                 require_own_origin(scope, service.settings)
         if call.route.is_of_a_graph:
             call.served = await service.graphs.found(call.graph_id)
