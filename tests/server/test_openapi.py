@@ -5,10 +5,24 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+from in_process import Inside
+
+from omnigraph import Graph
+from omnigraph.server import routes
+from omnigraph.server.access import Access
 from omnigraph.server.openapi import document
 from omnigraph.server.routes import ROUTES
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/reference/openapi.json"
+
+
+@pytest.fixture
+def inside(tmp_path):
+    Graph.init(tmp_path / "g.omni", "node Person { name: String @key }").close()
+    found = Inside(tmp_path / "g.omni", Access())
+    yield found
+    found.close()
 
 
 def test_the_document_that_is_checked_in_is_todays():
@@ -46,3 +60,10 @@ def test_what_may_be_left_out_has_no_default_and_what_may_hold_anything_says_so(
     assert asked["params"] == {"anyOf": [anything, {"type": "null"}]}
     assert told["rows"] == {"type": "array", "items": anything}
     assert known["ChangeEntry"]["properties"]["op"]["type"] == "string"
+
+
+def test_a_server_makes_its_document_once(inside, monkeypatch):
+    first = inside.ask("GET", "/openapi.json")
+    monkeypatch.setattr(routes, "document", lambda *_, **__: {})
+    assert inside.ask("GET", "/openapi.json").body == first.body
+    assert json.loads(first.body) == document(ROUTES, is_open=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from omnigraph.server import agents
 from omnigraph.server.calls import Answer, Call, Route, json_answer
 from omnigraph.server.handlers import (
@@ -20,7 +22,13 @@ from omnigraph.server.openapi import document
 
 
 def openapi(call: Call) -> Answer:
-    return json_answer(document(ROUTES, is_open=call.service.access.is_open))
+    return Answer(body=_document(is_open=call.service.access.is_open))
+
+
+@cache
+def _document(*, is_open: bool) -> bytes:
+    # Made once: that takes 30 ms and more, and anybody may ask for it.
+    return json_answer(document(ROUTES, is_open=is_open)).body
 
 
 ROUTES: tuple[Route, ...] = (
