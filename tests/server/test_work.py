@@ -156,7 +156,7 @@ def test_reads_that_wait_for_storage_begin_together_and_those_that_compute_do_no
         free.set()
         await asyncio.gather(*asked)
 
-    in_pool(story, threads=6, short_seconds=0.1)
+    in_pool(story, threads=6, short_seconds=0.2)
     assert (began[5] - began[1] >= 0.4) == is_busy
 
 
