@@ -184,7 +184,8 @@ READ = "query {}() {{ match {{ $p: Person }} return {{ $p.name }} }}"
         ({"a.gq": "query ("}, "a.gq"),
         ({"q.yaml": "x: {file: a.gq}", "a.gq": READ.format("y")}, "has no query 'x'"),
         ({"q.yaml": "x: {file: none.gq}"}, "cannot read"),
-        ({"q.yaml": "- 1"}, "no catalog"),
+        ({"q.yaml": "- 1"}, "no catalog of queries: Expected `object`"),
+        ({"q.yaml": "x: {file: a.gq, exposed: no}", "a.gq": READ.format("x")}, "unknown field"),
         ({"q.yaml": "x: {file: a.gq, tool_name: a b}", "a.gq": READ.format("x")}, "tool name"),
         (
             {

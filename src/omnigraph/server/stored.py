@@ -48,7 +48,7 @@ class StoredQuery(msgspec.Struct, frozen=True, kw_only=True):
         return self.tool_name or self.name
 
 
-class Declared(msgspec.Struct, frozen=True, kw_only=True):
+class Declared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a catalog file says of one query: where it stands, and how it is shown."""
 
     file: str
@@ -109,10 +109,11 @@ def _declared(path: Path) -> dict[str, Declared]:
     """What a catalog file says, by the names of its queries."""
     try:
         told = read_yaml(path.read_text("utf-8"), path=str(path)) or {}
-        return msgspec.convert(told.get("queries", told), dict[str, Declared])
+        told = told.get("queries", told) if isinstance(told, dict) else told
+        return msgspec.convert(told, dict[str, Declared])
     except (OSError, UnicodeDecodeError) as cause:
         raise InputError(f"cannot read the queries of '{path}': {cause}") from cause
-    except (ValueError, AttributeError) as cause:
+    except ValueError as cause:
         raise InputError(f"'{path}' is no catalog of queries: {cause}") from cause
 
 
