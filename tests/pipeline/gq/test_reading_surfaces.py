@@ -55,6 +55,21 @@ def test_a_read_asks_the_policy_for_the_branch_that_it_reads(spark, graph, tmp_p
             read(spark, graph.uri, policy=policy, **refused)
 
 
+def test_a_blob_is_its_bytes_wherever_types_are_read(spark, tmp_path):
+    uri = str(tmp_path / "b.omni")
+    with Graph.init(uri, "node D { k: String @key  b: Blob? }", durability="process") as graph:
+        rows = [{"k": "a", "b": "base64:SGk="}, {"k": "c"}]
+        graph.load([{"type": "D", "data": row} for row in rows], mode="append")
+    expected = {"a": b"Hi", "c": None}
+    pipeline.register_views(spark, uri, prefix="blobs_")
+    for found in (
+        pipeline.read(spark, uri, "D", where='k != "x"'),
+        pipeline.frames(spark, uri)[0],
+        spark.table("blobs_D"),
+    ):
+        assert {row["k"]: row["b"] for row in found.collect()} == expected
+
+
 @pytest.mark.slow
 def test_a_source_asks_the_policy_for_what_it_does(spark, graph, tmp_path):
     pipeline.register(spark)

@@ -46,7 +46,12 @@ class Scan(msgspec.Struct, frozen=True, kw_only=True):
         wanted = {name for name in self.columns.values() if name in self.stored}
         wanted |= {name for part in pushed.rest for name in columns_of(part)} or {"id"}
         table = self.access.table(group.entry)
-        scanned = table.scan(columns=sorted(wanted), where=pushed.where, fragments=group.fragments)
+        scanned = table.scan(
+            columns=sorted(wanted),
+            where=pushed.where,
+            fragments=group.fragments,
+            blobs="bytes" if any(map(pa.types.is_binary, self.schema.types)) else "descriptors",
+        )
         for batch in scanned:
             if pushed.rest and batch.num_rows:
                 rows = pa.Table.from_batches([batch])
