@@ -326,7 +326,7 @@ def branch_name(text: str | None) -> str:
         return MAIN
     name = text.strip()
     if not name:
-        raise InvalidNameError("the branch name must not be blank", kind="branch", name=text)
+        raise InvalidNameError("a branch name must not be empty", kind="branch", name=text)
     return name
 
 
