@@ -100,6 +100,9 @@ print(json.dumps(plan.result().to_pylist()))
 QUERIES = {
     "a walk of two hops": """query q() { match { $p: Person  $p knows $q  $q knows $r }
         return { $p.age, count($r) as n, collect($r.name) as who } order { n desc } }""",
+    "floats of large groups": """query q() { match { $p: Person  $p knows $q }
+        return { $p.age % 2 as odd, sum($q.age * 0.1) as s, stddev($q.age / 7) as d,
+                 percentile($q.age * 0.3, 0.9) as p, count(distinct $q) as n } }""",
     "a walk of many hops": """query q() { match { $p: Person { name: "p3" }  $p knows{1,6} $q }
         return { $q.name, $q.age } }""",
     "shortest ways": """query q() {

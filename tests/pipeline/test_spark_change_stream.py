@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 
 from omnigraph import Graph, pipeline
 
@@ -75,3 +75,11 @@ def test_a_stream_of_what_is_no_change_feed_is_refused(spark, graph):
     reader = spark.readStream.format("omnigraph").option("type", "Person")
     with pytest.raises(PySparkException, match="is the change feed of a type"):
         reader.load(graph.uri).writeStream.format("noop").start().processAllAvailable()
+
+
+def test_a_stream_that_is_no_change_feed_is_refused_with_a_hint(spark, graph, tmp_path):
+    pipeline.register(spark)
+    rows = spark.readStream.format("omnigraph").option("type", "Person").load(graph.uri)
+    query = rows.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    with pytest.raises(StreamingQueryException, match=r'add .option\("readChanges", "true"\)'):
+        query.foreachBatch(lambda *_: None).trigger(availableNow=True).start().awaitTermination(120)

@@ -21,6 +21,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
+from omnigraph.compiler.text import closest
 from omnigraph.engine.access import Gate
 from omnigraph.engine.arguments import require
 from omnigraph.engine.arrow import nulls, picked
@@ -48,6 +49,11 @@ from omnigraph.storage.commit.writer import WriteContext
 from omnigraph.storage.objects.files import FileAccess
 
 FORMAT = "omnigraph"
+_OWNER: Final = "owner"  # Spark tells it of a table of its catalog; it looks like `where`
+_OPTIONS: Final = (
+    *("path", "type", "branch", "snapshot", "where", "readChanges", "start", "startingCommit"),
+    *("end", "endingCommit", "mode", "actor", "policy", "rowsPerPartition"),
+)
 
 
 def register(spark: SparkSession) -> None:
@@ -90,13 +96,21 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
                     "FROM name WITH (path '<graph>', type 'Person')"
                 )
             raise InputError(f'format("{FORMAT}") needs a graph and a type; {hint}', hint=hint)
+        for name in sorted(known.keys() - {name.lower() for name in _OPTIONS} - {_OWNER}):
+            # There are options of Spark's, but a branch or policy that is misspelled would be
+            # passed over.
+            near = closest(name, _OPTIONS)
+            if near:
+                raise InputError(
+                    f"format(\"{FORMAT}\") has no option '{name}'", hint=f"did you mean '{near}'?"
+                )
         return cls(
             uri=known["path"],
             type_name=known["type"],
             branch=known.get("branch", MAIN),
             snapshot=known.get("snapshot"),
             where=known.get("where"),
-            changes=known.get("readchanges", "false").lower() == "true",
+            changes=_flag(known.get("readchanges", "false")),
             start=known.get("start") or known.get("startingcommit"),
             end=known.get("end") or known.get("endingcommit"),
             mode=known.get("mode"),
@@ -116,6 +130,12 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     def state(self, core: Core, at: At | None) -> Snapshot:
         """The state at a commit, a moment or a version of the branch, if it may be read."""
         return self.gate.state(core, "query", self.branch, at)
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise InputError(f"readChanges is true or false, not '{text}'")
+    return text.lower() == "true"
 
 
 def _row_count(text: str) -> int:
@@ -152,14 +172,7 @@ class OmnigraphSource(DataSource):
         return ChangeReader(options, schema) if options.changes else TypeReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        options = SourceOptions.parse(self.options)
-        if not options.changes:
-            # Without the kind of change, a row that went could not be told from one that came.
-            raise InputError(
-                f'a stream of format("{FORMAT}") is the change feed of a type',
-                hint='add .option("readChanges", "true")',
-            )
-        return ChangeStreamReader(options, schema)
+        return ChangeStreamReader(SourceOptions.parse(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: ARG002, FBT001
         options = SourceOptions.parse(self.options)
@@ -243,27 +256,37 @@ class ChangeStreamReader(DataSourceStreamReader):
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
         """Before the first commit, or at the commit named `start`."""
-        if self._options.start is None:
-            return {"manifest_version": 0}
-        with self._options.opened() as core:
+        with self._opened() as core:
+            if self._options.start is None:
+                return {"manifest_version": 0}
             started = self._options.state(core, self._options.start)
-        return {"manifest_version": started.manifest_version}
+            return {"manifest_version": started.manifest_version}
 
     def latestOffset(self, *_: Any) -> dict[str, int]:  # noqa: N802
-        with self._options.opened() as core:
+        with self._opened() as core:
             return {"manifest_version": self._options.state(core, None).manifest_version}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         first, last = start["manifest_version"], end["manifest_version"]
         if last <= first:
             return []
-        with self._options.opened() as core:
+        with self._opened() as core:
             older = self._options.state(core, first) if first else None
             newer = self._options.state(core, last)
             return _spans(core, self._options, older, newer, self._schema)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _changes(partition, self._schema)
+
+    def _opened(self) -> closing[Core]:
+        # Not where the reader is made: of an error there, PySpark 4.3 tells one of its own.
+        if not self._options.changes:
+            # Without the kind of change, a row that went could not be told from one that came.
+            raise InputError(
+                f'a stream of format("{FORMAT}") is the change feed of a type',
+                hint='add .option("readChanges", "true")',
+            )
+        return self._options.opened()
 
     def commit(self, end: dict[str, int]) -> None:
         """Nothing to forget: the history is the graph's."""

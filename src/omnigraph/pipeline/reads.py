@@ -8,7 +8,7 @@ which mixes the filters of two uses of one DataFrame (Spark 4.3).
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 
 import pyarrow as pa
@@ -91,8 +91,9 @@ def frames(
 
     Vertices have `id`, `type` and the properties of all node types; edges `id`, `src`, `dst`,
     `type`, the types of their ends (`src_type`, `dst_type`) and the properties of all edge types. A
-    property that a type does not have is null; one that types declare differently is text. Ids are
-    those of the graph: nodes of two types may share one, and the types then tell them apart.
+    property that a type does not have is null; one that types declare differently is text, and one
+    that is called like one of these columns has a number behind its name (`type_2`). Ids are those
+    of the graph: nodes of two types may share one, and the types then tell them apart.
 
     Examples:
         >>> vertices, edges = pipeline.frames(spark, "people.omni", branch="main")
@@ -126,8 +127,9 @@ def register_views(
     """
     require(TEXT, prefix=prefix)
     reading = _Types(spark, uri, branch, snapshot, Gate.of(policy, actor))
-    names = []
+    names: list[str] = []
     entities: list[Entity] = [*reading.catalog.nodes.values(), *reading.catalog.edges.values()]
+    _refuse_twins(spark, [entity.name for entity in entities])
     for entity in entities:
         known = dict.fromkeys(entity.identity, ir.ID)
         known |= {prop.name: prop.type for prop in entity.properties}
@@ -135,6 +137,21 @@ def register_views(
         reading.frame(entity, known, ()).createOrReplaceTempView(name)
         names.append(name)
     return names
+
+
+def _refuse_twins(spark: SparkSession, names: Sequence[str]) -> None:
+    """Refuse names that the session takes for one: the second view would replace the first."""
+    setting = "spark.sql.caseSensitive"
+    if str(spark.conf.get(setting)).lower() == "true":
+        return
+    first: dict[str, str] = {}
+    for name in names:
+        other = first.setdefault(name.lower(), name)
+        if other != name:
+            raise InputError(
+                f"'{other}' and '{name}' would be one view: Spark does not tell them apart",
+                hint=f'spark.conf.set("{setting}", True), or read them with pipeline.read',
+            )
 
 
 class _Types:
@@ -195,15 +212,24 @@ class _Types:
                 told |= {"src_type": F.lit(entity.from_type), "dst_type": F.lit(entity.to_type)}
             shown = [*(F.col(name) for name in ("id", *ends))]
             shown += [column.alias(name) for name, column in told.items()]
+            ours = {"id", *ends, *told}
             for name, found in kinds.items():
                 target = next(iter(found)) if len(found) == 1 else "string"
                 column = F.col(numbered[name]) if name in entity.by_name else F.lit(None)
-                shown.append(column.cast(target).alias(name))
+                shown.append(column.cast(target).alias(_free(name, ours, kinds)))
             parts.append(frame.select(*shown))
         if not parts:
             names = ["id", *ends, "type", *(["src_type", "dst_type"] if ends else [])]
             return self._spark.createDataFrame([], ", ".join(f"{name} string" for name in names))
         return together(parts)
+
+
+def _free(name: str, ours: Collection[str], properties: Collection[str]) -> str:
+    """The name of a property, with a number behind it if a column of ours is called so."""
+    if name.lower() not in ours:
+        return name
+    numbered = (f"{name}_{number}" for number in range(2, len(properties) + 3))
+    return next(one for one in numbered if one not in properties)
 
 
 def _condition(where: str, entity: Entity, catalog: Catalog) -> ir.Expr:

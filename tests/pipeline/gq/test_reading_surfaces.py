@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from both_engines import both
+from pyspark.errors import AnalysisException
 
 from omnigraph import Graph, pipeline
 from omnigraph.errors import InputError, PolicyDeniedError, SparkUnavailableError
@@ -182,3 +183,43 @@ def test_an_error_of_spark_that_says_nothing_is_named_by_its_kind():
 
     with pytest.raises(SparkUnavailableError, match="PySparkException"), in_our_words("query"):
         raise PySparkException("")
+
+
+TWINS = """
+node Thing { k: String @key  type: String?  type_2: I32? }  node THING { k: String @key }
+edge Of: Thing -> THING { type: String? }
+"""
+
+
+def test_properties_and_types_that_spark_would_mix_up_are_told_apart(spark, tmp_path):
+    with Graph.init(str(tmp_path / "twins.omni"), TWINS) as twins:
+        twins.load([{"type": "Thing", "data": {"k": "a", "type": "x", "type_2": 4}}], mode="append")
+        nodes, edges = pipeline.frames(spark, twins.uri)
+        assert nodes.columns == ["id", "type", "k", "type_3", "type_2"]
+        found = nodes.where("type = 'Thing'").select("type_3", "type_2").collect()
+        assert [tuple(row) for row in found] == [("x", 4)]
+        assert edges.columns[3:] == ["type", "src_type", "dst_type", "type_2"]
+        with pytest.raises(InputError, match="'Thing' and 'THING' would be one view"):
+            pipeline.register_views(spark, twins.uri)
+        spark.conf.set("spark.sql.caseSensitive", "true")
+        try:
+            names = pipeline.register_views(spark, twins.uri, prefix="twin_")
+            totals = [spark.table(name).count() for name in names]
+            assert totals == [1, 0, 0]
+        finally:
+            spark.conf.unset("spark.sql.caseSensitive")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"brnch": "main"}, "no option 'brnch'\nhint: did you mean 'branch'?"),
+        ({"readChanges": "yes"}, "readChanges is true or false, not 'yes'"),
+    ],
+)
+def test_an_option_that_is_a_slip_is_refused(spark, graph, options, told):
+    pipeline.register(spark)
+    source = spark.read.format("omnigraph").option("type", "P").options(**options)
+    with pytest.raises(AnalysisException) as caught:
+        source.load(graph.uri)
+    assert told in str(caught.value)
