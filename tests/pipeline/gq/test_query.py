@@ -125,6 +125,12 @@ QUERIES = {
         match { $p: Person } return { z, l, count($p) as n } union all
         match { $p: Person } with { -0.0 as z, [-0.0] as l } match { $p: Person  $p.age = 3 }
         return distinct { z, l, 24 as n }""",
+    "zeros of both signs": """match { $p: Person  $p.score < 0.5 }
+        with { $p.score as s, [1.0] + $p.score as l }
+        match { $q: Person  $q.age = 2  optional { $q knows $x  unwind l as $y } }
+        return { to_string(s) as s, $q, $x, to_string($y) as y,
+                 exists { $q knows $z  to_string(s) = "-0.0" } as e,
+                 count { $q knows $z  $z.score >= s } as n } order { s }""",
     "distinct": "match { $p: Person } return distinct { $p.age, $p.score }",
     "joined by value": """match { $p: Person  $q: Person  $p.age = $q.age  $p.name < $q.name }
         return { $p.name, $q.name } limit 10""",
@@ -144,6 +150,7 @@ QUERIES = {
 # A JVM plans each for seconds; `make test-all` asks them all.
 SHORT = {"groups", "all aggregates", "optional", "any edge", "stages", "functions"}
 SHORT |= {"a limit of more rows than Spark counts", "constants beside F32", "zeros of one sign"}
+SHORT |= {"zeros of both signs"}
 
 
 @pytest.mark.parametrize(

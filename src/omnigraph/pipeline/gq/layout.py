@@ -14,7 +14,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import DataType
 
 from omnigraph.compiler.query import ir
-from omnigraph.model.schema import PropertyType, Scalar
+from omnigraph.model.schema import FLOATS, PropertyType, Scalar
 from omnigraph.storage.lance.columns import value_type
 
 # What the rows of a task know a value by: ("of", var, property), ("end", var, side), ("type", var),
@@ -119,6 +119,15 @@ class Layout:
 
     def row(self, var: str, column: str) -> str:
         return f"r{self._number(var)}_{list(self._rows[var]).index(column)}"
+
+    def holds_floats(self, name: str) -> bool:
+        """Whether a column has floats that came with the rows."""
+        named = (
+            (kind, self.row(var, of))
+            for var, some in self._rows.items()
+            for of, kind in some.items()
+        )
+        return any(kind.scalar in FLOATS and column == name for kind, column in named)
 
     # --- what an expression reads ---
 

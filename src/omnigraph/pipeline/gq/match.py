@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812  (as everybody calls it)
 from omnigraph.compiler.query import ir
 from omnigraph.engine.expr.evaluate import can_fail
 from omnigraph.model.schema import PropertyType, Scalar
-from omnigraph.pipeline.gq.layout import spark_type
+from omnigraph.pipeline.gq.layout import Layout, spark_type
 from omnigraph.pipeline.gq.rows import Found, Reading
 from omnigraph.pipeline.gq.search import searched
 from omnigraph.pipeline.gq.values import constant
@@ -317,12 +317,16 @@ def _inner(
     details = [name for var in known for name in layout.details(var)]
     names = {name: reading.fresh("outer") for name in identity}
     if identity:
-        firsts = [F.first(name).alias(name) for name in details]
-        grouped = rows.frame.groupBy(*identity)
+        apart = [name for name in identity if layout.holds_floats(name)]
+        firsts = [F.first(name).alias(name) for name in (*details, *apart)]
+        keys = [
+            _key(layout, name).alias(names[name] if name in apart else name) for name in identity
+        ]
+        grouped = rows.frame.groupBy(*keys)
         base = grouped.agg(*firsts) if firsts else rows.frame.select(*identity).distinct()
         base = base.select(
             *(F.col(name).alias(name) for name in (*identity, *details)),
-            *(F.col(name).alias(new) for name, new in names.items()),
+            *(F.col(new if name in apart else name).alias(new) for name, new in names.items()),
         )
     else:
         base = rows.frame.limit(1).select()
@@ -330,16 +334,21 @@ def _inner(
     return match(reading, block, started), names
 
 
-def _back(names: dict[str, str]) -> Column:
+def _key(layout: Layout, name: str) -> Column:
+    """What rows are told apart by. Spark takes 0.0 for -0.0, but a block may say which it is."""
+    return F.col(name).cast("string") if layout.holds_floats(name) else F.col(name)
+
+
+def _back(layout: Layout, names: dict[str, str]) -> Column:
     if not names:
         return F.lit(True)  # noqa: FBT003  (a value)
-    return all_of([F.col(name).eqNullSafe(F.col(new)) for name, new in names.items()])
+    return all_of([_key(layout, name).eqNullSafe(F.col(new)) for name, new in names.items()])
 
 
 def _without(reading: Reading, rows: Found, negation: ir.Negation) -> Found:
     found, names = _inner(reading, rows, negation.block, negation.outer)
     hits = _hits(reading, found, names)
-    return rows.with_frame(rows.frame.join(hits, _back(names), "left_anti"))
+    return rows.with_frame(rows.frame.join(hits, _back(reading.layout, names), "left_anti"))
 
 
 def _hits(reading: Reading, found: Found, names: dict[str, str]) -> DataFrame:
@@ -355,7 +364,7 @@ def _extended(reading: Reading, rows: Found, optional: ir.Optional) -> Found:
     some = found.frame.select(
         *(F.col(name) for name in names.values()), *(F.col(name) for name in columns)
     )
-    frame = rows.frame.join(some, _back(names), "left").drop(*names.values())
+    frame = rows.frame.join(some, _back(reading.layout, names), "left").drop(*names.values())
     return rows.with_frame(frame, *optional.introduces)
 
 
@@ -367,7 +376,7 @@ def _block_value(reading: Reading, rows: Found, value: ir.BlockValue) -> Found:
         counts = found.frame.groupBy(*names.values()).agg(F.count(F.lit(1)).alias(column))
     else:
         counts = found.frame.agg(F.count(F.lit(1)).alias(column))
-    frame = rows.frame.join(counts, _back(names), "left").drop(*names.values())
+    frame = rows.frame.join(counts, _back(reading.layout, names), "left").drop(*names.values())
     total = F.coalesce(F.col(column), F.lit(0).cast("bigint"))
     frame = frame.withColumn(column, total > 0 if value.word == "exists" else total)
     return Found(frame=frame, variables=rows.variables, made={**rows.made, value: column})
