@@ -10,11 +10,11 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[2]
 MOST = {
     "files": 395,
-    "lines": 94_500,
+    "lines": 95_300,
     "lines of the largest file": 600,
     "files in the fullest folder": 25,
     "modules with one importer": 90,
-    "public classes and functions": 2_235,
+    "public classes and functions": 2_240,
     "names at the package's front": 25,
     "import cycles": 0,
     "import cycles, late ones too": 0,
