@@ -36,7 +36,13 @@ from omnigraph.engine.load.stage import StageAnswer, StageJob
 from omnigraph.engine.refs import At
 from omnigraph.engine.rows.parts import FragmentGroup, GraphAccess, fragment_groups, scratch_folder
 from omnigraph.engine.runner import Inline
-from omnigraph.errors import ChangeFeedGapError, InputError, NotFoundError
+from omnigraph.errors import (
+    ChangeFeedGapError,
+    CorruptGraphError,
+    InputError,
+    NotFoundError,
+    StorageUnavailableError,
+)
 from omnigraph.model.graph import MAIN, Snapshot
 from omnigraph.model.limits import GROUP_ROWS
 from omnigraph.model.ports import World
@@ -47,6 +53,7 @@ from omnigraph.pipeline.runner import SESSION, access_to
 from omnigraph.pipeline.staged_frames import staged_rows
 from omnigraph.storage.commit.writer import WriteContext
 from omnigraph.storage.objects.files import FileAccess
+from omnigraph.storage.table.read import TableReader
 
 FORMAT = "omnigraph"
 _OWNER: Final = "owner"  # Spark tells it of a table of its catalog; it looks like `where`
@@ -194,6 +201,8 @@ class TypeReader(DataSourceReader):
             self._entity = type_named(options.type_name, core.catalog(target))
             self._access = access_to(core.root.uri)
             table = core.table(target, self._entity.table_key)
+            if options.where is not None:
+                _require_condition(table, options.where)
             self._groups = list(fragment_groups(table, rows=options.rows_per_partition))
         _require_columns(self._entity, schema)
 
@@ -216,6 +225,18 @@ class TypeReader(DataSourceReader):
         for batch in batches:
             if batch.num_rows:
                 yield for_spark(batch, self._schema)
+
+
+def _require_condition(table: TableReader, where: str) -> None:
+    """Refuse what the store does not understand before any task begins, which would try again and
+    then tell of storage that cannot be read."""
+    try:
+        table.read(columns=["id"], where=where, limit=0)
+    except (StorageUnavailableError, CorruptGraphError) as cause:
+        _, invalid, told = str(cause).rpartition("Invalid user input: ")
+        if not invalid:
+            raise
+        raise InputError(f"the store does not understand where '{where}': {told}") from cause
 
 
 # --- changes ----------------------------------------------------------------------------------

@@ -223,3 +223,19 @@ def test_an_option_that_is_a_slip_is_refused(spark, graph, options, told):
     with pytest.raises(AnalysisException) as caught:
         source.load(graph.uri)
     assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [
+        ("agee > 2", "No field named agee"),
+        ("age >", "Expected: an expression"),
+        ("name > 3", "name > 3"),
+    ],
+)
+def test_a_condition_that_the_store_does_not_understand_is_refused(spark, graph, where, told):
+    pipeline.register(spark)
+    source = spark.read.format("omnigraph").option("type", "P").option("where", where)
+    with pytest.raises(AnalysisException, match="the store does not understand") as caught:
+        source.load(graph.uri).count()
+    assert told in str(caught.value)
