@@ -108,6 +108,11 @@ def test_sql_reaches_a_type_in_the_spelling_of_spark(spark, twins):
 Caused by: java.net.ConnectException: Connection refused""",
             "java.net.ConnectException: Connection refused",
         ),
+        (
+            """An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.
+: java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.""",
+            "no master took the application",
+        ),
         ("[CANNOT_START] plain words", "[CANNOT_START] plain words"),
     ],
 )

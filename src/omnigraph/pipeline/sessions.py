@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyspark
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -177,8 +177,13 @@ def _created(conf: Mapping[str, str], *, master: str) -> SparkSession:
             made = SparkSession.builder.config(map=dict(conf)).getOrCreate()
     except (PySparkException, Py4JError) as cause:
         lines = str(cause).strip().splitlines() or [type(cause).__name__]
+        hint = None
+        if not _is_local(master):
+            hint = "is the cluster there, and does it reach this machine? Spark's log may say more"
         raise SparkUnavailableError(
-            f"Spark on '{master}' did not start: {_reason(lines)}", output="\n".join(lines)
+            f"Spark on '{master}' did not start: {_reason(lines)}",
+            output="\n".join(lines),
+            hint=hint,
         ) from cause
     _cancel_on_interrupt(made.sparkContext)
     return made
@@ -206,6 +211,10 @@ def _cancel_on_interrupt(context: pyspark.SparkContext) -> None:
     signal.signal(signal.SIGINT, interrupted)
 
 
+# What Java says where Spark gave up waiting for a master.
+_NOBODY: Final = "Cannot call methods on a stopped SparkContext."
+
+
 def _reason(lines: Sequence[str]) -> str:
     """The line that says why: Py4J begins with what it was calling, and Java puts the cause, and
     the cause of the cause, on lines of their own."""
@@ -213,7 +222,8 @@ def _reason(lines: Sequence[str]) -> str:
     if causes:
         return causes[-1].removeprefix("Caused by: ")
     told = (line.strip() for line in lines if not line.startswith("An error occurred while"))
-    return next((line.removeprefix(": ") for line in told if line), lines[0])
+    reason = next((line.removeprefix(": ") for line in told if line), lines[0])
+    return "no master took the application" if reason.endswith(_NOBODY) else reason
 
 
 def _profile(name: str) -> tuple[str, ...]:
