@@ -10,12 +10,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from typing import Final, Protocol
+from urllib.parse import urlsplit
 
 import msgspec
+from starlette.types import Scope
 
 from omnigraph.errors import PolicyDeniedError, UnauthenticatedError
 from omnigraph.model.access import Access as Wanted
 from omnigraph.model.access import Action, Decision
+from omnigraph.server.settings import Settings, is_loopback
+from omnigraph.wire.failures import RefusedError
 
 logger = logging.getLogger("omnigraph.server.decisions")
 
@@ -148,3 +152,19 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the actor may do it to anything at all."""
         gate = self.gate(graph_id)
         return gate is None or (actor.id is not None and gate.may_ever(actor.id, action))
+
+
+def require_own_origin(scope: Scope, settings: Settings) -> None:
+    """Refuse what a browser sends from a strange page, or was led to send by a false name: on this
+    machine `Host` must be one of its names. Whoever comes from elsewhere may know the server by
+    any name."""
+    headers = dict(scope["headers"])
+    origin = headers.get(b"origin", b"").decode("latin-1")
+    if origin in settings.cors_origins:
+        return
+    host = headers.get(b"host", b"").decode("latin-1")
+    named = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
+    if settings.is_loopback and not is_loopback(named.strip("[]")):
+        raise RefusedError(421, "this server has another name")
+    if origin and urlsplit(origin).netloc != host:
+        raise RefusedError(403, "requests from this origin are refused")

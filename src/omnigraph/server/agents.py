@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from omnigraph.server.access import require_own_origin
 from omnigraph.server.calls import Answer, Call, Route, Stream
-from omnigraph.server.settings import Settings, is_loopback
 from omnigraph.wire.failures import RefusedError
 
 
@@ -33,22 +32,6 @@ class Agents:
             raise RefusedError(404, "this server does not speak MCP: it lacks the package 'mcp'")
         require_own_origin(scope, scope["state"]["service"].settings)
         await self._behind(scope, receive, send)
-
-
-def require_own_origin(scope: Scope, settings: Settings) -> None:
-    """Refuse what a browser sends from a strange page, or was led to send by a false name: on this
-    machine `Host` must be one of its names. Whoever comes from elsewhere may know the server by
-    any name."""
-    headers = dict(scope["headers"])
-    origin = headers.get(b"origin", b"").decode("latin-1")
-    if origin in settings.cors_origins:
-        return
-    host = headers.get(b"host", b"").decode("latin-1")
-    named = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
-    if settings.is_loopback and not is_loopback(named.strip("[]")):
-        raise RefusedError(421, "this server has another name")
-    if origin and urlsplit(origin).netloc != host:
-        raise RefusedError(403, "requests from this origin are refused")
 
 
 def _never(_: Call) -> Answer | Stream:

@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 from omnigraph.errors import OmnigraphError, UnavailableError
 from omnigraph.model.limits import SERVER_BODY_MS_MAX, SERVER_HEAD_BYTES_MAX
 from omnigraph.model.ports import UlidFactory, World
-from omnigraph.server.agents import require_own_origin
+from omnigraph.server.access import require_own_origin
 from omnigraph.server.calls import Answer, Call, Route, Stream, compressed
 from omnigraph.server.service import Service
 from omnigraph.server.work import RETRY_LATER

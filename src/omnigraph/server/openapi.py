@@ -74,10 +74,12 @@ def _for_generators(schema: Any) -> Any:
         return [_for_generators(one) for one in schema]
     if not isinstance(schema, dict):
         return schema
-    found = {key: _for_generators(one) for key, one in schema.items() if key != "default"}
-    if "properties" in schema:
-        members = schema["properties"].items()
-        found["properties"] = {name: _for_generators(one) for name, one in members}
+    found: dict[str, Any] = {}
+    for key, one in schema.items():
+        if key == "properties":  # its keys are names of members, which may be any words
+            found[key] = {name: _for_generators(member) for name, member in one.items()}
+        elif key != "default":
+            found[key] = _for_generators(one)
     if found == {"type": "object"}:
         found["additionalProperties"] = True
     if "enum" in found and all(isinstance(one, str) for one in found["enum"]):

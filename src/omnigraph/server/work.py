@@ -1,6 +1,7 @@
 """Blocking work: one bounded pool of threads for engine calls, and who may add to it.
 
-The event loop never waits for a graph. A write that has begun goes on when its client hangs up.
+The event loop waits for a graph no longer than a short read takes. A write that has begun goes on
+when its client hangs up.
 """
 
 from __future__ import annotations

@@ -201,7 +201,7 @@ class Protocol(HttpToolsProtocol):
     def _without_upgrade(self, data: bytes) -> bytes:
         """The same without the wish for HTTP/2, with which Java's client begins: the parser leaves
         out the body of a request with such a wish, also if nobody fulfils it."""
-        if data.find(_HTTP_2, 0, SERVER_HEAD_BYTES_MAX) < 0 or _awaited(self.cycle) == "body":
+        if _awaited(self.cycle) == "body" or data.find(_HTTP_2, 0, SERVER_HEAD_BYTES_MAX) < 0:
             return data
         head, end, rest = data.partition(b"\r\n\r\n")
         return _UPGRADE.sub(b"\r\nnot-taken:", head) + end + rest

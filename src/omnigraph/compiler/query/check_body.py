@@ -378,13 +378,16 @@ class StageChecker(msgspec.Struct, kw_only=True):
         ]
         for bound in self._carried.values():
             self._keys.setdefault(ir.Position(var=bound.name), len(self._keys))
-        for item, expr in written:
-            if not any(map(_is_aggregate, ir.walk(expr))):
-                self._add_key(item, expr)
-        plain = [expr for _, expr in written if not any(map(_is_aggregate, ir.walk(expr)))]
+        plain = [
+            (item, expr)
+            for item, expr in written
+            if not any(isinstance(part, ir.AggregateCall) for part in ir.walk(expr))
+        ]
+        for item, expr in plain:
+            self._add_key(item, expr)
         if body.distinct and self._row and not self._keys and len(plain) == len(written):
             # Of no rows nothing is different, even where all of them would be the same.
-            self._keys.update(dict.fromkeys(plain[:1], 0))
+            self._keys.update((expr, 0) for _, expr in plain[:1])
         shown: list[ir.Expr] = []
         for item, expr in written:
             with suppress(RefusedError):
@@ -495,10 +498,6 @@ class StageChecker(msgspec.Struct, kw_only=True):
 
 
 # --- column names ---
-
-
-def _is_aggregate(expr: ir.Expr) -> bool:
-    return isinstance(expr, ir.AggregateCall)
 
 
 def _ranks_each(orderings: Sequence[ir.Ordering], given: Collection[str]) -> bool:

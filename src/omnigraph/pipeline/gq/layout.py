@@ -120,14 +120,14 @@ class Layout:
     def row(self, var: str, column: str) -> str:
         return f"r{self._number(var)}_{list(self._rows[var]).index(column)}"
 
-    def holds_floats(self, name: str) -> bool:
-        """Whether a column has floats that came with the rows."""
-        named = (
-            (kind, self.row(var, of))
+    def float_rows(self) -> set[str]:
+        """The columns of floats that came with the rows."""
+        return {
+            self.row(var, of)
             for var, some in self._rows.items()
             for of, kind in some.items()
-        )
-        return any(kind.scalar in FLOATS and column == name for kind, column in named)
+            if kind.scalar in FLOATS
+        }
 
     # --- what an expression reads ---
 

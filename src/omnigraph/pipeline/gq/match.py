@@ -317,8 +317,8 @@ def _inner(
     details = [name for var in known for name in layout.details(var)]
     names = {name: reading.fresh("outer") for name in identity}
     if identity:
-        apart = [name for name in identity if layout.holds_floats(name)]
-        firsts = [F.first(name).alias(name) for name in (*details, *apart)]
+        apart = layout.float_rows() & {*identity}
+        firsts = [F.first(name).alias(name) for name in (*details, *sorted(apart))]
         keys = [
             _key(layout, name).alias(names[name] if name in apart else name) for name in identity
         ]
@@ -336,7 +336,7 @@ def _inner(
 
 def _key(layout: Layout, name: str) -> Column:
     """What rows are told apart by. Spark takes 0.0 for -0.0, but a block may say which it is."""
-    return F.col(name).cast("string") if layout.holds_floats(name) else F.col(name)
+    return F.col(name).cast("string") if name in layout.float_rows() else F.col(name)
 
 
 def _back(layout: Layout, names: dict[str, str]) -> Column:

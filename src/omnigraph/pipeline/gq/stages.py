@@ -52,8 +52,7 @@ def united(readings: Sequence[tuple[Reading, ir.ReadPlan]], plan: ir.UnionPlan) 
         more = more.select(*(F.col(n).cast(k).alias(n) for n, k in zip(names, kinds, strict=True)))
         found = more if found is None else found.unionAll(more)
         if not keeps:
-            shown = zip(names, plan.columns, strict=True)
-            found = found.select(*(_plain(F.col(n), c.type).alias(n) for n, c in shown)).distinct()
+            found = _different(found, [column.type for column in plan.columns])
     assert found is not None, "a union has parts"
     places = [(item.column, item.descending) for item in plan.orderings]
     places += [(place, False) for place in range(len(names))]
@@ -153,10 +152,8 @@ def _distinct(reading: Reading, plan: ir.ReadPlan, rows: Found, window: order.Wi
     """Different rows of the result; ties are broken by its columns in their order."""
     rows = computed(reading, rows, [item.expr for item in plan.projections])
     names = [f"d{place}" for place in range(len(plan.projections))]
-    kinds = [item.expr.type for item in plan.projections]
     frame = rows.frame.select(*_shown(reading, plan, rows)).toDF(*names)
-    shown = zip(names, kinds, strict=True)
-    frame = frame.select(*(_plain(F.col(n), kind).alias(n) for n, kind in shown)).distinct()
+    frame = _different(frame, [item.expr.type for item in plan.projections])
     places = [(place, False) for place in range(len(names))]
     for ordering in reversed(plan.orderings):
         assert ordering.column is not None, "under distinct every ordering is a column"
@@ -165,6 +162,12 @@ def _distinct(reading: Reading, plan: ir.ReadPlan, rows: Found, window: order.Wi
         places.insert(0, (ordering.column, ordering.descending))
     frame = frame.orderBy(*(_ordering(F.col(names[p]), descending=d) for p, d in places))
     return _windowed(frame, window).toDF(*(item.name for item in plan.projections))
+
+
+def _different(frame: DataFrame, kinds: Sequence[PropertyType]) -> DataFrame:
+    """Each row once, of columns that are of these kinds."""
+    columns = zip(frame.columns, kinds, strict=True)
+    return frame.select(*(_plain(F.col(n), kind).alias(n) for n, kind in columns)).distinct()
 
 
 def _plain(column: Column, kind: PropertyType) -> Column:
